@@ -6,8 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How often a second the bar may be drawn.
 const DRAWS_PER_SECOND: u8 = 5;
-const STYLE: &str =
-    "{prefix} [{bar:30}] {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+const STYLE: &str = "{prefix} [{bar:30}] {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
 
 /// A bar for a file of `len_bytes` bytes, called `name`. Hidden unless standard error is a
 /// terminal.

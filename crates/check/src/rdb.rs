@@ -302,5 +302,6 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
         stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
         string_len_bytes_max: persist::rdb::STRING_LEN_BYTES_MAX,
         versions: VersionCheck::Relaxed,
+        skips_checksums: false,
     }
 }

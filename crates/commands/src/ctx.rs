@@ -364,6 +364,8 @@ pub struct ValueLimits {
     pub compresses_dumps: bool,
     /// `rdb-version-check relaxed`: whether RESTORE takes payloads of versions that are not known.
     pub takes_unknown_dumps: bool,
+    /// Whether checksums of payloads are left unread, for tests of damaged data.
+    pub skips_checksums: bool,
 }
 
 impl ValueLimits {
@@ -395,6 +397,7 @@ impl Default for ValueLimits {
             shares_integers: true,
             compresses_dumps: true,
             takes_unknown_dumps: false,
+            skips_checksums: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The options that act, as typed values. Threads keep a copy and look for a
 //! newer one once per turn.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -154,6 +154,15 @@ impl Default for Settings {
     }
 }
 
+/// What becomes of checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// They are compared.
+    Compared,
+    /// They are not looked at.
+    Skipped,
+}
+
 /// The current settings, shared by all threads.
 #[derive(Debug)]
 pub struct SharedSettings {
@@ -161,6 +170,8 @@ pub struct SharedSettings {
     version: AtomicU64,
     /// [`ValueLimits::list_plain_len_min`], which is no option.
     list_plain_len_min: AtomicU32,
+    /// [`ValueLimits::skips_checksums`], which is no option.
+    skips_checksums: AtomicBool,
 }
 
 impl SharedSettings {
@@ -171,6 +182,7 @@ impl SharedSettings {
             current: RwLock::new(Arc::new(settings)),
             version: AtomicU64::new(1),
             list_plain_len_min: u32::MAX.into(),
+            skips_checksums: false.into(),
         }
     }
 
@@ -183,6 +195,7 @@ impl SharedSettings {
     pub fn set(&self, mut settings: Settings) {
         // Relaxed: DEBUG sets it and then the settings.
         settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
+        settings.limits.skips_checksums = self.skips_checksums.load(Ordering::Relaxed);
         alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
         *self.current.write().expect("nothing panics while settings are locked") = Arc::new(settings);
         // Release: a thread that sees the new version finds the new settings; pairs with `version`.
@@ -193,6 +206,12 @@ impl SharedSettings {
     /// too long: DEBUG QUICKLIST-PACKED-THRESHOLD.
     pub fn set_list_plain_from(&self, len_bytes: u32) {
         self.list_plain_len_min.store(len_bytes, Ordering::Relaxed);
+        self.set(Settings::clone(&self.get()));
+    }
+
+    /// Has checksums of payloads and files compared or not: DEBUG SET-SKIP-CHECKSUM-VALIDATION.
+    pub fn set_checksums(&self, checksums: Checksums) {
+        self.skips_checksums.store(checksums == Checksums::Skipped, Ordering::Relaxed);
         self.set(Settings::clone(&self.get()));
     }
 

@@ -17,7 +17,7 @@ use structures::entry::View;
 
 use crate::rdb::{
     Compression, FileVersion, FormatError, FormatErrorKind, Reader, Rules, VALKEY_VERSION, Value, ValueType,
-    VersionCheck, Writer, opcode, read_value, write_value,
+    Writer, opcode, read_value, write_value,
 };
 
 /// Version and checksum.
@@ -66,12 +66,13 @@ pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
 ///
 /// # Errors
 /// [`PayloadError::Footer`]
-pub fn verify(payload: &[u8], versions: VersionCheck) -> Result<(&[u8], u16), PayloadError> {
+pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16), PayloadError> {
     let (rest, crc) = payload.split_last_chunk::<8>().ok_or(PayloadError::Footer)?;
     let (value, version) = rest.split_last_chunk::<2>().ok_or(PayloadError::Footer)?;
     let version = u16::from_le_bytes(*version);
     // A checksum of 0 is no exception: payloads always have one.
-    if !versions.admits(version) || CRC.checksum(rest) != u64::from_le_bytes(*crc) {
+    let is_intact = rules.skips_checksums || CRC.checksum(rest) == u64::from_le_bytes(*crc);
+    if !rules.versions.admits(version) || !is_intact {
         return Err(PayloadError::Footer);
     }
     debug_assert_eq!(payload.len(), value.len() + FOOTER_LEN_BYTES);
@@ -83,7 +84,7 @@ pub fn verify(payload: &[u8], versions: VersionCheck) -> Result<(&[u8], u16), Pa
 /// # Errors
 /// What is no payload, or does not hold one valid value and nothing else.
 pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError> {
-    let (value, version) = verify(payload, rules.versions)?;
+    let (value, version) = verify(payload, rules)?;
     read_typed(value, version, rules).map_err(PayloadError::Format)
 }
 

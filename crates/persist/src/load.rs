@@ -123,7 +123,9 @@ impl fmt::Display for LoadErrorKind {
             LoadErrorKind::Frame(what) => {
                 write!(f, "the file is compressed as Valkey 9.2 does it, and cannot be unpacked: {what}")
             }
-            LoadErrorKind::Checksum => f.write_str("the checksum is wrong: the file is damaged"),
+            LoadErrorKind::Checksum => {
+                f.write_str("RDB CRC error: the checksum is wrong, the file is damaged")
+            }
             LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
             LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
             LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
@@ -763,31 +765,41 @@ pub struct DecodeOptions<'a> {
     pub now_ms: i64,
 }
 
-/// Makes keys of a batch, for `each`; how many had expired. O(bytes), O(n log n) for what is
-/// packed.
+/// What a record of a key comes to.
+pub enum Decoded<'b> {
+    /// A key.
+    Key(KeyEntry),
+    /// It has expired.
+    Expired,
+    /// An empty collection, which does not exist, under this name.
+    Empty(&'b [u8]),
+}
+
+/// Makes keys of a batch, for `each`. O(bytes), O(n log n) for what is packed.
 ///
 /// # Errors
 /// The first key that is broken.
 pub fn decode_batch(
     batch: &Batch,
     options: &DecodeOptions<'_>,
-    mut each: impl FnMut(KeyEntry),
-) -> Result<u64, LoadError> {
+    mut each: impl FnMut(Decoded<'_>),
+) -> Result<(), LoadError> {
     let mut reader = Reader::new(&batch.bytes[..], batch.file_offset, options.rules.string_len_bytes_max);
-    let mut expired = 0;
     while !reader.is_at_end() {
         let mut key = None;
         match decode_key(&mut reader, batch, options, &mut key) {
-            Ok(Some(entry)) if entry.expiry_ms().is_none_or(|at_ms| at_ms > options.now_ms) => each(entry),
-            Ok(Some(_)) => expired += 1,
-            Ok(None) => {}
+            Ok(Some(entry)) if entry.expiry_ms().is_some_and(|at_ms| at_ms <= options.now_ms) => {
+                each(Decoded::Expired);
+            }
+            Ok(Some(entry)) => each(Decoded::Key(entry)),
+            Ok(None) => each(Decoded::Empty(key.as_deref().unwrap_or_default())),
             Err(error) => {
                 let key = key.map(|key| key.into_owned().into());
                 return Err(LoadError { key, ..error.into() });
             }
         }
     }
-    Ok(expired)
+    Ok(())
 }
 
 /// Reads a key; `None` for an empty collection, which does not exist.

@@ -22,5 +22,6 @@ pub fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
         },
         string_len_bytes_max: limits.string_len_bytes_max,
         versions: if limits.takes_unknown_dumps { VersionCheck::Relaxed } else { VersionCheck::Strict },
+        skips_checksums: limits.skips_checksums,
     }
 }

@@ -2,47 +2,71 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
+use server::persistence;
 use server::persistence::shutdown::{ShutdownWish, prepare_shutdown};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+/// How often an end that waits is looked at.
+const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Takes the signals over from the system, whose answer to each of them is to end the process.
 pub fn take_over() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP])
 }
 
-/// Stops the server at the first signal to end; a second SIGINT, from somebody who does not want to
-/// wait, ends the process at once.
+/// Ends the server at a signal to end, unless SHUTDOWN ABORT comes first or the data cannot be
+/// saved; a second SIGINT, from somebody who does not want to wait, ends the process at once.
 pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
-        let mut stopping = false;
         for signal in signals.forever() {
+            let asked = &shared.persistence.shutdown_asked;
             match signal {
                 SIGHUP => reload(&supervisor),
-                SIGINT if stopping => {
+                SIGINT if asked.load(Acquire) => {
                     tracing::warn!("You insist... exiting now.");
+                    persistence::remove_temporary(&shared);
                     std::process::exit(1);
                 }
                 _ => {
-                    let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                    let (name, wish) = match signal {
+                        SIGINT => ("SIGINT", &SHUTDOWN_ON_SIGINT),
+                        _ => ("SIGTERM", &SHUTDOWN_ON_SIGTERM),
+                    };
                     tracing::info!("Received {name} scheduling shutdown...");
-                    let wish = if signal == SIGINT { &SHUTDOWN_ON_SIGINT } else { &SHUTDOWN_ON_SIGTERM };
-                    let wish = ShutdownWish::of(wish.of(&shared.config()));
-                    stopping = prepare_shutdown(&shared, wish, |save| {
-                        shared.engine.gate.exclusive(|alone| save(alone));
-                    });
-                    if stopping {
-                        shared.stop();
+                    if !asked.swap(true, AcqRel) {
+                        let wish = ShutdownWish::of(wish.of(&shared.config()));
+                        let shared = Arc::clone(&shared);
+                        // On a thread of its own, so that others are still heard meanwhile.
+                        std::thread::spawn(move || end(&shared, wish));
                     }
                 }
             }
         }
     });
+}
+
+/// Ends the server as a signal asked for.
+fn end(shared: &Shared, wish: ShutdownWish) {
+    // What is done from time to time is what obeys signals.
+    while shared.paused_cron.load(Relaxed) {
+        if !shared.persistence.shutdown_asked.load(Acquire) {
+            return;
+        }
+        std::thread::sleep(PAUSED_POLL_INTERVAL);
+    }
+    if prepare_shutdown(shared, wish, |save| shared.engine.gate.exclusive(|alone| save(alone))) {
+        shared.stop();
+    } else {
+        shared.persistence.shutdown_asked.store(false, Release);
+    }
 }
 
 /// Opens the log file anew. A terminal that goes away sends SIGHUP, too: without a

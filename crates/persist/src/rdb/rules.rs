@@ -23,4 +23,6 @@ pub struct Rules<'a> {
     pub string_len_bytes_max: u64,
     /// Which versions are read.
     pub versions: VersionCheck,
+    /// Whether checksums of payloads are left unread, for tests of damaged data.
+    pub skips_checksums: bool,
 }

@@ -7,7 +7,7 @@ use keyspace::{Access, HashField, KeyEntry};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 use persist::dump::restore;
 use persist::load::{
-    DecodeOptions, FileChecksum, LoadError, LoadErrorKind, LoadOptions, Part, Splitter, Unsupported,
+    DecodeOptions, Decoded, FileChecksum, LoadError, LoadErrorKind, LoadOptions, Part, Splitter, Unsupported,
     decode_batch, inspect_batch,
 };
 use persist::rdb::{Compression, Encoder, FileVersion, FormatErrorKind, Usage, VersionCheck};
@@ -54,7 +54,8 @@ fn read(bytes: &[u8], unsupported: Unsupported) -> Result<Read, LoadError> {
                     kinds.push(record.kind.expect("a type that is there").number());
                 });
                 let mut kinds = kinds.into_iter();
-                decode_batch(&batch, &decode, |entry| {
+                decode_batch(&batch, &decode, |decoded| {
+                    let Decoded::Key(entry) = decoded else { return };
                     let name = String::from_utf8_lossy(entry.key()).into_owned();
                     keys.push((name, kinds.next().expect("as many"), told(&entry)));
                 })?;

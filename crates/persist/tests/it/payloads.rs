@@ -172,6 +172,7 @@ pub fn rules(hasher: &Hasher) -> Rules<'_> {
         stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
         string_len_bytes_max: 512 << 20,
         versions: VersionCheck::Strict,
+        skips_checksums: false,
     }
 }
 

@@ -92,6 +92,15 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let mut config = ctx.shared.config();
     let permission = permission(&config, &ctx.session.info.peer);
+    let names_folder =
+        |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(persistence::DIR.opt.name.as_bytes());
+    // As in Redis: the file that is loaded is in it.
+    if permission == Permission::Protected
+        && ctx.shared.engine.standing.is_loading.load(Relaxed)
+        && pairs.iter().any(names_folder)
+    {
+        return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
+    }
     let mut changed = config.clone();
     let set = changed.set(&pairs, permission).map_err(set_error)?;
     let differs = |id: &&OptId| changed.value(**id) != config.value(**id);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::settings::Checksums;
 use keyspace::key::SHARD_COUNT;
 use keyspace::string::{encoding_name, stored};
 use keyspace::{Access, Key, KeyEntry, ListView, Object};
@@ -99,6 +100,12 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload::reload(ctx, args),
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
+        (b"set-skip-checksum-validation", 3) => {
+            let checksums =
+                if c_integer(args.get(2)) == 0 { Checksums::Compared } else { Checksums::Skipped };
+            ctx.shared.engine.settings.set_checksums(checksums);
+            ctx.reply.ok();
+        }
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
         // Replies are written into buffers of their thread: none is a client's
@@ -124,7 +131,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
 const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \
     \"local\", you can run it from a local connection, otherwise you need to set this option in the \
     configuration file, and then restart the server.";
-const NOT_ON_DISK: &str = "ERR this server keeps its data in memory only: there is nothing to load";
+const NOT_ON_DISK: &str = "ERR there is no append-only file to load";
 const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabled setup!";
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
@@ -188,9 +195,7 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
             ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
             (
                 "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
-                &[
-                    "Writes every key out and reads it in again, in memory. Not with NOSAVE: there is no file.",
-                ],
+                &["Saves, empties all databases and loads the file; NOSAVE, NOFLUSH leave one out."],
             ),
             (
                 "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
@@ -202,6 +207,10 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
             ),
             ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
             ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
+            (
+                "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+                &["Whether RESTORE and loading leave checksums unread, for tests of damaged data."],
+            ),
             ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
             (
                 "STRINGMATCH-LEN <len> <pattern>",

@@ -1,5 +1,7 @@
 //! Commands about the file that holds the data: SAVE, BGSAVE, LASTSAVE, SHUTDOWN.
 
+use std::sync::atomic::Ordering::AcqRel;
+
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
@@ -62,7 +64,8 @@ static BGSAVE: Command<Runner> = Command {
     run: Runner::Server(bgsave),
     ..Command::DEFAULT
 };
-/// BGSAVE [SCHEDULE|CANCEL]. The file will hold what is there when the reply is sent.
+/// BGSAVE [SCHEDULE|CANCEL]. The file will hold what is there when the reply is sent; of a
+/// transaction it begins when that has ended.
 fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let schedules = match args.len() {
@@ -84,6 +87,11 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
     };
     if shared.persistence.is_saving() {
         return Err(IN_PROGRESS);
+    }
+    if ctx.session.in_exec {
+        shared.persistence.schedule();
+        ctx.reply.simple("Background saving scheduled");
+        return Ok(());
     }
     let pass = &mut *ctx.pass;
     match persistence::save_in_background(shared, |fix| pass.exclusive(|alone| fix(alone))) {
@@ -158,7 +166,12 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         return Err(CommandError::Syntax);
     }
     if abort {
-        return Err(CommandError::Line("ERR No shutdown in progress."));
+        if !ctx.shared.persistence.shutdown_asked.swap(false, AcqRel) {
+            return Err(CommandError::Line("ERR No shutdown in progress."));
+        }
+        tracing::info!("Shutdown manually aborted.");
+        ctx.reply.ok();
+        return Ok(());
     }
     let scripts = &ctx.shared.engine.scripts;
     if !wish.forbids_saving() && scripts.is_any_busy() {

@@ -184,6 +184,8 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
         shares_integers: memory::MAXMEMORY.of(store) == 0 || !(policy.is_lru() || policy.is_lfu()),
         compresses_dumps: persistence::RDBCOMPRESSION.of(store),
         takes_unknown_dumps: persistence::RDB_VERSION_CHECK.of(store) == VersionCheck::Relaxed,
+        // What a DEBUG command says: the shared settings put it here.
+        skips_checksums: false,
         hll_sparse_max_bytes: values::HLL_SPARSE_MAX_BYTES.of(store),
     }
 }

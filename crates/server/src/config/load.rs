@@ -368,15 +368,16 @@ mod tests {
         let file = folder.path().join("a.conf");
         let check = |text: &str, error: &str| {
             fs::write(&file, text).expect("written");
-            fails(&[file.to_str().expect("UTF-8")], error);
+            let file = file.to_str().expect("UTF-8");
+            fails(&[file], &error.replace("FILE", file));
         };
-        check("\n\nfoo 1", "at line 3\n>>> 'foo 1'\nBad directive or wrong number of arguments");
-        check("port 1 2", "at line 1\n>>> 'port 1 2'\nwrong number of arguments");
-        check("port", "at line 1\n>>> 'port'\nwrong number of arguments");
+        check("\n\nfoo 1", "at line 3 of FILE\n>>> 'foo 1'\nBad directive or wrong number of arguments");
+        check("port 1 2", "at line 1 of FILE\n>>> 'port 1 2'\nwrong number of arguments");
+        check("port", "at line 1 of FILE\n>>> 'port'\nwrong number of arguments");
         check("user a on", "users are not supported");
         check(
             "hz 1\nrename-command A B",
-            "at line 2\n>>> 'rename-command A B'\nNo such command in rename-command",
+            "at line 2 of FILE\n>>> 'rename-command A B'\nNo such command in rename-command",
         );
         check("rename-command get", "Bad directive or wrong number of arguments");
         check("include /no/such/file", "can't open config file '/no/such/file': No such file or directory");

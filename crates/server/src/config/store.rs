@@ -122,7 +122,8 @@ impl ConfigStore {
         };
         let mut all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let old = self.value(id).clone();
-        if words.is_empty() {
+        // As in Redis, options of several words may have none: `save` alone is as `save ""`.
+        if words.is_empty() && !matches!(id.option().kind, Kind::Words(_)) {
             let refusal = id.option().kind.parse(&[], &old).err();
             return Err(refusal.unwrap_or("wrong number of arguments".into()));
         }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use keyspace::key::{KeyHash, shard_of};
 use keyspace::{Access, KeyEntry};
 use persist::folder::Trouble;
 use persist::load::{
-    Batch, ByteSource, DecodeOptions, LoadError, LoadErrorKind, LoadOptions, Part, Splitter, decode_batch,
+    Batch, ByteSource, DecodeOptions, Decoded, LoadError, LoadErrorKind, LoadOptions, Part, Splitter,
+    decode_batch,
 };
 use persist::rdb::VersionCheck;
 use persist::save::Way;
@@ -26,6 +27,10 @@ use crate::snapshots::{DataFolder, LoadFigures, folder_path};
 
 /// Batches that may wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
+/// Lines of the log about keys that are empty.
+const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
+/// What a delay of loading sleeps at once.
+const DELAY_STEP: Duration = Duration::from_millis(10);
 /// Between two lines of the log about how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -73,6 +78,9 @@ struct Loading<'s> {
     how: LoadHow,
     has_failed: AtomicBool,
     error: Mutex<Option<LoadError>>,
+    empty_keys: AtomicU64,
+    key_delay: Duration,
+    delayed: Mutex<()>,
 }
 
 impl Loading<'_> {
@@ -105,21 +113,44 @@ impl Loading<'_> {
                 continue;
             }
             let mut entries = Vec::new();
-            let decoded = decode_batch(&batch, &options, |entry| {
-                entries.push((engine.keyspace.hasher().hash_key(entry.key()), entry));
+            let decoded = decode_batch(&batch, &options, |decoded| match decoded {
+                Decoded::Key(entry) => {
+                    entries.push((engine.keyspace.hasher().hash_key(entry.key()), entry));
+                }
+                Decoded::Expired => _ = figures.expired.fetch_add(1, Relaxed),
+                Decoded::Empty(key) => self.note_empty(key),
             });
+            self.delay(entries.len());
             let pass = (self.how.way == Way::Gate).then(|| engine.enter_gate(GateSlot::Background(number)));
             figures.keys.fetch_add(entries.len() as u64, Relaxed);
             let added = self.add(batch.db(), entries);
             drop(pass);
-            let decoded = decoded.and_then(|expired| {
-                let there = |key: KeyEntry| batch.error(key.key(), LoadErrorKind::DuplicateKey);
-                added.map(|()| expired).map_err(there)
-            });
-            match decoded {
-                Ok(expired) => drop(figures.expired.fetch_add(expired, Relaxed)),
-                Err(error) => self.fail(error),
+            let there = |key: KeyEntry| batch.error(key.key(), LoadErrorKind::DuplicateKey);
+            if let Err(error) = decoded.and(added.map_err(there)) {
+                self.fail(error);
             }
+        }
+    }
+
+    /// A key that does not exist, because its collection is empty: files of old versions can have
+    /// such.
+    fn note_empty(&self, key: &[u8]) {
+        if self.empty_keys.fetch_add(1, Relaxed) < EMPTY_KEYS_LOGGED_MAX {
+            tracing::info!("RDB skipping empty key: {}", key.escape_ascii());
+        }
+    }
+
+    /// Rests as `key-load-delay` says, for tests: all threads together as long as one would.
+    fn delay(&self, keys: usize) {
+        if self.key_delay.is_zero() {
+            return;
+        }
+        let _alone = self.delayed.lock().expect("nothing panics while it is locked");
+        let mut left = self.key_delay * keys as u32;
+        while !left.is_zero() && !self.shared.stopping.load(Relaxed) {
+            let step = left.min(DELAY_STEP);
+            std::thread::sleep(step);
+            left -= step;
         }
     }
 
@@ -168,7 +199,7 @@ fn load_options(shared: &Shared) -> LoadOptions {
     let relaxed = options::RDB_VERSION_CHECK.of(&store) == crate::config::choices::VersionCheck::Relaxed;
     LoadOptions {
         versions: if relaxed { VersionCheck::Relaxed } else { VersionCheck::Strict },
-        checksum: options::RDBCHECKSUM.of(&store),
+        checksum: options::RDBCHECKSUM.of(&store) && !shared.engine.settings.get().limits.skips_checksums,
         unsupported: options::RDB_UNSUPPORTED_VALUES.of(&store),
     }
 }
@@ -245,7 +276,16 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         counter.store(0, Relaxed);
     }
     let began = Instant::now();
-    let loading = Loading { shared, how, has_failed: false.into(), error: Mutex::new(None) };
+    let key_delay = options::KEY_LOAD_DELAY.of(&shared.config());
+    let loading = Loading {
+        shared,
+        how,
+        has_failed: false.into(),
+        error: Mutex::new(None),
+        empty_keys: 0.into(),
+        key_delay: Duration::from_micros(u64::try_from(key_delay).unwrap_or(0)),
+        delayed: Mutex::new(()),
+    };
     let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
     let receiver = Mutex::new(receiver);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -258,12 +298,13 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         drop(sender);
         split
     });
-    let error = loading.error.into_inner().expect("nothing panicked while it was locked");
+    let error = loading.error.lock().expect("nothing panicked while it was locked").take();
     split.and(error.map_or(Ok(()), Err))?;
     tracing::info!(
-        "Done loading RDB, keys loaded: {}, keys expired: {}.",
+        "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
         figures.keys.load(Relaxed),
-        figures.expired.load(Relaxed)
+        figures.expired.load(Relaxed),
+        loading.empty_keys.into_inner()
     );
     tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
     Ok(true)

@@ -179,6 +179,17 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     }
 }
 
+/// The name of the file that a save writes before it is complete.
+fn temporary() -> String {
+    format!("temp-{}.rdb", std::process::id())
+}
+
+/// Removes the file of a save under way, for a process that ends at once.
+pub fn remove_temporary(shared: &Shared) {
+    // Where there is none nothing is to be done, and where that fails nobody is left to be told.
+    let _ = std::fs::remove_file(folder_path(&shared.config()).join(temporary()));
+}
+
 /// Notes what came of the save under way.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
@@ -222,16 +233,15 @@ impl ChunkSink for Nowhere {
 /// Brings a save's walk to its end, with more threads where cores are idle.
 fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let key_delay = key_delay(shared);
     std::thread::scope(|scope| {
         for number in 1..cores.min(WALKERS_MAX) {
             let walker = save.walker(number, way);
-            let body = move || walk(shared, save, walker, out, key_delay);
+            let body = move || walk(shared, save, walker, out);
             if std::thread::Builder::new().name("bgsave".to_owned()).spawn_scoped(scope, body).is_err() {
                 break;
             }
         }
-        walk(shared, save, save.walker(0, way), out, key_delay);
+        walk(shared, save, save.walker(0, way), out);
     });
 }
 
@@ -241,7 +251,7 @@ fn key_delay(shared: &Shared) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink, key_delay: Duration) {
+fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink) {
     let mut since = Instant::now();
     let mut keys_done = 0;
     loop {
@@ -254,20 +264,24 @@ fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink, k
             Step::Waiting => std::thread::sleep(WAIT),
             Step::Done => return,
         }
-        if !key_delay.is_zero() {
-            let done = save.progress().keys_done;
-            rest(save, key_delay * (done - keys_done) as u32);
-            keys_done = done;
-        }
+        let done = save.progress().keys_done;
+        rest(shared, save, done - keys_done);
+        keys_done = done;
     }
 }
 
-/// Rests, but not for a save that nobody wants any more.
-fn rest(save: &Save, mut left: Duration) {
-    while !left.is_zero() && !save.has_failed() {
+/// Rests as `rdb-key-save-delay` says after so many keys, but not for a save that nobody wants any
+/// more, nor when the option changes.
+fn rest(shared: &Shared, save: &Save, keys: u64) {
+    let mut slept = Duration::ZERO;
+    while keys > 0 && !save.has_failed() {
+        let left = (key_delay(shared) * keys as u32).saturating_sub(slept);
+        if left.is_zero() {
+            return;
+        }
         let step = left.min(Duration::from_millis(10));
         std::thread::sleep(step);
-        left -= step;
+        slept += step;
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Persistence {
     pub loading: LoadFigures,
     /// What is in the data folder could not be loaded.
     pub load_failed: AtomicBool,
+    /// A signal asked for the end, which has not come yet.
+    pub shutdown_asked: AtomicBool,
 }
 
 /// Guarded by one lock, a leaf.
@@ -82,6 +84,7 @@ impl Persistence {
             functions: Mutex::default(),
             loading: LoadFigures::default(),
             load_failed: AtomicBool::new(false),
+            shutdown_asked: AtomicBool::new(false),
         }
     }
 

@@ -10,7 +10,6 @@ use crate::config::words;
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
 /// Any 32-bit number.
-const SIGNED_INT: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
 
 /// Why options that only test suites set do nothing.
 const FOR_TESTS: &str = "it is for tests of Redis itself";
@@ -49,9 +48,6 @@ pub static OPTIONS: &[&Opt] = &[
         .hidden()
         .accepted(FOR_TESTS),
     &Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
-        .hidden()
-        .accepted(FOR_TESTS),
-    &Opt::integer("key-load-delay", "0", SIGNED_INT, "Microseconds to wait per loaded key.")
         .hidden()
         .accepted(FOR_TESTS),
     &Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")

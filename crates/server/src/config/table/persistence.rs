@@ -30,6 +30,7 @@ pub static OPTIONS: &[&Opt] = &[
     &STOP_WRITES_ON_BGSAVE_ERROR.opt,
     &RDB_SAVE_INCREMENTAL_FSYNC.opt,
     &RDB_KEY_SAVE_DELAY.opt,
+    &KEY_LOAD_DELAY.opt,
     &Opt::flag("rdb-del-sync-files", "no", "Delete snapshots made for replicas.")
         .accepted(super::NO_REPLICATION),
     &APPENDONLY.opt,
@@ -135,6 +136,16 @@ pub static STOP_WRITES_ON_BGSAVE_ERROR: Handle<bool> =
 /// Whether a snapshot is synced while it is written.
 pub static RDB_SAVE_INCREMENTAL_FSYNC: Handle<bool> =
     Opt::flag("rdb-save-incremental-fsync", "yes", "Sync snapshots while they are written.").typed();
+
+/// How long loading rests after each key.
+pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
+    "key-load-delay",
+    "0",
+    (i32::MIN as i64, i32::MAX as i64),
+    "Microseconds to rest after each loaded key, for tests.",
+)
+.hidden()
+.typed();
 
 /// How long a save rests after each key.
 pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
