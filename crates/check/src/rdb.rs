@@ -194,9 +194,12 @@ impl Cut {
                     batches.send(batch).expect("workers take batches as long as there are some");
                 }
                 Part::End => {
-                    let end = splitter.file_offset();
+                    let (end, is_compressed) = (splitter.file_offset(), splitter.is_compressed());
                     drop(splitter);
-                    self.report.trailing_len_bytes = source.len_to_the_end().saturating_sub(end);
+                    // The frame of a compressed file was read to its end.
+                    if !is_compressed {
+                        self.report.trailing_len_bytes = source.len_to_the_end().saturating_sub(end);
+                    }
                     return;
                 }
             }

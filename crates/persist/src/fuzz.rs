@@ -47,7 +47,7 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     }
 }
 
-/// Envelope and header of a compressed file whose blocks have at most 64 KiB and refer to each other.
+/// Envelope and header of a compressed file: blocks of up to 64 KiB that refer to each other.
 const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 /// Bytes that one byte of a compressed file can stand for at most.
 const EXPANSION_MAX: usize = 255;
@@ -150,8 +150,8 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// Names that hashes share and such hashes, an array, a module's value; the same stored in a frame
-    /// for the choice of a compressed file.
+    /// Names that hashes share and such hashes, an array, a module's value; the same stored in a
+    /// frame, for the choice of a compressed file.
     #[test]
     fn changed_files_of_newer_servers_are_refused_or_loaded_within_their_bytes() {
         let records = b"\xf2\x05\x02\x01a\x02bb\x1e\x01k\x0f\x0f\0\0\0\x03\0\x05\x01\x81x\x02\x81y\x02\xff\

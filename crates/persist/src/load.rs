@@ -244,7 +244,7 @@ enum Input<S> {
     Compressed(Box<Frame<S>>),
 }
 
-/// Cuts a file into parts. See the module. Offsets are those of the plain file, where it is compressed.
+/// Cuts a file into parts. See the module. Offsets in a compressed file are those in the plain one.
 pub struct Splitter<S> {
     /// Taken only while the beginning is read.
     input: Option<Input<S>>,
@@ -306,6 +306,11 @@ impl<S: ByteSource> Splitter<S> {
     /// The database that the next key belongs to.
     pub fn db(&self) -> usize {
         self.db
+    }
+
+    /// Whether the file is compressed, so that offsets are none of its own.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.input, Some(Input::Compressed(_)))
     }
 
     /// What was passed over so far.
@@ -648,7 +653,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(self.reader_at(place).string()?)
     }
 
-    /// A reader of this place of the buffer, whose strings are no longer than compression can make them.
+    /// A reader of this place of the buffer: strings are no longer than compression can make them.
     fn reader_at(&self, (start, end): (usize, usize)) -> Reader<&[u8]> {
         let file_offset = self.buffer_offset + start as u64;
         Reader::new(&self.buffer[start..end], file_offset, (end - start) as u64 * 256)

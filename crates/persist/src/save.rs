@@ -44,8 +44,8 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 /// What a file is to be like.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types of
-    /// the data. So whoever can read the data can read the file, Valkey included.
+    /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types
+    /// of the data. So whoever can read the data can read the file, Valkey included.
     pub version: Option<FileVersion>,
     /// Whether strings are compressed.
     pub compression: Compression,

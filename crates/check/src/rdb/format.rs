@@ -147,7 +147,7 @@ pub(crate) fn foreign(first_bytes: &[u8]) -> String {
             "it begins as an append-only file of commands (try redis-check-aof)"
         }
         [b'V', b'C', b'S', ..] => {
-            "it is compressed as Valkey 9.2 does with rdbcompression lz4; save it with rdbcompression yes"
+            "it is compressed as Valkey 9.2 does with rdbcompression lz4, and what it unpacks to is none"
         }
         [0x1F, 0x8B, ..] => "it is compressed with gzip: unpack it first",
         [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed with zstd: unpack it first",

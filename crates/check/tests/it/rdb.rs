@@ -242,6 +242,16 @@ fn what_is_no_rdb_file_is_said_as_far_as_it_shows() {
 }
 
 #[test]
+fn a_compressed_file_is_read_in_its_frame() {
+    let plain = b"VALKEY081\0\x01a\x01v\xff\0\0\0\0\0\0\0\0";
+    let head = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
+    let bytes = [&head[..], &(plain.len() as u32 | 1 << 31).to_le_bytes(), plain, &[0; 4]].concat();
+    let (report, status) = report(&bytes);
+    assert_eq!(status, Some(0), "{report}");
+    assert!(report.contains("VALKEY version 81") && !report.contains("behind the end"), "{report}");
+}
+
+#[test]
 fn worth_knowing_but_not_wrong() {
     let bytes = with(&[&select(20), &key("k", "v"), &[2, 1, b'e', 0]]);
     let (text, status) = report(&[bytes, b"*1\r\n$4\r\nPING\r\n".to_vec()].concat());

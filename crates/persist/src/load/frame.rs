@@ -10,11 +10,11 @@
 //!             ····1··· content length   ·····1·· checksum of the content   ·······1 dictionary
 //!   size      ·100···· 64 KiB   ·101···· 256 KiB   ·110···· 1 MiB   ·111···· 4 MiB
 //! ```
-//! Numbers have their lowest byte first; the check byte is the second of the XXH32 of flags to content
-//! length. A block that does not stand alone refers to the 64 KiB before it.
+//! Numbers have their lowest byte first; the check byte is the second of the XXH32 of flags to
+//! content length. A block that does not stand alone refers to the 64 KiB before it.
 //!
-//! In memory are the bytes of one block, those 64 KiB, and what the block unpacks to: at most its size
-//! by the header, and no more than a block of its length can.
+//! In memory are the bytes of one block, those 64 KiB, and what the block unpacks to: at most the
+//! size in the header, and no more than a block of its length can stand for.
 //! Source: the description of the LZ4 frame format, version 1.6.4; the envelope: Valkey's.
 
 use lz4_flex::block::decompress_into_with_dict;

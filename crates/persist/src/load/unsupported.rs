@@ -10,8 +10,8 @@ pub enum Unsupported {
     Refused,
     /// It is passed over and counted.
     Skipped,
-    /// It is given out: keys in batches, where [`inspect_batch`](super::inspect_batch) shows them and
-    /// [`decode_batch`](super::decode_batch) refuses them; what modules keep beside keys as
+    /// It is given out: keys in batches, where [`inspect_batch`](super::inspect_batch) shows them
+    /// and [`decode_batch`](super::decode_batch) refuses them; what modules keep beside keys as
     /// [`Part::Module`](super::Part::Module). What cannot be given out is refused.
     Kept,
 }

@@ -48,9 +48,8 @@ impl FileVersion {
         self >= FileVersion::Redis7
     }
 
-    /// The type in which a key's value is written. A hash whose fields expire has no type in a
-    /// version without [field deadlines](Self::has_field_deadlines); given is that of Redis 7.4. O(1),
-    /// O(n) for a hash with deadlines.
+    /// The type in which a key's value is written; for a hash whose fields expire that of Redis 7.4
+    /// where the version has [none](Self::has_field_deadlines). O(1), O(n) for such a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,

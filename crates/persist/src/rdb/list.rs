@@ -85,8 +85,8 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Writes a list as nodes of `kind`: [`ValueType::ListQuicklist2`], or [`ValueType::ListQuicklist`],
-/// which cannot hold each string.
+/// Writes a list as nodes of `kind`: [`ValueType::ListQuicklist2`], or
+/// [`ValueType::ListQuicklist`], which cannot hold each string.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, list: &List) -> Result<(), TooLong> {
     match list.view() {
         ListView::Pack(pack) => {

@@ -119,7 +119,6 @@ impl<'b> Skipper<'b> {
         let of_valkey = version >= VALKEY_VERSION;
         match kind {
             0 | 9..=13 | 16 | 17 | 20 => self.string(),
-            23 if !of_valkey => self.string(),
             1 | 2 | 14 => self.strings(1),
             4 => self.strings(2),
             3 => self.counted(|it| {
@@ -135,53 +134,60 @@ impl<'b> Skipper<'b> {
             }),
             7 => self.module(),
             15 | 19 | 21 => self.stream(kind),
-            26 | 27 if !of_valkey => self.stream(kind),
             18 => self.counted(|it| {
                 it.length()?;
                 it.string()
             }),
-            22 if of_valkey => self.counted(|it| {
-                it.string()?;
-                it.string()?;
-                it.take(8).map(drop)
-            }),
-            23 => self.counted(|it| {
-                it.string()?;
-                it.strings(2)
-            }),
-            22 => self.counted(|it| {
-                it.length()?;
-                it.string()?;
-                it.string()
-            }),
-            24 if !of_valkey => {
-                self.take(8)?;
-                self.counted(|it| {
-                    it.length()?;
-                    it.string()?;
-                    it.string()
-                })
+            22 | 23 if of_valkey => self.hash_of_valkey(kind),
+            _ if of_valkey => Err(Broken(FormatErrorKind::UnknownType(kind))),
+            22..=25 => self.timed_hash(kind),
+            26 | 27 => self.stream(kind),
+            28 => self.array(),
+            29..=32 => self.hash_with_names_apart(kind, templates),
+            _ => Err(Broken(FormatErrorKind::UnknownType(kind))),
+        }
+    }
+
+    /// A hash whose fields expire, or one with paths, as Valkey has them.
+    fn hash_of_valkey(&mut self, kind: u8) -> Result<(), Unskipped> {
+        self.counted(|it| {
+            it.string()?;
+            if kind == 23 {
+                return it.strings(2);
             }
-            25 if !of_valkey => {
-                self.take(8)?;
-                self.string()
-            }
-            28 if !of_valkey => self.array(),
-            30 if !of_valkey => self.string(),
-            32 if !of_valkey => {
-                let number = self.length()?;
-                let count = templates.name_count(number);
-                let count = count.ok_or(Broken(FormatErrorKind::UnknownFieldNames(number)))?;
-                (0..count).try_for_each(|_| self.string())
-            }
-            29 if !of_valkey => {
+            it.string()?;
+            it.take(8).map(drop)
+        })
+    }
+
+    /// A hash whose fields expire, as Redis has it: behind the earliest deadline, from the release
+    /// of 7.4 on.
+    fn timed_hash(&mut self, kind: u8) -> Result<(), Unskipped> {
+        if kind >= 24 {
+            self.take(8)?;
+        }
+        if kind == 23 || kind == 25 {
+            return self.string();
+        }
+        self.counted(|it| {
+            it.length()?;
+            it.string()?;
+            it.string()
+        })
+    }
+
+    /// A hash whose field names stand ahead of it, or elsewhere in the file.
+    fn hash_with_names_apart(&mut self, kind: u8, templates: &Templates) -> Result<(), Unskipped> {
+        match kind {
+            29 => {
                 match self.length()? {
                     0 => self.string()?,
                     _ => self.strings(1)?,
                 }
                 self.string()
             }
-            31 if !of_valkey => {
+            30 => self.string(),
+            31 => {
                 // How many names are in a listpack is not known without unpacking it; it is not
                 // written to files.
                 if self.length()? != 1 {
@@ -190,7 +196,12 @@ impl<'b> Skipper<'b> {
                 let count = self.counted_strings()?;
                 (0..count).try_for_each(|_| self.string())
             }
-            _ => Err(Broken(FormatErrorKind::UnknownType(kind))),
+            _ => {
+                let number = self.length()?;
+                let count = templates.name_count(number);
+                let count = count.ok_or(Broken(FormatErrorKind::UnknownFieldNames(number)))?;
+                (0..count).try_for_each(|_| self.string())
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Field names that hashes of one file share, as Redis 8.10 writes them: ahead of all keys, each row
-//! of names under a number by which keys refer to it. Loaded hashes have names of their own.
+//! Field names that hashes of one file share, as Redis 8.10 writes them: ahead of all keys, each
+//! row of names under a number by which keys refer to it. Loaded hashes have names of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

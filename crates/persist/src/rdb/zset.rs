@@ -140,8 +140,8 @@ pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set as `kind`: that of [`type_of`], or [`ValueType::Zset2`], from the last member
-/// to the first, as Redis does, so that who reads it inserts at the front.
+/// Writes a sorted set as `kind`: that of [`type_of`], or [`ValueType::Zset2`], from the last
+/// member to the first, as Redis does, so that who reads it inserts at the front.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, zset: &Zset) {
     if let (ValueType::ZsetListpack, Some(pack)) = (kind, zset.as_listpack()) {
         return writer.blob(pack.as_bytes());

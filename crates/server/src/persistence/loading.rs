@@ -184,7 +184,7 @@ impl Loading<'_> {
                 }
                 Part::End => {
                     for (feature, count) in splitter.skipped().iter() {
-                        tracing::warn!("Left out while loading: {feature}, {count} times");
+                        tracing::warn!("Left out while loading ({count}): {feature}");
                     }
                     return Ok(());
                 }

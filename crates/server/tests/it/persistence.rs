@@ -305,56 +305,214 @@ fn a_save_ends_early_where_nobody_wants_it() {
     ok(&mut client, &["SAVE"]);
 }
 
+/// Versions of the format that the peer is known to read, of those that `rdb-version` writes.
+fn versions_of(peer: &mut Client) -> Vec<&'static str> {
+    let Value::Bulk(text) = peer.command(&["INFO", "server"]) else { panic!("no INFO") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let version = |field: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        let mut numbers = line.split('.').map(|number| number.parse::<u32>().expect("a number"));
+        Some((numbers.next()?, numbers.next()?))
+    };
+    match (version("valkey_version"), version("redis_version")) {
+        (Some((..9, _)), _) => vec!["9", "10", "11"],
+        (Some(_), _) => vec!["9", "10", "11", "80"],
+        (None, Some((..7, _))) => vec!["9"],
+        (None, Some((7, ..2))) => vec!["9", "10"],
+        (None, Some((7, ..4))) => vec!["9", "10", "11"],
+        _ => vec!["9", "10", "11", "12"],
+    }
+}
+
+fn file_of(folder: &tempfile::TempDir) -> std::path::PathBuf {
+    folder.path().join("dump.rdb")
+}
+
+/// A peer with the file that is in the folder, loaded.
+fn peer_in(folder: &tempfile::TempDir) -> ServerProcess {
+    let dir = folder.path().to_str().expect("a name of text");
+    let peer = peer::start_with(&["--dir", dir]).expect("it loads the file");
+    let since = Instant::now();
+    while peer.connect().command(&["PING"]).is_error() {
+        assert!(since.elapsed() < WITHIN, "it loads the file");
+    }
+    peer
+}
+
 #[test]
-fn a_real_server_reads_the_file_and_its_file_is_read() {
+fn a_real_server_reads_the_file_of_each_version_and_its_file_is_read() {
     if !peer::is_available() {
         eprintln!("skipped: there is no server to compare with");
         return;
     }
-    let (ours, theirs) = (folder(), folder());
+    let ours = folder();
     let server = start_in(ours.path(), &["--save", ""]);
     let mut client = server.connect();
     fill(&mut client);
     let digest = client.command(&["DEBUG", "DIGEST"]).to_string();
-    ok(&mut client, &["SAVE"]);
-    let file = |folder: &tempfile::TempDir| folder.path().join("dump.rdb");
-    let dir = theirs.path().to_str().expect("a name of text");
-    std::fs::copy(file(&ours), file(&theirs)).expect("copied");
-    // Servers before Redis 7.2 do not read version 11, which has sets in listpacks: they get the
-    // keys by RESTORE, one by one, and only the way back is tested.
-    let peer = peer::start_with(&["--dir", dir]);
-    let peer = match peer {
-        Ok(peer) => peer,
-        Err(error) if error.to_string().contains("Can't handle RDB format version 11") => {
-            std::fs::remove_file(file(&theirs)).expect("removed");
-            let peer = peer::start_with(&["--dir", dir]).expect("starts");
-            let mut other = peer.connect();
-            for number in 0..200 {
-                other.command(&["SET", &format!("s{number}"), &"x".repeat(number * 40)]);
-                other.command(&["RPUSH", &format!("l{}", number % 7), &"y".repeat(number)]);
-                other.command(&["SADD", &format!("set{}", number % 5), &number.to_string()]);
-                other.command(&["HSET", &format!("h{}", number % 3), &format!("f{number}"), "v"]);
-                other.command(&["ZADD", &format!("z{}", number % 2), &number.to_string(), "member"]);
-                other.command(&["XADD", "x", "*", "f", &number.to_string()]);
-            }
-            peer
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let mut other = peer.connect();
-    let since = Instant::now();
-    while other.command(&["PING"]).is_error() {
-        assert!(since.elapsed() < WITHIN, "it loads the file");
+    for version in versions_of(&mut peer_in(&folder()).connect()) {
+        ok(&mut client, &["CONFIG", "SET", "rdb-version", version]);
+        ok(&mut client, &["SAVE"]);
+        let (theirs, back) = (folder(), folder());
+        std::fs::copy(file_of(&ours), file_of(&theirs)).expect("copied");
+        let peer = peer_in(&theirs);
+        let mut other = peer.connect();
+        assert_eq!(other.command(&["DEBUG", "DIGEST"]).to_string(), digest, "version {version}");
+        ok(&mut other, &["SAVE"]);
+        std::fs::copy(file_of(&theirs), file_of(&back)).expect("copied");
+        let server = start_in(back.path(), &["--save", ""]);
+        assert_eq!(server.connect().command(&["DEBUG", "DIGEST"]).to_string(), digest, "version {version}");
     }
-    let there = other.command(&["DEBUG", "DIGEST"]).to_string();
-    if other.command(&["DBSIZE"]) == client.command(&["DBSIZE"]) {
-        assert_eq!(there, digest, "what we wrote is read as it was");
+}
+
+#[test]
+fn a_real_server_reads_when_fields_expire() {
+    if !peer::is_available() {
+        eprintln!("skipped: there is no server to compare with");
+        return;
     }
-    ok(&mut other, &["SAVE"]);
-    drop(server);
-    std::fs::copy(file(&theirs), file(&ours)).expect("copied");
+    let ours = folder();
     let server = start_in(ours.path(), &["--save", ""]);
-    assert_eq!(server.connect().command(&["DEBUG", "DIGEST"]).to_string(), there);
+    let mut client = server.connect();
+    fill_timed_hashes(&mut client);
+    let versions = versions_of(&mut peer_in(&folder()).connect());
+    for version in versions.into_iter().filter(|version| ["12", "80"].contains(version)) {
+        ok(&mut client, &["CONFIG", "SET", "rdb-version", version]);
+        ok(&mut client, &["SAVE"]);
+        let theirs = folder();
+        std::fs::copy(file_of(&ours), file_of(&theirs)).expect("copied");
+        let peer = peer_in(&theirs);
+        assert_eq!(timed_fields(&mut peer.connect()), timed_fields(&mut client), "version {version}");
+    }
+}
+
+/// Hashes as a listpack and as a table, a third of whose fields expires.
+fn fill_timed_hashes(client: &mut Client) {
+    for (key, count) in [("small", 9), ("big", 900)] {
+        for number in 0..count {
+            let (field, value) = (format!("f{number}"), number.to_string());
+            client.command(&["HSET", key, &field, &value]);
+            if number % 3 == 0 {
+                let at_ms = (4_102_444_800_000_u64 + number).to_string();
+                client.command(&["HPEXPIREAT", key, &at_ms, "FIELDS", "1", &field]);
+            }
+        }
+    }
+}
+
+/// Value and expiry of each field of those hashes.
+fn timed_fields(client: &mut Client) -> Vec<String> {
+    let fields = (0..900).map(|number| format!("f{number}"));
+    let keyed = ["small", "big"].into_iter().flat_map(|key| fields.clone().map(move |field| (key, field)));
+    let told = keyed.map(|(key, field)| {
+        let expiry = client.command(&["HPEXPIRETIME", key, "FIELDS", "1", &field]).to_string();
+        format!("{key} {field} {} {expiry}", client.command(&["HGET", key, &field]))
+    });
+    told.collect()
+}
+
+#[test]
+fn a_reload_keeps_all_that_the_version_holds() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", ""]);
+    let mut client = server.connect();
+    fill(&mut client);
+    let digest = client.command(&["DEBUG", "DIGEST"]).to_string();
+    let magics = [
+        ("auto", "REDIS0011"),
+        ("9", "REDIS0009"),
+        ("10", "REDIS0010"),
+        ("11", "REDIS0011"),
+        ("12", "REDIS0012"),
+        ("80", "VALKEY080"),
+    ];
+    let reload = |client: &mut Client, version, magic: &str| {
+        ok(client, &["CONFIG", "SET", "rdb-version", version]);
+        ok(client, &["DEBUG", "RELOAD"]);
+        let bytes = std::fs::read(file_of(&folder)).expect("saved");
+        assert!(bytes.starts_with(magic.as_bytes()), "{version}");
+    };
+    for (version, magic) in magics {
+        reload(&mut client, version, magic);
+        assert_eq!(client.command(&["DEBUG", "DIGEST"]).to_string(), digest, "version {version}");
+    }
+    fill_timed_hashes(&mut client);
+    let fields = timed_fields(&mut client);
+    for (version, magic) in [("auto", "REDIS0012"), ("12", "REDIS0012"), ("80", "VALKEY080")] {
+        reload(&mut client, version, magic);
+        assert_eq!(timed_fields(&mut client), fields, "version {version}");
+    }
+}
+
+#[test]
+fn a_save_fails_where_its_version_has_no_place_for_fields_that_expire() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "", "--rdb-version", "11"]);
+    let mut client = server.connect();
+    client.command(&["HSET", "h", "f", "v", "g", "w"]);
+    ok(&mut client, &["SAVE"]);
+    let saved = std::fs::read(file_of(&folder)).expect("saved");
+    client.command(&["HEXPIRE", "h", "1000", "FIELDS", "1", "f"]);
+    for version in ["9", "10", "11"] {
+        ok(&mut client, &["CONFIG", "SET", "rdb-version", version]);
+        assert!(client.command(&["SAVE"]).is_error());
+        assert!(client.command(&["DEBUG", "RELOAD"]).is_error());
+        assert!(!client.command(&["BGSAVE"]).is_error());
+        await_no_save(&mut client);
+        assert_eq!(persistence(&mut client, "rdb_last_bgsave_status"), "err");
+        let error = persistence(&mut client, "rdb_last_bgsave_error");
+        let expected = format!("1 hash has fields that expire, which RDB version {version} has no place for");
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(server.log().contains(&expected));
+    }
+    assert_eq!(client.command(&["HGET", "h", "f"]).to_string(), "\"v\"", "nothing is lost");
+    assert_eq!(std::fs::read(file_of(&folder)).expect("there"), saved, "the old file stays");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 1, "no temporary file is left");
+    client.command(&["HPERSIST", "h", "FIELDS", "1", "f"]);
+    client.command(&["BGSAVE"]);
+    await_no_save(&mut client);
+    assert_eq!(persistence(&mut client, "rdb_last_bgsave_status"), "ok");
+    let Value::Bulk(info) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
+    assert!(!String::from_utf8_lossy(&info).contains("rdb_last_bgsave_error"));
+}
+
+/// How a server that cannot load its file ends: what it logs.
+fn refusal(folder: &tempfile::TempDir) -> String {
+    let dir = folder.path().to_str().expect("a name of text");
+    let port = testkit::process::free_port().expect("a port").to_string();
+    let args = ["--port", &port, "--save", "", "--dir", dir];
+    let output = std::process::Command::new(BINARY).args(args).output().expect("it runs");
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(log.contains("Fatal error loading the DB"), "{log}");
+    log
+}
+
+#[test]
+fn values_of_modules_are_refused_by_key_or_left_out() {
+    let folder = folder();
+    // Two keys, between them one of a module.
+    let file = b"REDIS0012\0\x01a\x01v\x07\x01m\x81\x01\x02\x03\x04\x05\x06\x07\x08\x02\x05\0\0\x01b\x01v\xff\0\0\0\0\0\0\0\0";
+    std::fs::write(file_of(&folder), file).expect("written");
+    let log = refusal(&folder);
+    assert!(log.contains("a value of the module type 'AQIDBAUGB', which Saker does not have"), "{log}");
+    assert!(log.contains("key 'm'"), "{log}");
+    let server = start_in(folder.path(), &["--rdb-unsupported-values", "skip"]);
+    assert_eq!(server.connect().command(&["DBSIZE"]), Value::Integer(2));
+    server.wait_for_log("Left out while loading (1): a value of the module type 'AQIDBAUGB'");
+}
+
+#[test]
+fn a_compressed_file_is_loaded() {
+    let folder = folder();
+    let plain = b"VALKEY081\0\x01a\x01v\xff\0\0\0\0\0\0\0\0";
+    let frame = b"\x04\x22\x4d\x18\x40\x40\xc0";
+    let block_len = (plain.len() as u32 | 1 << 31).to_le_bytes();
+    let file = [&b"VCS\x01\x01\0\x01"[..], frame, &block_len, plain, &[0; 4]].concat();
+    std::fs::write(file_of(&folder), &file).expect("written");
+    assert_eq!(start_in(folder.path(), &[]).connect().command(&["GET", "a"]).to_string(), "\"v\"");
+    std::fs::write(file_of(&folder), &file[..file.len() - 20]).expect("written");
+    assert!(refusal(&folder).contains("the bytes end within a value"));
 }
 
 #[test]
@@ -372,12 +530,6 @@ fn a_broken_file_is_refused_with_its_place() {
     flipped[whole.len() / 2] ^= 1;
     for bytes in [&whole[..whole.len() / 3], &whole[..whole.len() - 4], &flipped, b"", b"what is this?"] {
         std::fs::write(&path, bytes).expect("written");
-        let dir = folder.path().to_str().expect("a name of text");
-        let port = testkit::process::free_port().expect("a port").to_string();
-        let args = ["--port", &port, "--save", "", "--dir", dir];
-        let output = std::process::Command::new(BINARY).args(args).output().expect("it runs");
-        let log = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{log}");
-        assert!(log.contains("Fatal error loading the DB"), "{log}");
+        refusal(&folder);
     }
 }

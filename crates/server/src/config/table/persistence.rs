@@ -178,12 +178,12 @@ pub static RDB_UNSUPPORTED_VALUES: Handle<Unsupported> = Opt::choice(
 )
 .typed();
 
-/// Which versions of the format RESTORE reads.
+/// Which versions of the format are read.
 pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(
         "rdb-version-check",
         "strict",
         VersionCheck::WORDS,
-        "Whether RESTORE refuses values of versions of the format that are not known; relaxed tries to read them.",
+        "Whether snapshots and RESTORE payloads in versions of the format that are not known are refused; relaxed tries to read them.",
     ).typed();
 
 /// The folder that the process is in.
