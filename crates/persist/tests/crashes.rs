@@ -23,8 +23,8 @@ use testkit::Rng;
 use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
-/// Seeds of a run of CI: some forty saves each.
-const SEEDS: u64 = 30;
+/// Seeds of a run of CI: some eighty saves each.
+const SEEDS: u64 = 20;
 /// Databases with keys.
 const DBS: usize = 3;
 const NAME: &str = "dump.rdb";
@@ -212,7 +212,8 @@ fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> 
     assert_eq!(folder.names(), [NAME], "{what}: the next save");
     let new = folder.file(NAME).expect("saved");
     check_file(server, &new, &at_point, seed);
-    assert_eq!(restart(&folder.after_crash(&mut rng)), Some(new), "{what}: the next save");
+    let left = restart(&folder.after_crash(&mut rng));
+    assert!(left == Some(new), "{what}: the next save was reported, and is lost");
     true
 }
 
