@@ -178,8 +178,8 @@ const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWAT
 const WRITERS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
 
-/// A long word.
-const LONG_WORD_BYTES: usize = 30_000;
+/// A long word: one makes a collection so big that it is saved in pieces.
+const LONG_WORD_BYTES: usize = 66_000;
 /// Milliseconds of `p`.
 const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
 /// Seconds of `t`.
@@ -203,7 +203,8 @@ impl Scenario {
             Kind::Everything => everything([clients, steps, 1 + rng.below(6)], &mut rng),
             Kind::Listeners => listeners([clients, steps, keys], &mut rng),
         };
-        let (schedule, has_disk, has_saves) = (rng.next_u64(), rng.percent(60), rng.percent(25));
+        let (schedule, has_disk) = (rng.next_u64(), rng.percent(60));
+        let has_saves = rng.percent(if kind == Kind::Everything { 60 } else { 20 });
         let players = match kind {
             Kind::Everything if has_saves => with_long_words(players, &mut rng),
             _ => players,
@@ -383,11 +384,11 @@ fn everything([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> 
     (0..clients).map(player).collect()
 }
 
-/// Makes some members and values of [`Kind::Everything`] so long that a few of them make a
-/// collection that is saved in pieces.
+/// Makes some members and values of [`Kind::Everything`] so long that their collections are saved
+/// in pieces.
 fn with_long_words(mut players: Vec<Player>, rng: &mut Rng) -> Vec<Player> {
     let mut lengthen = |args: &mut Args| {
-        if matches!(&args[0][..], b"HSET" | b"SADD" | b"ZADD") && rng.percent(25) {
+        if matches!(&args[0][..], b"HSET" | b"SADD" | b"ZADD") && rng.percent(40) {
             args.last_mut().expect("it has arguments").resize(LONG_WORD_BYTES, b'x');
         }
     };
