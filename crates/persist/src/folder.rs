@@ -6,12 +6,15 @@
 //! ```
 //! Until the rename the old file is what a restart finds; after it, the new one, which was synced
 //! before. The folder is synced last, so that a crash cannot take the rename back once the save
-//! counts as done.
+//! counts as done. A temporary file that a crash left is removed by the next start
+//! ([`left_by`]).
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::save::{ChunkSink, Failed};
+use engine::Shared;
+
+use crate::save::{ChunkSink, Failed, Save};
 
 /// Why something with a file failed, in the system's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,17 +66,104 @@ pub trait DataFile: Send {
     fn sync(&mut self) -> Result<(), Trouble>;
 }
 
-/// Bytes after which a file is synced that is synced while it is written: the system never has more
-/// to write at once.
-const SYNC_STEP_BYTES: usize = 32 << 20;
-
 /// When a file that is being written is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
     /// At its end.
     AtEnd,
-    /// Now and then as well.
-    Incremental,
+    /// Also whenever so many bytes were written since the last time: the system never has more to
+    /// write at once.
+    Every {
+        /// Bytes.
+        len_bytes: usize,
+    },
+}
+
+/// Where a save's file goes.
+pub struct Target<'f> {
+    /// Its folder.
+    pub folder: &'f dyn Folder,
+    /// The name that it has until it is complete.
+    pub temporary: String,
+    /// The name that it has then.
+    pub name: String,
+    /// When it is synced.
+    pub syncing: Syncing,
+}
+
+/// Why there is no new file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// Nobody wanted it any more.
+    Cancelled,
+    /// Something went wrong.
+    Failed(Trouble),
+}
+
+impl From<Trouble> for Unsaved {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+/// The name of the file that a process writes a save to.
+pub fn temporary_name(pid: u32) -> String {
+    format!("temp-{pid}.rdb")
+}
+
+/// The process whose save left this file, if it is one that [`temporary_name`] names. It may be
+/// removed where that process is no more.
+pub fn left_by(name: &str) -> Option<u32> {
+    name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok()
+}
+
+/// Brings a save to its end in a file, and frees the keyspace of its walk, whatever comes of it.
+/// `drive` steps the save's walkers until all are done.
+///
+/// # Errors
+/// Why there is no new file; the old one is as it was then, with the exception that
+/// [`IncomingFile::put_in_place`] names.
+pub fn save_into(
+    target: Target<'_>,
+    save: &Save,
+    engine: &Shared,
+    drive: impl FnOnce(&(dyn ChunkSink + Sync)),
+) -> Result<(), Unsaved> {
+    let Target { folder, temporary, name, syncing } = target;
+    let file = match IncomingFile::create(folder, temporary, syncing) {
+        Ok(file) => file,
+        Err(trouble) => {
+            give_up(save, engine, drive);
+            return Err(trouble.into());
+        }
+    };
+    save.write_head(engine, &file);
+    drive(&file);
+    match save.finish(engine, &file) {
+        Ok(_) => file.put_in_place(&name).map_err(Unsaved::from),
+        Err(Failed) => {
+            let trouble = file.discard().or(save.unfit().map(|unfit| Trouble(unfit.to_string())));
+            Err(trouble.map_or(Unsaved::Cancelled, Unsaved::from))
+        }
+    }
+}
+
+/// Ends a save for which there is no file: frees the keyspace of its walk. `drive` as for
+/// [`save_into`].
+pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
+    save.abandon(engine);
+    drive(&Nowhere);
+    // It has failed; this ends the walk.
+    let _ = save.finish(engine, &Nowhere);
+}
+
+/// Where the bytes of a save go that nobody wants.
+struct Nowhere;
+
+impl ChunkSink for Nowhere {
+    fn append(&self, _bytes: &[u8]) -> Result<(), Failed> {
+        Err(Failed)
+    }
 }
 
 /// A file on its way into a folder.
@@ -145,8 +235,8 @@ impl ChunkSink for IncomingFile<'_> {
         let mut result = state.file.append(bytes);
         state.unsynced_len_bytes += bytes.len();
         if result.is_ok()
-            && self.syncing == Syncing::Incremental
-            && state.unsynced_len_bytes >= SYNC_STEP_BYTES
+            && let Syncing::Every { len_bytes } = self.syncing
+            && state.unsynced_len_bytes >= len_bytes
         {
             state.unsynced_len_bytes = 0;
             result = state.file.sync();

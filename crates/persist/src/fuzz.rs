@@ -53,16 +53,19 @@ const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 const EXPANSION_MAX: usize = 255;
 
 /// Any bytes are refused as a file, or are cut into batches that hold no more bytes than the file
-/// does, and decoding those does not panic. The first byte chooses the magic and the options.
+/// does, and decoding those does not panic. What begins with a magic is a whole file, such as those
+/// that servers wrote; otherwise the first byte chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
-    let Some((&choice, rest)) = data.split_first() else { return };
-    let magic: &[u8] = match choice % 6 {
-        0 => b"REDIS0012",
-        1 => b"VALKEY080",
-        2 => b"REDIS0015",
-        3 => b"VALKEY081",
-        4 => COMPRESSED,
-        _ => b"",
+    let Some((&first, rest)) = data.split_first() else { return };
+    let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
+    let (choice, magic, rest): (u8, &[u8], _) = match first % 6 {
+        _ if is_whole => (0, b"", data),
+        0 => (first, b"REDIS0012", rest),
+        1 => (first, b"VALKEY080", rest),
+        2 => (first, b"REDIS0015", rest),
+        3 => (first, b"VALKEY081", rest),
+        4 => (first, COMPRESSED, rest),
+        _ => (first, b"", rest),
     };
     let bytes = [magic, rest].concat();
     let hasher = Hasher::with_seed([1, 2, 3, 4]);

@@ -28,6 +28,7 @@
 //! Cost over bare mimalloc: a few instructions, under 1 ns a call (see the ignored test
 //! `what_counting_costs`).
 
+pub mod peak;
 mod shelf;
 
 use crate::size_class::size_class;

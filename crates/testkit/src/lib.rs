@@ -1,12 +1,18 @@
 //! Test tools: a blocking client, servers as processes, `.resp` scripts, the differential runner.
 //!
 //! Nothing in here knows the server crate, so that the server's own tests can use it; a server is
-//! a port or a socket path. `SAKER_PEER` names the real Redis that truths are recorded from.
+//! a port or a socket path. With the feature `saves` or in the simulator there is a folder on a
+//! simulated disk as well (`disk`). `SAKER_PEER` names the real Redis that truths are recorded
+//! from.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;
 pub mod client;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod contents;
 pub mod differential;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod disk;
 pub mod documented;
 pub mod history;
 pub mod linearizability;

@@ -91,21 +91,11 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         }
         (b"htstats", 3 | 4) => return table_stats(ctx, args),
         (b"htstats-key", 3 | 4) => return value_table_stats(ctx, args.key(2)),
-        (b"change-repl-id", 2) => {
-            tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
-            let (a, b, c) = (ctx.rng.u64(..), ctx.rng.u64(..), ctx.rng.u32(..));
-            *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
-            ctx.reply.ok();
-        }
+        (b"change-repl-id", 2) => change_repl_id(ctx),
         (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload::reload(ctx, args),
         (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
-        (b"set-skip-checksum-validation", 3) => {
-            let checksums =
-                if c_integer(args.get(2)) == 0 { Checksums::Compared } else { Checksums::Skipped };
-            ctx.shared.engine.settings.set_checksums(checksums);
-            ctx.reply.ok();
-        }
+        (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
         // Replies are written into buffers of their thread: none is a client's
@@ -219,6 +209,21 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
             ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
         ],
     );
+}
+
+/// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: on each thread from its next turn.
+fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
+    let checksums = if c_integer(skips) == 0 { Checksums::Compared } else { Checksums::Skipped };
+    ctx.shared.engine.settings.set_checksums(checksums);
+    ctx.reply.ok();
+}
+
+/// DEBUG CHANGE-REPL-ID: the history of the data gets another name.
+fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
+    tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
+    let (a, b, c) = (ctx.rng.u64(..), ctx.rng.u64(..), ctx.rng.u32(..));
+    *ctx.shared.repl_id() = format!("{a:016x}{b:016x}{c:08x}");
+    ctx.reply.ok();
 }
 
 /// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each

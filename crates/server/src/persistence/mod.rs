@@ -14,16 +14,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
-use persist::folder::{IncomingFile, Syncing, Trouble};
+use persist::folder::{self, Syncing, Target, Trouble, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Failed, Save, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Save, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{Asked, Current, DataFolder, Unsaved, folder_path, save_rules};
+use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 
 pub mod loading;
 pub mod shutdown;
@@ -32,6 +32,8 @@ pub mod shutdown;
 const SLICE: Duration = Duration::from_millis(1);
 /// How long a walker waits that has nothing to do.
 const WAIT: Duration = Duration::from_micros(200);
+/// Bytes after which a file is synced with `rdb-save-incremental-fsync`.
+const SYNC_STEP_BYTES: usize = 32 << 20;
 /// Threads that save at most, where cores are idle.
 const WALKERS_MAX: usize = 4;
 
@@ -106,9 +108,7 @@ pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMu
     };
     if let Err(error) = std::thread::Builder::new().name("bgsave".to_owned()).spawn(body) {
         // Without a thread of its own the walk still has to be brought to its end.
-        save.abandon(&shared.engine);
-        drive(shared, &save, &Nowhere, Way::Gate);
-        let _ = save.finish(&shared.engine, &Nowhere);
+        folder::give_up(&save, &shared.engine, |out| drive(shared, &save, out, Way::Gate));
         end(shared, Err(Trouble(error.to_string()).into()));
     }
     Asked::Begun
@@ -145,49 +145,31 @@ pub fn wait_for_end(shared: &Shared) {
 
 /// Writes a save's file, and frees the keyspace of its walk, whatever comes of it.
 fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
-    let engine = &shared.engine;
     let (locked, path, name, syncing) = {
         let store = shared.config();
         let syncing = match options::RDB_SAVE_INCREMENTAL_FSYNC.of(&store) {
-            true => Syncing::Incremental,
+            true => Syncing::Every { len_bytes: SYNC_STEP_BYTES },
             false => Syncing::AtEnd,
         };
         let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
         (shared.persistence.lock_folder(&store), folder_path(&store), name, syncing)
     };
-    let folder = DataFolder::new(&path);
-    let temporary = format!("temp-{}.rdb", std::process::id());
     let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
-    let file = fit.and(locked).and_then(|()| IncomingFile::create(&folder, temporary, syncing));
-    let file = match file {
-        Ok(file) => file,
-        Err(trouble) => {
-            save.abandon(engine);
-            drive(shared, save, &Nowhere, way);
-            let _ = save.finish(engine, &Nowhere);
-            return Err(trouble.into());
-        }
-    };
-    save.write_head(engine, &file);
-    drive(shared, save, &file, way);
-    match save.finish(engine, &file) {
-        Ok(_) => file.put_in_place(&name).map_err(Unsaved::from),
-        Err(Failed) => {
-            let trouble = file.discard().or(save.unfit().map(|unfit| Trouble(unfit.to_string())));
-            Err(trouble.map_or(Unsaved::Cancelled, Unsaved::from))
-        }
+    if let Err(trouble) = fit.and(locked) {
+        folder::give_up(save, &shared.engine, |out| drive(shared, save, out, way));
+        return Err(trouble.into());
     }
-}
-
-/// The name of the file that a save writes before it is complete.
-fn temporary() -> String {
-    format!("temp-{}.rdb", std::process::id())
+    let folder = DataFolder::new(&path);
+    let temporary = folder::temporary_name(std::process::id());
+    let target = Target { folder: &folder, temporary, name, syncing };
+    folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way))
 }
 
 /// Removes the file of a save under way, for a process that ends at once.
 pub fn remove_temporary(shared: &Shared) {
     // Where there is none nothing is to be done, and where that fails nobody is left to be told.
-    let _ = std::fs::remove_file(folder_path(&shared.config()).join(temporary()));
+    let name = folder::temporary_name(std::process::id());
+    let _ = std::fs::remove_file(folder_path(&shared.config()).join(name));
 }
 
 /// Notes what came of the save under way.
@@ -219,15 +201,6 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     shared.engine.standing.save_failed.store(!state.record.last_succeeded, Relaxed);
     drop(state);
     persistence.ended.notify_all();
-}
-
-/// Where the bytes of a save go that nobody wants.
-struct Nowhere;
-
-impl ChunkSink for Nowhere {
-    fn append(&self, _bytes: &[u8]) -> Result<(), Failed> {
-        Err(Failed)
-    }
 }
 
 /// Brings a save's walk to its end, with more threads where cores are idle.

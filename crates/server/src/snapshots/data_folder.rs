@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use persist::folder::{DataFile, Folder, Trouble};
+use persist::folder::{DataFile, Folder, Trouble, left_by};
 
 /// A folder on disk.
 pub struct DataFolder {
@@ -30,8 +30,7 @@ impl DataFolder {
     pub fn remove_leftovers(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         for name in entries.flatten().map(|entry| entry.file_name()) {
-            let pid = name.to_str().and_then(|name| name.strip_prefix("temp-")?.strip_suffix(".rdb"));
-            let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+            let Some(pid) = name.to_str().and_then(left_by) else { continue };
             if !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id() {
                 tracing::info!("Removing {}, which a save left unfinished.", name.display());
                 if let Err(error) = std::fs::remove_file(self.path.join(&name)) {

@@ -164,21 +164,6 @@ impl Persistence {
     }
 }
 
-/// Why there is no new file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unsaved {
-    /// Nobody wanted it any more.
-    Cancelled,
-    /// Something went wrong.
-    Failed(Trouble),
-}
-
-impl From<Trouble> for Unsaved {
-    fn from(trouble: Trouble) -> Self {
-        Self::Failed(trouble)
-    }
-}
-
 /// What [`Persistence::cancel`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {

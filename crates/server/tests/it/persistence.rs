@@ -176,6 +176,63 @@ fn a_save_has_the_moment_at_which_it_began() {
     });
 }
 
+/// Kills of the server in the middle of a save, or just behind it.
+const KILLS: usize = 20;
+
+/// Makes eight keys hold this number, all at once.
+fn write_generation(client: &mut Client, generation: i64) {
+    let set = |key| vec!["SET".to_owned(), format!("g{key}"), generation.to_string()];
+    let mut commands = vec![vec!["MULTI".to_owned()]];
+    commands.extend((0..8).map(set));
+    commands.push(vec!["EXEC".to_owned()]);
+    client.pipeline(&commands).expect("the server answers");
+}
+
+#[test]
+fn a_kill_amid_a_save_leaves_the_last_good_file() {
+    let (folder, mut rng) = (folder(), Rng::new(11));
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).expect("it is there");
+        let names = entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
+        names.collect::<Vec<_>>()
+    };
+    // What the file holds for sure, and what was being saved at the last kill.
+    let (mut saved, mut begun) = (0, 0);
+    let mut amid_saves = 0;
+    for _ in 0..KILLS {
+        let server = start_in(folder.path(), &["--save", "", "--io-threads", "2"]);
+        let mut client = server.connect();
+        assert!(names().iter().all(|name| name == "dump.rdb"), "{:?} are left of a dead process", names());
+        let keys = (0..8).map(|key| number(&client.command(&["GET", &format!("g{key}")])));
+        let keys: Vec<_> = keys.collect();
+        assert!(keys.iter().all(|key| *key == keys[0]), "one moment: {keys:?}");
+        assert!(keys[0] == saved || keys[0] == begun, "{keys:?}: {saved} was saved, {begun} was being saved");
+        saved = keys[0];
+        ok(&mut client, &["DEBUG", "POPULATE", "300"]);
+        if rng.percent(30) {
+            saved = begun + 1;
+            write_generation(&mut client, saved);
+            ok(&mut client, &["SAVE"]);
+        }
+        begun = begun.max(saved) + 1;
+        write_generation(&mut client, begun);
+        ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
+        assert!(!client.command(&["BGSAVE"]).is_error());
+        // Now and then all of them, so that the kill comes near the end or behind it.
+        let keys_done = rng.below(400).min(308) as i64;
+        while persistence(&mut client, "rdb_bgsave_in_progress") == "1" {
+            let done = persistence(&mut client, "current_save_keys_processed");
+            if done.parse::<i64>().expect("a number") >= keys_done {
+                break;
+            }
+        }
+        signal(&server, Signal::KILL);
+        drop(server);
+        amid_saves += usize::from(names().iter().any(|name| name != "dump.rdb"));
+    }
+    assert!(amid_saves > KILLS / 3, "{amid_saves} of {KILLS} kills came in the middle of a save");
+}
+
 #[test]
 fn the_end_saves_where_there_are_rules() {
     type End = fn(&ServerProcess);

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use engine::Shared;
 use engine::log::merger::{LogBatch, LogReader, ReaderId};
 use engine::threads::Outbox;
+use keyspace::Exclusive;
 
 use crate::Rng;
 
@@ -38,6 +39,15 @@ impl LogReader for DiskReader {
     }
 }
 
+/// A reader that wants nothing.
+struct Nothing;
+
+impl LogReader for Nothing {
+    fn append(&mut self, _batch: &LogBatch<'_>) -> u64 {
+        u64::MAX
+    }
+}
+
 impl Disk {
     fn stream(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.0.lock().expect("nothing panics while it is locked")
@@ -46,6 +56,21 @@ impl Disk {
     /// Notes the number that the log gave this disk.
     pub fn attached(&self, reader: ReaderId) {
         self.stream().reader = Some(reader);
+    }
+
+    /// How long the stream is that all changes so far make, where there is one. The caller is alone
+    /// in the gate.
+    pub fn cut(&self, shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
+        self.stream().reader?;
+        // Whoever attaches gets what comes behind an exact cut: all before it has been merged.
+        let marker = shared.log.attach(alone, Box::new(Nothing), outbox)?;
+        shared.log.detach(alone, marker, outbox);
+        Some(self.stream().bytes.len())
+    }
+
+    /// All that was written, synced or not.
+    pub fn all(&self) -> Vec<u8> {
+        self.stream().bytes.clone()
     }
 
     /// Whether there is something to sync.

@@ -25,6 +25,8 @@ pub(super) enum Message {
     Resume,
     /// Have a turn, which evicts.
     EnforceMemory,
+    /// Save.
+    Save,
     /// Leave the loop.
     Stop,
 }
@@ -153,7 +155,7 @@ pub(super) struct Port {
 
 /// See the module.
 pub(super) struct Kernel {
-    /// The I/O threads', then the housekeeper's.
+    /// The I/O threads', then the housekeeper's and the saver's.
     pub ports: Vec<Port>,
     bell: Arc<Bell>,
     sent: PlainMutex<Vec<Sent>>,

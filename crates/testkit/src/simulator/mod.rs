@@ -7,7 +7,8 @@
 //! record is a point at which the schedule may pass to another thread ([`schedule`]). A thread
 //! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Around it
 //! are clients, links that delay, cut and drop, and a clock that moves when chance or silence says
-//! so ([`network`], [`player`]); a disk that syncs late ([`disk`]). Nothing waits for real time.
+//! so ([`network`], [`player`]); a disk that syncs late ([`disk`]); threads that save to a folder
+//! that loses, tears and fails ([`saver`]). Nothing waits for real time.
 //!
 //! **What is not.** Sockets, the event loop and the server's options, its limits of output and
 //! clients, RESP2 subscribers. A memory limit is exceeded by everything or by nothing: what the
@@ -23,6 +24,9 @@
 //! - The replayed log is the data, expiries of keys and fields included; no record fails.
 //! - A reply that left is on the disk: after a crash, what the disk holds and what clients were
 //!   told have one order that explains both.
+//! - A snapshot in a file is the keyspace of its point, and what the change log up to there makes.
+//!   A crash at any operation of a disk that also fails leaves the last file that was reported or a
+//!   newer one, whole ([`saver`]).
 //! - When all clients have gone, no queue, table or inbox holds anything.
 //!
 //! **A failure** prints its seed, and the scenario cut down to what still fails ([`shrink`]).
@@ -35,6 +39,8 @@ mod kernel;
 mod network;
 mod player;
 mod replay;
+mod saver;
+mod saves;
 pub mod scenario;
 mod schedule;
 pub mod shrink;
@@ -53,6 +59,7 @@ use self::scenario::Scenario;
 use self::schedule::SeededScheduler;
 use self::thread::IoThread;
 use self::world::World;
+use crate::Rng;
 
 /// Stack of a simulated thread.
 const STACK_BYTES: usize = 512 * 1024;
@@ -89,7 +96,7 @@ pub fn run(scenario: &Scenario) -> Vec<String> {
 
 /// The run itself, within shuttle.
 fn simulate(scenario: &Scenario) -> Vec<String> {
-    let world = Arc::new(World::new(scenario.threads, scenario.settings(), scenario.seed));
+    let world = Arc::new(World::new(scenario));
     if scenario.has_disk {
         let reader = Box::new(DiskReader(Arc::clone(&world.disk)));
         let log = &world.engine.log;
@@ -103,6 +110,10 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
     }
     let (keeper, seed) = (Arc::clone(&world), scenario.seed);
     threads.push(shuttle::thread::spawn(move || housekeeper::run(&keeper, seed)));
+    if scenario.has_saves {
+        let saver = Arc::clone(&world);
+        threads.push(shuttle::thread::spawn(move || saver::run(&saver, seed)));
+    }
     let outcome = Network::new(&world, scenario).run();
     threads.into_iter().for_each(|thread| thread.join().expect("a thread that panics ends the run"));
     let is_stopped = world.take_findings();
@@ -110,6 +121,7 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
         return is_stopped;
     }
     checks::check_engine(&world, &outcome);
+    saver::check(&world, &mut Rng::new(scenario.schedule));
     let history: Vec<_> = outcome.players.iter().flat_map(|player| player.history.clone()).collect();
     let is_modelled = scenario.kind.is_modelled();
     let crashes: Vec<_> = outcome

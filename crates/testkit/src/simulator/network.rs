@@ -58,6 +58,10 @@ enum Action {
     Limit,
     /// The machine might lose its power here: notes what the disk would hold then.
     Crash,
+    /// A save is asked for.
+    Save,
+    /// Nobody wants the save under way any more.
+    CancelSave,
 }
 
 /// A moment at which the machine might have lost its power.
@@ -71,6 +75,9 @@ pub(super) struct Crash {
 /// Crashes that are looked into in one run.
 const CRASHES_MAX: usize = 4;
 
+/// Saves that are asked for in one run.
+const SAVES_MAX: usize = 3;
+
 /// Values of `maxmemory-policy`.
 const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
 
@@ -79,6 +86,8 @@ pub(super) struct Network<'w> {
     world: &'w World,
     has_disk: bool,
     evicts: bool,
+    /// Saves that may still be asked for.
+    saves_left: usize,
     rng: Rng,
     seats: Vec<Seat>,
     links: LinkId,
@@ -98,6 +107,7 @@ impl<'w> Network<'w> {
         let mut network = Self {
             world,
             has_disk: scenario.has_disk,
+            saves_left: if scenario.has_saves { SAVES_MAX } else { 0 },
             evicts: scenario.kind == Kind::Everything && scenario.seed.is_multiple_of(3),
             rng,
             seats: Vec::new(),
@@ -188,6 +198,9 @@ impl<'w> Network<'w> {
         if self.has_disk && self.crashes.len() < CRASHES_MAX && self.rng.below(128) == 0 {
             return Some(Action::Crash);
         }
+        if self.saves_left > 0 && self.rng.below(24) == 0 {
+            return Some(if self.rng.below(12) == 0 { Action::CancelSave } else { Action::Save });
+        }
         Some(*self.rng.pick(&possible))
     }
 
@@ -218,6 +231,11 @@ impl<'w> Network<'w> {
                 settings.eviction = Policy::named(policy);
                 self.world.engine.settings.set(settings);
             }
+            Action::Save => {
+                self.saves_left -= 1;
+                let _ = self.world.kernel.ports[self.world.threads() + 1].mailbox.send(Message::Save);
+            }
+            Action::CancelSave => self.world.saves.cancel(&self.world.engine),
             Action::Crash => {
                 let left = self.world.disk.after_crash(&mut self.rng);
                 self.crashes.push(Crash { step: self.world.step(), left });
@@ -366,7 +384,7 @@ impl<'w> Network<'w> {
             world.advance(Duration::from_millis(ROUND_MS));
             self.settle();
         }
-        world.kernel.broadcast(world.threads() + 1, Message::Stop);
+        world.kernel.broadcast(world.kernel.ports.len(), Message::Stop);
         // A full mailbox has missed it.
         while !world.kernel.is_quiet() {
             world.kernel.wait();

@@ -111,6 +111,8 @@ pub struct Scenario {
     pub threads: usize,
     /// Whether the change log is written to a disk.
     pub has_disk: bool,
+    /// Whether snapshots are saved.
+    pub has_saves: bool,
     /// The clients.
     pub players: Vec<Player>,
 }
@@ -176,6 +178,8 @@ const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWAT
 const WRITERS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
 
+/// A long word: one makes a collection so big that it is saved in pieces.
+const LONG_WORD_BYTES: usize = 66_000;
 /// Milliseconds of `p`.
 const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
 /// Seconds of `t`.
@@ -199,7 +203,13 @@ impl Scenario {
             Kind::Everything => everything([clients, steps, 1 + rng.below(6)], &mut rng),
             Kind::Listeners => listeners([clients, steps, keys], &mut rng),
         };
-        Self { seed, schedule: rng.next_u64(), kind, threads, has_disk: rng.percent(60), players }
+        let (schedule, has_disk) = (rng.next_u64(), rng.percent(60));
+        let has_saves = rng.percent(if kind == Kind::Everything { 60 } else { 20 });
+        let players = match kind {
+            Kind::Everything if has_saves => with_long_words(players, &mut rng),
+            _ => players,
+        };
+        Self { seed, schedule, kind, threads, has_disk, has_saves, players }
     }
 
     /// The settings of its engine.
@@ -374,6 +384,22 @@ fn everything([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> 
     (0..clients).map(player).collect()
 }
 
+/// Makes some members and values of [`Kind::Everything`] so long that their collections are saved
+/// in pieces.
+fn with_long_words(mut players: Vec<Player>, rng: &mut Rng) -> Vec<Player> {
+    let mut lengthen = |args: &mut Args| {
+        if matches!(&args[0][..], b"HSET" | b"SADD" | b"ZADD") && rng.percent(40) {
+            args.last_mut().expect("it has arguments").resize(LONG_WORD_BYTES, b'x');
+        }
+    };
+    for step in players.iter_mut().flat_map(|player| &mut player.steps) {
+        if let Step::Pipeline(commands) | Step::Transaction(commands, _) = step {
+            commands.iter_mut().for_each(&mut lengthen);
+        }
+    }
+    players
+}
+
 fn listeners([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
     let player = |client| {
         let role = [Role::Listener, Role::Cache, Role::Plain][client % 3];
@@ -392,7 +418,11 @@ fn listeners([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
 
 /// A command on one line.
 fn line(args: &Args) -> String {
-    args.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+    let word = |arg: &Vec<u8>| match arg.len() {
+        LONG_WORD_BYTES => format!("{}… ({LONG_WORD_BYTES} bytes)", arg[..8].escape_ascii()),
+        _ => arg.escape_ascii().to_string(),
+    };
+    args.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for Step {
@@ -413,9 +443,10 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, schedule, kind, threads, has_disk, .. } = self;
+        let Self { seed, schedule, kind, threads, has_disk, has_saves, .. } = self;
         let disk = if *has_disk { "with a disk" } else { "without a disk" };
-        writeln!(f, "{kind:?}, {threads} threads, {disk}; seed {seed}, schedule {schedule}")?;
+        let saves = if *has_saves { ", with saves" } else { "" };
+        writeln!(f, "{kind:?}, {threads} threads, {disk}{saves}; seed {seed}, schedule {schedule}")?;
         for (client, player) in self.players.iter().enumerate() {
             writeln!(f, "client {client} ({:?}):", player.role)?;
             player.steps.iter().try_for_each(|step| writeln!(f, "    {step}"))?;

@@ -18,6 +18,8 @@ use engine::threads::Outbox;
 use super::disk::Disk;
 use super::host::COMMANDS;
 use super::kernel::{Kernel, LinkId, Message};
+use super::saves::Saves;
+use super::scenario::Scenario;
 
 /// See the module.
 pub(super) struct World {
@@ -25,6 +27,7 @@ pub(super) struct World {
     pub kernel: Kernel,
     pub clock: ManualClock,
     pub disk: Arc<Disk>,
+    pub saves: Saves,
     /// Steps so far: the time of histories.
     steps: AtomicU64,
     /// When a thread let the client of this link begin to wait.
@@ -45,12 +48,14 @@ pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shar
 }
 
 impl World {
-    /// A world with so many I/O threads.
-    pub fn new(threads: usize, settings: Settings, seed: u64) -> Self {
-        let (engine, clock) = engine(threads, settings, seed);
+    /// The world of a scenario.
+    pub fn new(scenario: &Scenario) -> Self {
+        let (threads, seed) = (scenario.threads, scenario.seed);
+        let (engine, clock) = engine(threads, scenario.settings(), seed);
         Self {
             engine,
-            kernel: Kernel::new(threads + 1),
+            kernel: Kernel::new(threads + 1 + usize::from(scenario.has_saves)),
+            saves: Saves::new(seed),
             clock,
             disk: Arc::default(),
             steps: AtomicU64::new(0),

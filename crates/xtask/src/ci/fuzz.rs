@@ -22,6 +22,9 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cdebug-assertions -Coverflow-checks";
 
+/// Folders whose RDB files a target starts from.
+const SEEDS: &[(&str, &str)] = &[("rdb_file", "crates/persist/tests/files")];
+
 /// The step: each target for a few seconds, from this run's seed.
 pub fn smoke(session: &Session) -> Result<Outcome> {
     let missing = match what_is_missing(session)? {
@@ -123,9 +126,20 @@ fn build(session: &Session) -> Result<PathBuf> {
 struct Run<'a> {
     target: &'a str,
     seconds: u64,
-    /// Where interesting inputs are taken from and kept; without, a run starts from nothing and
-    /// depends on the seed alone.
+    /// Where interesting inputs are taken from and kept; without, a run starts from the
+    /// target's seeds and depends on its number alone.
     corpus: Option<PathBuf>,
+}
+
+/// The inputs that a target starts from, sorted.
+fn seeds(session: &Session, target: &str) -> Vec<String> {
+    let folders = SEEDS.iter().filter(|(of, _)| *of == target);
+    let entries = folders.filter_map(|(_, folder)| fs::read_dir(session.root.join(folder)).ok());
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rdb"));
+    let mut names: Vec<_> = files.map(|path| path.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 impl Run<'_> {
@@ -137,6 +151,10 @@ impl Run<'_> {
         command.arg(format!("-max_total_time={}", self.seconds)).arg("-timeout=10").arg("-rss_limit_mb=2048");
         let found = session.target.join("fuzz").join(format!("found-{}-", self.target));
         command.arg(format!("-artifact_prefix={}", found.display()));
+        let seeds = seeds(session, self.target);
+        if !seeds.is_empty() {
+            command.arg(format!("-seed_inputs={}", seeds.join(",")));
+        }
         command.args(&self.corpus);
         command
     }

@@ -1,0 +1,428 @@
+//! A folder on a simulated disk, for what `persist::folder` decides: power that fails at any
+//! moment, a disk that is full or broken.
+//!
+//! **What a crash leaves.** Of a file: all that was synced; of the bytes behind that any number, of
+//! which each sector was written or holds zeros. Of the folder: each name is what it was when
+//! the folder was last synced, or what it became by any change since; names may go back in another
+//! order than they were changed in. A rename itself is all or nothing.
+//!
+//! **What fails.** Each operation has a number: a creation, each part of an append (short writes),
+//! a sync of a file, a rename, a removal, a sync of the folder. A fault is planned for a number, or
+//! chance decides. A failed write may leave a part of its bytes. A failed sync of a file loses what
+//! chance says of the bytes that were not safe, and a later one does not bring them back.
+//!
+//! All choices come from a seed. No yield point of the simulator is in here; the lock is a leaf.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use persist::folder::{DataFile, Folder, Trouble};
+
+use crate::Rng;
+
+/// Bytes that the disk writes all at once.
+const SECTOR_BYTES: usize = 512;
+/// Parts of an append, at most.
+const WRITES_MAX: usize = 3;
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The disk is full.
+    NoSpace,
+    /// It cannot be read or written.
+    Io,
+}
+
+impl Fault {
+    fn trouble(self) -> Trouble {
+        Trouble(match self {
+            Self::NoSpace => "No space left on device (os error 28)".to_owned(),
+            Self::Io => "Input/output error (os error 5)".to_owned(),
+        })
+    }
+}
+
+/// Which operations fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plan {
+    /// None.
+    #[default]
+    Never,
+    /// The one with this number, counted from 0.
+    Once(u64, Fault),
+    /// That one and all behind it.
+    From(u64, Fault),
+    /// Each with this chance, in thousandths.
+    Chance(usize),
+}
+
+/// What can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A file is created.
+    Create,
+    /// Some bytes are appended to a file.
+    Write,
+    /// A file is synced.
+    SyncFile,
+    /// A file gets another name.
+    Rename,
+    /// A file is removed.
+    Remove,
+    /// The folder is synced.
+    SyncFolder,
+}
+
+/// What is in a file, by its number.
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// As processes see it.
+    bytes: Vec<u8>,
+    /// As a crash would leave it at least.
+    safe: Vec<u8>,
+}
+
+/// The disk at one moment.
+#[derive(Clone, Debug)]
+struct State {
+    rng: Rng,
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    safe_names: BTreeMap<String, usize>,
+    /// Changes of names since the folder was synced, in order.
+    unsafe_names: Vec<(String, Option<usize>)>,
+    operations: u64,
+    failed: Vec<Operation>,
+    plan: Plan,
+}
+
+/// See the module. Clones are the same folder.
+#[derive(Clone, Debug)]
+pub struct SimulatedFolder {
+    state: Arc<Mutex<State>>,
+    /// Where it notes what it is after each operation.
+    moments: Option<Arc<Mutex<Vec<State>>>>,
+}
+
+impl SimulatedFolder {
+    /// An empty one.
+    pub fn new(seed: u64) -> Self {
+        Self::holding(Rng::new(seed), BTreeMap::new())
+    }
+
+    fn holding(rng: Rng, contents: BTreeMap<String, Vec<u8>>) -> Self {
+        let names: BTreeMap<_, _> = contents.keys().cloned().zip(0..).collect();
+        let files = contents.into_values().map(|bytes| File { safe: bytes.clone(), bytes }).collect();
+        let state = State {
+            rng,
+            files,
+            safe_names: names.clone(),
+            names,
+            unsafe_names: Vec::new(),
+            operations: 0,
+            failed: Vec::new(),
+            plan: Plan::Never,
+        };
+        Self::of(state)
+    }
+
+    fn of(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(state)), moments: None }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// A folder like this one that goes its own way from here on; its operations are counted from 0
+    /// and fail as planned.
+    pub fn fork(&self, plan: Plan) -> Self {
+        let state = self.state().clone();
+        Self::of(State { operations: 0, failed: Vec::new(), plan, ..state })
+    }
+
+    /// Plans what fails from here on.
+    pub fn plan(&self, plan: Plan) {
+        self.state().plan = plan;
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// The operations that have failed, in order.
+    pub fn failed(&self) -> Vec<Operation> {
+        self.state().failed.clone()
+    }
+
+    /// What is in a file, as processes see it.
+    pub fn file(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        state.names.get(name).map(|&file| state.files[file].bytes.clone())
+    }
+
+    /// The names of its files.
+    pub fn names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
+    }
+
+    /// The folder that is there after a crash now: one of those that are possible, by `rng`.
+    pub fn after_crash(&self, rng: &mut Rng) -> Self {
+        self.state().after_crash(rng)
+    }
+
+    /// Notes from here on what it is after each operation, for [`crashes`](Self::crashes).
+    pub fn note_moments(&mut self) {
+        let now = self.state().clone();
+        self.moments = Some(Arc::new(Mutex::new(vec![now])));
+    }
+
+    /// A crash at each noted moment, as [`after_crash`](Self::after_crash).
+    pub fn crashes(&self, rng: &mut Rng) -> Vec<Self> {
+        let Some(moments) = &self.moments else { return Vec::new() };
+        let moments = moments.lock().expect("nothing panics while it is locked");
+        moments.iter().map(|state| state.after_crash(rng)).collect()
+    }
+
+    /// Runs an operation, whose effect depends on whether it fails.
+    fn operate<T>(
+        &self,
+        operation: Operation,
+        run: impl FnOnce(&mut State, Option<Fault>) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut state = self.state();
+        let fault = state.next_fault();
+        state.failed.extend(fault.map(|_| operation));
+        let result = run(&mut state, fault);
+        if let Some(moments) = &self.moments {
+            moments.lock().expect("nothing panics while it is locked").push(state.clone());
+        }
+        result
+    }
+}
+
+impl State {
+    /// Counts an operation; whether it fails.
+    fn next_fault(&mut self) -> Option<Fault> {
+        let number = self.operations;
+        self.operations += 1;
+        match self.plan {
+            Plan::Never => None,
+            Plan::Once(at, fault) => (number == at).then_some(fault),
+            Plan::From(at, fault) => (number >= at).then_some(fault),
+            Plan::Chance(thousandths) => {
+                let fails = self.rng.below(1000) < thousandths;
+                fails.then(|| *self.rng.pick(&[Fault::NoSpace, Fault::Io]))
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str, file: Option<usize>) {
+        match file {
+            Some(file) => drop(self.names.insert(name.to_owned(), file)),
+            None => drop(self.names.remove(name)),
+        }
+        self.unsafe_names.push((name.to_owned(), file));
+    }
+
+    fn after_crash(&self, rng: &mut Rng) -> SimulatedFolder {
+        let mut names = self.safe_names.clone();
+        let set = |names: &mut BTreeMap<String, usize>, (name, file): &(String, Option<usize>)| match file {
+            Some(file) => drop(names.insert(name.clone(), *file)),
+            None => drop(names.remove(name)),
+        };
+        if rng.percent(50) {
+            // A journal: all changes up to one of them.
+            let kept = rng.below(self.unsafe_names.len() + 1);
+            self.unsafe_names[..kept].iter().for_each(|change| set(&mut names, change));
+        } else {
+            for change in &self.unsafe_names {
+                if rng.percent(60) {
+                    set(&mut names, change);
+                }
+            }
+        }
+        let contents = names.into_iter().map(|(name, file)| {
+            let File { bytes, safe } = &self.files[file];
+            (name, [&safe[..], &torn(&bytes[safe.len()..], safe.len(), rng)].concat())
+        });
+        SimulatedFolder::holding(self.rng.clone(), contents.collect())
+    }
+}
+
+/// What is left of unsynced bytes that begin at `offset`.
+fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(4) {
+        0 => 0,
+        1 => return bytes.to_vec(),
+        2 => bytes.len(),
+        _ => rng.below(bytes.len() + 1),
+    };
+    let mut left = bytes[..len].to_vec();
+    let mut at = 0;
+    while at < len {
+        let end = (at + SECTOR_BYTES - (offset + at) % SECTOR_BYTES).min(len);
+        if rng.percent(40) {
+            left[at..end].fill(0);
+        }
+        at = end;
+    }
+    left
+}
+
+impl Folder for SimulatedFolder {
+    fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+        let number = self.operate(Operation::Create, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.trouble());
+            }
+            state.files.push(File::default());
+            let number = state.files.len() - 1;
+            state.name(name, Some(number));
+            Ok(number)
+        })?;
+        Ok(Box::new(SimulatedFile { folder: self.clone(), number }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        self.operate(Operation::Rename, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.trouble());
+            }
+            let Some(&file) = state.names.get(from) else { return Err(missing()) };
+            state.name(to, Some(file));
+            state.name(from, None);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Trouble> {
+        self.operate(Operation::Remove, |state, fault| match fault {
+            Some(fault) => Err(fault.trouble()),
+            None if !state.names.contains_key(name) => Err(missing()),
+            None => {
+                state.name(name, None);
+                Ok(())
+            }
+        })
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        self.operate(Operation::SyncFolder, |state, fault| match fault {
+            Some(fault) => Err(fault.trouble()),
+            None => {
+                state.safe_names = state.names.clone();
+                state.unsafe_names.clear();
+                Ok(())
+            }
+        })
+    }
+}
+
+fn missing() -> Trouble {
+    Trouble("No such file or directory (os error 2)".to_owned())
+}
+
+struct SimulatedFile {
+    folder: SimulatedFolder,
+    number: usize,
+}
+
+impl DataFile for SimulatedFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        let mut rest = bytes;
+        for write in 1.. {
+            rest = self.folder.operate(Operation::Write, |state, fault| {
+                let is_last = write == WRITES_MAX || state.rng.percent(60);
+                let short = state.rng.below(rest.len() + 1);
+                let len = if is_last && fault.is_none() { rest.len() } else { short };
+                state.files[self.number].bytes.extend_from_slice(&rest[..len]);
+                fault.map_or(Ok(&rest[len..]), |fault| Err(fault.trouble()))
+            })?;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Trouble> {
+        self.folder.operate(Operation::SyncFile, |state, fault| {
+            let File { bytes, safe } = &mut state.files[self.number];
+            let unsafe_bytes = &bytes[safe.len()..];
+            match fault {
+                None => {
+                    safe.extend_from_slice(unsafe_bytes);
+                    Ok(())
+                }
+                Some(fault) => {
+                    let mut lost = torn(unsafe_bytes, safe.len(), &mut state.rng);
+                    lost.resize(unsafe_bytes.len(), 0);
+                    safe.extend_from_slice(&lost);
+                    Err(fault.trouble())
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a crash may leave of a file `f`, by many draws.
+    fn left(folder: &SimulatedFolder) -> Vec<Option<Vec<u8>>> {
+        let mut rng = Rng::new(3);
+        let mut all: Vec<_> = (0..300).map(|_| folder.after_crash(&mut rng).file("f")).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn a_crash_leaves_what_was_synced_and_any_part_of_the_rest() {
+        let folder = SimulatedFolder::new(1);
+        let mut file = folder.create("f").expect("works");
+        folder.sync().expect("works");
+        file.append(&[1; 3]).expect("works");
+        file.sync().expect("works");
+        assert_eq!(left(&folder), [Some(vec![1; 3])]);
+        file.append(&[2; 2000]).expect("works");
+        let left = left(&folder);
+        assert!(left.iter().all(|left| left.as_ref().is_some_and(|left| left.starts_with(&[1; 3]))));
+        assert!(left.contains(&Some([vec![1; 3], vec![2; 2000]].concat())));
+        assert!(left.contains(&Some(vec![1; 3])));
+        assert!(left.iter().flatten().any(|left| left.len() == 2003 && left.contains(&0)));
+    }
+
+    #[test]
+    fn a_name_is_safe_once_the_folder_is_synced() {
+        let folder = SimulatedFolder::new(1);
+        for (name, byte) in [("f", 1), ("g", 2)] {
+            let mut file = folder.create(name).expect("works");
+            file.append(&[byte]).expect("works");
+            file.sync().expect("works");
+        }
+        assert_eq!(left(&folder), [None, Some(vec![1])]);
+        folder.sync().expect("works");
+        folder.rename("g", "f").expect("works");
+        assert_eq!(left(&folder), [Some(vec![1]), Some(vec![2])]);
+        folder.sync().expect("works");
+        assert_eq!(left(&folder), [Some(vec![2])]);
+    }
+
+    #[test]
+    fn a_failed_sync_loses_bytes_for_good() {
+        let folder = SimulatedFolder::new(1);
+        let mut file = folder.create("f").expect("works");
+        folder.sync().expect("works");
+        file.append(&[1; 2000]).expect("works");
+        folder.plan(Plan::Once(folder.operations(), Fault::Io));
+        assert!(file.sync().is_err());
+        file.sync().expect("works");
+        assert_eq!(left(&folder).len(), 1);
+        assert_ne!(left(&folder), [folder.file("f")]);
+    }
+}

@@ -1,0 +1,185 @@
+//! The saver: a thread that saves when it is asked to, with others that walk beside it, to a
+//! simulated folder ([`crate::disk`]). What each file must hold is noted at its point, when the
+//! saver is alone in the gate: the keyspace, and how much of the change log there was.
+
+use std::sync::Arc;
+
+use engine::threads::Outbox;
+use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
+use persist::rdb::{Compression, Usage};
+use persist::save::{ChunkSink, Save, SaveOptions, Step, Way};
+
+use super::kernel::Message;
+use super::replay::replay;
+use super::saves::Point;
+use super::world::World;
+use crate::Rng;
+use crate::contents::{difference, of_file, of_keyspace};
+use crate::disk::{Operation, Plan, SimulatedFolder};
+
+/// The file's name.
+const NAME: &str = "dump.rdb";
+/// The process that saves.
+const PID: u32 = 7;
+/// The fact of a file that says which save it is of.
+const NUMBER: &str = "save";
+/// Threads that walk, at most.
+const WALKERS_MAX: usize = 3;
+
+/// Runs until it is asked to stop.
+pub(super) fn run(world: &World, seed: u64) {
+    let port = &world.kernel.ports[world.threads() + 1];
+    let mut rng = Rng::new(seed ^ 0x7361_7665_7273);
+    loop {
+        match port.mailbox.receive() {
+            Some(Message::Stop) => break,
+            Some(Message::Save) => save(world, &mut rng),
+            Some(_) => {}
+            None => {
+                let may_sleep = port.mailbox.prepare_sleep();
+                port.poll.wait(may_sleep.then_some(None));
+                port.mailbox.awake();
+            }
+        }
+    }
+    world.kernel.leave();
+}
+
+/// Fixes the point of a save, and notes what it is.
+fn begin(world: &World, compression: Compression) -> Option<Arc<Save>> {
+    let (engine, saves) = (&*world.engine, &world.saves);
+    let number = saves.state().points.len();
+    let facts = vec![(NUMBER, number.to_string())];
+    let options = SaveOptions {
+        compression,
+        checksum: true,
+        usage: Usage::None,
+        version: None,
+        facts,
+        functions: Vec::new(),
+    };
+    let outbox = Outbox::default();
+    let begun = engine.gate.exclusive(|alone| {
+        let save = Save::begin(engine, alone, options)?;
+        let contents = of_keyspace(&engine.keyspace);
+        let log_len_bytes = world.disk.cut(engine, alone, &outbox);
+        saves.state().points.push(Point { contents, log_len_bytes, reported_at: None });
+        Some(save)
+    });
+    world.wake(&outbox);
+    begun
+}
+
+fn save(world: &World, rng: &mut Rng) {
+    let (engine, saves) = (&*world.engine, &world.saves);
+    let compression = *rng.pick(&[Compression::None, Compression::Lzf]);
+    let Some(save) = begin(world, compression) else {
+        world.find("a save cannot begin, and none is under way".to_owned());
+        return;
+    };
+    let folder = {
+        let mut state = saves.state();
+        state.current = Some(Arc::clone(&save));
+        state.folder.clone()
+    };
+    let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
+    let (temporary, name) = (temporary_name(PID), NAME.to_owned());
+    let target = Target { folder: &folder, temporary, name, syncing };
+    let (walkers, failed_before) = (1 + rng.below(WALKERS_MAX), folder.failed().len());
+    let result = save_into(target, &save, engine, |out| drive(world, &save, out, walkers));
+    let mut state = saves.state();
+    state.current = None;
+    let failed = &folder.failed()[failed_before..];
+    match result {
+        Ok(()) => {
+            let reported_at = folder.operations();
+            state.points.last_mut().expect("it has begun").reported_at = Some(reported_at);
+            if !failed.is_empty() {
+                world.find(format!("a save counts as done of which {failed:?} has failed"));
+            }
+        }
+        Err(Unsaved::Failed(trouble)) if failed.is_empty() => {
+            world.find(format!("a save failed, and the disk did not: {trouble}"));
+        }
+        Err(_) => {}
+    }
+    // What could not be removed once may be there until it is written again.
+    let is_left = folder.names().iter().any(|name| name != NAME);
+    if is_left && !folder.failed().contains(&Operation::Remove) {
+        world.find(format!("a save left {:?}", folder.names()));
+    }
+}
+
+fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
+    let walk = |number| {
+        let mut walker = save.walker(number, Way::Gate);
+        loop {
+            match save.step(&world.engine, &mut walker, out) {
+                Step::More => {}
+                Step::Waiting => shuttle::thread::yield_now(),
+                Step::Done => return,
+            }
+        }
+    };
+    shuttle::thread::scope(|scope| {
+        for number in 1..walkers {
+            scope.spawn(move || walk(number));
+        }
+        walk(0);
+    });
+}
+
+/// After the run: a crash at each operation of the disk leaves the last file that was reported, or
+/// one that was begun since; it holds the keyspace of its point, which is what the change log up to
+/// there makes.
+pub(super) fn check(world: &World, rng: &mut Rng) {
+    let state = world.saves.state();
+    let mut are_right = vec![None; state.points.len()];
+    for (operations, folder) in (0..).zip(state.folder.crashes(rng)) {
+        if let Err(finding) = check_crash(world, &state.points, (operations, &folder), &mut are_right) {
+            world.find(format!("after a crash at operation {operations} of the disk: {finding}"));
+            return;
+        }
+    }
+}
+
+/// `are_right` has, for each save, the file that was found to be right.
+fn check_crash(
+    world: &World,
+    points: &[Point],
+    (operations, folder): (u64, &SimulatedFolder),
+    are_right: &mut [Option<Vec<u8>>],
+) -> Result<(), String> {
+    for name in folder.names().iter().filter(|name| left_by(name).is_some()) {
+        folder.plan(Plan::Never);
+        folder.remove(name).map_err(|trouble| trouble.to_string())?;
+    }
+    let reported = |point: &Point| point.reported_at.is_some_and(|at| at <= operations);
+    let reported = points.iter().rposition(reported);
+    let Some(bytes) = folder.file(NAME) else {
+        return reported.map_or(Ok(()), |save| Err(format!("the file of save {save} is lost")));
+    };
+    if are_right.iter().skip(reported.unwrap_or(0)).flatten().any(|right| *right == bytes) {
+        return Ok(());
+    }
+    let file = of_file(&bytes[..], world.engine.keyspace.hasher())?;
+    let number = file.facts.get(NUMBER.as_bytes()).and_then(|text| stdx::number::parse_i64(text));
+    let number = number.ok_or("the file does not say of which save it is")? as usize;
+    if reported.is_some_and(|reported| number < reported) {
+        return Err(format!("the file is that of save {number}, and {reported:?} was reported"));
+    }
+    let point = &points[number];
+    let at_point = ("at its point the keyspace", &point.contents);
+    if let Some(difference) = difference(at_point, ("the file", &file.keys)) {
+        return Err(format!("save {number}: {difference}"));
+    }
+    if let Some(len_bytes) = point.log_len_bytes {
+        let (replica, _) = replay(&world.disk.all()[..len_bytes])?;
+        let replayed = of_keyspace(&replica.keyspace);
+        if let Some(difference) = difference(at_point, ("the log up to there", &replayed)) {
+            return Err(format!("save {number}: {difference}"));
+        }
+    }
+    are_right[number] = Some(bytes);
+    Ok(())
+}
