@@ -27,7 +27,9 @@ fn set(client: &mut Client, pairs: &[&str]) -> String {
 
 #[test]
 fn the_builder_takes_any_option() {
-    let builder = Server::builder().port(0).io_threads(1).option("timeout", "7").option("save", "1 2");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let builder = Server::builder().port(0).io_threads(1).data_folder(folder.path());
+    let builder = builder.option("timeout", "7").option("save", "1 2");
     let server = builder.option("requirepass", "\"a b\"").start().expect("starts");
     let mut client = connect(&server);
     assert!(client.command(&["PING"]).to_string().contains("NOAUTH"));
