@@ -190,13 +190,24 @@ struct Pass<'a> {
     options: &'a [&'a str],
 }
 
+/// The longest name of a unit's folder: the servers of a unit have a Unix socket below it, whose
+/// path may have 107 bytes.
+const FOLDER_NAME_LEN_MAX: usize = 24;
+
+/// What the folder of a unit's run is called: as the unit, cut at the front where that is long.
+fn folder_name(unit: &str) -> String {
+    let name = unit.replace('/', "-");
+    let cut = name.len().saturating_sub(FOLDER_NAME_LEN_MAX);
+    name[cut..].trim_start_matches('-').to_owned()
+}
+
 impl Run<'_> {
     /// Runs one unit, the `at`th of the run: most of its tests with all threads,
     /// then those that want one.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);
-        let folder = self.session.target.join("redis-suite/run").join(unit.replace('/', "-"));
+        let folder = self.session.target.join("redis-suite/run").join(folder_name(unit));
         let single = self.arguments.single.as_slice();
         let first = Pass {
             folder: &folder,
