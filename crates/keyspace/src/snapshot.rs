@@ -152,14 +152,27 @@ pub struct BigValue {
     pub head: Head,
 }
 
+/// A key's database, its hash and its name.
+type KeyPlace = (usize, KeyHash, Box<[u8]>);
+
 /// Where a big value is.
 enum BigPlace {
     /// In the keyspace, at this key.
-    Key { db: usize, hash: KeyHash, key: Box<[u8]> },
+    Key(KeyPlace),
     /// It has left the keyspace.
     Owned(Object),
     /// A walker has it in its hands after it left.
     Taken,
+}
+
+/// Where the walker of a big value found it.
+enum Sought {
+    /// In the keyspace, a moment ago.
+    Key(KeyPlace),
+    /// Out of it.
+    Owned(Object),
+    /// It is not there any more.
+    Gone,
 }
 
 /// What a walker does next.
@@ -354,7 +367,7 @@ impl Snapshot {
         let ((ticket, head), key) = (begun, Box::<[u8]>::from(entry.key()));
         let (expiry_ms, access) = (entry.expiry_ms(), entry.access());
         let mut bigs = self.bigs.lock();
-        bigs.places.push((ticket, BigPlace::Key { db, hash, key: key.clone() }));
+        bigs.places.push((ticket, BigPlace::Key((db, hash, key.clone()))));
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
@@ -376,7 +389,7 @@ impl Snapshot {
         if let Some(ticket) = ticket_of(entry) {
             let mut bigs = self.bigs.lock();
             if let Some((_, place)) = bigs.place_mut(ticket) {
-                *place = BigPlace::Key { db, hash, key: entry.key().into() };
+                *place = BigPlace::Key((db, hash, entry.key().into()));
             }
         }
     }
@@ -403,7 +416,7 @@ impl Snapshot {
             }
         }
         for (_, place) in &mut self.bigs.lock().places {
-            if let BigPlace::Key { db, .. } = place {
+            if let BigPlace::Key((db, ..)) = place {
                 *db = if *db == a {
                     b
                 } else if *db == b {
@@ -417,10 +430,10 @@ impl Snapshot {
 
     /// Big values of these databases that are being shown, with their places: FLUSHDB takes them
     /// out first. The caller is alone in the gate.
-    pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<(usize, KeyHash, Box<[u8]>)> {
+    pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
-            BigPlace::Key { db, hash, key } if dbs.contains(db) => Some((*db, *hash, key.clone())),
+            BigPlace::Key(at) if dbs.contains(&at.0) => Some(at.clone()),
             _ => None,
         });
         here.collect()
@@ -617,14 +630,18 @@ impl Snapshot {
         visit: &mut dyn FnMut(Piece<'_>),
     ) -> Stepped {
         loop {
-            if let Some(mut object) = self.take_owned(big.ticket) {
-                let more = object.next_pieces(elements_max, visit);
-                return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
-            }
-            // Its tables were freed while the walk only cleared marks.
-            let Some(at) = self.key_of(big.ticket) else { return Stepped::Finished };
+            let at = match self.seek(big.ticket) {
+                Sought::Owned(mut object) => {
+                    let more = object.next_pieces(elements_max, visit);
+                    return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
+                }
+                Sought::Key(at) => at,
+                // Its tables were freed while the walk only cleared marks.
+                Sought::Gone => return Stepped::Finished,
+            };
             let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
-            if self.key_of(big.ticket).as_ref() != Some(&at) {
+            // It may have moved or left before the lock was there.
+            if !self.is_at(big.ticket, &at) {
                 continue;
             }
             let (db, hash, key) = at;
@@ -640,24 +657,23 @@ impl Snapshot {
         }
     }
 
-    /// The key that a big value is at, if it is in the keyspace.
-    fn key_of(&self, ticket: u32) -> Option<(usize, KeyHash, Box<[u8]>)> {
-        match &self.bigs.lock().place_mut(ticket)?.1 {
-            BigPlace::Key { db, hash, key } => Some((*db, *hash, key.clone())),
-            BigPlace::Owned(_) | BigPlace::Taken => None,
+    /// Where a big value is; one that has left the keyspace is in the caller's hands from here on.
+    fn seek(&self, ticket: u32) -> Sought {
+        let mut bigs = self.bigs.lock();
+        let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
+        match std::mem::replace(place, BigPlace::Taken) {
+            BigPlace::Owned(object) => Sought::Owned(object),
+            BigPlace::Taken => Sought::Gone,
+            BigPlace::Key(at) => {
+                *place = BigPlace::Key(at.clone());
+                Sought::Key(at)
+            }
         }
     }
 
-    fn take_owned(&self, ticket: u32) -> Option<Object> {
+    fn is_at(&self, ticket: u32, at: &KeyPlace) -> bool {
         let mut bigs = self.bigs.lock();
-        let (_, place) = bigs.place_mut(ticket)?;
-        match std::mem::replace(place, BigPlace::Taken) {
-            BigPlace::Owned(object) => Some(object),
-            other => {
-                *place = other;
-                None
-            }
-        }
+        matches!(bigs.place_mut(ticket), Some((_, BigPlace::Key(place))) if place == at)
     }
 
     fn put_back(&self, ticket: u32, place: Option<BigPlace>) -> Stepped {
