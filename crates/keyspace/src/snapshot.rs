@@ -331,7 +331,10 @@ impl Snapshot {
 
     fn keep_claimed(&self, entry: &mut KeyEntry, slot: u32, place: (usize, KeyHash)) {
         match self.begin_big(entry) {
-            Some(begun) => self.add_big(begun, slot, entry, place),
+            Some(begun) => {
+                let (db, hash) = place;
+                self.add_big(begun, slot, entry, BigPlace::Key((db, hash, entry.key().into())));
+            }
             None => self.hand_over(slot, entry),
         }
     }
@@ -363,11 +366,11 @@ impl Snapshot {
         Some((ticket, object.begin_pieces(showing)?))
     }
 
-    fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, (db, hash): (usize, KeyHash)) {
-        let ((ticket, head), key) = (begun, Box::<[u8]>::from(entry.key()));
-        let (expiry_ms, access) = (entry.expiry_ms(), entry.access());
+    /// From here on a walker may look for the value at `place`.
+    fn add_big(&self, (ticket, head): (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
+        let (key, expiry_ms, access) = (entry.key().into(), entry.expiry_ms(), entry.access());
         let mut bigs = self.bigs.lock();
-        bigs.places.push((ticket, BigPlace::Key((db, hash, key.clone()))));
+        bigs.places.push((ticket, place));
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
@@ -549,9 +552,10 @@ impl Snapshot {
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
                 Some(begun) => {
-                    let hash = hasher.hash_key(entry.key());
-                    self.add_big(begun, slot, entry, (usize::MAX, hash));
-                    self.left(entry);
+                    let Some(object) = entry.object_mut() else { return };
+                    let empty = object.empty_of_type();
+                    let place = BigPlace::Owned(std::mem::replace(object, empty));
+                    self.add_big(begun, slot, entry, place);
                 }
                 None if kept => visit(db, entry),
                 None => {}
@@ -583,8 +587,8 @@ impl Snapshot {
                 shown += 1;
                 match kept.then(|| self.begin_big(entry)).flatten() {
                     Some(begun) => {
-                        let hash = hasher.hash_key(entry.key());
-                        self.add_big(begun, slot, entry, (db as usize, hash));
+                        let at = (db as usize, hasher.hash_key(entry.key()), entry.key().into());
+                        self.add_big(begun, slot, entry, BigPlace::Key(at));
                     }
                     None if kept => visit(entry),
                     None => {}
