@@ -6,6 +6,7 @@
 //! the bytes really there.
 #![forbid(unsafe_code)]
 
+pub mod aof;
 pub mod dump;
 pub mod folder;
 pub mod fuzz;

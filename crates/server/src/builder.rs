@@ -233,6 +233,10 @@ impl Builder {
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
+        let aof_shared = Arc::clone(&shared);
+        let body = move || crate::persistence::aof::run(&aof_shared);
+        let thread = std::thread::Builder::new().name("aof".to_owned()).spawn(body);
+        threads.push(thread.map_err(StartError::Thread)?);
         if !metrics.is_empty() {
             threads.push(metrics::start(metrics, Arc::clone(&shared)).map_err(StartError::Thread)?);
         }
@@ -306,6 +310,7 @@ fn shared(
         repl_id: random_id().into(),
         migrations: ConnectionPool::default(),
         persistence: Persistence::new(unix_ms() / 1000),
+        append_only: Arc::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),
