@@ -1,11 +1,17 @@
-//! Append-only files: the change log on disk, as Redis 7 divides it.
+//! The append-only file, as Redis 7 and later keep it: several files in a folder of their own, and
+//! a manifest that names them.
 //!
 //! ```text
-//!   appendonlydir/appendonly.aof.manifest        which files, in which order
-//!                 appendonly.aof.1.base.rdb      a snapshot (or commands)
-//!                 appendonly.aof.1.incr.aof      all changes since
+//!   appendonlydir/NAME.manifest          manifest::Manifest
+//!                 NAME.2.base.rdb        load::Splitter, where reader::starts_with_rdb says so
+//!                 NAME.2.incr.aof        reader::Reader
 //! ```
+//! Up to Redis 6 it is one file, which may begin with an RDB part: [`load::Splitter`] reads that
+//! and gives what is behind it to a [`reader::Reader`].
+//!
+//! [`load::Splitter`]: crate::load::Splitter
 
 pub mod files;
 pub mod manifest;
+pub mod reader;
 pub mod writer;
