@@ -20,7 +20,7 @@ use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
 };
 use persist::rdb::{Compression, Rules, Usage, VersionCheck};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::Rng;
 use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
@@ -70,6 +70,7 @@ impl Server {
     fn save(&self, folder: &SimulatedFolder, seed: u64) -> (Result<(), Unsaved>, Contents) {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {
+            format: SaveFormat::Rdb,
             compression: *rng.pick(&[Compression::None, Compression::Lzf]),
             checksum: true,
             usage: Usage::None,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use keyspace::Exclusive;
 use persist::folder::{self, Syncing, Target, Trouble, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use crate::config::choices::RdbVersion;
@@ -48,6 +48,7 @@ fn save_options(shared: &Shared) -> SaveOptions {
     };
     let fact = |name, value: String| (name, value);
     SaveOptions {
+        format: SaveFormat::Rdb,
         version: match options::RDB_VERSION.of(&store) {
             RdbVersion::Auto => None,
             RdbVersion::Fixed(version) => Some(version),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::threads::Outbox;
 use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 
 use super::kernel::Message;
 use super::replay::replay;
@@ -51,6 +51,7 @@ fn begin(world: &World, compression: Compression) -> Option<Arc<Save>> {
     let number = saves.state().points.len();
     let facts = vec![(NUMBER, number.to_string())];
     let options = SaveOptions {
+        format: SaveFormat::Rdb,
         compression,
         checksum: true,
         usage: Usage::None,
