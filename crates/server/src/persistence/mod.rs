@@ -17,7 +17,7 @@ use keyspace::Exclusive;
 use persist::aof::manifest::BaseKind;
 use persist::folder::{self, Syncing, Target, Trouble, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use crate::config::choices::RdbVersion;
@@ -46,9 +46,12 @@ fn save_options(shared: &Shared) -> SaveOptions {
 
 /// What the base of an append-only file is to be like.
 fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
-    // TODO(kind)
-    let _ = kind;
-    save_options_for(shared, "1")
+    let stamps = options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
+    let format = match kind {
+        BaseKind::Rdb => SaveFormat::Rdb,
+        BaseKind::Aof => SaveFormat::Commands { time_s: stamps.then(|| unix_ms() / 1000) },
+    };
+    SaveOptions { format, ..save_options_for(shared, "1") }
 }
 
 fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
@@ -61,6 +64,7 @@ fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
     };
     let fact = |name, value: String| (name, value);
     SaveOptions {
+        format: SaveFormat::Rdb,
         version: match options::RDB_VERSION.of(&store) {
             RdbVersion::Auto => None,
             RdbVersion::Fixed(version) => Some(version),
