@@ -116,7 +116,7 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
 }
 
 /// Makes the folder of the files.
-fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
+pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
     let path = files_path(store);
     let made = match fs::create_dir(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -310,31 +310,3 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
     Ok(true)
 }
 
-/// Loads what the data folder holds, on threads of its own; clients are told to wait meanwhile.
-/// The server stops where that fails. Returns at once; `None` where the folder holds nothing.
-pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
-    let (folder, name) = {
-        let store = shared.config();
-        let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
-        (DataFolder::new(&folder_path(&store)), name)
-    };
-    folder.remove_leftovers();
-    let path = folder.file(&name);
-    let shared = Arc::clone(shared);
-    if !path.exists() {
-        return Ok(None);
-    }
-    shared.engine.standing.is_loading.store(true, Relaxed);
-    let load = move || {
-        let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
-        if let Err(error) = load_file(&shared, &path, how) {
-            tracing::error!("{} cannot be loaded: {error}", path.display());
-            tracing::error!("Terminating server after rdb file reading failure.");
-            tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
-            shared.persistence.load_failed.store(true, Relaxed);
-            shared.stop();
-        }
-        shared.persistence.end_loading(&shared.engine);
-    };
-    std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
-}

@@ -29,6 +29,7 @@ use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 pub mod aof;
 pub mod loading;
 pub mod shutdown;
+pub mod startup;
 
 /// How long a walker works before it lets others have the core.
 const SLICE: Duration = Duration::from_millis(1);
