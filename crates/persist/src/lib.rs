@@ -1,4 +1,4 @@
-//! Values as bytes: Redis' RDB format and what is built on it.
+//! Values as bytes: Redis' RDB format and what is built on it; changes as bytes: the append-only file.
 //!
 //! Pure: bytes in, bytes out. Whoever has a file, a socket or a request brings its bytes as
 //! a [`rdb::Source`] and takes them from a [`rdb::Sink`]. Nothing that is read is trusted: a
@@ -6,6 +6,7 @@
 //! the bytes really there.
 #![forbid(unsafe_code)]
 
+pub mod aof;
 pub mod dump;
 pub mod folder;
 pub mod fuzz;

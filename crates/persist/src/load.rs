@@ -238,6 +238,16 @@ impl Batch {
     }
 }
 
+/// What stands behind the RDB part of a file: commands, where an append-only file begins with one.
+pub struct Behind<S> {
+    /// Where the file goes on behind `ahead`.
+    pub source: S,
+    /// What was read of it already.
+    pub ahead: Vec<u8>,
+    /// Where in the file it begins.
+    pub file_offset: u64,
+}
+
 /// Where the bytes of the plain file come from.
 enum Input<S> {
     Plain(S),
@@ -321,6 +331,20 @@ impl<S: ByteSource> Splitter<S> {
     /// What came of the checksum.
     pub fn checksum(&self) -> FileChecksum {
         self.checksum
+    }
+
+    /// What stands behind the end, which [`next_part`](Self::next_part) has come to; `None` before.
+    pub fn into_behind(mut self) -> Option<Behind<S>> {
+        if !self.has_ended {
+            return None;
+        }
+        let file_offset = self.file_offset();
+        match self.input? {
+            Input::Plain(source) => {
+                Some(Behind { source, ahead: self.buffer.split_off(self.start), file_offset })
+            }
+            Input::Compressed(frame) => Some(frame.into_behind()),
+        }
     }
 
     fn error(&self, kind: LoadErrorKind) -> LoadError {

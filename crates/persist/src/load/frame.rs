@@ -20,7 +20,7 @@
 use lz4_flex::block::decompress_into_with_dict;
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
-use super::{ByteSource, Checksums, LoadErrorKind};
+use super::{Behind, ByteSource, Checksums, LoadErrorKind};
 use crate::rdb::FormatErrorKind;
 
 /// What a compressed file begins with.
@@ -51,6 +51,8 @@ pub(super) struct Frame<S> {
     /// Bytes of the frame that were read; those before `used` are used.
     input: Vec<u8>,
     used: usize,
+    /// Bytes of the file before those.
+    input_offset: u64,
     flags: u8,
     block_len_bytes_max: usize,
     content_len_bytes: Option<u64>,
@@ -75,6 +77,7 @@ impl<S: ByteSource> Frame<S> {
             checksums,
             input: begun,
             used: 0,
+            input_offset: ENVELOPE.len() as u64,
             flags: 0,
             block_len_bytes_max: 0,
             content_len_bytes: None,
@@ -117,6 +120,7 @@ impl<S: ByteSource> Frame<S> {
     /// The next `len` bytes of the frame, in memory as they arrive.
     fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
         while self.input.len() - self.used < len {
+            self.input_offset += self.used as u64;
             self.input.drain(..std::mem::take(&mut self.used));
             let had = self.input.len();
             self.input.resize(had + READ_LEN_BYTES, 0);
@@ -204,6 +208,12 @@ impl<S: ByteSource> Frame<S> {
         buffer[..len].copy_from_slice(&rest[..len]);
         self.given += len;
         Ok(len)
+    }
+
+    /// What stands behind the frame, which was read to its end.
+    pub(super) fn into_behind(mut self) -> Behind<S> {
+        let file_offset = self.input_offset + self.used as u64;
+        Behind { source: self.source, ahead: self.input.split_off(self.used), file_offset }
     }
 
     /// Reads the frame to its end, where its checksum stands.

@@ -1,0 +1,560 @@
+//! The manifest: which files make up the append-only file, in which order.
+//!
+//! ```text
+//!   file NAME.2.base.rdb seq 2 type b                  the state that the other files begin at
+//!   file NAME.1.incr.aof seq 1 type h                  history: not needed any more
+//!   file NAME.2.incr.aof seq 2 type i startoffset 90   what came after; the last one is appended to
+//! ```
+//! A line is words in pairs of a key and its value, `file`, `seq` and `type` among them; other keys
+//! are passed over. A name with blanks, quotes or bytes beyond ASCII stands in double quotes. A
+//! line that begins with `#` is a comment. There is at most one base, and the sequence numbers of
+//! the incremental files ascend. `startoffset` and `endoffset` come with Redis 8: the replication
+//! offsets at which the file begins and, once it is closed, ends.
+//!
+//! What is refused, and with which words, is as in Redis 8.0.6 and Valkey 9.1.2, with three additions:
+//! a name that is empty, `.` or `..` or holds a NUL, a name that is not UTF-8, and a number beyond
+//! 2^62.
+//!
+//! A manifest changes in memory, and its whole text then takes the place of the old file:
+//! [`Manifest::to_text`] goes into the file [`temp_manifest_name`], which is synced and renamed to
+//! [`manifest_name`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use stdx::quoted::split_quoted;
+
+/// A line of Redis ends within so many bytes, its end included.
+const LINE_LEN_BYTES_MAX: usize = 1024;
+
+/// The largest number of a file that is read: there is always a next one.
+const SEQ_MAX: i64 = 1 << 62;
+
+/// One of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name in the folder of the append-only file.
+    pub name: String,
+    /// Its number among those of its kind. Never 0.
+    pub seq: i64,
+    /// The replication offset at its beginning.
+    pub start_offset: Option<i64>,
+    /// The replication offset at its end, where it is closed.
+    pub end_offset: Option<i64>,
+}
+
+impl Part {
+    fn new(name: String, seq: i64) -> Self {
+        Self { name, seq, start_offset: None, end_offset: None }
+    }
+}
+
+/// How a base is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseKind {
+    /// As a snapshot: `aof-use-rdb-preamble yes`.
+    Rdb,
+    /// As commands.
+    Aof,
+}
+
+/// Which incremental files stay when a new base takes the place of the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptIncrs {
+    /// None: nothing changed after the point of the base, or nothing was appended to a file.
+    None,
+    /// Those with this number and later: the one that was begun at the point of the base.
+    From {
+        /// [`Part::seq`].
+        seq: i64,
+    },
+}
+
+/// The files of an append-only file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The base, if there is one. It is loaded first.
+    pub base: Option<Part>,
+    /// Files of earlier bases, the newest generation first. They are not loaded, and may be removed.
+    pub history: Vec<Part>,
+    /// Incremental files, in the order in which they are loaded.
+    pub incr: Vec<Part>,
+    /// The largest number that a base had.
+    base_seq: i64,
+    /// The number of the last incremental file.
+    incr_seq: i64,
+}
+
+/// Why a file is no manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The text of the line without blanks around it, where it was taken apart.
+    pub text: Option<Box<[u8]>>,
+    /// What is wrong.
+    pub kind: ManifestErrorKind,
+}
+
+/// What is wrong with a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManifestErrorKind {
+    /// The file is empty.
+    Empty,
+    /// A line is too long, holds a NUL, or is the last one and does not end.
+    LongLine,
+    /// A line is not made up of keys and values, or one of those needed is missing.
+    Format,
+    /// A name leads out of the folder.
+    Path,
+    /// A name is not UTF-8.
+    NameNotText,
+    /// There are two bases.
+    DuplicateBase,
+    /// The number of an incremental file is not above those before it.
+    NonMonotonic,
+    /// A type other than `b`, `h` and `i`.
+    UnknownType,
+}
+
+impl fmt::Display for ManifestErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ManifestErrorKind::Empty => "Found an empty AOF manifest",
+            ManifestErrorKind::LongLine => "The AOF manifest file contains too long line",
+            ManifestErrorKind::Format => "Invalid AOF manifest file format",
+            ManifestErrorKind::Path => "File can't be a path, just a filename",
+            ManifestErrorKind::NameNotText => "File name is not valid UTF-8",
+            ManifestErrorKind::DuplicateBase => "Found duplicate base file information",
+            ManifestErrorKind::NonMonotonic => "Found a non-monotonic sequence number",
+            ManifestErrorKind::UnknownType => "Unknown AOF file type",
+        })
+    }
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if self.kind != ManifestErrorKind::Empty {
+            write!(f, ", at line {}", self.line)?;
+        }
+        match &self.text {
+            Some(text) => write!(f, ": '{}'", text.escape_ascii()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+/// The name of the manifest of the append-only file `appendfilename`.
+pub fn manifest_name(appendfilename: &str) -> String {
+    format!("{appendfilename}.manifest")
+}
+
+/// The name that a manifest has until it is complete.
+pub fn temp_manifest_name(appendfilename: &str) -> String {
+    format!("temp-{appendfilename}.manifest")
+}
+
+/// The name of the file that takes changes while the first base of an append-only file that was
+/// just turned on is written; it is not in the manifest until then.
+pub fn temp_incr_name(appendfilename: &str) -> String {
+    format!("temp-{appendfilename}.incr")
+}
+
+/// The type of a file in the manifest.
+#[derive(Clone, Copy)]
+enum Type {
+    Base,
+    History,
+    Incr,
+}
+
+impl Manifest {
+    /// Reads the text of a manifest. O(bytes).
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn parse(text: &[u8]) -> Result<Self, ManifestError> {
+        if text.is_empty() {
+            return Err(ManifestError { line: 1, text: None, kind: ManifestErrorKind::Empty });
+        }
+        let mut manifest = Self::default();
+        let (mut rest, mut number) = (text, 0);
+        while !rest.is_empty() {
+            let newline = rest.iter().take(LINE_LEN_BYTES_MAX).position(|&byte| byte == b'\n');
+            let line;
+            (line, rest) = rest.split_at(newline.map_or(rest.len().min(LINE_LEN_BYTES_MAX), |at| at + 1));
+            number += 1;
+            if line.starts_with(b"#") {
+                continue;
+            }
+            if newline.is_none() || line.contains(&0) {
+                return Err(ManifestError { line: number, text: None, kind: ManifestErrorKind::LongLine });
+            }
+            let line = trim(line);
+            manifest.take_line(line).map_err(|kind| ManifestError {
+                line: number,
+                text: Some(line.into()),
+                kind,
+            })?;
+        }
+        Ok(manifest)
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), ManifestErrorKind> {
+        let (kind, part) = parse_line(line)?;
+        match kind {
+            Type::Base if self.base.is_some() => return Err(ManifestErrorKind::DuplicateBase),
+            Type::Base => {
+                self.base_seq = part.seq;
+                self.base = Some(part);
+            }
+            Type::History => self.history.push(part),
+            Type::Incr if part.seq <= self.incr_seq => return Err(ManifestErrorKind::NonMonotonic),
+            Type::Incr => {
+                self.incr_seq = part.seq;
+                self.incr.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The manifest of an append-only file of one file, as Redis 6 and earlier keep it, once that is
+    /// moved into the folder under its name.
+    pub fn of_single_file(appendfilename: &str) -> Self {
+        let base = Part::new(appendfilename.to_owned(), 1);
+        Self { base: Some(base), base_seq: 1, ..Self::default() }
+    }
+
+    /// Whether there is nothing to load.
+    pub fn is_empty(&self) -> bool {
+        self.base.is_none() && self.incr.is_empty()
+    }
+
+    /// The files to load, in their order.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.base.iter().chain(&self.incr)
+    }
+
+    /// The text of the file.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.base.iter().for_each(|part| add_line(&mut text, part, 'b'));
+        self.history.iter().for_each(|part| add_line(&mut text, part, 'h'));
+        self.incr.iter().for_each(|part| add_line(&mut text, part, 'i'));
+        text
+    }
+
+    /// The first name behind number `seq` that no file has.
+    fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
+        let parts = self.parts().chain(&self.history);
+        let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
+        let (mut seq, mut free) = (seq + 1, name(seq + 1));
+        // A file of the history can have it, where the manifest names no incremental file.
+        while taken.contains(&free[..]) {
+            seq += 1;
+            free = name(seq);
+        }
+        Part::new(free, seq)
+    }
+
+    /// Adds an incremental file, which is appended to from then on.
+    pub fn add_incr(&mut self, appendfilename: &str) -> &mut Part {
+        let part = self.free_name(self.incr_seq, |seq| format!("{appendfilename}.{seq}.incr.aof"));
+        self.incr_seq = part.seq;
+        self.incr.push(part);
+        let last = self.incr.len() - 1;
+        &mut self.incr[last]
+    }
+
+    /// The incremental file to append to after a start, if there is one: it is open from now on.
+    pub fn open_last_incr(&mut self) -> Option<&mut Part> {
+        let part = self.incr.last_mut()?;
+        part.end_offset = None;
+        Some(part)
+    }
+
+    /// Puts a new base in the place of the old one, which becomes history, as do the incremental
+    /// files that are part of it.
+    pub fn replace_base(&mut self, appendfilename: &str, kind: BaseKind, kept: KeptIncrs) -> &mut Part {
+        let suffix = match kind {
+            BaseKind::Rdb => "rdb",
+            BaseKind::Aof => "aof",
+        };
+        let part = self.free_name(self.base_seq, |seq| format!("{appendfilename}.{seq}.base.{suffix}"));
+        let rewritten = match kept {
+            KeptIncrs::None => self.incr.len(),
+            KeptIncrs::From { seq } => self.incr.partition_point(|incr| incr.seq < seq),
+        };
+        let old = self.incr.drain(..rewritten).chain(self.base.take()).collect::<Vec<Part>>();
+        self.history.splice(0..0, old);
+        self.base_seq = part.seq;
+        self.base.insert(part)
+    }
+
+    /// Takes the history out: what it named may be removed once the manifest is in its place.
+    pub fn forget_history(&mut self) -> Vec<Part> {
+        std::mem::take(&mut self.history)
+    }
+}
+
+/// Without blanks at both ends.
+fn trim(line: &[u8]) -> &[u8] {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+    let start = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
+    let end = line.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    &line[start..end]
+}
+
+fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
+    use ManifestErrorKind::{Format, NameNotText, Path, UnknownType};
+    let words = split_quoted(line).filter(|words| words.len() >= 6).ok_or(Format)?;
+    let (pairs, rest) = words.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(Format);
+    }
+    let (mut name, mut seq, mut kind, mut start_offset, mut end_offset) = (None, 0, None, None, None);
+    for [key, value] in pairs {
+        if key.eq_ignore_ascii_case(b"file") {
+            let is_path = value.iter().any(|byte| matches!(byte, b'/' | b'\\' | 0));
+            if is_path || matches!(&value[..], b"" | b"." | b"..") {
+                return Err(Path);
+            }
+            name = Some(String::from_utf8(value.clone()).map_err(|_| NameNotText)?);
+        } else if key.eq_ignore_ascii_case(b"seq") {
+            seq = leading_number(value);
+        } else if key.eq_ignore_ascii_case(b"type") {
+            kind = value.first().filter(|&&kind| kind != 0);
+        } else if key.eq_ignore_ascii_case(b"startoffset") {
+            start_offset = Some(leading_number(value));
+        } else if key.eq_ignore_ascii_case(b"endoffset") {
+            end_offset = Some(leading_number(value));
+        }
+    }
+    let (Some(name), Some(kind)) = (name, kind) else { return Err(Format) };
+    if seq == 0 || seq > SEQ_MAX {
+        return Err(Format);
+    }
+    let kind = match kind {
+        b'b' => Type::Base,
+        b'h' => Type::History,
+        b'i' => Type::Incr,
+        _ => return Err(UnknownType),
+    };
+    Ok((kind, Part { name, seq, start_offset, end_offset }))
+}
+
+/// The number that a word begins with, 0 when it begins with none; at most as large as it can be.
+fn leading_number(word: &[u8]) -> i64 {
+    let (is_negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| i64::from(byte - b'0'));
+    let number = digits.fold(0_i64, |number, digit| number.saturating_mul(10).saturating_add(digit));
+    if is_negative { -number } else { number }
+}
+
+fn add_line(text: &mut String, part: &Part, kind: char) {
+    text.push_str("file ");
+    add_word(text, &part.name);
+    text.push_str(&format!(" seq {} type {kind}", part.seq));
+    for (key, offset) in [("startoffset", part.start_offset), ("endoffset", part.end_offset)] {
+        if let Some(offset) = offset {
+            text.push_str(&format!(" {key} {offset}"));
+        }
+    }
+    text.push('\n');
+}
+
+/// Adds a name, in quotes where it needs them.
+fn add_word(text: &mut String, name: &str) {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        return text.push_str(name);
+    }
+    text.push('"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', byte.into()]),
+            b'\n' => text.push_str("\\n"),
+            b'\r' => text.push_str("\\r"),
+            b'\t' => text.push_str("\\t"),
+            0x07 => text.push_str("\\a"),
+            0x08 => text.push_str("\\b"),
+            b' '..=b'~' => text.push(byte.into()),
+            _ => text.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ManifestErrorKind as Kind;
+
+    const NAME: &str = "appendonly.aof";
+
+    fn check(text: &str, expected: Result<&[&str], (usize, Kind)>) {
+        let found = Manifest::parse(text.as_bytes());
+        let names = found.as_ref().map(|manifest| manifest.parts().map(|part| &part.name[..]).collect());
+        let names = names.map_err(|error| (error.line, error.kind));
+        assert_eq!(names, expected.map(<[&str]>::to_vec), "{text:?}");
+        if let Ok(manifest) = found {
+            let again = Manifest::parse(manifest.to_text().as_bytes());
+            assert_eq!(again.is_err(), manifest.to_text().is_empty());
+            assert_eq!(again.unwrap_or_default(), manifest, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_redis_is_read_and_written_the_same() {
+        let text = "file appendonly.aof.3.base.rdb seq 3 type b\n\
+                    file appendonly.aof.2.incr.aof seq 2 type h startoffset 1 endoffset 52\n\
+                    file appendonly.aof.2.base.rdb seq 2 type h\n\
+                    file appendonly.aof.3.incr.aof seq 3 type i startoffset 52\n\
+                    file appendonly.aof.4.incr.aof seq 4 type i\n";
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        assert_eq!(manifest.to_text(), text);
+        assert_eq!(manifest.base.as_ref().unwrap().seq, 3);
+        assert_eq!(manifest.history[0].start_offset, Some(1));
+        assert_eq!(manifest.history[0].end_offset, Some(52));
+        assert_eq!(manifest.incr.len(), 2);
+        check(
+            text,
+            Ok(&["appendonly.aof.3.base.rdb", "appendonly.aof.3.incr.aof", "appendonly.aof.4.incr.aof"]),
+        );
+    }
+
+    /// What Redis 8.0.2, 8.0.6 and Valkey 8.1.1, 9.1.2 said about each of these files.
+    #[test]
+    fn files_are_refused_as_redis_does() {
+        check("", Err((1, Kind::Empty)));
+        check("file a seq 1 type i", Err((1, Kind::LongLine)));
+        check("\n", Err((1, Kind::Format)));
+        check("file a seq 1 type i\n\n", Err((2, Kind::Format)));
+        check("file a/b seq 1 type i\n", Err((1, Kind::Path)));
+        check("file a\\b seq 1 type i\n", Err((1, Kind::Path)));
+        check("#x\nfile b seq 1 type i\nfile a seq 1 type i\n", Err((3, Kind::NonMonotonic)));
+        check("file a seq -1 type i\n", Err((1, Kind::NonMonotonic)));
+        check("file x seq 1 type b\nfile y seq 2 type b\n", Err((2, Kind::DuplicateBase)));
+        check("file x seq 1 type q\n", Err((1, Kind::UnknownType)));
+        check("file x seq 0 type i\n", Err((1, Kind::Format)));
+        check("file x seq x type i\n", Err((1, Kind::Format)));
+        check("file x seq 1 type i x\n", Err((1, Kind::Format)));
+        check("file x seq 1\n", Err((1, Kind::Format)));
+        check("file x seq 1 kind i\n", Err((1, Kind::Format)));
+        check("file x seq 1 type ''\n", Err((1, Kind::Format)));
+        check("file \"x seq 1 type i\n", Err((1, Kind::Format)));
+        check("file x seq 1 type i a\0\n", Err((1, Kind::LongLine)));
+        check(&format!("{}x\nfile a seq 1 type i\n", "#".repeat(1024)), Err((2, Kind::Format)));
+        check(&format!("file a seq 1 type i x {}\n", "y".repeat(1024)), Err((1, Kind::LongLine)));
+    }
+
+    #[test]
+    fn names_that_lead_nowhere_or_are_no_text_are_refused() {
+        for name in ["\"\"", ".", "..", "\"a\\x00b\""] {
+            check(&format!("file {name} seq 1 type i\n"), Err((1, Kind::Path)));
+        }
+        check("file \"\\xff\" seq 1 type i\n", Err((1, Kind::NameNotText)));
+        check("file a seq 99999999999999999999 type i\n", Err((1, Kind::Format)));
+    }
+
+    #[test]
+    fn files_are_read_as_leniently_as_in_redis() {
+        check("#c\n", Ok(&[]));
+        check("#c", Ok(&[]));
+        check("FILE a SEQ 1 TYPE incr foo bar\n", Ok(&["a"]));
+        check("  type i\tfile a seq 1x  \r\n", Ok(&["a"]));
+        check("file a seq 1 type i startoffset 0 endoffset 33\n", Ok(&["a"]));
+        check("file a seq -1 type b\nfile a seq 1 type i\n", Ok(&["a", "a"]));
+        check(&format!("{}\nfile a seq 1 type i\n", "#".repeat(1023)), Ok(&["a"]));
+        check("file \"a b\" seq 1 type i\nfile 'c d' seq 2 type i\n", Ok(&["a b", "c d"]));
+    }
+
+    #[test]
+    fn odd_names_are_written_as_redis_does() {
+        let mut manifest = Manifest::default();
+        manifest.replace_base("a b'é.aof", BaseKind::Rdb, KeptIncrs::None);
+        manifest.add_incr("a b'é.aof").start_offset = Some(0);
+        let text = "file \"a b'\\xc3\\xa9.aof.1.base.rdb\" seq 1 type b\n\
+                    file \"a b'\\xc3\\xa9.aof.1.incr.aof\" seq 1 type i startoffset 0\n";
+        assert_eq!(manifest.to_text(), text);
+        check(text, Ok(&["a b'é.aof.1.base.rdb", "a b'é.aof.1.incr.aof"]));
+        for byte in 1..=127_u8 {
+            let byte = char::from(byte);
+            let name = format!("x{byte}y");
+            let mut manifest = Manifest::default();
+            manifest.add_incr(&name);
+            let again = Manifest::parse(manifest.to_text().as_bytes());
+            let is_path = matches!(byte, '/' | '\\');
+            assert_eq!(again.is_ok(), !is_path, "{byte:?}");
+            assert!(is_path || again.unwrap() == manifest);
+        }
+    }
+
+    #[test]
+    fn a_rewrite_makes_history_of_what_it_replaces() {
+        let mut manifest = Manifest::default();
+        assert!(manifest.is_empty());
+        manifest.replace_base(NAME, BaseKind::Aof, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        let text =
+            "file appendonly.aof.1.base.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n";
+        assert_eq!(manifest.to_text(), text);
+
+        let seq = manifest.add_incr(NAME).seq;
+        assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq }).seq, 2);
+        let text = "file appendonly.aof.2.base.rdb seq 2 type b\n\
+                    file appendonly.aof.1.incr.aof seq 1 type h\n\
+                    file appendonly.aof.1.base.aof seq 1 type h\n\
+                    file appendonly.aof.2.incr.aof seq 2 type i\n";
+        assert_eq!(manifest.to_text(), text);
+        assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest);
+
+        let history = manifest.forget_history();
+        let names: Vec<&str> = history.iter().map(|part| &part.name[..]).collect();
+        assert_eq!(names, ["appendonly.aof.1.incr.aof", "appendonly.aof.1.base.aof"]);
+        assert_eq!(manifest.parts().count(), 2);
+        assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None).seq, 3);
+        assert!(manifest.incr.is_empty());
+        assert_eq!(manifest.add_incr(NAME).name, "appendonly.aof.3.incr.aof");
+    }
+
+    #[test]
+    fn a_new_file_never_gets_the_name_of_one_in_the_history() {
+        let text = b"file appendonly.aof.5.base.rdb seq 5 type b\n\
+                     file appendonly.aof.1.incr.aof seq 1 type h\n\
+                     file appendonly.aof.2.incr.aof seq 2 type h\n\
+                     file appendonly.aof.6.base.rdb seq 6 type h\n";
+        let mut manifest = Manifest::parse(text).unwrap();
+        assert_eq!(manifest.add_incr(NAME).name, "appendonly.aof.3.incr.aof");
+        assert_eq!(manifest.add_incr(NAME).name, "appendonly.aof.4.incr.aof");
+        let base = manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
+        assert_eq!(base.name, "appendonly.aof.7.base.rdb");
+    }
+
+    #[test]
+    fn the_file_that_is_appended_to_has_no_end() {
+        let text = b"file a seq 1 type i endoffset 7\nfile b seq 2 type i startoffset 7 endoffset 9\n";
+        let mut manifest = Manifest::parse(text).unwrap();
+        assert_eq!(manifest.open_last_incr().unwrap().name, "b");
+        assert_eq!(manifest.incr[0].end_offset, Some(7));
+        assert_eq!(manifest.incr[1].end_offset, None);
+        assert_eq!(manifest.incr[1].start_offset, Some(7));
+        assert!(Manifest::default().open_last_incr().is_none());
+    }
+
+    #[test]
+    fn one_file_of_redis_6_becomes_a_base() {
+        let text = Manifest::of_single_file(NAME).to_text();
+        assert_eq!(text, "file appendonly.aof seq 1 type b\n");
+        assert_eq!(manifest_name(NAME), "appendonly.aof.manifest");
+        assert_eq!(temp_manifest_name(NAME), "temp-appendonly.aof.manifest");
+        assert_eq!(temp_incr_name(NAME), "temp-appendonly.aof.incr");
+    }
+}

@@ -1,0 +1,591 @@
+//! Cuts an append-only file into batches of whole requests, for any number of threads to run.
+//!
+//! ```text
+//!   #TS:1700000000\r\n                              annotation: what follows happened then, or later
+//!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n       a request, a unit by itself
+//!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n    a unit, too
+//! ```
+//! A batch is a piece of the file as it stands there, with the places of its requests and their
+//! arguments; nothing is copied but the beginning of a unit that the next batch has the end of. It
+//! holds about 1 MiB of whole units; a bigger unit is a batch of its own.
+//!
+//! Memory: what was read of one unit, doubled at most, and 8 bytes for each argument, 24 for each
+//! request. What a length claims costs nothing before its bytes are there.
+//!
+//! Where a file ends within a unit, it was torn by a crash: [`End::TornTail`] says how much of it is
+//! whole, which is what Redis truncates it to. Bytes that begin no request are an error. The lines of
+//! requests must end with CR LF, as redis-check-aof wants it; Redis itself, when it starts, looks at
+//! few of these. A length that was damaged so that it claims more than is there cannot be told from a
+//! torn tail for certain; whole requests behind it make it likely ([`TornTail::request_within`]).
+
+use std::fmt;
+use std::ops::Range;
+
+use resp::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
+use stdx::number::parse_i64;
+
+use crate::folder::Trouble;
+use crate::load::ByteSource;
+
+/// Bytes of a batch whose units are not bigger.
+pub const BATCH_LEN_BYTES: usize = 1 << 20;
+/// What is read at once at least.
+const READ_LEN_BYTES_MIN: usize = 64 * 1024;
+/// Batches whose memory is kept for those to come.
+const SPARE_BATCHES_MAX: usize = 8;
+/// A line that begins with `#` ends within so many bytes, as in Redis.
+const ANNOTATION_LEN_BYTES_MAX: usize = 1024;
+/// What is larger than the file's argument can be is refused by the width of spans.
+const LIMITS: Limits = Limits {
+    bulk_len_max: u32::MAX as u64,
+    multibulk_len_max: i32::MAX as i64,
+    inline_len_max: 64,
+    unauthenticated: false,
+};
+
+/// Whether a file that begins with these bytes, eight at least where it has them, begins with an RDB
+/// part, for [`Splitter`](crate::load::Splitter) to read.
+pub fn starts_with_rdb(bytes: &[u8]) -> bool {
+    [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
+}
+
+/// What is wrong with an append-only file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AofError {
+    /// Bytes that are no request, or one at the wrong place.
+    Broken(Broken),
+    /// The file cannot be read.
+    Reading(Trouble),
+}
+
+/// Bytes that are no request, or one at the wrong place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Where the request begins that is wrong.
+    pub offset: u64,
+    /// How much of the file, from its beginning, is whole units. All of them were given out.
+    pub good_len_bytes: u64,
+    /// What is wrong.
+    pub what: What,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It begins with this byte instead of `*`.
+    FirstByte(u8),
+    /// It has no arguments.
+    NoArguments,
+    /// A count or a length, or what should be one.
+    Protocol(ProtocolError),
+    /// No CR LF behind a count, a length or an argument.
+    LineEnd,
+    /// A line that begins with `#` and does not end.
+    LongAnnotation,
+    /// MULTI within a transaction.
+    NestedMulti,
+    /// EXEC outside a transaction.
+    ExecWithoutMulti,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::FirstByte(byte) => {
+                write!(f, "a command begins with '*', here stands '{}'", byte.escape_ascii())
+            }
+            What::NoArguments => f.write_str("a command without a name"),
+            What::Protocol(ProtocolError::ExpectedDollar(byte)) => {
+                write!(f, "an argument begins with '$', here stands '{}'", byte.escape_ascii())
+            }
+            What::Protocol(ProtocolError::InvalidBulkLength | ProtocolError::TooBigBulkCount) => {
+                f.write_str("the length of an argument is no number, or over 4 GiB with those before it")
+            }
+            What::Protocol(_) => f.write_str("the number of a command's arguments is no number"),
+            What::LineEnd => f.write_str("a line or an argument does not end with CR LF"),
+            What::LongAnnotation => f.write_str("a line with '#' is too long"),
+            What::NestedMulti => f.write_str("MULTI within a transaction"),
+            What::ExecWithoutMulti => f.write_str("EXEC without MULTI"),
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, at byte {}", self.what, self.offset)
+    }
+}
+
+impl fmt::Display for AofError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AofError::Broken(broken) => write!(f, "{broken}"),
+            AofError::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
+        }
+    }
+}
+
+impl std::error::Error for AofError {}
+
+/// How a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Behind a whole unit.
+    Whole,
+    /// Within a unit, or within an annotation.
+    TornTail(TornTail),
+}
+
+/// A file that ends within a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// How much of the file, from its beginning, is whole units. All of them were given out.
+    pub good_len_bytes: u64,
+    /// The length of the file.
+    pub file_len_bytes: u64,
+    /// Where the MULTI stands whose EXEC is missing.
+    pub multi_offset: Option<u64>,
+    /// Where in the last request, which is not whole, there is something that looks like a whole
+    /// request: then it is likely that a length of it is damaged, and that what would be cut off is
+    /// good. An argument that is such a text itself looks the same.
+    pub request_within: Option<u64>,
+}
+
+/// Where a request stands among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Outside a transaction.
+    Alone,
+    /// The MULTI that begins one.
+    Multi,
+    /// Within one.
+    Queued,
+    /// The EXEC that ends one.
+    Exec,
+}
+
+/// A line that says when what follows it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// Seconds since 1970.
+    pub time_s: i64,
+    /// Where in the file it begins.
+    pub file_offset: u64,
+    /// How many requests of the batch are before it.
+    pub requests_before: usize,
+}
+
+/// A request in its batch.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    spans_start: usize,
+    standing: Standing,
+}
+
+/// Whole units of the file, in their order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// At least as long as what is in use of it.
+    bytes: Vec<u8>,
+    len_bytes: usize,
+    file_offset: u64,
+    places: Vec<Place>,
+    spans: Vec<Span>,
+    annotations: Vec<Annotation>,
+    time_before_s: Option<i64>,
+}
+
+/// A request of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'b> {
+    /// Begins with the request; what the spans count from.
+    pub bytes: &'b [u8],
+    /// Its arguments, one or more.
+    pub args: &'b [Span],
+    /// Where in the file it begins.
+    pub file_offset: u64,
+    /// Where it stands among others.
+    pub standing: Standing,
+}
+
+impl<'b> Request<'b> {
+    /// An argument; there is always one at 0, the command's name.
+    pub fn arg(&self, at: usize) -> Option<&'b [u8]> {
+        Some(self.args.get(at)?.of(self.bytes))
+    }
+
+    /// How long it is in the file.
+    pub fn len_bytes(&self) -> usize {
+        self.args.last().map_or(0, |last| end_of(*last))
+    }
+}
+
+impl Batch {
+    /// How long it is in the file, with annotations in it.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Where in the file it begins.
+    pub fn file_offset(&self) -> u64 {
+        self.file_offset
+    }
+
+    /// How many requests it has. There can be none where there are annotations.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether it has no request.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The time of the last annotation before the batch.
+    pub fn time_before_s(&self) -> Option<i64> {
+        self.time_before_s
+    }
+
+    /// The annotations in it.
+    pub fn annotations(&self) -> &[Annotation] {
+        &self.annotations
+    }
+
+    /// The request with this number, from 0; below [`len`](Self::len). O(1).
+    #[inline]
+    pub fn request(&self, number: usize) -> Request<'_> {
+        let place = self.places[number];
+        let spans_end = self.places.get(number + 1).map_or(self.spans.len(), |next| next.spans_start);
+        Request {
+            bytes: &self.bytes[place.start..self.len_bytes],
+            args: &self.spans[place.spans_start..spans_end],
+            file_offset: self.file_offset + place.start as u64,
+            standing: place.standing,
+        }
+    }
+
+    /// Its requests.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
+        (0..self.len()).map(|number| self.request(number))
+    }
+
+    /// The numbers of the requests of each unit: one that stands alone, or MULTI to EXEC.
+    pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut start = 0;
+        (0..self.len()).filter_map(move |number| match self.places[number].standing {
+            Standing::Alone | Standing::Exec => Some(std::mem::replace(&mut start, number + 1)..number + 1),
+            Standing::Multi | Standing::Queued => None,
+        })
+    }
+}
+
+/// What [`Reader::next`] found.
+#[derive(Debug)]
+pub enum Next {
+    /// Requests.
+    Batch(Batch),
+    /// The file is over.
+    End(End),
+}
+
+/// Where a request's last argument and the line end behind it are over.
+fn end_of(last: Span) -> usize {
+    last.start as usize + last.len as usize + 2
+}
+
+/// How much of the batch in the making belongs to whole units.
+#[derive(Clone, Copy, Default)]
+struct Whole {
+    len_bytes: usize,
+    places: usize,
+    spans: usize,
+    annotations: usize,
+}
+
+/// What ended the reading.
+enum Stop {
+    End(End),
+    Error(AofError),
+}
+
+/// What stands at the end of what was parsed.
+enum Found {
+    Request,
+    Annotation,
+    /// More bytes are needed, so many at least.
+    Short(usize),
+}
+
+/// Cuts a file into batches. See the module.
+pub struct Reader<S> {
+    source: S,
+    /// The batch in the making. Its `len_bytes` is what was parsed; `bytes` is all memory.
+    batch: Batch,
+    /// How much of its bytes was read.
+    filled: usize,
+    whole: Whole,
+    /// Where the MULTI stands whose EXEC was not met.
+    multi_offset: Option<u64>,
+    /// Of the last annotation.
+    time_s: Option<i64>,
+    progress: Progress,
+    stop: Option<Stop>,
+    spares: Vec<Batch>,
+}
+
+impl<S: ByteSource> Reader<S> {
+    /// Reads a file from its beginning.
+    pub fn new(source: S) -> Self {
+        Self::behind(source, Vec::new(), 0)
+    }
+
+    /// Reads on behind the part of a file before `file_offset`. `ahead` was read from the source
+    /// behind that place.
+    pub fn behind(source: S, ahead: Vec<u8>, file_offset: u64) -> Self {
+        Self {
+            source,
+            filled: ahead.len(),
+            batch: Batch { bytes: ahead, file_offset, ..Batch::default() },
+            whole: Whole::default(),
+            multi_offset: None,
+            time_s: None,
+            progress: Progress::default(),
+            stop: None,
+            spares: Vec::new(),
+        }
+    }
+
+    /// Takes the memory of a batch that is not needed any more.
+    pub fn recycle(&mut self, batch: Batch) {
+        if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * BATCH_LEN_BYTES {
+            self.spares.push(batch);
+        }
+    }
+
+    /// The next requests, or the end. After the end or an error it is that again.
+    ///
+    /// # Errors
+    /// The file is broken or cannot be read. All whole units before that were given out.
+    pub fn next(&mut self) -> Result<Next, AofError> {
+        while self.stop.is_none() {
+            match self.parse() {
+                Ok(Found::Request | Found::Annotation) => {}
+                Ok(Found::Short(missing)) => {
+                    if self.whole.len_bytes > 0 && self.filled >= BATCH_LEN_BYTES {
+                        return Ok(Next::Batch(self.take_batch()));
+                    }
+                    self.stop = self.read_more(missing);
+                }
+                Err(what) => {
+                    let offset = self.batch.file_offset + self.batch.len_bytes as u64;
+                    let good_len_bytes = self.good_len_bytes();
+                    self.stop = Some(Stop::Error(AofError::Broken(Broken { offset, good_len_bytes, what })));
+                }
+            }
+        }
+        if self.whole.len_bytes > 0 {
+            return Ok(Next::Batch(self.take_batch()));
+        }
+        match &self.stop {
+            Some(Stop::Error(error)) => Err(error.clone()),
+            Some(Stop::End(end)) => Ok(Next::End(*end)),
+            None => Ok(Next::End(End::Whole)),
+        }
+    }
+
+    fn good_len_bytes(&self) -> u64 {
+        self.batch.file_offset + self.whole.len_bytes as u64
+    }
+
+    /// Parses what stands behind what was parsed.
+    #[inline]
+    fn parse(&mut self) -> Result<Found, What> {
+        let Batch { bytes, len_bytes, file_offset, spans, places, .. } = &mut self.batch;
+        let (start, spans_start) = (*len_bytes, spans.len());
+        let input = &bytes[start..self.filled];
+        match input.first() {
+            Some(b'*') => {}
+            Some(b'#') => return self.parse_annotation(),
+            Some(&byte) => return Err(What::FirstByte(byte)),
+            None => return Ok(Found::Short(1)),
+        }
+        let parsed = parse_request(input, *file_offset + start as u64, &LIMITS, &mut self.progress, spans);
+        let parsed_len = match parsed {
+            Ok(Parsed::Request { len_bytes }) => len_bytes,
+            Ok(Parsed::Incomplete { missing_bytes }) => return Ok(Found::Short(missing_bytes)),
+            Ok(Parsed::Empty { .. } | Parsed::Inline { .. }) => return Err(What::NoArguments),
+            Err(error) => return Err(What::Protocol(error)),
+        };
+        let args = &spans[spans_start..];
+        let standing = match lines_end(input, args).then(|| standing(input, args, self.multi_offset)) {
+            Some(Ok(standing)) => standing,
+            wrong => {
+                spans.truncate(spans_start);
+                return Err(wrong.and_then(Result::err).unwrap_or(What::LineEnd));
+            }
+        };
+        places.push(Place { start, spans_start, standing });
+        *len_bytes = start + parsed_len;
+        match standing {
+            Standing::Alone => self.set_whole(),
+            Standing::Multi => self.multi_offset = Some(*file_offset + start as u64),
+            Standing::Queued => {}
+            Standing::Exec => {
+                self.multi_offset = None;
+                self.set_whole();
+            }
+        }
+        Ok(Found::Request)
+    }
+
+    /// All that was parsed belongs to whole units.
+    #[inline]
+    fn set_whole(&mut self) {
+        let Batch { len_bytes, places, spans, annotations, .. } = &self.batch;
+        self.whole = Whole {
+            len_bytes: *len_bytes,
+            places: places.len(),
+            spans: spans.len(),
+            annotations: annotations.len(),
+        };
+    }
+
+    #[cold]
+    fn parse_annotation(&mut self) -> Result<Found, What> {
+        let start = self.batch.len_bytes;
+        let input = &self.batch.bytes[start..self.filled];
+        let line = &input[..input.len().min(ANNOTATION_LEN_BYTES_MAX)];
+        let Some(newline) = line.iter().position(|&byte| byte == b'\n') else {
+            let is_long = line.len() == ANNOTATION_LEN_BYTES_MAX;
+            return if is_long { Err(What::LongAnnotation) } else { Ok(Found::Short(1)) };
+        };
+        let line = &line[..newline];
+        let time = line.strip_suffix(b"\r").unwrap_or(line).strip_prefix(b"#TS:").and_then(parse_i64);
+        if let Some(time_s) = time {
+            let file_offset = self.batch.file_offset + start as u64;
+            let requests_before = self.batch.places.len();
+            self.batch.annotations.push(Annotation { time_s, file_offset, requests_before });
+            self.time_s = Some(time_s);
+        }
+        self.batch.len_bytes = start + newline + 1;
+        if self.multi_offset.is_none() {
+            self.set_whole();
+        }
+        Ok(Found::Annotation)
+    }
+
+    /// Reads more, or says why there is no more.
+    fn read_more(&mut self, missing: usize) -> Option<Stop> {
+        let bytes = &mut self.batch.bytes;
+        if self.filled == bytes.len() {
+            // What is missing is a claim: at most as much again as there is.
+            let more = missing.clamp(READ_LEN_BYTES_MIN, self.filled.max(READ_LEN_BYTES_MIN));
+            bytes.resize((self.filled + more).max(BATCH_LEN_BYTES), 0);
+        }
+        match self.source.read(&mut bytes[self.filled..]) {
+            Ok(0) => Some(Stop::End(self.end())),
+            Ok(len) => {
+                self.filled += len;
+                None
+            }
+            Err(trouble) => Some(Stop::Error(AofError::Reading(trouble))),
+        }
+    }
+
+    /// How the file ends, all of which was read.
+    fn end(&self) -> End {
+        if self.batch.len_bytes == self.filled && self.multi_offset.is_none() {
+            return End::Whole;
+        }
+        let torn = &self.batch.bytes[self.batch.len_bytes..self.filled];
+        let torn_offset = self.batch.file_offset + self.batch.len_bytes as u64;
+        End::TornTail(TornTail {
+            good_len_bytes: self.good_len_bytes(),
+            file_len_bytes: self.batch.file_offset + self.filled as u64,
+            multi_offset: self.multi_offset,
+            request_within: request_within(torn).map(|at| torn_offset + at as u64),
+        })
+    }
+
+    /// Gives out the whole units. What is behind them begins the next batch.
+    fn take_batch(&mut self) -> Batch {
+        let Whole { len_bytes, places, spans, annotations } = std::mem::take(&mut self.whole);
+        let mut next = self.spares.pop().unwrap_or_default();
+        next.bytes.resize(next.bytes.len().max(BATCH_LEN_BYTES).max(self.filled - len_bytes), 0);
+        next.bytes[..self.filled - len_bytes].copy_from_slice(&self.batch.bytes[len_bytes..self.filled]);
+        next.len_bytes = self.batch.len_bytes - len_bytes;
+        next.file_offset = self.batch.file_offset + len_bytes as u64;
+        next.places.clear();
+        let moved = self.batch.places.drain(places..);
+        next.places.extend(moved.map(|place| Place {
+            start: place.start - len_bytes,
+            spans_start: place.spans_start - spans,
+            ..place
+        }));
+        next.spans.clear();
+        next.spans.extend(self.batch.spans.drain(spans..));
+        next.annotations.clear();
+        let moved = self.batch.annotations.drain(annotations..);
+        next.annotations.extend(moved.map(|annotation| Annotation {
+            requests_before: annotation.requests_before - places,
+            ..annotation
+        }));
+        let last = self.batch.annotations.last().map(|annotation| annotation.time_s);
+        next.time_before_s = last.or(self.batch.time_before_s);
+        self.filled -= len_bytes;
+        let mut batch = std::mem::replace(&mut self.batch, next);
+        batch.len_bytes = len_bytes;
+        batch
+    }
+}
+
+/// Whether CR LF stands behind each line and argument of a request, which `input` begins with.
+#[inline]
+fn lines_end(input: &[u8], args: &[Span]) -> bool {
+    let ends = |at: usize| input.get(at..at + 2) == Some(b"\r\n");
+    let mut behind = 0;
+    args.iter().enumerate().all(|(number, arg)| {
+        // `$` and the length of the argument are before it, the count of arguments before that.
+        let start = arg.start as usize;
+        let count_ends = number > 0 || {
+            let head = &input[..start - 2];
+            let dollar = head.iter().rposition(|&byte| byte == b'$').unwrap_or(0);
+            dollar >= 2 && ends(dollar - 2)
+        };
+        behind = start + arg.len as usize;
+        count_ends && ends(start - 2) && ends(behind)
+    })
+}
+
+/// Where a request stands among others, by its name.
+#[inline]
+fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Standing, What> {
+    let name = args.first().map_or(&b""[..], |name| name.of(input));
+    let is_multi = name.len() == 5 && name.eq_ignore_ascii_case(b"multi");
+    let is_exec = name.len() == 4 && name.eq_ignore_ascii_case(b"exec");
+    match multi_offset {
+        None if is_multi => Ok(Standing::Multi),
+        None if is_exec => Err(What::ExecWithoutMulti),
+        None => Ok(Standing::Alone),
+        Some(_) if is_multi => Err(What::NestedMulti),
+        Some(_) if is_exec => Ok(Standing::Exec),
+        Some(_) => Ok(Standing::Queued),
+    }
+}
+
+/// Places in a torn request that are looked at, and how far from each.
+const WITHIN_TRIES_MAX: usize = 1000;
+const WITHIN_LEN_BYTES_MAX: usize = 4096;
+
+/// Where in a request that is not whole there is something that looks like a whole request. O(bytes).
+fn request_within(torn: &[u8]) -> Option<usize> {
+    let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
+    let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);
+    starts.into_iter().find(|&at| {
+        let input = &torn[at..torn.len().min(at + WITHIN_LEN_BYTES_MAX)];
+        let mut spans = Vec::new();
+        let parsed = parse_request(input, 0, &LIMITS, &mut Progress::default(), &mut spans);
+        matches!(parsed, Ok(Parsed::Request { .. })) && lines_end(input, &spans)
+    })
+}
