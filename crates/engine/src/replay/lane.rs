@@ -11,7 +11,7 @@ use keyspace::Locked;
 use resp::Protocol;
 use stdx::{Address, ByteQueue, ConnId};
 
-use super::task::{Job, Requests, Slice};
+use super::task::{Failed, Job, Requests, Slice};
 use crate::call::{Call, Host};
 use crate::client::{ClientInfo, Place};
 use crate::clock::Clock;
@@ -23,23 +23,13 @@ use crate::session::{Session, User};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::ThreadStats;
-use crate::table::{HostCommand, KeyPlan, Registered, Runner};
+use crate::table::{HostCommand, KeyPlan, Runner};
 
 /// Requests whose memory is fetched ahead.
 const GROUP_REQUESTS: usize = 128;
 
 /// Whom requests of a file are run for.
 const CLIENT: u64 = u64::MAX;
-
-/// A request of a file that ended with an error.
-pub struct Failed<'a> {
-    /// Where it begins, in bytes.
-    pub offset: u64,
-    /// Its command.
-    pub registered: &'static Registered,
-    /// The error's line, without its `-`.
-    pub error: &'a [u8],
-}
 
 /// A host without commands.
 struct NoHost;
@@ -113,7 +103,7 @@ impl<'s, C: Clock> Lane<'s, C> {
                     let offset = slice.batch.offset(job.request as usize);
                     let bytes = self.out.as_single().unwrap_or_default();
                     let error = bytes.strip_prefix(b"-").unwrap_or(bytes).trim_ascii_end();
-                    report(Failed { offset, registered: job.registered, error });
+                    report(Failed { offset, command: job.registered.full_name, error });
                 }
                 self.out.truncate(0);
             }

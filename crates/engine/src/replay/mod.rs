@@ -31,9 +31,9 @@ mod lane;
 mod route;
 mod task;
 
-pub use lane::{Failed, Lane};
+pub use lane::Lane;
 pub use route::{NotRouted, Routed, Router, Unroutable};
-pub use task::{Job, Meeting, Requests, Slice, Task};
+pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 
 /// Lanes at most.
 pub const LANES_MAX: usize = 8;

@@ -8,7 +8,7 @@ use commands::Args;
 use keyspace::key::{KeyHash, shard_of};
 use stdx::bytes::same;
 
-use super::task::{Job, Meeting, Requests, Slice, Task};
+use super::task::{Failed, Job, Meeting, Requests, Slice, Task};
 use super::{LANES_MAX, lane_of};
 use crate::request::RequestKeys;
 use crate::shared::Shared;
@@ -59,14 +59,7 @@ pub enum Routed<'a, R> {
     /// A request about functions, which nothing here can run.
     Function(Args<'a>),
     /// A request that is refused, with the error that a client would get.
-    Failed {
-        /// Where it begins, in bytes.
-        offset: u64,
-        /// The command's full name.
-        command: &'static str,
-        /// The error.
-        error: &'static str,
-    },
+    Failed(Failed<'a>),
 }
 
 /// A request and its lanes.
@@ -129,8 +122,8 @@ impl<'s> Router<'s> {
                 }
             };
             if let Err(error) = taken {
-                let command = registered.full_name;
-                hand_out(Routed::Failed { offset: batch.offset(index), command, error });
+                let (offset, command) = (batch.offset(index), registered.full_name);
+                hand_out(Routed::Failed(Failed { offset, command, error: error.as_bytes() }));
             }
         }
         if !self.places.is_empty() {

@@ -22,6 +22,16 @@ pub trait Requests {
     fn offset(&self, index: usize) -> u64;
 }
 
+/// A request of a file that ended with an error.
+pub struct Failed<'a> {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// The full name of its command.
+    pub command: &'static str,
+    /// The error's line, without its `-`.
+    pub error: &'a [u8],
+}
+
 /// A request that a lane runs.
 #[derive(Clone, Copy)]
 pub struct Job {

@@ -26,6 +26,7 @@ use crate::shared::Shared;
 use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 
 pub mod loading;
+pub mod replay;
 pub mod shutdown;
 
 /// How long a walker works before it lets others have the core.
