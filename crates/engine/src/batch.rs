@@ -9,10 +9,10 @@
 use std::ops::Range;
 
 use commands::Args;
-use keyspace::key::{KeyHash, position_of, shard_of};
-use keyspace::{Db, Hasher, Keyspace, Object};
+use keyspace::{Hasher, Keyspace};
 use resp::parse::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
 
+use crate::fetch::{self, Lookup};
 use crate::owned_args::OwnedArgs;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered};
@@ -22,8 +22,6 @@ use crate::table::{KeyPlan, Registered};
 const BATCH_REQUESTS_MAX: usize = 128;
 /// Empty lines that take as long to pass over as a request takes.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
-/// With fewer requests than this, fetching ahead costs more than it saves.
-const PREFETCH_REQUESTS_MIN: usize = 2;
 
 /// What to do for a request.
 pub enum Work {
@@ -41,12 +39,8 @@ pub struct ParsedRequest {
     pub registered: Option<&'static Registered>,
     /// What to do.
     pub work: Work,
-    /// Its key, if it has exactly one.
-    key: Option<LookupKey<KeyHash>>,
-    /// The member of its key that it looks for, if it does.
-    member: Option<LookupKey<u64>>,
-    /// The database selected when it was parsed: where to fetch ahead.
-    db: usize,
+    /// What it looks for, in the database selected when it was parsed.
+    lookup: Lookup,
     /// First byte within the connection's input.
     pub start: usize,
     /// Length in bytes.
@@ -54,11 +48,11 @@ pub struct ParsedRequest {
     spans: Range<usize>,
 }
 
-/// A key or member that a request looks for, with the hash that those have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct LookupKey<H> {
-    hash: H,
-    len_bytes: usize,
+impl AsRef<Lookup> for ParsedRequest {
+    #[inline]
+    fn as_ref(&self) -> &Lookup {
+        &self.lookup
+    }
 }
 
 /// A parsed request as it came: nothing is checked yet.
@@ -201,26 +195,12 @@ impl<V> Batch<V> {
             Some(name) => self.command(name, shared),
             None => None,
         };
-        let (mut key, mut member) = (None, None);
-        if let Some(Registered { key_plan: KeyPlan::One(at), member_plan, .. }) = registered
-            && *at < args.len()
-        {
-            let bytes = args.get(*at);
-            let hash = hasher.hash_key(bytes);
-            shared.keyspace.prefetch_shard(hash);
-            key = Some(LookupKey { hash, len_bytes: bytes.len() });
-            member = member_plan.place(args.len()).map(|at| {
-                let bytes = args.get(at);
-                LookupKey { hash: hasher.hash_member(bytes), len_bytes: bytes.len() }
-            });
-            self.has_members |= member.is_some();
-        }
+        let lookup = registered.map_or(Lookup::none(db), |it| Lookup::of(it, &args, db, shared));
+        self.has_members |= lookup.has_member();
         self.requests.push(ParsedRequest {
             registered,
             work,
-            key,
-            member,
-            db,
+            lookup,
             start: range.start,
             len_bytes: range.len(),
             spans: spans_from..self.spans.len(),
@@ -241,41 +221,7 @@ impl<V> Batch<V> {
     /// Starts loading what the batch will touch: all buckets, then all entries,
     /// then the same of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
-        if self.requests.len() < PREFETCH_REQUESTS_MIN {
-            return;
-        }
-        self.each_key(keyspace, |db, key, _| db.table().prefetch_bucket(position_of(key.hash)));
-        self.each_key(keyspace, |db, key, _| {
-            db.table().prefetch_element(position_of(key.hash), key.len_bytes);
-        });
-        if !self.has_members {
-            return;
-        }
-        self.each_member(keyspace, |object, member| object.prefetch_member_bucket(member.hash));
-        self.each_member(keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
-    }
-
-    /// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard
-    /// is locked by another thread is passed over.
-    #[inline]
-    fn each_key(&self, keyspace: &Keyspace, fetch: impl Fn(&Db, LookupKey<KeyHash>, &[ParsedRequest])) {
-        for requests in self.requests.chunk_by(|a, b| a.key == b.key && a.db == b.db) {
-            if let Some(key) = requests[0].key
-                && let Some(shard) = keyspace.try_lock(shard_of(key.hash))
-                && let Some(db) = shard.db(requests[0].db)
-            {
-                fetch(db, key, requests);
-            }
-        }
-    }
-
-    /// Calls `fetch` with each member that a request looks for.
-    fn each_member(&self, keyspace: &Keyspace, fetch: impl Fn(&Object, LookupKey<u64>)) {
-        self.each_key(keyspace, |db, key, requests| {
-            db.with_likely_object(key.hash, |object| {
-                requests.iter().filter_map(|request| request.member).for_each(|member| fetch(object, member));
-            });
-        });
+        fetch::ahead(&self.requests, self.has_members, keyspace);
     }
 
     /// A request, ready to run; `None` where its bytes are no request. `input` is
@@ -294,9 +240,9 @@ impl<V> Batch<V> {
             Work::Broken(_) => return None,
         };
         let args = Args::new(bytes, &self.spans[parsed.spans.clone()], hasher);
-        let args = match (registered, parsed.key) {
-            (Some(Registered { key_plan: KeyPlan::One(at), .. }), Some(key)) => {
-                args.with_first_key(*at, key.hash)
+        let args = match (registered, parsed.lookup.key_hash()) {
+            (Some(Registered { key_plan: KeyPlan::One(at), .. }), Some(hash)) => {
+                args.with_first_key(*at, hash)
             }
             _ => args,
         };

@@ -102,6 +102,10 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// command that needs room waits for it.
     #[cold]
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
+        if self.shared().standing.is_loading.load(Relaxed) {
+            // As in Redis: what comes next in a file may be about a key that would be evicted.
+            return LimitState::Fits;
+        }
         self.commit.effects.absorb(&mut self.commit.access_results);
         let verdict = self.timed(Event::EvictionCycle, |it| it.evict(memory, reserve_bytes));
         let uptime = self.shared().uptime(self.clock.now());
@@ -212,6 +216,7 @@ pub fn is_exceeded(shared: &Shared) -> bool {
     let limit = settings.maxmemory_bytes;
     limit > 0
         && settings.eviction.is_some()
+        && !shared.standing.is_loading.load(Relaxed)
         && alloc::used_memory_bytes() as u64
             > limit + shared.freeing.pending_bytes() + shared.pubsub.push_bytes().load(Relaxed)
 }

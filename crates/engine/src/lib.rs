@@ -26,7 +26,8 @@
 //! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
 //! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
-//! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
+//! | [`fetch`], [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
+//! | [`replay`] | requests of a file, run on all cores as if one after the other |
 //!
 //! What the engine does not know it asks its [`Host`](call::Host): commands
 //! about the server run there.
@@ -42,12 +43,14 @@ pub mod commit;
 pub mod evict;
 pub mod exec;
 pub mod expire;
+pub mod fetch;
 pub mod freeing;
 pub mod log;
 pub mod memory;
 pub mod meter;
 pub mod owned_args;
 pub mod publish;
+pub mod replay;
 pub mod request;
 pub mod run;
 pub mod scripts;

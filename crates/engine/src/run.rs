@@ -215,7 +215,17 @@ struct Serving {
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// For I/O thread `thread`, or for the housekeeper. `seed` feeds its random numbers.
-    pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, (clock, host): (C, H)) -> Self {
+    pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, host: (C, H)) -> Self {
+        Self::with_stats(shared, (thread, shared.threads.stats(thread)), seed, host)
+    }
+
+    /// For a thread that counts in `stats`.
+    pub fn with_stats(
+        shared: &'s Shared,
+        (thread, stats): (Option<usize>, &'s ThreadStats),
+        seed: u64,
+        (clock, host): (C, H),
+    ) -> Self {
         Self {
             commit: Commit::new(shared, thread, seed),
             host,
@@ -224,7 +234,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             settings_version: 0,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
-            stats: shared.threads.stats(thread),
+            stats,
             exec_filtered_replies: false,
             unfreed_bytes: 0,
             is_inside: true,
@@ -382,7 +392,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
-        let count = &self.stats().undeclared_keys;
+        let count = &self.stats().unexpected_errors;
         count.add(1);
         if count.get().is_power_of_two() {
             tracing::error!(

@@ -96,10 +96,11 @@ impl Outbox {
     }
 }
 
-/// One port for each I/O thread, and the counters of the housekeeper.
+/// One port for each I/O thread, and the counters of the housekeeper and of replays.
 pub struct Threads {
     ports: Box<[Port]>,
     housekeeper: CachePadded<ThreadStats>,
+    replays: CachePadded<ThreadStats>,
 }
 
 /// The ports of the I/O threads.
@@ -116,7 +117,11 @@ impl Threads {
     pub fn new(threads: usize, command_count: usize) -> Self {
         let port =
             |_| Port { stats: ThreadStats::new(command_count), load: 0.into(), inbox: Inbox::default() };
-        Self { ports: (0..threads).map(port).collect(), housekeeper: ThreadStats::new(command_count) }
+        Self {
+            ports: (0..threads).map(port).collect(),
+            housekeeper: ThreadStats::new(command_count),
+            replays: ThreadStats::new(command_count),
+        }
     }
 
     /// The counters of an I/O thread, or of the housekeeper.
@@ -130,7 +135,18 @@ impl Threads {
 
     /// The counters of all threads.
     pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
-        self.iter().map(|port| &*port.stats).chain(std::iter::once(&*self.housekeeper))
+        self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays])
+    }
+
+    /// Adds what a thread counted that replayed a file, which has ended: changes, reads of keys,
+    /// errors. One caller at a time.
+    pub fn add_replay(&self, stats: &ThreadStats) {
+        let Self { replays, .. } = self;
+        replays.changes.add(stats.changes.get());
+        replays.hits.add(stats.hits.get());
+        replays.misses.add(stats.misses.get());
+        replays.errors.add(stats.errors.get());
+        replays.unexpected_errors.add(stats.errors.get());
     }
 
     /// Sums a counter over all threads.

@@ -174,6 +174,18 @@ impl Gate {
         SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
     }
 
+    /// A pass for a thread that works for the exclusive owner, who waits for it: it is the owner's.
+    /// Of several such threads only one at a time may do what needs to be alone.
+    ///
+    /// # Panics
+    /// When the index is not below `threads_max`, or inside; when there is no owner.
+    pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
+        self.assert_outside(thread_index);
+        assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
+        let standing = Standing::Owning;
+        SharedPass { gate: self, thread_index, standing, waited: false, _stays_on_its_thread: PhantomData }
+    }
+
     #[inline]
     fn assert_outside(&self, thread_index: usize) {
         let inside = self.inside[thread_index].load(Relaxed);
@@ -521,7 +533,7 @@ impl Drop for Owner<'_, '_> {
 impl Drop for SharedPass<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.standing != Standing::Outside {
+        if self.standing == Standing::Inside {
             self.gate.leave(self.thread_index);
         }
     }
@@ -566,6 +578,18 @@ mod tests {
         assert_eq!(pass.alone(|pass| pass.exclusive(|_| 1) + pass.alone(|pass| pass.outside(|| 2))), 3);
         assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "back inside");
         assert_eq!(pass.exclusive(|_| gate.closed.load(Relaxed)), super::CLOSED);
+    }
+
+    #[test]
+    fn who_works_for_the_owner_is_alone() {
+        let gate = Gate::new(2);
+        let mut pass = gate.shared(0);
+        pass.exclusive(|_| {
+            let mut helper = gate.for_owner(1);
+            assert_eq!((helper.alone(|_| 1), helper.outside(|| 2), helper.is_wanted()), (1, 2, false));
+        });
+        assert_eq!(gate.inside[1].load(Relaxed), super::OUTSIDE);
+        assert!(pass.is_inside());
     }
 
     #[test]

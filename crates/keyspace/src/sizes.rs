@@ -255,10 +255,16 @@ impl KeySizes {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
 
-    /// A lane for a thread that runs commands.
+    /// A lane for a thread that runs commands: one that a thread has left behind, or a new one.
     pub(crate) fn add_lane(&self) -> Arc<SizeLane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
+        if let Some(index) = lanes.iter_mut().position(is_left) {
+            // What it counts stays: only the sums over all lanes mean something.
+            return Arc::clone(&lanes[index]);
+        }
         let lane = Arc::new(SizeLane::new(self.db_count));
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&lane));
+        lanes.push(Arc::clone(&lane));
         lane
     }
 

@@ -120,7 +120,9 @@ impl Housekeeper {
 
     /// A slice of active expiry, if one is due; when the next one is.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
-        if !shared.active_expire.load(Relaxed) || shared.engine.settings.get().import_mode {
+        // What expires in a file that is loaded, a command of the file removes.
+        let is_loading = shared.engine.standing.is_loading.load(Relaxed);
+        if is_loading || !shared.active_expire.load(Relaxed) || shared.engine.settings.get().import_mode {
             return None;
         }
         if self.expiry.next_slice()? <= Instant::now() {

@@ -112,9 +112,9 @@ pub struct ThreadStats {
     pub writes: Counter,
     /// Requests that failed before dispatch knew a command.
     pub unknown_commands: Counter,
-    /// Requests ended with an error because their handler used a key that its
-    /// record does not declare.
-    pub undeclared_keys: Counter,
+    /// Requests that ended with an error that they should not meet: their handler used a key that
+    /// its record does not declare, or they were replayed from a file.
+    pub unexpected_errors: Counter,
     /// Clients closed because their output grew over its limit.
     pub output_limit_disconnections: Counter,
     /// Clients closed because their input grew over its limit.
@@ -144,7 +144,7 @@ impl ThreadStats {
             &self.reads,
             &self.writes,
             &self.unknown_commands,
-            &self.undeclared_keys,
+            &self.unexpected_errors,
             &self.output_limit_disconnections,
             &self.query_limit_disconnections,
         ];
@@ -188,7 +188,7 @@ impl ThreadStats {
             reads: Counter::default(),
             writes: Counter::default(),
             unknown_commands: Counter::default(),
-            undeclared_keys: Counter::default(),
+            unexpected_errors: Counter::default(),
             output_limit_disconnections: Counter::default(),
             query_limit_disconnections: Counter::default(),
         })

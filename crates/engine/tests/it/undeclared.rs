@@ -61,5 +61,5 @@ fn an_undeclared_key_ends_the_command_with_an_error_and_is_left_alone() {
     }
     assert_eq!(thread.run(client, "EXEC").0, format!("*2|{error}:1|"));
     assert_eq!(thread.run(client, "EXISTS absent").0, ":0|");
-    assert_eq!(shared.threads.sum(|stats| &stats.undeclared_keys), 3);
+    assert_eq!(shared.threads.sum(|stats| &stats.unexpected_errors), 3);
 }

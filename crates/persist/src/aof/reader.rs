@@ -280,6 +280,22 @@ impl Batch {
     }
 }
 
+impl engine::replay::Requests for Batch {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn request(&self, index: usize) -> (&[u8], &[Span]) {
+        let request = Self::request(self, index);
+        (request.bytes, request.args)
+    }
+
+    fn offset(&self, index: usize) -> u64 {
+        Self::request(self, index).file_offset
+    }
+}
+
 /// What [`Reader::next`] found.
 #[derive(Debug)]
 pub enum Next {

@@ -48,7 +48,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("tracking_total_keys", shared.engine.tracking.keys());
     fields.add("tracking_total_items", shared.engine.tracking.items());
     fields.add("tracking_total_prefixes", shared.engine.tracking.prefix_count());
-    fields.add("unexpected_error_replies", shared.engine.threads.sum(|stats| &stats.undeclared_keys));
+    fields.add("unexpected_error_replies", shared.engine.threads.sum(|stats| &stats.unexpected_errors));
     fields.add("total_error_replies", shared.engine.threads.sum(|stats| &stats.errors));
     // Every payload is looked at in depth.
     let commands = (0..shared.engine.table.id_count()).map(|id| shared.engine.table.by_id(id));

@@ -52,9 +52,10 @@ pub enum Duplicates {
     Replaced,
 }
 
-struct FileSource<'s> {
-    file: File,
-    figures: &'s LoadFigures,
+/// A file that is loaded, counted as it is read.
+pub(super) struct FileSource<'s> {
+    pub file: File,
+    pub figures: &'s LoadFigures,
 }
 
 impl ByteSource for FileSource<'_> {
@@ -170,7 +171,7 @@ impl Loading<'_> {
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<(), LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
-        let mut report = Report::new(self.shared);
+        let mut report = Report::new(self.shared, Counted::Keys);
         loop {
             match splitter.next_part()? {
                 Part::Fact { name, value } => note_fact(&name, &value),
@@ -223,20 +224,31 @@ fn note_fact(name: &[u8], value: &[u8]) {
     }
 }
 
+/// What the line of the log counts.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    /// Keys of an RDB file.
+    Keys,
+    /// Commands of an append-only file.
+    Commands,
+}
+
 /// The line of the log about how far it is.
-struct Report<'s> {
+pub(super) struct Report<'s> {
     figures: &'s LoadFigures,
+    counted: Counted,
     began: Instant,
     next: Instant,
 }
 
 impl<'s> Report<'s> {
-    fn new(shared: &'s Shared) -> Self {
+    pub fn new(shared: &'s Shared, counted: Counted) -> Self {
         let began = Instant::now();
-        Self { figures: &shared.persistence.loading, began, next: began + REPORT_INTERVAL }
+        Self { figures: &shared.persistence.loading, counted, began, next: began + REPORT_INTERVAL }
     }
 
-    fn now_and_then(&mut self) {
+    /// Writes the line, if it is time for it.
+    pub fn now_and_then(&mut self) {
         let now = Instant::now();
         if now < self.next {
             return;
@@ -246,11 +258,15 @@ impl<'s> Report<'s> {
             (self.figures.loaded_bytes.load(Relaxed), self.figures.total_bytes.load(Relaxed).max(1));
         let seconds = (now - self.began).as_secs_f64();
         let left_s = seconds * total.saturating_sub(loaded) as f64 / loaded.max(1) as f64;
+        let (count, word) = match self.counted {
+            Counted::Keys => (&self.figures.keys, "keys"),
+            Counted::Commands => (&self.figures.commands, "commands"),
+        };
         tracing::info!(
-            "Loading: {:.0} %, {:.0} MB/s, {} keys, {left_s:.0} s left",
+            "Loading: {:.0} %, {:.0} MB/s, {} {word}, {left_s:.0} s left",
             100.0 * loaded as f64 / total as f64,
             loaded as f64 / 1e6 / seconds,
-            self.figures.keys.load(Relaxed),
+            count.load(Relaxed),
         );
     }
 }
@@ -270,11 +286,7 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         Err(error) => return Err(unreadable(error)),
     };
     let figures = &shared.persistence.loading;
-    figures.began_s.store(unix_ms() / 1000, Relaxed);
-    figures.total_bytes.store(file.metadata().map_err(unreadable)?.len(), Relaxed);
-    for counter in [&figures.loaded_bytes, &figures.keys, &figures.expired] {
-        counter.store(0, Relaxed);
-    }
+    figures.begin(unix_ms() / 1000, file.metadata().map_err(unreadable)?.len());
     let began = Instant::now();
     let key_delay = options::KEY_LOAD_DELAY.of(&shared.config());
     let loading = Loading {

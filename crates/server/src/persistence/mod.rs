@@ -28,6 +28,7 @@ use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 
 pub mod aof;
 pub mod loading;
+pub mod replay;
 pub mod shutdown;
 pub mod startup;
 

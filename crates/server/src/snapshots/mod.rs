@@ -213,6 +213,19 @@ pub struct LoadFigures {
     pub loaded_bytes: AtomicU64,
     /// Keys that were loaded.
     pub keys: AtomicU64,
+    /// Commands of append-only files that were read.
+    pub commands: AtomicU64,
     /// Keys that had expired.
     pub expired: AtomicU64,
+}
+
+impl LoadFigures {
+    /// Loading begins of files that are this long together, in bytes.
+    pub fn begin(&self, now_s: i64, total_bytes: u64) {
+        self.began_s.store(now_s, Relaxed);
+        self.total_bytes.store(total_bytes, Relaxed);
+        for counter in [&self.loaded_bytes, &self.keys, &self.commands, &self.expired] {
+            counter.store(0, Relaxed);
+        }
+    }
 }

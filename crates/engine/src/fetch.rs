@@ -1,0 +1,131 @@
+//! What requests look for, and fetching that ahead: see [`batch`](crate::batch).
+
+use commands::Args;
+use keyspace::key::{KeyHash, position_of, shard_of};
+use keyspace::{Db, Keyspace, Object};
+
+use crate::shared::Shared;
+use crate::table::{KeyPlan, Registered};
+
+/// With fewer requests than this, fetching ahead costs more than it saves.
+const REQUESTS_MIN: usize = 2;
+
+/// A key or member that a request looks for, with the hash that those have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct LookupKey<H> {
+    hash: H,
+    len_bytes: usize,
+}
+
+/// What one request looks for.
+#[derive(Clone, Copy)]
+pub struct Lookup {
+    /// Its key, if it has exactly one.
+    key: Option<LookupKey<KeyHash>>,
+    /// The member of its key that it looks for, if it does.
+    member: Option<LookupKey<u64>>,
+    /// The database.
+    db: usize,
+}
+
+impl Lookup {
+    /// Nothing.
+    #[inline]
+    pub fn none(db: usize) -> Self {
+        Self { key: None, member: None, db }
+    }
+
+    /// What a request looks for in database `db`. Starts loading the header of its shard. The
+    /// number of arguments may be wrong for the command. O(bytes).
+    #[inline(always)]
+    pub fn of(registered: &Registered, args: &Args<'_>, db: usize, shared: &Shared) -> Self {
+        match registered.key_plan {
+            KeyPlan::One(at) if at < args.len() => {
+                let hash = shared.keyspace.hasher().hash_key(args.get(at));
+                Self::of_key((registered, at), hash, args, db, shared)
+            }
+            _ => Self::none(db),
+        }
+    }
+
+    /// As [`of`](Self::of), for a request with exactly one key, argument `at`, with this hash.
+    #[inline(always)]
+    pub fn of_key(
+        (registered, at): (&Registered, usize),
+        hash: KeyHash,
+        args: &Args<'_>,
+        db: usize,
+        shared: &Shared,
+    ) -> Self {
+        let hasher = shared.keyspace.hasher();
+        shared.keyspace.prefetch_shard(hash);
+        let member = registered.member_plan.place(args.len()).map(|at| {
+            let bytes = args.get(at);
+            LookupKey { hash: hasher.hash_member(bytes), len_bytes: bytes.len() }
+        });
+        Self { key: Some(LookupKey { hash, len_bytes: args.get(at).len() }), member, db }
+    }
+
+    /// The hash of its key, if it has exactly one.
+    #[inline]
+    pub fn key_hash(&self) -> Option<KeyHash> {
+        self.key.map(|key| key.hash)
+    }
+
+    /// Whether it looks for a member.
+    #[inline]
+    pub fn has_member(&self) -> bool {
+        self.member.is_some()
+    }
+}
+
+/// Starts loading what these requests will touch: all buckets, then all entries, then the same of
+/// members, if there are any.
+pub fn ahead<T: AsRef<Lookup>>(requests: &[T], has_members: bool, keyspace: &Keyspace) {
+    if requests.len() < REQUESTS_MIN {
+        return;
+    }
+    each_key(requests, keyspace, |db, key, _| db.table().prefetch_bucket(position_of(key.hash)));
+    each_key(requests, keyspace, |db, key, _| {
+        db.table().prefetch_element(position_of(key.hash), key.len_bytes);
+    });
+    if !has_members {
+        return;
+    }
+    each_member(requests, keyspace, |object, member| object.prefetch_member_bucket(member.hash));
+    each_member(requests, keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
+}
+
+/// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
+/// locked by another thread is passed over.
+#[inline]
+fn each_key<T: AsRef<Lookup>>(
+    requests: &[T],
+    keyspace: &Keyspace,
+    fetch: impl Fn(&Db, LookupKey<KeyHash>, &[T]),
+) {
+    let is_same = |a: &Lookup, b: &Lookup| a.key == b.key && a.db == b.db;
+    for requests in requests.chunk_by(|a, b| is_same(a.as_ref(), b.as_ref())) {
+        let lookup = requests[0].as_ref();
+        if let Some(key) = lookup.key
+            && let Some(shard) = keyspace.try_lock(shard_of(key.hash))
+            && let Some(db) = shard.db(lookup.db)
+        {
+            fetch(db, key, requests);
+        }
+    }
+}
+
+/// Calls `fetch` with each member that a request looks for.
+fn each_member<T: AsRef<Lookup>>(
+    requests: &[T],
+    keyspace: &Keyspace,
+    fetch: impl Fn(&Object, LookupKey<u64>),
+) {
+    each_key(requests, keyspace, |db, key, requests| {
+        db.with_likely_object(key.hash, |object| {
+            let members = requests.iter().filter_map(|request| request.as_ref().member);
+            members.for_each(|member| fetch(object, member));
+        });
+    });
+}

@@ -1,0 +1,200 @@
+//! Running a lane's requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use commands::table::Flags;
+use commands::{Args, CommandError, Handler, OnEmpty};
+use keyspace::gate::SharedPass;
+use keyspace::view::ExpiredAccess;
+use keyspace::Locked;
+use resp::Protocol;
+use stdx::{Address, ByteQueue, ConnId};
+
+use super::task::{Failed, Job, Requests, Slice};
+use crate::call::{Call, Host};
+use crate::client::{ClientInfo, Place};
+use crate::clock::Clock;
+use crate::fetch::{self, Lookup};
+use crate::publish::notify::Notifications;
+use crate::request::Request;
+use crate::run::{Caller, Executor};
+use crate::session::{Session, User};
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::stats::ThreadStats;
+use crate::table::{HostCommand, KeyPlan, Runner};
+
+/// Requests whose memory is fetched ahead.
+const GROUP_REQUESTS: usize = 128;
+
+/// Whom requests of a file are run for.
+const CLIENT: u64 = u64::MAX;
+
+/// A host without commands.
+struct NoHost;
+
+impl Host for NoHost {
+    fn run(&self, _: HostCommand, _: Call<'_, '_, '_>, _: &Args<'_>) -> Result<(), CommandError> {
+        Err(CommandError::Line("ERR this command is not run from a file"))
+    }
+}
+
+/// A request that runs soon.
+struct Ready<'a> {
+    job: Job,
+    args: Args<'a>,
+    lookup: Lookup,
+}
+
+impl AsRef<Lookup> for Ready<'_> {
+    fn as_ref(&self) -> &Lookup {
+        &self.lookup
+    }
+}
+
+/// A thread's part of a replay. See the module.
+pub struct Lane<'s, C> {
+    executor: Executor<'s, C, NoHost>,
+    session: Session,
+    /// The settings as they hold for a replay.
+    settings: Arc<Settings>,
+    out: ByteQueue,
+}
+
+impl<'s, C: Clock> Lane<'s, C> {
+    /// A lane that counts in `stats`. `seed` feeds its random numbers.
+    pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
+        let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
+        executor.commit.is_replay = true;
+        let place = Place { thread: 0, conn: ConnId::new(0, 0), fd: -1 };
+        let address = || Address::Tcp(([127, 0, 0, 1], 0).into());
+        let info = Arc::new(ClientInfo::new(CLIENT, place, (address(), address()), 0));
+        // With `import_mode`, which `begin` sets: nothing expires for it.
+        info.choices.import_source.store(true, Relaxed);
+        let session = Session::new(info, Some(User));
+        Self { settings: Arc::clone(&executor.settings), executor, session, out: ByteQueue::new() }
+    }
+
+    /// What was left for other threads: the driver wakes them behind each slice.
+    pub fn outbox(&self) -> &crate::threads::Outbox {
+        &self.executor.commit.outbox
+    }
+
+    /// Runs requests inside the gate; `report` hears of those that fail. O(requests).
+    pub fn run<R: Requests>(
+        &mut self,
+        slice: &Slice<R>,
+        pass: &mut SharedPass<'_>,
+        mut report: impl FnMut(Failed<'_>),
+    ) {
+        let began = self.executor.clock.now();
+        self.begin();
+        let mut ready = Vec::with_capacity(GROUP_REQUESTS.min(slice.jobs.len()));
+        for jobs in slice.jobs.chunks(GROUP_REQUESTS) {
+            if pass.is_wanted() {
+                pass.outside(|| ());
+            }
+            ready.extend(jobs.iter().map(|job| self.prepare(&*slice.batch, job)));
+            let has_members = ready.iter().any(|ready| ready.lookup.has_member());
+            fetch::ahead(&ready, has_members, &self.executor.shared().keyspace);
+            for Ready { job, args, .. } in ready.drain(..) {
+                if !self.run_job(&job, args, pass) {
+                    let offset = slice.batch.offset(job.request as usize);
+                    let bytes = self.out.as_single().unwrap_or_default();
+                    let error = bytes.strip_prefix(b"-").unwrap_or(bytes).trim_ascii_end();
+                    report(Failed { offset, command: job.registered.full_name, error });
+                }
+                self.out.truncate(0);
+            }
+            self.executor.free_queued(began);
+        }
+        self.executor.commit.broadcast();
+        self.executor.end_turn();
+        self.executor.free_displaced_values(began);
+    }
+
+    /// Reads the clocks, and takes over new settings.
+    fn begin(&mut self) {
+        let now = self.executor.clock.now();
+        self.executor.begin_turn(now);
+        if !Arc::ptr_eq(&self.settings, &self.executor.settings) {
+            let mut settings = Settings::clone(&self.executor.settings);
+            settings.import_mode = true;
+            self.settings = Arc::new(settings);
+            self.executor.settings = Arc::clone(&self.settings);
+        }
+        self.executor.now.is_monitored = false;
+        self.executor.commit.take_notifications(Notifications::default());
+    }
+
+    /// The request of a job; what it looks for begins to be loaded.
+    #[inline]
+    fn prepare<'a, R: Requests>(&self, batch: &'a R, job: &Job) -> Ready<'a>
+    where
+        's: 'a,
+    {
+        let shared = self.executor.shared();
+        let (bytes, spans) = batch.request(job.request as usize);
+        let args = Args::new(bytes, spans, shared.keyspace.hasher());
+        let db = job.db as usize;
+        match job.registered.key_plan {
+            KeyPlan::One(at) => {
+                // Where it runs alone its key was not hashed.
+                let hash = if job.registered.command.runs_alone(&args) { args.key(at).hash } else { job.hash };
+                let args = args.with_first_key(at, hash);
+                Ready { job: *job, args, lookup: Lookup::of_key((job.registered, at), hash, &args, db, shared) }
+            }
+            _ => Ready { job: *job, args, lookup: Lookup::none(db) },
+        }
+    }
+
+    /// Runs a request; whether it succeeded. An error is in `out`.
+    #[inline]
+    fn run_job(&mut self, job: &Job, args: Args<'_>, pass: &mut SharedPass<'_>) -> bool {
+        let request = Request::new(job.registered, args);
+        let keyspace = &self.executor.shared().keyspace;
+        match job.registered.command.run {
+            Runner::Data(handler) if job.registered.command.runs_alone(&args) => {
+                pass.alone(|_| self.run_data(keyspace.lock_all(), handler, job, &request))
+            }
+            Runner::Data(handler) => self.run_data(request.keys.lock(keyspace), handler, job, &request),
+            Runner::Walk(walker) => {
+                self.session.info.db.store(u64::from(job.db), Relaxed);
+                let Self { executor, session, out, .. } = self;
+                let succeeded = executor.run_walker(session, walker, &request, out, pass);
+                executor.end_unlocked(0);
+                executor.commit.effects.freed_before_reply = false;
+                succeeded
+            }
+            Runner::Host(_) if job.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
+                let error = CommandError::Line("ERR this command is not run from a file");
+                self.executor.refuse(Protocol::Resp2, error, &mut self.out);
+                false
+            }
+            // It would change nothing.
+            Runner::Host(_) | Runner::Transaction(_) => true,
+        }
+    }
+
+    #[inline]
+    fn run_data(&mut self, mut locked: Locked<'s>, handler: Handler, job: &Job, request: &Request<'_>) -> bool {
+        let caller = Caller {
+            client: 0,
+            shown: None,
+            db: job.db as usize,
+            protocol: Protocol::Resp2,
+            touch: true,
+            expired_access: ExpiredAccess::Show,
+            on_empty: OnEmpty::Reply,
+            reader: None,
+        };
+        let succeeded = self.executor.run_one(&mut locked, &caller, handler, request, &mut self.out);
+        if self.executor.commit.is_pending() {
+            self.executor.commit.release(0);
+            // Who is blocked waits on: the data is not whole.
+            drop(self.executor.commit.take_ready());
+        }
+        succeeded
+    }
+}

@@ -1,0 +1,344 @@
+//! Replaying append-only files: one thread reads the file and says who runs what, the others run
+//! it. What decides is in `persist::aof::reader` and `engine::replay`.
+//!
+//! ```text
+//!   file ─► this thread: Reader, Router ─► a channel for each lane ─► "aof-replay" threads
+//!                   ▲                                                        │
+//!                   └─────────────── batches to be filled again ◄────────────┘
+//! ```
+
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+use commands::Args;
+use engine::replay::{Failed, LANES_MAX, Lane, NotRouted, Routed, Router, Slice, Task};
+use engine::shared::GateSlot;
+use engine::stats::ThreadStats;
+use keyspace::gate::SharedPass;
+use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail};
+use persist::folder::Trouble;
+use persist::save::Way;
+
+use super::loading::{Counted, FileSource, Report};
+use crate::config::table::persistence as options;
+use crate::context::SystemClock;
+use crate::shared::Shared;
+
+/// Batches that may wait for a lane, of about a megabyte each for all lanes together.
+const BATCHES_WAITING_MAX: usize = 4;
+/// Lines of the log about requests that failed.
+const ERRORS_LOGGED_MAX: u64 = 100;
+/// What a delay of loading sleeps at once.
+const DELAY_STEP: Duration = Duration::from_millis(10);
+
+/// Which part of a file is replayed, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayHow {
+    /// How the threads come to the keyspace. With [`Way::Gate`] the caller is outside the gate, and
+    /// clients are refused meanwhile (`Standing::is_loading`).
+    pub way: Way,
+    /// Where in the file it begins, in bytes: behind an RDB part.
+    pub from_offset: u64,
+    /// Where it ends, if it is not at the end of the file.
+    pub stop_at: Option<StopAt>,
+}
+
+/// A point in an append-only file. A transaction is before it or behind it as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopAt {
+    /// Only what ends up to here is replayed.
+    Offset(u64),
+    /// Only what is before the first annotation of a later time is replayed, in Unix seconds.
+    TimeS(i64),
+}
+
+/// What was replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Requests that were run, MULTI, EXEC and SELECT among them.
+    pub commands: u64,
+    /// Those that ended with an error.
+    pub errors: u64,
+    /// How it ended.
+    pub end: ReplayEnd,
+    /// The time of the last annotation that was passed, in Unix seconds.
+    pub last_time_s: Option<i64>,
+}
+
+/// How a replay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayEnd {
+    /// All of the file was run.
+    Whole,
+    /// All whole units of the file were run, and something is behind them.
+    Torn(TornTail),
+    /// It came to [`ReplayHow::stop_at`]: what was run ends here, in bytes.
+    Stopped(u64),
+    /// The server stops.
+    Abandoned,
+}
+
+/// Why a file cannot be replayed. What is before the place may have been run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayError {
+    /// It cannot be read, or is no append-only file.
+    File(AofError),
+    /// It has a request that this server cannot run.
+    Request(NotRouted),
+}
+
+impl std::fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Request(error) => write!(f, "{error} at byte {}", error.offset),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<io::Error> for ReplayError {
+    fn from(error: io::Error) -> Self {
+        Self::File(AofError::Reading(Trouble(error.to_string())))
+    }
+}
+
+/// What all threads of a replay share.
+struct Replay<'s> {
+    shared: &'s Shared,
+    way: Way,
+    errors: AtomicU64,
+}
+
+/// Where the tasks of a lane go, behind each other.
+type Tasks = Vec<Task<Batch>>;
+
+impl Replay<'_> {
+    /// Runs the tasks of a lane; what it counted.
+    fn run_lane(&self, number: usize, tasks: &Receiver<Tasks>, spares: &Sender<Batch>) -> Box<ThreadStats> {
+        let engine = &self.shared.engine;
+        let stats = Box::new(ThreadStats::new(engine.table.id_count()).into_inner());
+        let mut lane = Lane::new(engine, &stats, fastrand::u64(..), SystemClock);
+        let mut run = |slice: &Slice<Batch>| {
+            let mut pass = self.pass(number);
+            lane.run(slice, &mut pass, |failed| self.note_failed(&failed));
+            drop(pass);
+            self.shared.wake(lane.outbox());
+        };
+        for task in tasks.iter().flatten() {
+            match task {
+                Task::Run(slice) => {
+                    run(&slice);
+                    if let Some(batch) = slice.into_batch() {
+                        // Nobody reads any more where that fails.
+                        let _ = spares.send(batch);
+                    }
+                }
+                Task::Meet(meeting) if meeting.arrive() => {
+                    run(meeting.slice());
+                    meeting.end();
+                }
+                Task::Meet(meeting) => meeting.wait(),
+            }
+        }
+        drop(lane);
+        stats
+    }
+
+    fn pass(&self, number: usize) -> SharedPass<'_> {
+        let (engine, slot) = (&self.shared.engine, GateSlot::Background(number));
+        match self.way {
+            Way::Gate => engine.enter_gate(slot),
+            Way::Owner => engine.gate.for_owner(engine.gate_index(slot)),
+        }
+    }
+
+    /// Says in the log that a request failed, as Redis does.
+    fn note_failed(&self, failed: &Failed<'_>) {
+        if self.errors.fetch_add(1, Relaxed) < ERRORS_LOGGED_MAX {
+            tracing::warn!(
+                "== CRITICAL == This server is sending an error to its AOF-loading-client: '-{}' after processing \
+                 the command '{}' (at byte {} of the file)",
+                failed.error.escape_ascii(),
+                failed.command,
+                failed.offset,
+            );
+        }
+    }
+
+    /// Rests as `key-load-delay` says for so many commands, for tests, but not when the option
+    /// changes.
+    fn rest(&self, commands: usize) {
+        let mut slept = Duration::ZERO;
+        while !self.shared.stopping.load(Relaxed) {
+            let micros = options::KEY_LOAD_DELAY.of(&self.shared.config());
+            let delay = Duration::from_micros(u64::try_from(micros).unwrap_or(0)) * commands as u32;
+            let left = delay.saturating_sub(slept);
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(DELAY_STEP));
+            slept += DELAY_STEP;
+        }
+    }
+
+    /// Reads a file, and gives its requests to the lanes.
+    fn read(
+        &self,
+        mut reader: Reader<FileSource<'_>>,
+        stop_at: Option<StopAt>,
+        lanes: &Lanes<'_>,
+    ) -> Result<Replayed, ReplayError> {
+        let figures = &self.shared.persistence.loading;
+        let mut router = Router::new(&self.shared.engine, lanes.senders.len());
+        let mut report = Report::new(self.shared, Counted::Commands);
+        let (mut commands, mut last_time_s) = (0, None);
+        let end = loop {
+            if self.shared.stopping.load(Relaxed) {
+                break ReplayEnd::Abandoned;
+            }
+            let batch = match reader.next().map_err(ReplayError::File)? {
+                Next::Batch(batch) => Arc::new(batch),
+                Next::End(End::Whole) => break ReplayEnd::Whole,
+                Next::End(End::TornTail(torn)) => break ReplayEnd::Torn(torn),
+            };
+            let (count, stopped) = stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
+            let passed = batch.annotations().iter().take_while(|it| it.requests_before <= count);
+            let passed = passed.filter(|it| stopped.is_none_or(|at| it.file_offset < at));
+            last_time_s = passed.last().map(|it| it.time_s).or(last_time_s);
+            commands += count as u64;
+            figures.commands.fetch_add(count as u64, Relaxed);
+            let routed = router.route(&batch, 0..count, |routed| self.hand_out(routed, lanes));
+            routed.map_err(ReplayError::Request)?;
+            self.rest(count);
+            if let Some(at) = stopped {
+                break ReplayEnd::Stopped(at);
+            }
+            lanes.spares.try_iter().for_each(|batch| reader.recycle(batch));
+            report.now_and_then();
+        };
+        Ok(Replayed { commands, errors: 0, end, last_time_s })
+    }
+
+    fn hand_out(&self, routed: Routed<'_, Batch>, lanes: &Lanes<'_>) {
+        match routed {
+            Routed::Tasks(tasks) => {
+                for (sender, tasks) in lanes.senders.iter().zip(tasks) {
+                    // Nobody takes them any more only where a thread has panicked.
+                    let _ = sender.send(tasks);
+                }
+            }
+            Routed::Function(args) => self.keep_functions(&args),
+            Routed::Failed(failed) => self.note_failed(&failed),
+        }
+    }
+
+    /// Keeps what a request says of functions, which nothing runs so far.
+    fn keep_functions(&self, args: &Args<'_>) {
+        let mut functions = self.shared.persistence.functions();
+        let name = |source: &[u8]| library_name(source).map(<[u8]>::to_vec);
+        if args.is(1, "LOAD") && args.len() > 2 {
+            let source = args.get(args.len() - 1);
+            functions.retain(|kept| name(kept) != name(source));
+            functions.push(source.into());
+        } else if args.is(1, "DELETE") && args.len() == 3 {
+            functions.retain(|kept| name(kept).as_deref() != Some(args.get(2)));
+        } else if args.is(1, "FLUSH") {
+            functions.clear();
+        } else {
+            tracing::warn!("Left out while loading: a FUNCTION command that is not LOAD, DELETE or FLUSH");
+        }
+    }
+}
+
+/// The name of a library of functions, from its first line: `#!lua name=NAME`.
+fn library_name(source: &[u8]) -> Option<&[u8]> {
+    let line = source.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"name="))
+}
+
+/// The channels between the thread that reads and the lanes.
+struct Lanes<'a> {
+    senders: Vec<SyncSender<Tasks>>,
+    spares: &'a Receiver<Batch>,
+}
+
+/// How many requests of a batch are before a point, and how long the file is up to there, if the
+/// point is in the batch.
+fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
+    match stop_at {
+        StopAt::Offset(offset) => {
+            let mut before = (0, batch.file_offset());
+            for unit in batch.units() {
+                let last = batch.request(unit.end - 1);
+                let end = last.file_offset + last.len_bytes() as u64;
+                if end > offset {
+                    return (before.0, Some(before.1));
+                }
+                before = (unit.end, end);
+            }
+            (batch.len(), None)
+        }
+        StopAt::TimeS(time_s) => {
+            let later = batch.annotations().iter().find(|it| it.time_s > time_s);
+            // Within a transaction none of it is before.
+            let whole = |it: usize| batch.units().take_while(|unit| unit.end <= it).last();
+            later.map_or((batch.len(), None), |later| {
+                let count = whole(later.requests_before).map_or(0, |unit| unit.end);
+                let at = if count == later.requests_before {
+                    later.file_offset
+                } else {
+                    batch.request(count).file_offset
+                };
+                (count, Some(at))
+            })
+        }
+    }
+}
+
+/// Runs the requests of an append-only file, or of the part of it that `how` says. The caller counts
+/// the file in `LoadFigures::begin`, and no other replay, load or save is under way.
+///
+/// # Errors
+/// Why it cannot be replayed; requests of it may have been run by then.
+pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Replayed, ReplayError> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(how.from_offset))?;
+    let source = FileSource { file, figures: &shared.persistence.loading };
+    let reader = Reader::behind(source, Vec::new(), how.from_offset);
+    let replay = Replay { shared, way: how.way, errors: 0.into() };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let replayed = std::thread::scope(|scope| {
+        let (spares_sender, spares) = channel();
+        let (mut senders, mut threads) = (Vec::new(), Vec::new());
+        for number in 0..cores.clamp(1, LANES_MAX.min(GateSlot::BACKGROUND_MAX)) {
+            let (sender, tasks) = sync_channel(BATCHES_WAITING_MAX);
+            let (replay, spares) = (&replay, spares_sender.clone());
+            let body = move || replay.run_lane(number, &tasks, &spares);
+            match std::thread::Builder::new().name("aof-replay".to_owned()).spawn_scoped(scope, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) if number == 0 => return Err(error.into()),
+                Err(_) => break,
+            }
+            senders.push(sender);
+        }
+        let replayed = replay.read(reader, how.stop_at, &Lanes { senders, spares: &spares });
+        for thread in threads {
+            let stats = thread.join().expect("a lane does not panic");
+            shared.engine.threads.add_replay(&stats);
+        }
+        replayed
+    })?;
+    let errors = replay.errors.into_inner();
+    if errors > ERRORS_LOGGED_MAX {
+        tracing::warn!("{errors} commands ended with an error, the first {ERRORS_LOGGED_MAX} are logged");
+    }
+    Ok(Replayed { errors, ..replayed })
+}
