@@ -151,6 +151,17 @@ pub struct TornTail {
     pub request_within: Option<u64>,
 }
 
+impl fmt::Display for TornTail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lost_bytes = self.file_len_bytes - self.good_len_bytes;
+        write!(f, "the last {lost_bytes} bytes, from byte {} on, are ", self.good_len_bytes)?;
+        match self.multi_offset {
+            Some(_) => f.write_str("a transaction whose EXEC is missing"),
+            None => f.write_str("a part of a request"),
+        }
+    }
+}
+
 /// Where a request stands among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

@@ -7,7 +7,7 @@ use stdx::glob::glob_match_any_case;
 
 use super::Refusal;
 use super::handle::{Handle, Number, OptionType};
-use super::option::Change;
+use super::option::{Change, Opt};
 use super::renames::{IsCommand, Renames};
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};

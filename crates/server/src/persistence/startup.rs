@@ -10,18 +10,21 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::io::Read as _;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use persist::aof::files::Files;
+use persist::aof::reader::starts_with_rdb;
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
-use super::loading::{Duplicates, LoadHow, load_file};
-use super::replay::{Replayed, replay_file};
+use super::loading::{Duplicates, LoadHow, load_file, load_rdb_part};
+use super::replay::{ReplayEnd, ReplayHow, replay_file};
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
+use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file, folder_path};
 
@@ -132,7 +135,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     let mut lens = (0, 0);
     let files = match source {
         Some(Source::AppendOnly(files)) => {
-            lens = load_files(shared, &files)?;
+            lens = load_files(shared, &files, Way::Gate)?;
             Some(files)
         }
         Some(Source::Snapshot(path)) => {
@@ -159,49 +162,92 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     super::aof::open(shared, files, lens.0, lens.1)
 }
 
-/// Loads append-only files. The bytes of the last incremental one, and of all.
-fn load_files(shared: &Shared, files: &Files) -> Result<(u64, u64), Trouble> {
+/// Loads append-only files; how long the last incremental one and all are, in bytes.
+///
+/// # Errors
+/// What is wrong, in words for the log.
+pub(super) fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
     let (path, name, cuts) = {
         let store = shared.config();
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
     };
-    let folder = DataFolder::new(&path);
-    let manifest = files.manifest();
+    let (folder, manifest, mut total) = (DataFolder::new(&path), files.manifest(), 0);
     for part in manifest.parts() {
-        if !folder.has(&part.name) {
+        let Ok(found) = fs::metadata(folder.file(&part.name)) else {
             return Err(Trouble(format!(
-                "The AOF file {} that the manifest {name}.manifest names is missing. Bring it back, or take its line out \
-                 of the manifest and lose what it holds.",
+                "The AOF file {} that {name}.manifest names does not exist. Bring it back, or take its line out of the \
+                 manifest and lose what it holds.",
                 part.name
             )));
-        }
+        };
+        total += found.len();
     }
-    let (mut last_len, mut all_len) = (0, 0);
+    shared.persistence.loading.begin(unix_ms() / 1000, total);
+    let began = Instant::now();
+    let (mut last_len_bytes, mut len_bytes) = (0, 0);
     let count = manifest.parts().count();
     for (number, part) in manifest.parts().enumerate() {
-        let path = folder.file(&part.name);
-        let is_last = number + 1 == count;
-        let len = load_part(shared, &path, (is_last, cuts))?;
-        all_len += len;
-        last_len = if manifest.base.as_ref().is_some_and(|base| base.name == part.name) { 0 } else { len };
+        let part_began = Instant::now();
+        let (is_last, is_base) = (number + 1 == count, number == 0 && manifest.base.is_some());
+        let good_len_bytes = load_part(shared, &folder.file(&part.name), (is_last, cuts), way)?;
+        let kind = if is_base { "base" } else { "incr" };
+        tracing::info!(
+            "DB loaded from {kind} file {}: {:.3} seconds",
+            part.name,
+            part_began.elapsed().as_secs_f64()
+        );
+        len_bytes += good_len_bytes;
+        last_len_bytes = if is_base { 0 } else { good_len_bytes };
     }
-    Ok((last_len, all_len))
+    tracing::info!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
+    Ok((last_len_bytes, len_bytes))
+}
+
+/// Whether a file begins with a snapshot.
+fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    fs::File::open(path)?.take(9).read_to_end(&mut first)?;
+    Ok(starts_with_rdb(&first))
 }
 
 /// Loads one of the files; how many bytes of it are good.
-fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool)) -> Result<u64, Trouble> {
+fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
     let name = path.display();
-    let Replayed { good_len_bytes, torn } = replay_file(shared, path).map_err(|error| {
+    let has_snapshot =
+        begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
+    let mut from_offset = 0;
+    if has_snapshot {
+        let how = LoadHow { way, duplicates: Duplicates::Refused };
+        from_offset = load_rdb_part(shared, path, how).map_err(|error| {
+            tracing::error!("{name}: {error}");
+            Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
+        })?;
+    }
+    let how = ReplayHow { way, from_offset, stop_at: None };
+    let replayed = replay_file(shared, path, how).map_err(|error| {
         tracing::error!("{name}: {error}");
         Trouble(format!(
             "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
              saker-check aof --fix <filename.manifest>"
         ))
     })?;
-    let Some(torn) = torn else { return Ok(good_len_bytes) };
+    let torn = match replayed.end {
+        ReplayEnd::Whole => return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string())),
+        ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
+        ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
+        ReplayEnd::Torn(torn) => torn,
+    };
     if !is_last {
         return Err(Trouble(format!(
-            "{name} ends within a request, and is not the last file: {torn}. saker-check aof tells more."
+            "{name} ends within a request and is not the last file: {torn}. saker-check aof tells more."
+        )));
+    }
+    if let Some(offset) = torn.request_within {
+        return Err(Trouble(format!(
+            "Bad file format reading the append only file {name}: the request at byte {} does not end, but what looks \
+             like a request stands at byte {offset}: a length is damaged, and what follows may be good. Make a backup of \
+             your AOF file, then use saker-check aof --fix <filename.manifest>, which cuts it off.",
+            torn.good_len_bytes
         )));
     }
     if !cuts {
@@ -214,9 +260,9 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool)) -> Res
     tracing::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
     tracing::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled: {torn}");
     let cut = fs::File::options().write(true).open(path).and_then(|file| {
-        file.set_len(good_len_bytes)?;
+        file.set_len(torn.good_len_bytes)?;
         file.sync_all()
     });
     cut.map_err(|error| Trouble(format!("the torn end of {name} cannot be cut off: {error}")))?;
-    Ok(good_len_bytes)
+    Ok(torn.good_len_bytes)
 }
