@@ -1,6 +1,8 @@
 //! What the server knows of its append-only file: the writer, the files, the rewrites.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,10 @@ pub struct AppendOnly {
     state: Mutex<State>,
     /// Wakes the thread that syncs.
     pub(crate) signal: Signal,
+    /// The position up to which all is synced; 0 where nothing is written.
+    pub(crate) synced: AtomicU64,
+    /// Clients that wait for a sync.
+    pub(crate) waiters: AtomicU64,
 }
 
 /// Guarded by one lock, a leaf.
@@ -105,6 +111,11 @@ impl AppendOnly {
     /// The writer, where changes are written.
     pub(crate) fn active(&self) -> Option<Active> {
         self.state().active.clone()
+    }
+
+    /// Whether all up to `position` is synced.
+    pub fn has_synced(&self, position: u64) -> bool {
+        self.active().is_some() && self.synced.load(Acquire) >= position
     }
 
     /// Whether a rewrite is under way.

@@ -110,6 +110,8 @@ pub struct Figures {
     pub kept_bytes: usize,
     /// The position up to which all is synced.
     pub synced_position: u64,
+    /// That as WAITAOF counts it: where nobody syncs, what is written is safe.
+    pub safe_position: u64,
     /// How often replies had to wait because a sync took too long.
     pub delayed: u64,
     /// Whether a sync is under way.
@@ -291,6 +293,7 @@ impl Writer {
             len_bytes: last.len_bytes + last.pending.len() as u64,
             kept_bytes: state.kept_bytes(),
             synced_position: state.synced,
+            safe_position: if state.policy == SyncPolicy::Never { state.written } else { state.synced },
             is_syncing: state.is_working,
             trouble: state.trouble.clone(),
             ..state.figures.clone()

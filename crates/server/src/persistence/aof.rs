@@ -12,7 +12,7 @@
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use engine::log::merger::{KeptBytes, LogBatch, LogReader};
@@ -20,7 +20,7 @@ use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept};
 use persist::aof::manifest::BaseKind;
-use persist::aof::writer::{Appended, Moment, Next, SyncPolicy, Writer};
+use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Writer};
 use persist::folder::{self, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
@@ -29,7 +29,7 @@ use crate::append_only::{Active, AppendOnly, Rewrite, State, files_name, files_p
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
-use crate::shared::Shared;
+use crate::shared::{Message, Shared};
 use crate::snapshots::DataFolder;
 
 /// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
@@ -88,10 +88,14 @@ pub fn run(shared: &Shared) {
                 note(shared, &active, appended, &outbox);
             }
             Next::At(clock_ms) => {
+                note_synced(shared, &active.writer.figures());
                 let left_ms = clock_ms.saturating_sub(shared.moment().clock_ms);
                 shared.append_only.signal.wait(Duration::from_millis(left_ms).min(SYNC_LOOK));
             }
-            Next::Nothing => shared.append_only.signal.wait(SYNC_LOOK),
+            Next::Nothing => {
+                note_synced(shared, &active.writer.figures());
+                shared.append_only.signal.wait(SYNC_LOOK);
+            }
         }
     }
 }
@@ -101,7 +105,9 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.kept().set(appended.kept_bytes);
     shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
     shared.wake(outbox);
-    let trouble = active.writer.figures().trouble;
+    let figures = active.writer.figures();
+    note_synced(shared, &figures);
+    let trouble = figures.trouble;
     let standing = &shared.engine.standing;
     match (&trouble, standing.log_failed.load(Relaxed)) {
         (Some(trouble), false) => tracing::warn!("Error writing to the AOF file: {trouble}"),
@@ -112,6 +118,17 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     if active.writer.needs_rewrite() {
         tracing::warn!("The AOF file may have lost what could not be synced: it is rewritten.");
         shared.append_only.state().is_scheduled = true;
+    }
+}
+
+/// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as in
+/// Redis.
+fn note_synced(shared: &Shared, figures: &writer::Figures) {
+    let append_only = &shared.append_only;
+    if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
+        && append_only.waiters.load(Relaxed) > 0
+    {
+        shared.broadcast(|| Message::Resume);
     }
 }
 
