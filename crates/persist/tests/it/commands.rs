@@ -1,4 +1,4 @@
-//! A keyspace written as commands: the words that Redis writes, and that they make the same keyspace.
+//! A keyspace written as commands: they are those of Redis, and make the same keyspace.
 
 use std::time::{Duration, Instant};
 
@@ -132,10 +132,7 @@ fn strings_and_expiries_are_written_as_redis_does() {
 
 #[test]
 fn lists_sets_hashes_and_sorted_sets_are_written_as_redis_does() {
-    check(
-        &["RPUSH k a b 1 -7", "EXPIREAT k 9000000000"],
-        &["RPUSH k a b 1 -7", "PEXPIREAT k 9000000000000"],
-    );
+    check(&["RPUSH k a b 1 -7", "EXPIREAT k 9000000000"], &["RPUSH k a b 1 -7", "PEXPIREAT k 9000000000000"]);
     check(&["SADD k 2 0 1"], &["SADD k 0 1 2"]);
     check(&["HSET k f v g 2"], &["HMSET k f v g 2"]);
     check(
@@ -164,7 +161,9 @@ fn no_command_has_more_than_64_items() {
     check_split("RPUSH", "RPUSH", &|number| format!("{number}{}", "y".repeat(300)));
     check_split("SADD", "SADD", &|number| number.to_string());
     // Tables have an order of their own.
-    for (made_with, command, words_of_item) in [("HSET", "HMSET", 2), ("ZADD", "ZADD", 2), ("SADD", "SADD", 1)] {
+    for (made_with, command, words_of_item) in
+        [("HSET", "HMSET", 2), ("ZADD", "ZADD", 2), ("SADD", "SADD", 1)]
+    {
         let word = |number: usize| match words_of_item {
             1 => format!("m{number}{}", "z".repeat(1000)),
             _ => format!("{number} m{number}{}", "z".repeat(1000)),
