@@ -62,7 +62,7 @@ fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(
     bytes
 }
 
-/// The file of what these commands make; they stand in quotes where they hold blanks.
+/// The file of what these commands make.
 fn written(commands: &[&str]) -> Vec<u8> {
     let engine = empty_engine(1);
     let mut player = Player::new(&engine);
@@ -176,6 +176,15 @@ fn no_command_has_more_than_64_items() {
 }
 
 #[test]
+fn a_command_of_long_items_ends_early() {
+    let words: Vec<String> = (0..10).map(|number| format!("{number}{}", "x".repeat(400_000))).collect();
+    let expected = words.chunks(3).map(|words| format!("RPUSH k {}", words.join(" ")));
+    let expected: Vec<String> = expected.chain(["PEXPIREAT k 9000000000123".to_owned()]).collect();
+    let made = format!("RPUSH k {}", words.join(" "));
+    assert!(lines(&written(&[&made, "PEXPIREAT k 9000000000123"])) == expected);
+}
+
+#[test]
 fn streams_are_written_as_redis_does() {
     check(
         &[
@@ -268,7 +277,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes so many changes; the seed has the keys of the test's engines differ in their order.
+/// Makes so many changes in all databases.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);
