@@ -11,14 +11,17 @@
 //!               XSETID key last ENTRIESADDED n MAXDELETEDID ID | groups ([`stream`])
 //!   its expiry  PEXPIREAT key ms                                                          at last
 //! ```
-//! Commands are arrays of bulk strings. One of several items has [`ITEMS_MAX`] at most, or fewer
-//! where they are long, so that a value may be many commands: nothing but its own commands may
-//! stand between them in what is known of the database, but those of other keys do no harm.
+//! Commands are arrays of bulk strings. A command of several items has at most [`ITEMS_MAX`], fewer
+//! where they are long, so a value may be many commands.
 //!
-//! These are the words of Redis 7.0 and later (ENTRIESADDED). HPEXPIREAT is known to Redis 7.4 and
-//! Valkey 9.0; Valkey itself writes HSETEX there, which Redis 7.4 does not know. As in Redis, an
-//! entry that is pending in a group and was deleted from the stream is not pending any more in what
-//! the commands make, and access clocks and the times of consumers are not written.
+//! Redis 7.0 and Valkey know these commands (ENTRIESADDED is the youngest word), HPEXPIREAT from
+//! Redis 7.4 and Valkey 9.0 on. Valkey itself writes HSETEX for fields that expire, which Redis 7.4
+//! does not know. Two things differ from what Redis writes and make the same data: fields of a hash
+//! that do not expire share a command even where others expire, and commands end early that would
+//! take over 1 MiB.
+//!
+//! Lost, as in Redis: access clocks, the times of consumers, and pending entries that were deleted
+//! from their stream, which XCLAIM does not bring back.
 //! Source: files that Redis 8.0.2 and Valkey 8.1.1 and 9.1.2 wrote.
 
 mod stream;
@@ -93,8 +96,8 @@ impl CommandEncoder {
         self.out.end_of_key(key, entry.expiry_ms());
     }
 
-    /// A key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer may be taken
-    /// in between.
+    /// A key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer may be
+    /// taken in between.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>) {
         self.big = Some(BigKey { key: key.into(), expiry_ms });
     }

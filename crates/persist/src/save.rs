@@ -1,4 +1,4 @@
-//! A save under way: the keyspace of one moment as an RDB file, or as commands that make it, written
+//! A save under way: the keyspace of one moment as an RDB file or as commands that make it, written
 //! by any number of threads while clients go on writing.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!            encodes them into its chunk; a full chunk goes to the file
 //!   finish   when no walker has anything left: the end of the file and its checksum, if it has one
 //! ```
-//! Records, or the commands of a key, may stand in any order, so chunks go to the file as they become full; a change of the
-//! database is written between them. A big value is one record, or a row of commands: its walker has
-//! the file to itself until the last piece, and the others wait with full chunks.
+//! Keys may stand in any order, so chunks go to the file as they become full; a change of the
+//! database is written between them. A big value is one record, or a row of commands: its walker
+//! has the file to itself until the last piece, and the others wait with full chunks.
 //!
 //! No thread, clock or file in here: who drives the walkers gives them threads and time, and takes
 //! the bytes ([`ChunkSink`]). When it fails, or nobody wants the file any more, the walkers go on

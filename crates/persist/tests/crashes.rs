@@ -1,10 +1,10 @@
 //! A save on a disk that fails: whatever happens at whichever operation, the folder holds the last
 //! file that was reported or the new one, whole, and the next save works.
 //!
-//! Saves are seeded: their format, their data, which of their walkers goes on, changes between two steps, short
-//! writes. Each is made once to note what a crash at each of its operations leaves, and once more
-//! for each operation, which fails then. `SAKER_SAVES=2000` makes it that many seeds; the first is
-//! that of the property tests.
+//! Saves are seeded: their format, their data, which of their walkers goes on, changes between two
+//! steps, short writes. Each is made once to note what a crash at each of its operations leaves,
+//! and once more for each operation, which fails then. `SAKER_SAVES=2000` makes it that many seeds;
+//! the first is that of the property tests.
 
 use std::sync::Arc;
 use std::time::Instant;

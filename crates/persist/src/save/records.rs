@@ -1,9 +1,9 @@
 //! What a walker encodes with: one of two formats.
 
-use keyspace::pieces::Piece;
-use keyspace::snapshot::BigValue;
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
+use keyspace::pieces::Piece;
+use keyspace::snapshot::BigValue;
 
 use crate::commands::CommandEncoder;
 use crate::rdb::{Encoder, TooLong};

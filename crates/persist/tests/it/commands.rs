@@ -1,4 +1,4 @@
-//! A keyspace written as commands: the words that Redis writes, and that they make the same keyspace.
+//! A keyspace written as commands: they are those of Redis, and make the same keyspace.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(
     bytes
 }
 
-/// The file of what these commands make; they stand in quotes where they hold blanks.
+/// The file of what these commands make.
 fn written(commands: &[&str]) -> Vec<u8> {
     let engine = empty_engine(1);
     let mut player = Player::new(&engine);
@@ -132,10 +132,7 @@ fn strings_and_expiries_are_written_as_redis_does() {
 
 #[test]
 fn lists_sets_hashes_and_sorted_sets_are_written_as_redis_does() {
-    check(
-        &["RPUSH k a b 1 -7", "EXPIREAT k 9000000000"],
-        &["RPUSH k a b 1 -7", "PEXPIREAT k 9000000000000"],
-    );
+    check(&["RPUSH k a b 1 -7", "EXPIREAT k 9000000000"], &["RPUSH k a b 1 -7", "PEXPIREAT k 9000000000000"]);
     check(&["SADD k 2 0 1"], &["SADD k 0 1 2"]);
     check(&["HSET k f v g 2"], &["HMSET k f v g 2"]);
     check(
@@ -164,7 +161,9 @@ fn no_command_has_more_than_64_items() {
     check_split("RPUSH", "RPUSH", &|number| format!("{number}{}", "y".repeat(300)));
     check_split("SADD", "SADD", &|number| number.to_string());
     // Tables have an order of their own.
-    for (made_with, command, words_of_item) in [("HSET", "HMSET", 2), ("ZADD", "ZADD", 2), ("SADD", "SADD", 1)] {
+    for (made_with, command, words_of_item) in
+        [("HSET", "HMSET", 2), ("ZADD", "ZADD", 2), ("SADD", "SADD", 1)]
+    {
         let word = |number: usize| match words_of_item {
             1 => format!("m{number}{}", "z".repeat(1000)),
             _ => format!("{number} m{number}{}", "z".repeat(1000)),
@@ -174,6 +173,15 @@ fn no_command_has_more_than_64_items() {
         assert_eq!(counts, [64, 64, 2].map(|items| 2 + items * words_of_item), "{command}");
         assert!(lines(&file).iter().all(|line| line.starts_with(command)));
     }
+}
+
+#[test]
+fn a_command_of_long_items_ends_early() {
+    let words: Vec<String> = (0..10).map(|number| format!("{number}{}", "x".repeat(400_000))).collect();
+    let expected = words.chunks(3).map(|words| format!("RPUSH k {}", words.join(" ")));
+    let expected: Vec<String> = expected.chain(["PEXPIREAT k 9000000000123".to_owned()]).collect();
+    let made = format!("RPUSH k {}", words.join(" "));
+    assert!(lines(&written(&[&made, "PEXPIREAT k 9000000000123"])) == expected);
 }
 
 #[test]
@@ -269,7 +277,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes so many changes; the seed has the keys of the test's engines differ in their order.
+/// Makes so many changes in all databases.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);
