@@ -2,3 +2,4 @@
 
 mod files;
 mod payloads;
+mod replay;
