@@ -73,7 +73,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         // With `import_mode`, which `begin` sets: nothing expires for it.
         info.choices.import_source.store(true, Relaxed);
         let session = Session::new(info, Some(User));
-        Self { settings: Arc::clone(&executor.settings), executor, session, out: ByteQueue::new() }
+        Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
     /// What was left for other threads: the driver wakes them behind each slice.

@@ -3,3 +3,4 @@
 mod commands;
 mod files;
 mod payloads;
+mod replay;
