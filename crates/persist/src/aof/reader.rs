@@ -280,7 +280,7 @@ impl Batch {
     }
 }
 
-/// What [`Reader::next`] found.
+/// What [`Reader::next_batch`] found.
 #[derive(Debug)]
 pub enum Next {
     /// Requests.
@@ -367,7 +367,7 @@ impl<S: ByteSource> Reader<S> {
     ///
     /// # Errors
     /// The file is broken or cannot be read. All whole units before that were given out.
-    pub fn next(&mut self) -> Result<Next, AofError> {
+    pub fn next_batch(&mut self) -> Result<Next, AofError> {
         while self.stop.is_none() {
             match self.parse() {
                 Ok(Found::Request | Found::Annotation) => {}
@@ -612,7 +612,7 @@ mod tests {
         let (mut requests, mut annotations, mut time_s) = (Vec::new(), Vec::new(), None);
         let mut offset = reader.batch.file_offset;
         let end = loop {
-            let batch = match reader.next() {
+            let batch = match reader.next_batch() {
                 Ok(Next::Batch(batch)) => batch,
                 Ok(Next::End(end)) => break Ok(end),
                 Err(error) => break Err(error),
@@ -635,7 +635,7 @@ mod tests {
             reader.recycle(batch);
         };
         assert_eq!(
-            reader.next().map(|next| matches!(next, Next::End(_))).map_err(|error| Err::<End, _>(error)),
+            reader.next_batch().map(|next| matches!(next, Next::End(_))).map_err(|error| Err::<End, _>(error)),
             end.clone().map(|_| true).map_err(Err)
         );
         let good = match &end {
@@ -903,7 +903,7 @@ mod tests {
         assert_eq!(read(Reader::new(Pieces(&file, 100_000))), twin(&file));
         let mut reader = Reader::new(&file[..]);
         let mut sizes = Vec::new();
-        while let Ok(Next::Batch(batch)) = reader.next() {
+        while let Ok(Next::Batch(batch)) = reader.next_batch() {
             sizes.push(batch.len_bytes());
             assert!(batch.bytes.len() <= 2 * batch.len_bytes().max(BATCH_LEN_BYTES));
         }
@@ -937,7 +937,7 @@ mod tests {
     fn what_a_length_claims_is_not_allocated() {
         for claim in ["*1\r\n$4000000000\r\n", "*2147483647\r\n"] {
             let mut reader = Reader::new(claim.as_bytes());
-            assert!(matches!(reader.next(), Ok(Next::End(End::TornTail(_)))));
+            assert!(matches!(reader.next_batch(), Ok(Next::End(End::TornTail(_)))));
             assert!(reader.batch.bytes.len() <= BATCH_LEN_BYTES);
             assert!(reader.batch.spans.capacity() == 0);
         }
