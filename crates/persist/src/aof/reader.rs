@@ -307,7 +307,46 @@ impl engine::replay::Requests for Batch {
     }
 }
 
-/// What [`Reader::next`] found.
+/// A place in a batch, between two units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How many bytes of the batch are before it.
+    pub len_bytes: usize,
+    /// How many requests are before it.
+    pub requests: usize,
+}
+
+impl Batch {
+    /// As it stands in the file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len_bytes]
+    }
+
+    /// Where something later than `time_s` begins: the annotation that says so, or the transaction
+    /// that it is in. `None` when nothing in the batch is later.
+    pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
+        let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
+        let before = &self.places[..later.requests_before];
+        let outside = |place: &Place| matches!(place.standing, Standing::Alone | Standing::Exec);
+        let requests = before.iter().rposition(outside).map_or(0, |last| last + 1);
+        let in_unit = before.get(requests).map(|multi| multi.start);
+        let len_bytes = in_unit.unwrap_or((later.file_offset - self.file_offset) as usize);
+        Some(Cut { len_bytes, requests })
+    }
+
+    /// Behind the last unit that ends at or before this place of the file.
+    pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
+        let ends = self.units().map(|unit| {
+            let last = self.request(unit.end - 1);
+            let end = last.file_offset + last.len_bytes() as u64 - self.file_offset;
+            Cut { len_bytes: end as usize, requests: unit.end }
+        });
+        let within = ends.take_while(|cut| self.file_offset + cut.len_bytes as u64 <= file_offset);
+        within.last().unwrap_or(Cut { len_bytes: 0, requests: 0 })
+    }
+}
+
+/// What [`Reader::next_batch`] found.
 #[derive(Debug)]
 pub enum Next {
     /// Requests.
@@ -394,7 +433,7 @@ impl<S: ByteSource> Reader<S> {
     ///
     /// # Errors
     /// The file is broken or cannot be read. All whole units before that were given out.
-    pub fn next(&mut self) -> Result<Next, AofError> {
+    pub fn next_batch(&mut self) -> Result<Next, AofError> {
         while self.stop.is_none() {
             match self.parse() {
                 Ok(Found::Request | Found::Annotation) => {}
@@ -605,8 +644,9 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<St
 const WITHIN_TRIES_MAX: usize = 1000;
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
 
-/// Where in a request that is not whole there is something that looks like a whole request. O(bytes).
-fn request_within(torn: &[u8]) -> Option<usize> {
+/// Where in damaged bytes, behind a line end, there is something that looks like a whole, short
+/// request. O(bytes); gives up after a thousand places.
+pub fn request_within(torn: &[u8]) -> Option<usize> {
     let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
     let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);
     starts.into_iter().find(|&at| {
@@ -639,7 +679,7 @@ mod tests {
         let (mut requests, mut annotations, mut time_s) = (Vec::new(), Vec::new(), None);
         let mut offset = reader.batch.file_offset;
         let end = loop {
-            let batch = match reader.next() {
+            let batch = match reader.next_batch() {
                 Ok(Next::Batch(batch)) => batch,
                 Ok(Next::End(end)) => break Ok(end),
                 Err(error) => break Err(error),
@@ -662,7 +702,10 @@ mod tests {
             reader.recycle(batch);
         };
         assert_eq!(
-            reader.next().map(|next| matches!(next, Next::End(_))).map_err(|error| Err::<End, _>(error)),
+            reader
+                .next_batch()
+                .map(|next| matches!(next, Next::End(_)))
+                .map_err(|error| Err::<End, _>(error)),
             end.clone().map(|_| true).map_err(Err)
         );
         let good = match &end {
@@ -849,6 +892,24 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_cut_between_units() {
+        let set = encode(&[&["SET", "k", "v"]]);
+        let (multi, exec) = (encode(&[&["MULTI"]]), encode(&[&["EXEC"]]));
+        let file = [&set[..], b"#TS:17\r\n", &set, &multi, &set, b"#TS:18\r\n", &set, &exec, &set].concat();
+        let Ok(Next::Batch(batch)) = Reader::new(&file[..]).next_batch() else { panic!("there is one") };
+        assert_eq!(batch.bytes(), file);
+        let by_time: Vec<_> = [16, 17, 18].map(|time_s| batch.cut_behind_time(time_s)).into();
+        let cut = |len_bytes, requests| Cut { len_bytes, requests };
+        assert_eq!(by_time, [Some(cut(27, 1)), Some(cut(62, 2)), None]);
+        for (offset, expected) in [(0, (0, 0)), (26, (0, 0)), (27, (27, 1)), (61, (27, 1)), (62, (62, 2))]
+            .into_iter()
+            .chain([(152, (62, 2)), (153, (153, 6)), (180, (180, 7)), (1000, (180, 7))])
+        {
+            assert_eq!(batch.cut_at_offset(offset), cut(expected.0, expected.1), "{offset}");
+        }
+    }
+
+    #[test]
     fn a_torn_tail_ends_behind_the_last_whole_unit() {
         let first = encode(&[&["SELECT", "0"]]);
         let file = encode(&[&["SELECT", "0"], &["MULTI"], &["SET", "k", "v"], &["EXEC"], &["DEL", "k"]]);
@@ -930,7 +991,7 @@ mod tests {
         assert_eq!(read(Reader::new(Pieces(&file, 100_000))), twin(&file));
         let mut reader = Reader::new(&file[..]);
         let mut sizes = Vec::new();
-        while let Ok(Next::Batch(batch)) = reader.next() {
+        while let Ok(Next::Batch(batch)) = reader.next_batch() {
             sizes.push(batch.len_bytes());
             assert!(batch.bytes.len() <= 2 * batch.len_bytes().max(BATCH_LEN_BYTES));
         }
@@ -964,7 +1025,7 @@ mod tests {
     fn what_a_length_claims_is_not_allocated() {
         for claim in ["*1\r\n$4000000000\r\n", "*2147483647\r\n"] {
             let mut reader = Reader::new(claim.as_bytes());
-            assert!(matches!(reader.next(), Ok(Next::End(End::TornTail(_)))));
+            assert!(matches!(reader.next_batch(), Ok(Next::End(End::TornTail(_)))));
             assert!(reader.batch.bytes.len() <= BATCH_LEN_BYTES);
             assert!(reader.batch.spans.capacity() == 0);
         }

@@ -548,7 +548,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
         state.files = Some(files);
         state.awaits_base = !has_base;
         if !has_base {
-            begin(&mut state);
+            state.rewrite = Some(Rewrite { since: Instant::now() });
         }
     }
     if !has_base {

@@ -166,7 +166,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
 ///
 /// # Errors
 /// What is wrong, in words for the log.
-pub(super) fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
+pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
     let (path, name, cuts) = {
         let store = shared.config();
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
