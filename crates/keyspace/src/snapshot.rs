@@ -331,7 +331,10 @@ impl Snapshot {
 
     fn keep_claimed(&self, entry: &mut KeyEntry, slot: u32, place: (usize, KeyHash)) {
         match self.begin_big(entry) {
-            Some(begun) => self.add_big(begun, slot, entry, place),
+            Some(begun) => {
+                let at = BigPlace::Key((place.0, place.1, entry.key().into()));
+                self.add_big(begun, slot, entry, at);
+            }
             None => self.hand_over(slot, entry),
         }
     }
@@ -363,11 +366,11 @@ impl Snapshot {
         Some((ticket, object.begin_pieces(showing)?))
     }
 
-    fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, (db, hash): (usize, KeyHash)) {
+    fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
         let ((ticket, head), key) = (begun, Box::<[u8]>::from(entry.key()));
         let (expiry_ms, access) = (entry.expiry_ms(), entry.access());
         let mut bigs = self.bigs.lock();
-        bigs.places.push((ticket, BigPlace::Key((db, hash, key.clone()))));
+        bigs.places.push((ticket, place));
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
@@ -400,9 +403,10 @@ impl Snapshot {
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
         let mut bigs = self.bigs.lock();
-        if let (Some((_, place)), Some(object)) = (bigs.place_mut(ticket), entry.object_mut()) {
-            let empty = object.empty_of_type();
-            *place = BigPlace::Owned(std::mem::replace(object, empty));
+        if let Some((_, place)) = bigs.place_mut(ticket)
+            && let Some(object) = take_object(entry)
+        {
+            *place = BigPlace::Owned(object);
         }
     }
 
@@ -548,10 +552,10 @@ impl Snapshot {
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
+                // At once as what the walk owns: another walker may look for it from here on.
                 Some(begun) => {
-                    let hash = hasher.hash_key(entry.key());
-                    self.add_big(begun, slot, entry, (usize::MAX, hash));
-                    self.left(entry);
+                    let object = take_object(entry).expect("what begins to be shown is an object");
+                    self.add_big(begun, slot, entry, BigPlace::Owned(object));
                 }
                 None if kept => visit(db, entry),
                 None => {}
@@ -583,8 +587,9 @@ impl Snapshot {
                 shown += 1;
                 match kept.then(|| self.begin_big(entry)).flatten() {
                     Some(begun) => {
-                        let hash = hasher.hash_key(entry.key());
-                        self.add_big(begun, slot, entry, (db as usize, hash));
+                        let key = entry.key();
+                        let at = BigPlace::Key((db as usize, hasher.hash_key(key), key.into()));
+                        self.add_big(begun, slot, entry, at);
                     }
                     None if kept => visit(entry),
                     None => {}
@@ -696,6 +701,13 @@ impl Snapshot {
 /// The point of the walk in a table of this slot, by the cursor of its shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
+}
+
+/// Takes an entry's object away, if it holds one; an empty one of its type stays.
+fn take_object(entry: &mut KeyEntry) -> Option<Object> {
+    let object = entry.object_mut()?;
+    let empty = object.empty_of_type();
+    Some(std::mem::replace(object, empty))
 }
 
 /// The ticket of the big value under way that an entry holds.
