@@ -137,17 +137,18 @@ impl Persistence {
         self.state().record.is_scheduled = true;
     }
 
-    /// Ends the save in the background, or forgets the scheduled one. What was there.
+    /// Ends the save in the background; where there is none, forgets the scheduled one. What was
+    /// there.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if std::mem::take(&mut state.record.is_scheduled) {
-            return Cancelled::Scheduled;
+        if let Some(current) = state.current.as_ref().filter(|current| current.is_background) {
+            current.save.abandon(engine);
+            return Cancelled::UnderWay;
         }
-        let Some(current) = state.current.as_ref().filter(|current| current.is_background) else {
-            return Cancelled::Nothing;
-        };
-        current.save.abandon(engine);
-        Cancelled::UnderWay
+        match std::mem::take(&mut state.record.is_scheduled) {
+            true => Cancelled::Scheduled,
+            false => Cancelled::Nothing,
+        }
     }
 
     /// Takes the lock of the data folder, unless it is held.

@@ -362,6 +362,49 @@ fn a_save_ends_early_where_nobody_wants_it() {
     ok(&mut client, &["SAVE"]);
 }
 
+#[test]
+fn saves_that_are_asked_for_at_once_do_not_end_all_saving() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "", "--io-threads", "3"]);
+    ok(&mut server.connect(), &["DEBUG", "POPULATE", "100"]);
+    std::thread::scope(|scope| {
+        for command in ["SAVE", "BGSAVE", "SAVE"] {
+            let mut client = server.connect();
+            // Most are refused: one at a time.
+            scope.spawn(move || (0..300).for_each(|_| _ = client.command(&[command])));
+        }
+    });
+    let mut client = server.connect();
+    await_no_save(&mut client);
+    ok(&mut client, &["SAVE"]);
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    await_no_save(&mut client);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_save_that_waits_for_the_end() {
+    let folder = folder();
+    let options = ["--save", "3600", "1", "--io-threads", "4", "--rdb-key-save-delay", "1000"];
+    let mut server = start_in(folder.path(), &options);
+    let mut client = server.connect();
+    ok(&mut client, &["DEBUG", "POPULATE", "5000"]);
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    std::thread::scope(|scope| {
+        // They want the keyspace for themselves, all the time.
+        for (a, b) in [("1", "2"), ("3", "4"), ("5", "6")] {
+            let mut other = server.connect();
+            scope.spawn(move || while other.request(&["SWAPDB", a, b]).is_ok() {});
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        client.send(b"SHUTDOWN\r\n").expect("sent");
+        let ended = server.wait(WITHIN);
+        if !matches!(ended, Ok(Some(_))) {
+            signal(&server, Signal::KILL);
+        }
+        assert_eq!(ended.expect("ends"), Some(0), "{}", server.log());
+    });
+}
+
 /// Versions of the format that the peer is known to read, of those that `rdb-version` writes.
 fn versions_of(peer: &mut Client) -> Vec<&'static str> {
     let Value::Bulk(text) = peer.command(&["INFO", "server"]) else { panic!("no INFO") };
