@@ -40,7 +40,7 @@ use structures::showing::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
 use crate::db::{DbSize, Shard};
-use crate::freeing::memory_of;
+use crate::freeing::{memory_of, memory_of_keys};
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
@@ -86,6 +86,8 @@ pub struct Snapshot {
     /// With what big values handed over to themselves.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
+    /// Memory of values and tables that have left the keyspace and are kept for the walk alone.
+    left_len_bytes: AtomicUsize,
     bigs: Lock<Bigs>,
     hasher: Hasher,
     position_of: PositionOf,
@@ -120,6 +122,8 @@ pub struct Flushed {
     slot: u32,
     point: WalkPoint,
     keys: Table<KeyEntry>,
+    /// Memory of the keys, about.
+    len_bytes: usize,
 }
 
 /// The big values that are shown in pieces.
@@ -155,12 +159,19 @@ pub struct BigValue {
 /// A key's database, its hash and its name.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
+/// A value that has left the keyspace.
+struct LeftObject {
+    object: Object,
+    /// What it counts for in [`Snapshot::left_len_bytes`].
+    len_bytes: usize,
+}
+
 /// Where a big value is.
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
     /// It has left the keyspace.
-    Owned(Object),
+    Owned(LeftObject),
     /// A walker has it in its hands after it left.
     Taken,
 }
@@ -170,7 +181,7 @@ enum Sought {
     /// In the keyspace, a moment ago.
     Key(KeyPlace),
     /// Out of it.
-    Owned(Object),
+    Owned(LeftObject),
     /// It is not there any more.
     Gone,
 }
@@ -219,6 +230,7 @@ impl Snapshot {
             lanes: (0..HAND_OVER_LANES).map(|_| CachePadded::new(Lock::new(Vec::new()))).collect(),
             handed_over_len_bytes: Arc::default(),
             handed_over_len_bytes_peak: AtomicUsize::new(0),
+            left_len_bytes: AtomicUsize::new(0),
             bigs: Lock::new(Bigs::default()),
             hasher: hasher.clone(),
             position_of: Arc::new(move |member| hasher.hash_member(member)),
@@ -288,6 +300,12 @@ impl Snapshot {
     #[inline]
     pub fn handed_over_len_bytes(&self) -> usize {
         self.handed_over_len_bytes.load(Relaxed)
+    }
+
+    /// Memory that is in use for the walk and no longer, or twice, for the data: about, in bytes.
+    /// What limits the memory of the data leaves it out.
+    pub fn held_len_bytes(&self) -> usize {
+        self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
     }
 
     /// The most that [`handed_over_len_bytes`](Self::handed_over_len_bytes) was in the last walk.
@@ -406,7 +424,9 @@ impl Snapshot {
         if let Some((_, place)) = bigs.place_mut(ticket)
             && let Some(object) = take_object(entry)
         {
-            *place = BigPlace::Owned(object);
+            let len_bytes = object.memory_usage();
+            self.left_len_bytes.fetch_add(len_bytes, Relaxed);
+            *place = BigPlace::Owned(LeftObject { object, len_bytes });
         }
     }
 
@@ -453,7 +473,9 @@ impl Snapshot {
     ) -> Option<Table<KeyEntry>> {
         match self.point_at(db, shard) {
             Some((slot, point)) if point != WalkPoint::END => {
-                self.flushed.lock().push(Flushed { slot, point, keys });
+                let len_bytes = memory_of_keys(&keys);
+                self.left_len_bytes.fetch_add(len_bytes, Relaxed);
+                self.flushed.lock().push(Flushed { slot, point, keys, len_bytes });
                 None
             }
             _ => Some(keys),
@@ -528,6 +550,7 @@ impl Snapshot {
     /// The walk is over: what it showed was all, and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
+        self.left_len_bytes.store(0, Relaxed);
         self.phase.store(IDLE, Relaxed);
     }
 
@@ -555,13 +578,18 @@ impl Snapshot {
                 // At once as what the walk owns: another walker may look for it from here on.
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
-                    self.add_big(begun, slot, entry, BigPlace::Owned(object));
+                    // Counted with its table.
+                    self.add_big(begun, slot, entry, BigPlace::Owned(LeftObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
                 None => {}
             }
         });
-        flushed.point != WalkPoint::END
+        let more = flushed.point != WalkPoint::END;
+        if !more {
+            self.left_len_bytes.fetch_sub(std::mem::take(&mut flushed.len_bytes), Relaxed);
+        }
+        more
     }
 
     /// As [`Keyspace::walk_part`](crate::Keyspace::walk_part), of its locked shard.
@@ -636,9 +664,12 @@ impl Snapshot {
     ) -> Stepped {
         loop {
             let at = match self.seek(big.ticket) {
-                Sought::Owned(mut object) => {
-                    let more = object.next_pieces(elements_max, visit);
-                    return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
+                Sought::Owned(mut left) => {
+                    if left.object.next_pieces(elements_max, visit) {
+                        return self.put_back(big.ticket, Some(BigPlace::Owned(left)));
+                    }
+                    self.left_len_bytes.fetch_sub(left.len_bytes, Relaxed);
+                    return self.put_back(big.ticket, None);
                 }
                 Sought::Key(at) => at,
                 // Its tables were freed while the walk only cleared marks.
@@ -667,7 +698,7 @@ impl Snapshot {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
         match std::mem::replace(place, BigPlace::Taken) {
-            BigPlace::Owned(object) => Sought::Owned(object),
+            BigPlace::Owned(left) => Sought::Owned(left),
             BigPlace::Taken => Sought::Gone,
             BigPlace::Key(at) => {
                 *place = BigPlace::Key(at.clone());

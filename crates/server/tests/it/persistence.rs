@@ -342,6 +342,29 @@ fn a_relative_folder_is_where_the_server_was_started() {
 }
 
 #[test]
+fn a_save_evicts_no_keys() {
+    let folder = folder();
+    let options = ["--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = start_in(folder.path(), &[&options[..], &["--rdb-key-save-delay", "20000"]].concat());
+    let mut client = server.connect();
+    let value = "x".repeat(50_000);
+    let set = |key: usize| vec!["SET".to_owned(), format!("k{key}"), value.clone()];
+    let all: Vec<Vec<String>> = (0..1500).map(set).collect();
+    for some in all.chunks(50) {
+        client.pipeline(some).expect("the server answers");
+    }
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    // Copies of these are kept for the save.
+    for some in all[..700].chunks(50) {
+        client.pipeline(some).expect("the server answers");
+    }
+    assert_eq!(persistence(&mut client, "rdb_bgsave_in_progress"), "1");
+    assert_eq!(client.command(&["DBSIZE"]), Value::Integer(1500));
+    assert!(!client.command(&["BGSAVE", "CANCEL"]).is_error());
+    await_no_save(&mut client);
+}
+
+#[test]
 fn a_save_ends_early_where_nobody_wants_it() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
