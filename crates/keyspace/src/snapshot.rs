@@ -686,10 +686,17 @@ impl Snapshot {
                 let place = table.find(position_of(hash), &key)?;
                 table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
             });
-            return match object.map(|object| object.next_pieces(elements_max, visit)) {
-                Some(true) => Stepped::More,
-                Some(false) | None => self.put_back(big.ticket, None),
-            };
+            let Some(object) = object else { return self.put_back(big.ticket, None) };
+            let had = object.size();
+            if object.next_pieces(elements_max, visit) {
+                return Stepped::More;
+            }
+            // A list may become a listpack with the end of its showing.
+            let (old, new) = (had.mark(), object.size().mark());
+            if old.differs_in_class(new) {
+                shard.note_big(db, hash, old, new);
+            }
+            return self.put_back(big.ticket, None);
         }
     }
 
