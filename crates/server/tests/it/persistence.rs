@@ -365,6 +365,29 @@ fn a_save_evicts_no_keys() {
 }
 
 #[test]
+fn a_folder_of_several_names_is_one() {
+    let folder = folder();
+    let (data, link) = (folder.path().join("data"), folder.path().join("link"));
+    std::fs::create_dir(&data).expect("created");
+    std::os::unix::fs::symlink(&data, &link).expect("created");
+    let data = data.canonicalize().expect("there").to_str().expect("a name of text").to_owned();
+    let server = start_in(Path::new(&data), &["--save", "", "--enable-protected-configs", "yes"]);
+    let mut client = server.connect();
+    ok(&mut client, &["SAVE"]);
+    for name in [link.to_str().expect("a name of text"), &format!("{data}/../data"), &format!("{data}/.")] {
+        ok(&mut client, &["CONFIG", "SET", "dir", name]);
+        let dir = client.command(&["CONFIG", "GET", "dir"]).to_string();
+        assert!(dir.contains(&data) && !dir.contains(".."), "{dir}");
+        ok(&mut client, &["SAVE"]);
+    }
+    // Another one in its place.
+    std::fs::remove_dir_all(&data).expect("removed");
+    std::fs::create_dir(&data).expect("created");
+    ok(&mut client, &["SAVE"]);
+    assert!(Path::new(&data).join("dump.rdb").exists());
+}
+
+#[test]
 fn a_save_ends_early_where_nobody_wants_it() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
