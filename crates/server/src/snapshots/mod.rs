@@ -98,9 +98,13 @@ impl Persistence {
         self.functions.lock().expect("nothing panics while it is locked")
     }
 
-    /// Keeps the source of a library of functions.
+    /// Keeps the source of a library of functions, unless it is kept already: a file must not have
+    /// a library twice.
     pub fn keep_function(&self, source: Box<[u8]>) {
-        self.functions().push(source);
+        let mut functions = self.functions();
+        if !functions.contains(&source) {
+            functions.push(source);
+        }
     }
 
     /// Lets requests run that need the data.

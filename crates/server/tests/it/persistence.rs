@@ -388,6 +388,40 @@ fn a_folder_of_several_names_is_one() {
 }
 
 #[test]
+fn a_reload_while_the_file_is_loaded_is_refused() {
+    let folder = folder();
+    {
+        let server = start_in(folder.path(), &["--save", ""]);
+        let mut client = server.connect();
+        ok(&mut client, &["DEBUG", "POPULATE", "1000"]);
+        ok(&mut client, &["SAVE"]);
+    }
+    let saved = std::fs::read(file_of(&folder)).expect("there");
+    let dir = folder.path().to_str().expect("a name of text");
+    let options = ["--dir", dir, "--enable-debug-command", "yes", "--key-load-delay", "10000"];
+    let server = saker::start_binary(BINARY, &options).expect("starts");
+    let refusal = server.connect().command(&["DEBUG", "RELOAD"]).to_string();
+    assert!(refusal.contains("LOADING"), "{refusal}");
+    assert!(std::fs::read(file_of(&folder)).expect("there") == saved, "the file is as it was");
+}
+
+#[test]
+fn a_reload_keeps_each_library_of_functions_once() {
+    let folder = folder();
+    let library = b"\xf5\x0e#!lua name=lib";
+    let file = [&b"REDIS0011"[..], library, b"\xfe\0\0\x01a\x01v\xff\0\0\0\0\0\0\0\0"].concat();
+    std::fs::write(file_of(&folder), file).expect("written");
+    let server = start_in(folder.path(), &["--save", ""]);
+    let mut client = server.connect();
+    for options in [&[][..], &["NOSAVE"], &["NOSAVE", "NOFLUSH", "MERGE"]] {
+        ok(&mut client, &[&["DEBUG", "RELOAD"], options].concat());
+        ok(&mut client, &["SAVE"]);
+        let saved = std::fs::read(file_of(&folder)).expect("there");
+        assert_eq!(saved.windows(library.len()).filter(|part| part == library).count(), 1, "{options:?}");
+    }
+}
+
+#[test]
 fn a_save_ends_early_where_nobody_wants_it() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
