@@ -93,8 +93,9 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    let pass = &mut *ctx.pass;
-    match persistence::save_in_background(shared, |fix| pass.exclusive(|alone| fix(alone))) {
+    let begin =
+        || persistence::save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    match ctx.pass.outside(begin) {
         Asked::Begun => ctx.reply.simple("Background saving started"),
         Asked::UnderWay if schedules => {
             shared.persistence.schedule();

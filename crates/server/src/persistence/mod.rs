@@ -84,8 +84,9 @@ enum Whose {
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let mut state = shared.persistence.state();
     // A save whose walk is over may still be bringing its file into the folder. Ahead of the walk:
-    // nobody would bring one to its end that was begun for nothing.
-    if state.current.is_some() {
+    // nobody would bring one to its end that was begun for nothing. And a part of what a broken
+    // file holds does not come into its place.
+    if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }
     let save = Save::begin(&shared.engine, alone, options)?;

@@ -56,7 +56,10 @@ pub fn wants_final_save(shared: &Shared, wish: ShutdownWish) -> bool {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
-    !wish.saves_not && (wish.saves || has_rules) && !shared.engine.standing.is_loading.load(Relaxed)
+    // What is there would come into the place of all that is in the file.
+    let is_whole =
+        !shared.engine.standing.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
+    !wish.saves_not && (wish.saves || has_rules) && is_whole
 }
 
 /// Saves all data and lets no request run any more; whether the server may end. The caller is
