@@ -8,7 +8,7 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::shutdown::{ShutdownWish, prepare_shutdown};
+use server::persistence::shutdown::{ShutdownWish, save_at_end, wants_final_save};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -62,7 +62,7 @@ fn end(shared: &Shared, wish: ShutdownWish) {
         }
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
-    if prepare_shutdown(shared, wish, |save| shared.engine.gate.exclusive(|alone| save(alone))) {
+    if !wants_final_save(shared, wish) || save_at_end(shared, wish) {
         shared.stop();
     } else {
         shared.persistence.shutdown_asked.store(false, Release);

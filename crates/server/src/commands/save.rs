@@ -9,7 +9,7 @@ use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
 use crate::persistence;
-use crate::persistence::shutdown::{ShutdownWish, prepare_shutdown};
+use crate::persistence::shutdown::{ShutdownWish, save_at_end, wants_final_save};
 use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
@@ -93,8 +93,9 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    let pass = &mut *ctx.pass;
-    match persistence::save_in_background(shared, |fix| pass.exclusive(|alone| fix(alone))) {
+    let begin =
+        || persistence::save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    match ctx.pass.outside(begin) {
         Asked::Begun => ctx.reply.simple("Background saving started"),
         Asked::UnderWay if schedules => {
             shared.persistence.schedule();
@@ -179,8 +180,7 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     let shared = ctx.shared;
-    let pass = &mut *ctx.pass;
-    if !prepare_shutdown(shared, wish, |save| pass.exclusive(|alone| save(alone))) {
+    if wants_final_save(shared, wish) && !ctx.pass.outside(|| save_at_end(shared, wish)) {
         return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     ctx.session.flow = Flow::Closing;

@@ -49,37 +49,50 @@ impl ShutdownWish {
     }
 }
 
-/// Saves what is to be saved and lets no request run any more; whether the server may end.
-/// `as_owner` makes the caller the owner of the keyspace.
-pub fn prepare_shutdown(
-    shared: &Shared,
-    wish: ShutdownWish,
-    as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive)),
-) -> bool {
+/// Ends the save in the background, and says whether all data is to be saved once more
+/// ([`save_at_end`]).
+pub fn wants_final_save(shared: &Shared, wish: ShutdownWish) -> bool {
     if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
-    if wish.saves_not || !(wish.saves || has_rules) || shared.engine.standing.is_loading.load(Relaxed) {
-        return true;
-    }
+    // What is there would come into the place of all that is in the file.
+    let is_whole =
+        !shared.engine.standing.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
+    !wish.saves_not && (wish.saves || has_rules) && is_whole
+}
+
+/// Saves all data and lets no request run any more; whether the server may end. The caller is
+/// outside the gate: what is waited for comes through it.
+pub fn save_at_end(shared: &Shared, wish: ShutdownWish) -> bool {
     tracing::info!("Saving the final RDB snapshot before exiting.");
-    wait_for_end(shared);
-    let mut may_end = false;
-    as_owner(&mut |alone| {
-        may_end = match save_here(shared, Way::Owner, |fix| fix(alone)) {
-            Ok(()) => true,
-            Err(_) if wish.by_force => {
-                tracing::warn!("Error trying to save the DB. Exit anyway.");
-                true
+    let mut may_end = None;
+    while may_end.is_none() {
+        shared.persistence.cancel(&shared.engine);
+        wait_for_end(shared);
+        shared.engine.gate.exclusive(|alone| {
+            // Somebody may have begun another one in between.
+            if shared.persistence.state().current.is_none() {
+                may_end = Some(save_as_owner(shared, wish, alone));
             }
-            Err(_) => {
-                tracing::warn!("Error trying to save the DB, can't exit.");
-                false
-            }
-        };
-        // Before others are let in again: what they changed would be lost.
-        shared.engine.standing.is_stopping.store(may_end, Relaxed);
-    });
+        });
+    }
+    may_end == Some(true)
+}
+
+fn save_as_owner(shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> bool {
+    let may_end = match save_here(shared, Way::Owner, |fix| fix(alone)) {
+        Ok(()) => true,
+        Err(_) if wish.by_force => {
+            tracing::warn!("Error trying to save the DB. Exit anyway.");
+            true
+        }
+        Err(_) => {
+            tracing::warn!("Error trying to save the DB, can't exit.");
+            false
+        }
+    };
+    // Before others are let in again: what they changed would be lost.
+    shared.engine.standing.is_stopping.store(may_end, Relaxed);
     may_end
 }
