@@ -136,7 +136,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 used = memory.sum(limit, threads);
             }
             let pushes = shared.pubsub.push_bytes().load(Relaxed);
-            let held = used.saturating_sub(pending).saturating_sub(pushes);
+            // As in Redis, where what a save needs is the memory of another process.
+            let kept = shared.keyspace.snapshot().held_len_bytes() as u64;
+            let held = used.saturating_sub(pending).saturating_sub(pushes).saturating_sub(kept);
             if held + reserve_bytes <= limit {
                 return LimitState::Fits;
             }

@@ -40,7 +40,7 @@ use structures::showing::{PositionOf, Showing};
 use structures::table::{Occupied, Place, Table, WalkPoint};
 
 use crate::db::{DbSize, Shard};
-use crate::freeing::memory_of;
+use crate::freeing::{memory_of, memory_of_keys};
 use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
@@ -86,6 +86,8 @@ pub struct Snapshot {
     /// With what big values handed over to themselves.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
+    /// Memory of values and tables that have left the keyspace and are kept for the walk alone.
+    left_len_bytes: AtomicUsize,
     bigs: Lock<Bigs>,
     hasher: Hasher,
     position_of: PositionOf,
@@ -120,6 +122,8 @@ pub struct Flushed {
     slot: u32,
     point: WalkPoint,
     keys: Table<KeyEntry>,
+    /// Memory of the keys, about.
+    len_bytes: usize,
 }
 
 /// The big values that are shown in pieces.
@@ -155,12 +159,19 @@ pub struct BigValue {
 /// A key's database, its hash and its name.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
+/// A value that has left the keyspace.
+struct LeftObject {
+    object: Object,
+    /// What it counts for in [`Snapshot::left_len_bytes`].
+    len_bytes: usize,
+}
+
 /// Where a big value is.
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
     /// It has left the keyspace.
-    Owned(Object),
+    Owned(LeftObject),
     /// A walker has it in its hands after it left.
     Taken,
 }
@@ -170,7 +181,7 @@ enum Sought {
     /// In the keyspace, a moment ago.
     Key(KeyPlace),
     /// Out of it.
-    Owned(Object),
+    Owned(LeftObject),
     /// It is not there any more.
     Gone,
 }
@@ -219,6 +230,7 @@ impl Snapshot {
             lanes: (0..HAND_OVER_LANES).map(|_| CachePadded::new(Lock::new(Vec::new()))).collect(),
             handed_over_len_bytes: Arc::default(),
             handed_over_len_bytes_peak: AtomicUsize::new(0),
+            left_len_bytes: AtomicUsize::new(0),
             bigs: Lock::new(Bigs::default()),
             hasher: hasher.clone(),
             position_of: Arc::new(move |member| hasher.hash_member(member)),
@@ -290,6 +302,12 @@ impl Snapshot {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
+    /// Memory that is in use for the walk and no longer, or twice, for the data: about, in bytes.
+    /// What limits the memory of the data leaves it out.
+    pub fn held_len_bytes(&self) -> usize {
+        self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
+    }
+
     /// The most that [`handed_over_len_bytes`](Self::handed_over_len_bytes) was in the last walk.
     pub fn handed_over_len_bytes_peak(&self) -> usize {
         self.handed_over_len_bytes_peak.load(Relaxed)
@@ -332,8 +350,8 @@ impl Snapshot {
     fn keep_claimed(&self, entry: &mut KeyEntry, slot: u32, place: (usize, KeyHash)) {
         match self.begin_big(entry) {
             Some(begun) => {
-                let (db, hash) = place;
-                self.add_big(begun, slot, entry, BigPlace::Key((db, hash, entry.key().into())));
+                let at = BigPlace::Key((place.0, place.1, entry.key().into()));
+                self.add_big(begun, slot, entry, at);
             }
             None => self.hand_over(slot, entry),
         }
@@ -366,9 +384,9 @@ impl Snapshot {
         Some((ticket, object.begin_pieces(showing)?))
     }
 
-    /// From here on a walker may look for the value at `place`.
-    fn add_big(&self, (ticket, head): (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
-        let (key, expiry_ms, access) = (entry.key().into(), entry.expiry_ms(), entry.access());
+    fn add_big(&self, begun: (u32, Head), slot: u32, entry: &KeyEntry, place: BigPlace) {
+        let ((ticket, head), key) = (begun, Box::<[u8]>::from(entry.key()));
+        let (expiry_ms, access) = (entry.expiry_ms(), entry.access());
         let mut bigs = self.bigs.lock();
         bigs.places.push((ticket, place));
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
@@ -403,9 +421,12 @@ impl Snapshot {
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
         let mut bigs = self.bigs.lock();
-        if let (Some((_, place)), Some(object)) = (bigs.place_mut(ticket), entry.object_mut()) {
-            let empty = object.empty_of_type();
-            *place = BigPlace::Owned(std::mem::replace(object, empty));
+        if let Some((_, place)) = bigs.place_mut(ticket)
+            && let Some(object) = take_object(entry)
+        {
+            let len_bytes = object.memory_usage();
+            self.left_len_bytes.fetch_add(len_bytes, Relaxed);
+            *place = BigPlace::Owned(LeftObject { object, len_bytes });
         }
     }
 
@@ -452,7 +473,9 @@ impl Snapshot {
     ) -> Option<Table<KeyEntry>> {
         match self.point_at(db, shard) {
             Some((slot, point)) if point != WalkPoint::END => {
-                self.flushed.lock().push(Flushed { slot, point, keys });
+                let len_bytes = memory_of_keys(&keys);
+                self.left_len_bytes.fetch_add(len_bytes, Relaxed);
+                self.flushed.lock().push(Flushed { slot, point, keys, len_bytes });
                 None
             }
             _ => Some(keys),
@@ -527,6 +550,7 @@ impl Snapshot {
     /// The walk is over: what it showed was all, and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
+        self.left_len_bytes.store(0, Relaxed);
         self.phase.store(IDLE, Relaxed);
     }
 
@@ -551,17 +575,21 @@ impl Snapshot {
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
+                // At once as what the walk owns: another walker may look for it from here on.
                 Some(begun) => {
-                    let Some(object) = entry.object_mut() else { return };
-                    let empty = object.empty_of_type();
-                    let place = BigPlace::Owned(std::mem::replace(object, empty));
-                    self.add_big(begun, slot, entry, place);
+                    let object = take_object(entry).expect("what begins to be shown is an object");
+                    // Counted with its table.
+                    self.add_big(begun, slot, entry, BigPlace::Owned(LeftObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
                 None => {}
             }
         });
-        flushed.point != WalkPoint::END
+        let more = flushed.point != WalkPoint::END;
+        if !more {
+            self.left_len_bytes.fetch_sub(std::mem::take(&mut flushed.len_bytes), Relaxed);
+        }
+        more
     }
 
     /// As [`Keyspace::walk_part`](crate::Keyspace::walk_part), of its locked shard.
@@ -587,8 +615,9 @@ impl Snapshot {
                 shown += 1;
                 match kept.then(|| self.begin_big(entry)).flatten() {
                     Some(begun) => {
-                        let at = (db as usize, hasher.hash_key(entry.key()), entry.key().into());
-                        self.add_big(begun, slot, entry, BigPlace::Key(at));
+                        let key = entry.key();
+                        let at = BigPlace::Key((db as usize, hasher.hash_key(key), key.into()));
+                        self.add_big(begun, slot, entry, at);
                     }
                     None if kept => visit(entry),
                     None => {}
@@ -635,9 +664,12 @@ impl Snapshot {
     ) -> Stepped {
         loop {
             let at = match self.seek(big.ticket) {
-                Sought::Owned(mut object) => {
-                    let more = object.next_pieces(elements_max, visit);
-                    return self.put_back(big.ticket, more.then_some(BigPlace::Owned(object)));
+                Sought::Owned(mut left) => {
+                    if left.object.next_pieces(elements_max, visit) {
+                        return self.put_back(big.ticket, Some(BigPlace::Owned(left)));
+                    }
+                    self.left_len_bytes.fetch_sub(left.len_bytes, Relaxed);
+                    return self.put_back(big.ticket, None);
                 }
                 Sought::Key(at) => at,
                 // Its tables were freed while the walk only cleared marks.
@@ -654,10 +686,17 @@ impl Snapshot {
                 let place = table.find(position_of(hash), &key)?;
                 table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
             });
-            return match object.map(|object| object.next_pieces(elements_max, visit)) {
-                Some(true) => Stepped::More,
-                Some(false) | None => self.put_back(big.ticket, None),
-            };
+            let Some(object) = object else { return self.put_back(big.ticket, None) };
+            let had = object.size();
+            if object.next_pieces(elements_max, visit) {
+                return Stepped::More;
+            }
+            // A list may become a listpack with the end of its showing.
+            let (old, new) = (had.mark(), object.size().mark());
+            if old.differs_in_class(new) {
+                shard.note_big(db, hash, old, new);
+            }
+            return self.put_back(big.ticket, None);
         }
     }
 
@@ -666,7 +705,7 @@ impl Snapshot {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
         match std::mem::replace(place, BigPlace::Taken) {
-            BigPlace::Owned(object) => Sought::Owned(object),
+            BigPlace::Owned(left) => Sought::Owned(left),
             BigPlace::Taken => Sought::Gone,
             BigPlace::Key(at) => {
                 *place = BigPlace::Key(at.clone());
@@ -700,6 +739,13 @@ impl Snapshot {
 /// The point of the walk in a table of this slot, by the cursor of its shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
+}
+
+/// Takes an entry's object away, if it holds one; an empty one of its type stays.
+fn take_object(entry: &mut KeyEntry) -> Option<Object> {
+    let object = entry.object_mut()?;
+    let empty = object.empty_of_type();
+    Some(std::mem::replace(object, empty))
 }
 
 /// The ticket of the big value under way that an entry holds.

@@ -11,8 +11,8 @@ use keyspace::string::stored;
 use keyspace::view::{AccessContext, AccessResults, ExpiredAccess};
 use keyspace::{
     Access, Beside, Criteria, Evictor, Expiry, FieldWrite, Gate, Hash, Keep, Keyspace, List, ListEnd,
-    ListLimits, Object, PackLimits, Policy, References, Set, SetLimits, Stream, StreamId, StreamLimits,
-    SweepPoint, SweepResult, TrimEffort, View, Zset,
+    ListLimits, Measure, Object, PackLimits, Policy, References, Set, SetLimits, Stream, StreamId,
+    StreamLimits, SweepPoint, SweepResult, TrimEffort, View, Zset,
 };
 use structures::entry::View as EntryView;
 use structures::listpack::element::{Element, IntText};
@@ -260,6 +260,22 @@ impl Walked {
         }
     }
 
+    /// What is known of the sizes of keys is what a look at all of them says.
+    fn check_sizes(&self, seed: u64) {
+        let all = usize::MAX;
+        for measure in [Measure::Bytes, Measure::Elements] {
+            let (known, found) = (
+                self.keyspace.big_keys(measure, None, all, i64::MIN),
+                self.keyspace.big_keys_found_anew(measure),
+            );
+            assert_eq!(
+                (known.known, known.keys.len()),
+                (found.len(), found.len()),
+                "seed {seed}, {measure:?}"
+            );
+        }
+    }
+
     fn evict(&mut self) {
         let name = if self.rng.bool() { "allkeys-lru" } else { "allkeys-random" };
         let policy = Policy::named(name).expect("a policy");
@@ -475,12 +491,39 @@ fn a_walk_shows_the_keyspace_of_its_point_whatever_happens_meanwhile() {
                 }
             }
             let is_whole = walked.keyspace.snapshot().is_kept_for();
+            assert_eq!(walked.keyspace.snapshot().held_len_bytes(), 0);
             walked.keyspace.snapshot().end();
-            assert_eq!(walked.keyspace.snapshot().handed_over_len_bytes(), 0);
+            walked.check_sizes(seed);
             if is_whole {
                 walked.check(&at_point, seed);
             }
             assert!(round < 3);
         }
     }
+}
+
+#[test]
+fn a_list_that_shrinks_at_the_end_of_a_walk_is_as_big_as_it_is_known_to_be() {
+    let mut walked = Walked::new(1);
+    let limits = ListLimits::from_option(-5);
+    let change = |walked: &mut Walked, number: i64, change: &mut dyn FnMut(&mut List)| {
+        let name = format!("list{number}");
+        let key = walked.keyspace.hasher().key(name.as_bytes());
+        let mut locked = walked.keyspace.lock_one(key.hash);
+        let mut view = View::new(&walked.keyspace, &mut locked, 0, CONTEXT, &mut walked.results);
+        change(view.write_or_insert::<List>(key).expect("a list"));
+    };
+    let element = [b'x'; 100];
+    for number in 0..100 {
+        change(&mut walked, number, &mut |list| {
+            list.push(ListEnd::Back, std::iter::repeat_n(&element[..], 1000), limits)
+        });
+    }
+    walked.fix();
+    for number in 0..100 {
+        change(&mut walked, number, &mut |list| drop(list.trim(0, 150 + number, limits)));
+    }
+    while !walked.step() {}
+    walked.keyspace.snapshot().end();
+    walked.check_sizes(1);
 }

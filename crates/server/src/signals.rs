@@ -8,8 +8,7 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::aof;
-use server::persistence::shutdown::{ShutdownWish, prepare_shutdown};
+use server::persistence::shutdown::{ShutdownWish, last_work};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -63,8 +62,7 @@ fn end(shared: &Shared, wish: ShutdownWish) {
         }
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
-    aof::cancel_rewrite(shared);
-    if prepare_shutdown(shared, wish, |save| shared.engine.gate.exclusive(|alone| save(alone))) {
+    if last_work(shared, wish).is_some_and(|work| work.is_nothing() || work.run(shared, wish)) {
         shared.stop();
     } else {
         shared.persistence.shutdown_asked.store(false, Release);

@@ -60,6 +60,13 @@ pub enum Usage {
     Frequency,
 }
 
+/// For how long a key was idle by the clock of a save. One that was used since the save began is
+/// ahead of that clock, and is not idle; the clock goes around.
+fn idle_s(clock_s: u32, access: u32) -> u64 {
+    let behind_s = clock_s.wrapping_sub(access) & 0x00FF_FFFF;
+    u64::from(if behind_s > 1 << 23 { 0 } else { behind_s })
+}
+
 /// Writes records into a buffer.
 #[derive(Debug)]
 pub struct Encoder {
@@ -203,7 +210,7 @@ impl Encoder {
             Usage::None => {}
             Usage::Idle { clock_s } => {
                 self.opcode(opcode::IDLE);
-                self.writer.length(u64::from(clock_s.wrapping_sub(access) & 0x00FF_FFFF));
+                self.writer.length(idle_s(clock_s, access));
             }
             Usage::Frequency => {
                 self.opcode(opcode::FREQ);
@@ -212,5 +219,24 @@ impl Encoder {
         }
         self.opcode(kind.number());
         self.writer.string(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_used_while_it_is_saved_is_not_idle() {
+        for (clock_s, access, expected) in [
+            (100, 100, 0),
+            (100, 40, 60),
+            (100, 101, 0),
+            (3, 0x00FF_FFFF, 4),
+            (0x00FF_FFFF, 2, 0),
+            (0, 1 << 23, 1 << 23),
+        ] {
+            assert_eq!(idle_s(clock_s, access), expected, "{clock_s} {access}");
+        }
     }
 }

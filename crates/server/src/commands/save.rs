@@ -9,7 +9,7 @@ use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
 use crate::persistence::{self, aof};
-use crate::persistence::shutdown::{ShutdownWish, prepare_shutdown};
+use crate::persistence::shutdown::{ShutdownWish, last_work};
 use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
@@ -93,8 +93,9 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    let pass = &mut *ctx.pass;
-    match persistence::save_in_background(shared, |fix| pass.exclusive(|alone| fix(alone))) {
+    let begin =
+        || persistence::save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    match ctx.pass.outside(begin) {
         Asked::Begun => ctx.reply.simple("Background saving started"),
         Asked::UnderWay if schedules => {
             shared.persistence.schedule();
@@ -214,9 +215,9 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     let shared = ctx.shared;
-    ctx.pass.outside(|| aof::cancel_rewrite(shared));
-    let pass = &mut *ctx.pass;
-    if !prepare_shutdown(shared, wish, |save| pass.exclusive(|alone| save(alone))) {
+    let may_end = last_work(shared, wish)
+        .is_some_and(|work| work.is_nothing() || ctx.pass.outside(|| work.run(shared, wish)));
+    if !may_end {
         return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     ctx.session.flow = Flow::Closing;

@@ -280,7 +280,7 @@ pub fn folder(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     let text = from_utf8(path).map_err(|_| "the path is not UTF-8")?;
     match std::fs::metadata(text) {
         Ok(found) if found.is_dir() => {
-            let absolute = std::path::absolute(text).map_err(|error| error.to_string())?;
+            let absolute = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
             Ok(absolute.into_os_string().into_encoded_bytes())
         }
         Ok(_) => Err("Not a directory".into()),

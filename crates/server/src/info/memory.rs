@@ -143,7 +143,8 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
         fields.add(&format!("{info}_bytes"), more as i64 - less as i64);
     }
     let pending = shared.engine.freeing.pending_bytes() + shared.engine.pubsub.push_bytes().load(Relaxed);
-    fields.add("mem_not_counted_for_evict", pending);
+    let kept = shared.engine.keyspace.snapshot().held_len_bytes() as u64;
+    fields.add("mem_not_counted_for_evict", pending + kept);
     fields.zeros(&[
         "mem_replication_backlog",
         "mem_total_replication_buffers",

@@ -104,7 +104,13 @@ enum Whose {
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let mut state = shared.persistence.state();
-    let save = Save::begin(&shared.engine, alone, options).filter(|_| state.current.is_none())?;
+    // A save whose walk is over may still be bringing its file into the folder. Ahead of the walk:
+    // nobody would bring one to its end that was begun for nothing. And a part of what a broken
+    // file holds does not come into its place.
+    if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
+        return None;
+    }
+    let save = Save::begin(&shared.engine, alone, options)?;
     let (since, changes) = (Instant::now(), changes(shared));
     let is_background = whose == Whose::Nobodys;
     state.current = Some(Current { save: Arc::clone(&save), since, changes, is_background });

@@ -1,7 +1,8 @@
 //! The folder of the data on a real disk, and the lock against a second server that writes to it.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -123,8 +124,7 @@ impl DataFile for RealFile {
 /// the process ends, however it ends.
 #[derive(Debug)]
 pub struct FolderLock {
-    path: PathBuf,
-    _folder: File,
+    folder: File,
 }
 
 impl FolderLock {
@@ -135,21 +135,22 @@ impl FolderLock {
     pub fn take(path: &Path) -> Result<Self, Trouble> {
         let folder = File::open(path).map_err(trouble)?;
         match folder.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _folder: folder }),
+            Ok(()) => Ok(Self { folder }),
             Err(TryLockError::WouldBlock) => Err(Trouble(format!(
                 "another server writes to the folder {}: give each server a 'dir' of its own",
                 path.display()
             ))),
             // Some file systems have no locks: then nobody can be kept away.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-                Ok(Self { path: path.to_owned(), _folder: folder })
+                Ok(Self { folder })
             }
             Err(TryLockError::Error(error)) => Err(trouble(error)),
         }
     }
 
-    /// Whether it is that of this folder.
+    /// Whether it is that of this folder, whatever names the folder has.
     pub fn is_of(&self, path: &Path) -> bool {
-        self.path == path
+        let same = |here: Metadata, there: Metadata| here.dev() == there.dev() && here.ino() == there.ino();
+        self.folder.metadata().and_then(|here| Ok(same(here, std::fs::metadata(path)?))).unwrap_or(false)
     }
 }

@@ -98,9 +98,13 @@ impl Persistence {
         self.functions.lock().expect("nothing panics while it is locked")
     }
 
-    /// Keeps the source of a library of functions.
+    /// Keeps the source of a library of functions, unless it is kept already: a file must not have
+    /// a library twice.
     pub fn keep_function(&self, source: Box<[u8]>) {
-        self.functions().push(source);
+        let mut functions = self.functions();
+        if !functions.contains(&source) {
+            functions.push(source);
+        }
     }
 
     /// Lets requests run that need the data.
@@ -137,17 +141,18 @@ impl Persistence {
         self.state().record.is_scheduled = true;
     }
 
-    /// Ends the save in the background, or forgets the scheduled one. What was there.
+    /// Ends the save in the background; where there is none, forgets the scheduled one. What was
+    /// there.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if std::mem::take(&mut state.record.is_scheduled) {
-            return Cancelled::Scheduled;
+        if let Some(current) = state.current.as_ref().filter(|current| current.is_background) {
+            current.save.abandon(engine);
+            return Cancelled::UnderWay;
         }
-        let Some(current) = state.current.as_ref().filter(|current| current.is_background) else {
-            return Cancelled::Nothing;
-        };
-        current.save.abandon(engine);
-        Cancelled::UnderWay
+        match std::mem::take(&mut state.record.is_scheduled) {
+            true => Cancelled::Scheduled,
+            false => Cancelled::Nothing,
+        }
     }
 
     /// Takes the lock of the data folder, unless it is held.

@@ -342,6 +342,86 @@ fn a_relative_folder_is_where_the_server_was_started() {
 }
 
 #[test]
+fn a_save_evicts_no_keys() {
+    let folder = folder();
+    let options = ["--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = start_in(folder.path(), &[&options[..], &["--rdb-key-save-delay", "20000"]].concat());
+    let mut client = server.connect();
+    let value = "x".repeat(50_000);
+    let set = |key: usize| vec!["SET".to_owned(), format!("k{key}"), value.clone()];
+    let all: Vec<Vec<String>> = (0..1500).map(set).collect();
+    for some in all.chunks(50) {
+        client.pipeline(some).expect("the server answers");
+    }
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    // Copies of these are kept for the save.
+    for some in all[..700].chunks(50) {
+        client.pipeline(some).expect("the server answers");
+    }
+    assert_eq!(persistence(&mut client, "rdb_bgsave_in_progress"), "1");
+    assert_eq!(client.command(&["DBSIZE"]), Value::Integer(1500));
+    assert!(!client.command(&["BGSAVE", "CANCEL"]).is_error());
+    await_no_save(&mut client);
+}
+
+#[test]
+fn a_folder_of_several_names_is_one() {
+    let folder = folder();
+    let (data, link) = (folder.path().join("data"), folder.path().join("link"));
+    std::fs::create_dir(&data).expect("created");
+    std::os::unix::fs::symlink(&data, &link).expect("created");
+    let data = data.canonicalize().expect("there").to_str().expect("a name of text").to_owned();
+    let server = start_in(Path::new(&data), &["--save", "", "--enable-protected-configs", "yes"]);
+    let mut client = server.connect();
+    ok(&mut client, &["SAVE"]);
+    for name in [link.to_str().expect("a name of text"), &format!("{data}/../data"), &format!("{data}/.")] {
+        ok(&mut client, &["CONFIG", "SET", "dir", name]);
+        let dir = client.command(&["CONFIG", "GET", "dir"]).to_string();
+        assert!(dir.contains(&data) && !dir.contains(".."), "{dir}");
+        ok(&mut client, &["SAVE"]);
+    }
+    // Another one in its place.
+    std::fs::remove_dir_all(&data).expect("removed");
+    std::fs::create_dir(&data).expect("created");
+    ok(&mut client, &["SAVE"]);
+    assert!(Path::new(&data).join("dump.rdb").exists());
+}
+
+#[test]
+fn a_reload_while_the_file_is_loaded_is_refused() {
+    let folder = folder();
+    {
+        let server = start_in(folder.path(), &["--save", ""]);
+        let mut client = server.connect();
+        ok(&mut client, &["DEBUG", "POPULATE", "1000"]);
+        ok(&mut client, &["SAVE"]);
+    }
+    let saved = std::fs::read(file_of(&folder)).expect("there");
+    let dir = folder.path().to_str().expect("a name of text");
+    let options = ["--dir", dir, "--enable-debug-command", "yes", "--key-load-delay", "10000"];
+    let server = saker::start_binary(BINARY, &options).expect("starts");
+    let refusal = server.connect().command(&["DEBUG", "RELOAD"]).to_string();
+    assert!(refusal.contains("LOADING"), "{refusal}");
+    assert!(std::fs::read(file_of(&folder)).expect("there") == saved, "the file is as it was");
+}
+
+#[test]
+fn a_reload_keeps_each_library_of_functions_once() {
+    let folder = folder();
+    let library = b"\xf5\x0e#!lua name=lib";
+    let file = [&b"REDIS0011"[..], library, b"\xfe\0\0\x01a\x01v\xff\0\0\0\0\0\0\0\0"].concat();
+    std::fs::write(file_of(&folder), file).expect("written");
+    let server = start_in(folder.path(), &["--save", ""]);
+    let mut client = server.connect();
+    for options in [&[][..], &["NOSAVE"], &["NOSAVE", "NOFLUSH", "MERGE"]] {
+        ok(&mut client, &[&["DEBUG", "RELOAD"], options].concat());
+        ok(&mut client, &["SAVE"]);
+        let saved = std::fs::read(file_of(&folder)).expect("there");
+        assert_eq!(saved.windows(library.len()).filter(|part| part == library).count(), 1, "{options:?}");
+    }
+}
+
+#[test]
 fn a_save_ends_early_where_nobody_wants_it() {
     let folder = folder();
     let server = start_in(folder.path(), &["--save", "", "--rdb-key-save-delay", "1000000"]);
@@ -360,6 +440,49 @@ fn a_save_ends_early_where_nobody_wants_it() {
     }
     ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
     ok(&mut client, &["SAVE"]);
+}
+
+#[test]
+fn saves_that_are_asked_for_at_once_do_not_end_all_saving() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--save", "", "--io-threads", "3"]);
+    ok(&mut server.connect(), &["DEBUG", "POPULATE", "100"]);
+    std::thread::scope(|scope| {
+        for command in ["SAVE", "BGSAVE", "SAVE"] {
+            let mut client = server.connect();
+            // Most are refused: one at a time.
+            scope.spawn(move || (0..300).for_each(|_| _ = client.command(&[command])));
+        }
+    });
+    let mut client = server.connect();
+    await_no_save(&mut client);
+    ok(&mut client, &["SAVE"]);
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    await_no_save(&mut client);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_save_that_waits_for_the_end() {
+    let folder = folder();
+    let options = ["--save", "3600", "1", "--io-threads", "4", "--rdb-key-save-delay", "1000"];
+    let mut server = start_in(folder.path(), &options);
+    let mut client = server.connect();
+    ok(&mut client, &["DEBUG", "POPULATE", "5000"]);
+    assert!(!client.command(&["BGSAVE"]).is_error());
+    std::thread::scope(|scope| {
+        // They want the keyspace for themselves, all the time.
+        for (a, b) in [("1", "2"), ("3", "4"), ("5", "6")] {
+            let mut other = server.connect();
+            scope.spawn(move || while other.request(&["SWAPDB", a, b]).is_ok() {});
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        client.send(b"SHUTDOWN\r\n").expect("sent");
+        let ended = server.wait(WITHIN);
+        if !matches!(ended, Ok(Some(_))) {
+            signal(&server, Signal::KILL);
+        }
+        assert_eq!(ended.expect("ends"), Some(0), "{}", server.log());
+    });
 }
 
 /// Versions of the format that the peer is known to read, of those that `rdb-version` writes.

@@ -1,5 +1,7 @@
 //! DEBUG RELOAD: all data goes to the file and comes back from it, as by a restart.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use ::commands::ctx::LazyFreed;
 use ::commands::{Args, CommandError};
 use persist::aof::files::Files;
@@ -22,6 +24,7 @@ fn empty(shared: &Shared) {
     shared.engine.freeing.push(freed);
     // There is nothing to save for it.
     keyspace.snapshot().take_flushed_all();
+    shared.persistence.functions().clear();
 }
 
 /// DEBUG LOADAOF: the data that the append-only files hold. Nobody else does anything meanwhile.
@@ -64,6 +67,10 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         }
     }
     let shared = ctx.shared;
+    // What is there is not all, and a save would put it in the place of the file.
+    if shared.engine.standing.is_loading.load(Relaxed) {
+        return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
+    }
     let path = data_file(&shared.config());
     shared.persistence.cancel(&shared.engine);
     ctx.pass.outside(|| {
