@@ -229,8 +229,7 @@ impl Evictor {
             self.insert(Candidate { rank, ..best });
             return None;
         }
-        let entry = keyspace.take_out(&mut guard, best.db, best.hash, place);
-        keyspace.removed(&mut guard, best.db, &entry);
+        let entry = keyspace.take_out(None, &mut guard, (best.db, best.hash), place);
         let evicted = Evicted { db: best.db, followed, entry };
         settle(&mut guard, &evicted);
         Some(evicted)
@@ -266,8 +265,7 @@ fn evict_any(
         };
         let place = place.expect("the table has a key that fits");
         let hash = keyspace.hasher().hash_key(table.at(place).key());
-        let entry = keyspace.take_out(&mut guard, db, hash, place);
-        keyspace.removed(&mut guard, db, &entry);
+        let entry = keyspace.take_out(None, &mut guard, (db, hash), place);
         let evicted = Evicted { db, followed, entry };
         settle(&mut guard, &evicted);
         return Some(evicted);

@@ -109,20 +109,24 @@ impl Keyspace {
         place
     }
 
-    /// Takes the key at a place out of a locked shard for good; the caller counts its size out.
-    /// O(1) amortised.
+    /// Takes the key at a place out of a locked shard for good, and counts its size out in the
+    /// caller's lane, or in the shared one. O(1) amortised.
     #[inline]
-    pub(crate) fn take_out(&self, shard: &mut Shard, db: usize, hash: KeyHash, place: Place) -> KeyEntry {
+    pub(crate) fn take_out(
+        &self,
+        lane: Option<&SizeLane>,
+        shard: &mut Shard,
+        (db, hash): (usize, KeyHash),
+        place: Place,
+    ) -> KeyEntry {
         let mut occupied = shard.db_mut(db).table.occupied(place);
-        if !self.snapshot.is_under_way() {
-            return occupied.remove();
-        }
         if self.snapshot.is_kept_for() {
             self.snapshot.keep(&mut occupied, db, hash);
         }
-        let mut entry = occupied.remove();
-        self.snapshot.left(&mut entry);
-        entry
+        let entry = occupied.remove();
+        // Ahead of what a snapshot takes of it.
+        self.resized(lane, shard, Resize { db, hash, old: SizeMark::of(&entry), new: SizeMark::NONE });
+        self.left(entry)
     }
 
     /// An entry is out of the keyspace for good, which a snapshot may have to know.
@@ -197,8 +201,7 @@ impl Keyspace {
     pub fn remove(&self, shard: &mut Shard, db: usize, key: &[u8]) {
         let hash = self.hasher.hash_key(key);
         if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), key)) {
-            let entry = self.take_out(shard, db, hash, place);
-            self.removed(shard, db, &entry);
+            drop(self.take_out(None, shard, (db, hash), place));
         }
     }
 
@@ -281,8 +284,7 @@ impl Keyspace {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
             let mut shard = self.lock(shard_of(hash));
             if let Some(place) = shard.db(db).and_then(|db| db.table.find(position_of(hash), &key)) {
-                let entry = self.take_out(&mut shard, db, hash, place);
-                self.removed(&mut shard, db, &entry);
+                drop(self.take_out(None, &mut shard, (db, hash), place));
             }
         }
     }

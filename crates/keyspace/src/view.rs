@@ -379,10 +379,11 @@ impl<'k> View<'k> {
         };
         if expired && self.access_context.expired_access != ExpiredAccess::Show {
             if self.access_context.expired_access != ExpiredAccess::Hide {
-                let entry = self.keyspace.take_out(shard, self.index, key.hash, place);
+                let lane = self.access_results.lane.as_deref();
+                let entry = self.keyspace.take_out(lane, shard, (self.index, key.hash), place);
                 let expired =
                     Expired { db: self.index, hash: key.hash, followed: shard.is_followed(), entry };
-                self.access_results.note_expired(self.keyspace, shard, expired);
+                self.access_results.note_expired(expired);
             }
             self.access_results.miss(self.index, key, count);
             return Ok(None);
@@ -746,9 +747,8 @@ impl<'k> View<'k> {
             return None;
         };
         let place = shard.db(self.index)?.table.find(key.position(), key.bytes)?;
-        let entry = self.keyspace.take_out(shard, self.index, key.hash, place);
-        self.resized(key.hash, SizeMark::of(&entry), SizeMark::NONE);
-        Some(entry)
+        let lane = self.access_results.lane.as_deref();
+        Some(self.keyspace.take_out(lane, shard, (self.index, key.hash), place))
     }
 
     /// As [`View::peek`], but also finds expired keys and does not remove them. O(1).
@@ -875,12 +875,9 @@ impl AccessResults {
         std::mem::replace(self, Self { seed, lane, wants_missed, wants_created, ..Self::default() })
     }
 
-    /// Counts an expired key out that was just removed, and keeps it.
+    /// Keeps an expired key that was just removed.
     #[cold]
-    fn note_expired(&mut self, keyspace: &Keyspace, shard: &mut Shard, expired: Expired) {
-        let (old, new) = (SizeMark::of(&expired.entry), SizeMark::NONE);
-        let resize = Resize { db: expired.db, hash: expired.hash, old, new };
-        keyspace.resized(self.lane.as_deref(), shard, resize);
+    fn note_expired(&mut self, expired: Expired) {
         self.expired_keys += 1;
         self.access_events.push(AccessEvent::Expired(expired));
     }

@@ -262,6 +262,10 @@ impl Walked {
 
     /// What is known of the sizes of keys is what a look at all of them says.
     fn check_sizes(&self, seed: u64) {
+        for db in 0..DBS {
+            let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
+            assert_eq!(counted, found, "seed {seed}");
+        }
         let all = usize::MAX;
         for measure in [Measure::Bytes, Measure::Elements] {
             let (known, found) = (
