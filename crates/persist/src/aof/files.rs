@@ -91,8 +91,8 @@ impl Files {
         folder.sync()
     }
 
-    /// Takes over the append-only file of Redis 6 and earlier, which was moved into the folder under
-    /// its own name.
+    /// Takes over the append-only file of Redis 6 and earlier, which was moved into the folder
+    /// under its own name.
     ///
     /// # Errors
     /// The manifest cannot be written.
@@ -138,8 +138,8 @@ impl Files {
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
     }
 
-    /// A new file for what comes from now on, which the manifest does not name before there is a base
-    /// for it ([`Kept::Unnamed`]).
+    /// A new file for what comes from now on, which the manifest does not name before there is a
+    /// base for it ([`Kept::Unnamed`]).
     ///
     /// # Errors
     /// There is none.
@@ -153,8 +153,8 @@ impl Files {
         let _ = folder.remove(&temp_incr_name(&self.name));
     }
 
-    /// The next base is complete under its name ([`Files::next_base`]). What the files held that are
-    /// not kept is history from here on.
+    /// The next base is complete under its name ([`Files::next_base`]). What the files held that
+    /// are not kept is history from here on.
     ///
     /// # Errors
     /// The manifest cannot be written; the old base holds.

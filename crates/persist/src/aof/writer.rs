@@ -8,8 +8,8 @@
 //! ```
 //! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
 //! merged meanwhile is kept and written after it, because a write may wait for the sync in the
-//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis; beyond
-//! that they wait, and with them the writes behind them.
+//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis;
+//! beyond that they wait, and with them the writes behind them.
 //!
 //! **`always`**: one thread writes and syncs all that was merged while it did so before.
 //!
@@ -28,6 +28,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use engine::log::merger::LogBatch;
 
+use crate::commands::append_time_annotation;
 use crate::folder::{LogFile, Trouble, Unwritten};
 
 /// How long replies leave while what they show is not written because of a sync.
@@ -50,6 +51,24 @@ pub enum SyncPolicy {
     EverySecond,
     /// When the system likes.
     Never,
+}
+
+/// Whether syncs are done at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    /// As the policy says.
+    Done,
+    /// They wait for the end of a snapshot.
+    Resting,
+}
+
+/// Whether times are written between the changes (`aof-timestamp-enabled`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// They are.
+    Written,
+    /// They are not.
+    Left,
 }
 
 /// A moment, as the driver's clock shows it.
@@ -76,10 +95,8 @@ struct Target {
 
 struct State {
     policy: SyncPolicy,
-    /// Whether syncs wait for the end of a rewrite (`no-appendfsync-on-rewrite`).
-    rests: bool,
-    /// Whether times are written (`aof-timestamp-enabled`).
-    stamps: bool,
+    syncs: Syncs,
+    times: Times,
     stamped_s: i64,
     /// The files; all but the last one get nothing new. Never empty.
     targets: VecDeque<Target>,
@@ -188,8 +205,8 @@ impl Writer {
         let target = Target::new(file, len_bytes, position);
         let state = State {
             policy,
-            rests: false,
-            stamps: false,
+            syncs: Syncs::Done,
+            times: Times::Left,
             stamped_s: 0,
             targets: VecDeque::from([target]),
             is_working: false,
@@ -215,23 +232,19 @@ impl Writer {
         self.state().append(batch, now)
     }
 
-    /// Sets when the file is synced.
-    pub fn set_policy(&self, policy: SyncPolicy) {
-        self.state().policy = policy;
+    /// Sets when the file is synced and whether times are written between the changes.
+    pub fn set_up(&self, policy: SyncPolicy, times: Times) {
+        let mut state = self.state();
+        (state.policy, state.times) = (policy, times);
     }
 
-    /// Whether times are written between the changes.
-    pub fn set_stamps(&self, stamps: bool) {
-        self.state().stamps = stamps;
+    /// Sets whether syncs wait: while a snapshot is written, with `no-appendfsync-on-rewrite`.
+    pub fn set_syncs(&self, syncs: Syncs) {
+        self.state().syncs = syncs;
     }
 
-    /// Whether syncs wait: while a snapshot is written, with `no-appendfsync-on-rewrite`.
-    pub fn set_rests(&self, rests: bool) {
-        self.state().rests = rests;
-    }
-
-    /// What is appended from now on goes to `file`, which is empty, once all before it is safe. Gives
-    /// the length of the one before.
+    /// What is appended from now on goes to `file`, which is empty, once all before it is safe.
+    /// Gives the length of the one before.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -253,8 +266,8 @@ impl Writer {
         appended
     }
 
-    /// Writes all that is kept and syncs it, on this thread, after the job that is under way: at the
-    /// end.
+    /// Writes all that is kept and syncs it, on this thread, after the job that is under way: at
+    /// the end.
     ///
     /// # Errors
     /// Why that cannot be done.
@@ -355,11 +368,13 @@ impl State {
 
     /// The line that tells the time, where the second is a new one.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
-        if !self.stamps || self.stamped_s == now.unix_s {
+        if self.times == Times::Left || self.stamped_s == now.unix_s {
             return Vec::new();
         }
         self.stamped_s = now.unix_s;
-        stamp(now.unix_s)
+        let mut line = Vec::new();
+        append_time_annotation(now.unix_s, &mut line);
+        line
     }
 
     /// Lets replies leave ahead of what they show, if only a sync of `everysec` is in the way.
@@ -399,7 +414,7 @@ impl State {
         let front = self.targets.front_mut().expect("there is a file");
         let has_pending = !front.pending.is_empty();
         let is_behind = has_pending || front.synced_bytes < front.len_bytes;
-        let syncs_rest = self.rests && !is_over;
+        let syncs_rest = self.syncs == Syncs::Resting && !is_over;
         let syncs = match self.policy {
             _ if is_over => true,
             _ if syncs_rest => false,
@@ -479,7 +494,11 @@ impl State {
             Some(trouble) => self.fail(trouble, now),
             None => {
                 self.trouble = None;
-                let safe = if self.policy == SyncPolicy::Always && !self.rests { self.synced } else { self.written };
+                let safe = if self.policy == SyncPolicy::Always && self.syncs == Syncs::Done {
+                    self.synced
+                } else {
+                    self.written
+                };
                 self.confirmed = self.confirmed.max(safe);
                 if self.kept_bytes() == 0 {
                     self.lags_since_ms = None;
@@ -507,9 +526,4 @@ impl Target {
     fn put_back(&mut self, bytes: &[u8]) {
         self.pending.splice(0..0, bytes.iter().copied());
     }
-}
-
-/// The line that says what follows happened at this time or later.
-pub fn stamp(unix_s: i64) -> Vec<u8> {
-    format!("#TS:{unix_s}\r\n").into_bytes()
 }

@@ -1,7 +1,7 @@
 //! The append-only file: the threads that write, sync and rewrite it.
 //!
-//! What decides is in `persist::aof`: when something is written and synced (`writer`), how the files
-//! change (`files`). Here are the threads, the files, the options.
+//! What decides is in `persist::aof`: when something is written and synced (`writer`), how the
+//! files change (`files`). Here are the threads, the files, the options.
 //!
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
@@ -20,7 +20,7 @@ use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept};
 use persist::aof::manifest::BaseKind;
-use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Writer};
+use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{self, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
@@ -121,8 +121,8 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
-/// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as in
-/// Redis.
+/// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as
+/// in Redis.
 fn note_synced(shared: &Shared, figures: &writer::Figures) {
     let append_only = &shared.append_only;
     if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
@@ -160,8 +160,8 @@ pub fn prepare(store: &ConfigStore) -> Result<(), Trouble> {
 /// What the options say of how it is written.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
-    writer.set_policy(options::APPENDFSYNC.of(&store));
-    writer.set_stamps(options::AOF_TIMESTAMP_ENABLED.of(&store));
+    let times = if options::AOF_TIMESTAMP_ENABLED.of(&store) { Times::Written } else { Times::Left };
+    writer.set_up(options::APPENDFSYNC.of(&store), times);
 }
 
 /// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
@@ -305,8 +305,8 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     shared.persistence.ended.notify_all();
 }
 
-/// Ends the rewrite under way, if there is one, and waits for that; whether there was one. The caller
-/// is outside the gate.
+/// Ends the rewrite under way, if there is one, and waits for that; whether there was one. The
+/// caller is outside the gate.
 pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
@@ -471,7 +471,8 @@ fn finish(
     Ok(())
 }
 
-/// Stops writing to a file that will have no base. The option still asks for one: it is tried again.
+/// Stops writing to a file that will have no base. The option still asks for one: it is tried
+/// again.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
     let outbox = Outbox::default();
@@ -486,10 +487,7 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     }
     let (percentage, len_bytes_min) = {
         let store = shared.config();
-        (
-            options::AUTO_AOF_REWRITE_PERCENTAGE.of(&store),
-            options::AUTO_AOF_REWRITE_MIN_SIZE.of(&store),
-        )
+        (options::AUTO_AOF_REWRITE_PERCENTAGE.of(&store), options::AUTO_AOF_REWRITE_MIN_SIZE.of(&store))
     };
     let figures = shared.append_only.figures();
     let may_try = shared.append_only.state().retry_at.is_none_or(|at| at <= Instant::now());
@@ -499,10 +497,8 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     let (is_on, awaits_base) = (figures.writer.is_some(), shared.append_only.state().awaits_base);
     let base = figures.base_len_bytes.max(1);
     let growth = figures.len_bytes.saturating_mul(100) / base;
-    let has_grown = is_on
-        && percentage > 0
-        && figures.len_bytes > len_bytes_min
-        && growth >= 100 + percentage as u64;
+    let has_grown =
+        is_on && percentage > 0 && figures.len_bytes > len_bytes_min && growth >= 100 + percentage as u64;
     if has_grown && may_try {
         tracing::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
     }
@@ -515,7 +511,8 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
 pub fn follow_rewrites(shared: &Shared) {
     let Some(active) = shared.append_only.active() else { return };
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
-    active.writer.set_rests(rests && shared.persistence.state().current.is_some());
+    let rests = rests && shared.persistence.state().current.is_some();
+    active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
 /// Writes and syncs all that has happened, for a server that ends. The caller owns the keyspace.

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::shared::GateSlot;
@@ -167,7 +167,8 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Cuts the file, and gives its batches to the threads. Where what is behind the snapshot begins.
+    /// Cuts the file, and gives its batches to the threads. Where what is behind the snapshot
+    /// begins.
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
@@ -290,8 +291,8 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
     load_rdb_part(shared, path, how).map(|_| true)
 }
 
-/// Loads the snapshot that a file is or begins with; where in the file it ends. The caller counts the
-/// file in `LoadFigures::begin`.
+/// Loads the snapshot that a file is or begins with; where in the file it ends. The caller counts
+/// the file in `LoadFigures::begin`.
 ///
 /// # Errors
 /// As [`load_file`].
@@ -332,4 +333,3 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadHow) -> Result<u64, 
     tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
     Ok(end_offset)
 }
-

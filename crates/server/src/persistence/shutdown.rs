@@ -56,8 +56,8 @@ pub struct LastWork {
     appends: bool,
 }
 
-/// Ends the save in the background, and says what is to be written once more; `None` where the server
-/// may not end.
+/// Ends the save in the background, and says what is to be written once more; `None` where the
+/// server may not end.
 pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
     if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");

@@ -2,15 +2,14 @@
 //!
 //! ```text
 //!   appendonly yes   the append-only files, or the one of Redis 6; else the snapshot; else nothing
-//!   appendonly no    the snapshot; files of an append-only file that are newer, where the option was not set
+//!   appendonly no    the snapshot; append-only files that are newer, where nobody set the option
 //! ```
 //! With `appendonly yes` there is a file to write to and a base for it before anybody may write.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::io::Read as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
@@ -74,7 +73,10 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     let snapshot = Some(data_file(store)).filter(|path| path.exists());
     let folder = DataFolder::new(&files_path(store));
     let files = Files::open(&folder, &files_name(store)).map_err(|error| {
-        Trouble(format!("The manifest of the append-only file in {} cannot be used: {error}", files_path(store).display()))
+        Trouble(format!(
+            "The manifest of the append-only file in {} cannot be used: {error}",
+            files_path(store).display()
+        ))
     });
     let is_on = options::APPENDONLY.of(store);
     if !is_on && store.is_named(&options::APPENDONLY.opt) {
@@ -88,7 +90,10 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     };
     let Some(files) = files else {
         if let (true, Some(path)) = (is_on, &snapshot) {
-            tracing::info!("There is no append-only file: {} is loaded, and becomes its base.", path.display());
+            tracing::info!(
+                "There is no append-only file: {} is loaded, and becomes its base.",
+                path.display()
+            );
         }
         return Ok(snapshot.map(Source::Snapshot));
     };
@@ -122,7 +127,11 @@ fn adopt_single(
     }
     let folder = super::aof::make_folder(store)?;
     let new = folder.file(&files_name(store));
-    tracing::info!("Successfully migrated an old-style AOF configuration: {} is in {} now.", old.display(), new.display());
+    tracing::info!(
+        "Successfully migrated an old-style AOF configuration: {} is in {} now.",
+        old.display(),
+        new.display()
+    );
     fs::rename(&old, &new).map_err(|error| Trouble(format!("{} cannot be moved: {error}", old.display())))?;
     DataFolder::new(&folder_path(store)).sync()?;
     files.adopt_single(&folder)?;
@@ -232,7 +241,9 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
         ))
     })?;
     let torn = match replayed.end {
-        ReplayEnd::Whole => return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string())),
+        ReplayEnd::Whole => {
+            return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string()));
+        }
         ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
         ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
         ReplayEnd::Torn(torn) => torn,

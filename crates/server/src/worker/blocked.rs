@@ -57,11 +57,11 @@ impl Timeouts {
     }
 }
 
-/// The reply of WAITAOF: whether it is safe here; there are no replicas.
-fn write_safe(protocol: Protocol, out: &mut ByteQueue, is_safe: bool) {
+/// The reply of WAITAOF for what is safe here; there are no replicas.
+fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
     let mut reply = Reply::new(out, protocol);
     reply.array(2);
-    reply.integer(i64::from(is_safe));
+    reply.integer(1);
     reply.integer(0);
 }
 
@@ -128,7 +128,8 @@ impl Worker<'_> {
     fn end_syncs(&mut self) {
         let append_only = Arc::clone(&self.shared.append_only);
         for (conn, ticket) in std::mem::take(&mut self.awaiting_sync) {
-            let blocked = self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
+            let blocked =
+                self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
             let waiter = blocked.as_ref().and_then(|(_, info)| self.shared.engine.blocked.of(info));
             let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
             let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {
@@ -140,7 +141,7 @@ impl Worker<'_> {
                 self.awaiting_sync.push((conn, ticket));
             } else if self.shared.engine.blocked.end(&waiter) {
                 append_only.waiters.fetch_sub(1, Relaxed);
-                self.end_wait(conn, Duration::ZERO, 0, |protocol, out| write_safe(protocol, out, true));
+                self.end_wait(conn, Duration::ZERO, 0, |protocol, out| write_safe(protocol, out));
             }
         }
     }
@@ -159,7 +160,7 @@ impl Worker<'_> {
                 let is_safe =
                     waiter.empty == EmptyReply::TwoZeros && self.shared.append_only.has_synced(position);
                 let reply = |protocol, out: &mut ByteQueue| match is_safe {
-                    true => write_safe(protocol, out, true),
+                    true => write_safe(protocol, out),
                     false => waiter.write_empty(protocol, out),
                 };
                 self.end_wait(conn, Duration::ZERO, 0, reply);
