@@ -672,8 +672,7 @@ impl Snapshot {
                     return self.put_back(big.ticket, None);
                 }
                 Sought::Key(at) => at,
-                // Its tables were freed while the walk only cleared marks.
-                Sought::Gone => return Stepped::Finished,
+                Sought::Gone => return self.miss(big.ticket),
             };
             let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
             // It may have moved or left before the lock was there.
@@ -686,7 +685,7 @@ impl Snapshot {
                 let place = table.find(position_of(hash), &key)?;
                 table.object_mut(place).filter(|object| object.pieces_ticket() == Some(big.ticket))
             });
-            let Some(object) = object else { return self.put_back(big.ticket, None) };
+            let Some(object) = object else { return self.miss(big.ticket) };
             let had = object.size();
             if object.next_pieces(elements_max, visit) {
                 return Stepped::More;
@@ -698,6 +697,15 @@ impl Snapshot {
             }
             return self.put_back(big.ticket, None);
         }
+    }
+
+    /// A big value is not where it must be. Its tables were freed while the walk only cleared marks;
+    /// else its elements are missing in what was shown, which is not all then.
+    #[cold]
+    fn miss(&self, ticket: u32) -> Stepped {
+        debug_assert!(!self.is_kept_for(), "a big value does not get lost");
+        self.abandon();
+        self.put_back(ticket, None)
     }
 
     /// Where a big value is; one that has left the keyspace is in the caller's hands from here on.
