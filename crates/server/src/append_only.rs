@@ -20,6 +20,8 @@ pub struct AppendOnly {
     state: Mutex<State>,
     /// Wakes the thread that syncs.
     pub(crate) signal: Signal,
+    /// With so many units waiting a sync begins at once; with fewer it waits a little for more.
+    pub(crate) gathers_units: AtomicU64,
     /// The position up to which all is synced; 0 where nothing is written.
     pub(crate) synced: AtomicU64,
     /// Clients that wait for a sync.

@@ -102,6 +102,8 @@ struct State {
     targets: VecDeque<Target>,
     /// Whether a job is under way.
     is_working: bool,
+    /// The position behind the last job's bytes.
+    job_position: u64,
     /// The position up to which all is written.
     written: u64,
     /// The position up to which all is synced.
@@ -146,6 +148,8 @@ pub struct Appended {
     pub has_job: bool,
     /// Bytes that are kept.
     pub kept_bytes: usize,
+    /// Units of the log whose replies wait for a job that is not under way.
+    pub waiting_units: u64,
 }
 
 /// What is to be done outside the lock, by one thread.
@@ -157,6 +161,8 @@ pub struct Job {
     /// The position behind the bytes, or of what was written before.
     position: u64,
     syncs: bool,
+    /// Units whose replies wait for it.
+    units: u64,
 }
 
 /// What came of a [`Job`].
@@ -178,6 +184,11 @@ pub enum Next {
 }
 
 impl Job {
+    /// Units of the log whose replies wait for it.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
     /// Writes and syncs.
     pub fn run(self) -> Done {
         let cut = self.cut.map_or(Ok(()), |len_bytes| self.file.cut(len_bytes));
@@ -210,6 +221,7 @@ impl Writer {
             stamped_s: 0,
             targets: VecDeque::from([target]),
             is_working: false,
+            job_position: position,
             written: position,
             synced: position,
             confirmed: position,
@@ -391,11 +403,13 @@ impl State {
         }
     }
 
-    fn appended(&self, now: Moment) -> Appended {
+    fn appended(&mut self, now: Moment) -> Appended {
         let kept_bytes = self.kept_bytes();
         let may_try = self.trouble.is_none() || self.retry_at_ms <= now.clock_ms;
         let has_job = !self.is_working && may_try && (kept_bytes > 0 || self.targets.len() > 1);
-        Appended { confirmed: self.confirmed, has_job, kept_bytes }
+        let appended = self.last().pending_position;
+        let waiting_units = appended - self.confirmed.max(self.job_position);
+        Appended { confirmed: self.confirmed, has_job, kept_bytes, waiting_units }
     }
 
     fn fail(&mut self, trouble: Trouble, now: Moment) {
@@ -443,7 +457,9 @@ impl State {
             self.sync_began_ms = now.clock_ms;
         }
         self.is_working = true;
-        Next::Job(Job { file: Arc::clone(&front.file), cut, bytes, position, syncs })
+        self.job_position = position;
+        let units = position.saturating_sub(self.confirmed);
+        Next::Job(Job { file: Arc::clone(&front.file), cut, bytes, position, syncs, units })
     }
 
     fn done(&mut self, done: Done, now: Moment) -> Appended {

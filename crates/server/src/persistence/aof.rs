@@ -34,6 +34,8 @@ use crate::snapshots::DataFolder;
 
 /// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
+/// The longest wait for others before a sync.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long it sleeps where nothing is written.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// After this many rewrites in a row that failed the next ones are delayed, as in Redis.
@@ -64,7 +66,7 @@ impl LogReader for AofReader {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
         let appended = self.writer.append(batch, moment(self.started));
         self.kept.set(appended.kept_bytes);
-        if appended.has_job {
+        if appended.has_job && appended.waiting_units >= self.append_only.gathers_units.load(Relaxed) {
             self.append_only.signal.set();
         }
         appended.confirmed
@@ -75,6 +77,7 @@ impl LogReader for AofReader {
 /// stops.
 pub fn run(shared: &Shared) {
     let outbox = Outbox::default();
+    let append_only = &shared.append_only;
     // Acquire: pairs with the swap in `Shared::stop`.
     while !shared.stopping.load(Acquire) {
         let Some(active) = shared.append_only.active() else {
@@ -83,9 +86,12 @@ pub fn run(shared: &Shared) {
         };
         match active.writer.next(shared.moment()) {
             Next::Job(job) => {
+                let (units, began) = (job.units(), Instant::now());
                 let done = job.run();
+                let took = began.elapsed();
                 let appended = active.writer.done(done, shared.moment());
                 note(shared, &active, appended, &outbox);
+                gather(append_only, units, appended, took);
             }
             Next::At(clock_ms) => {
                 note_synced(shared, &active.writer.figures());
@@ -98,6 +104,18 @@ pub fn run(shared: &Shared) {
             }
         }
     }
+}
+
+/// Waits after a job for as many units as it had together with those that came meanwhile, as long as
+/// it took at most. Those whose replies have just left come again at once: without a pause
+/// they would wait for the sync behind the next one, always, and each sync would have half of all.
+fn gather(append_only: &AppendOnly, units: u64, appended: Appended, took: Duration) {
+    if units == 0 {
+        return;
+    }
+    append_only.gathers_units.store(units + appended.waiting_units, Relaxed);
+    append_only.signal.wait(took.min(GATHER_MAX));
+    append_only.gathers_units.store(0, Relaxed);
 }
 
 /// Lets replies leave after a job, and says what is wrong.
