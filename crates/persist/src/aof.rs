@@ -11,5 +11,6 @@
 //!
 //! [`load::Splitter`]: crate::load::Splitter
 
+mod batch;
 pub mod manifest;
 pub mod reader;

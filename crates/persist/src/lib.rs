@@ -1,4 +1,5 @@
-//! Values as bytes: Redis' RDB format and what is built on it; changes as bytes: the append-only file.
+//! Values as bytes: Redis' RDB format and what is built on it; changes as bytes: the append-only
+//! file.
 //!
 //! Pure: bytes in, bytes out. Whoever has a file, a socket or a request brings its bytes as
 //! a [`rdb::Source`] and takes them from a [`rdb::Sink`]. Nothing that is read is trusted: a
