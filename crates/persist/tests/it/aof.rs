@@ -45,7 +45,7 @@ fn incremental_files_of_real_servers_are_whole() {
         assert_eq!((batch.len(), batch.len_bytes(), batch.annotations().len()), (22, bytes.len(), 3));
         assert!(batch.annotations().is_sorted_by_key(|annotation| annotation.time_s));
         let units: Vec<_> = batch.units().filter(|unit| unit.len() > 1).collect();
-        assert_eq!(units.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), [4, 4], "{server}");
+        assert_eq!(units.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), [5, 4], "{server}");
         assert!(units.iter().all(|unit| batch.request(unit.start).standing == Standing::Multi));
         let names: Vec<_> = batch.requests().map(|request| request.arg(0).unwrap().to_vec()).collect();
         assert!(names.contains(&b"flushall".to_vec()), "{server}");
