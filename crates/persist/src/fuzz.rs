@@ -142,10 +142,12 @@ impl ByteSource for Pieces<'_> {
     }
 }
 
-/// Any bytes are cut into batches that are the file up to where it is whole, however it is read. The
-/// first byte chooses how much is read at once.
+/// Any bytes are cut into batches that are the file up to where it is whole, however it is read.
+/// What begins as such files do is a whole file; otherwise the first byte chooses how much is read
+/// at once.
 pub fn fuzz_aof(data: &[u8]) {
-    let Some((&piece, file)) = data.split_first() else { return };
+    let Some((&piece, rest)) = data.split_first() else { return };
+    let file = if matches!(piece, b'*' | b'#') { data } else { rest };
     let whole = read_aof(file, usize::MAX);
     let (batches, end) = read_aof(file, usize::from(piece) + 1);
     assert_eq!((&batches, &end), (&whole.0, &whole.1), "read in pieces it is another");
@@ -293,8 +295,8 @@ mod tests {
         change_for(file, &[0x81, 0xff, 0xff, 0xff], fuzz_file);
     }
 
-    /// Pieces of the file are overwritten, cut out and doubled, and `strange` is put in; a byte is put
-    /// before it.
+    /// Pieces of the file are overwritten, cut out and doubled, and `strange` is put in; a byte is
+    /// put before it.
     fn change_for(file: &[u8], strange: &[u8], fuzz: impl Fn(&[u8])) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {

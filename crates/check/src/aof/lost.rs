@@ -12,7 +12,7 @@ const WINDOW_LEN_BYTES: u64 = 1 << 20;
 /// How much of it the next window has again: a line end and the beginning of a request.
 const OVERLAP_LEN_BYTES: u64 = 4096;
 /// How often reading begins anew.
-const TRIES_MAX: u32 = 10_000;
+const TRIES_MAX: u32 = 100;
 
 struct Source<'f>(&'f mut File);
 

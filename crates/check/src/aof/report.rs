@@ -377,7 +377,7 @@ impl Report {
         if !rest.is_empty() {
             let (count, len_bytes) =
                 rest.iter().fold((0, 0), |sum, of| (sum.0 + of.count, sum.1 + of.len_bytes));
-            rows.push(vec![format!("{} others", rest.len()), grouped(count), size(len_bytes)]);
+            rows.push(vec![counted(rest.len() as u64, "other"), grouped(count), size(len_bytes)]);
         }
         push(out, format_args!("\n{}", table(&[Align::Left, Align::Right, Align::Right], &rows)));
     }

@@ -1,5 +1,5 @@
-//! `saker-check aof`: what it says of good files and of each kind of damage, what it mends, and what
-//! it writes of an earlier time.
+//! `saker-check aof`: what it says of good files and of each kind of damage, what it mends, and
+//! what it writes of an earlier time.
 
 use std::fs;
 use std::io::Write;
