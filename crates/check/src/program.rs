@@ -1,13 +1,14 @@
 //! The program `saker-check`: its command line as a whole.
 
-use std::io::{Write, stdout};
+use std::io::{self, Write, stderr, stdin, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::rdb;
+use crate::aof::{self, Until, UntilError};
+use crate::{rdb, text};
 
 /// The exit status of a broken file.
 const BROKEN: u8 = 1;
@@ -30,6 +31,11 @@ pub struct Program {
 enum Command {
     /// Checks a snapshot: an RDB file such as dump.rdb.
     Rdb(RdbArguments),
+    /// Checks an append-only file, mends its end, or writes its state of an earlier time.
+    ///
+    /// Without options it only reads. A server must not use the files while --fix or
+    /// --truncate-to-timestamp change them.
+    Aof(AofArguments),
 }
 
 /// What `saker-check rdb` takes.
@@ -48,6 +54,37 @@ struct RdbArguments {
     problems: u16,
 }
 
+/// What `saker-check aof` takes.
+#[derive(Args, Debug)]
+struct AofArguments {
+    /// The folder (appendonlydir, or the one it is in), the manifest, or a file.
+    path: PathBuf,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// How many commands and keys to list.
+    #[arg(long, value_name = "ROWS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=1000))]
+    top: u16,
+    /// Cut the end of the last file off where it is torn or broken, after a question.
+    #[arg(long, conflicts_with = "json")]
+    fix: bool,
+    /// Do not ask.
+    #[arg(long, requires = "fix")]
+    yes: bool,
+    /// Cut the last file off where its time annotations are later than this time, in seconds since
+    /// 1970. Does not ask.
+    #[arg(long, value_name = "TS", conflicts_with_all = ["fix", "json", "until"])]
+    truncate_to_timestamp: Option<i64>,
+    /// Write what the files come to up to a time ('2026-11-23 14:05:00' in UTC, or seconds since
+    /// 1970) or a place (FILE:BYTE, or :BYTE for the last file) into one new file.
+    #[arg(long, value_name = "TIME|FILE:BYTE", value_parser = Until::parse, requires = "out",
+          conflicts_with_all = ["fix", "json"])]
+    until: Option<Until>,
+    /// The file that --until writes; it must not exist.
+    #[arg(long, value_name = "FILE", requires = "until")]
+    out: Option<PathBuf>,
+}
+
 /// Does what the process' arguments ask for.
 pub fn main() -> ExitCode {
     let arguments = match Program::try_parse() {
@@ -59,31 +96,100 @@ pub fn main() -> ExitCode {
             return if is_asked_for { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
     };
-    let Command::Rdb(arguments) = arguments.command;
-    match rdb_main(&arguments) {
+    let (path, result) = match &arguments.command {
+        Command::Rdb(arguments) => (&arguments.file, rdb_main(arguments)),
+        Command::Aof(arguments) => (&arguments.path, aof_main(arguments)),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(BROKEN),
         Err(error) => {
-            eprintln!("saker-check: {}: {error}", arguments.file.display());
+            eprintln!("saker-check: {}: {error}", path.display());
             ExitCode::from(FAILED)
         }
     }
 }
 
 /// `saker-check rdb`: whether the file is good.
-fn rdb_main(arguments: &RdbArguments) -> std::io::Result<bool> {
+fn rdb_main(arguments: &RdbArguments) -> io::Result<bool> {
     let options =
         rdb::Options { big_keys_max: arguments.top.into(), findings_max: arguments.problems.into() };
     let report = rdb::check(&arguments.file, &options)?;
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n"
-    } else {
-        report.text()
-    };
+    print(&if arguments.json { json(&report)? } else { report.text() })?;
+    Ok(report.is_good)
+}
+
+fn json(report: &impl serde::Serialize) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(report).map_err(io::Error::from)? + "\n")
+}
+
+fn print(text: &str) -> io::Result<()> {
     match stdout().write_all(text.as_bytes()) {
         // `saker-check … | head` is no failure: the status still says what the file is.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        written => written?,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
-    Ok(report.is_good)
+}
+
+/// `saker-check aof`: whether the files are good, or were made so.
+fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
+    let path = &arguments.path;
+    if let Some(time_s) = arguments.truncate_to_timestamp {
+        return of_files(aof::truncate_to_time(path, time_s).map(|done| done + "\n"));
+    }
+    if let (Some(until), Some(out)) = (&arguments.until, &arguments.out) {
+        return of_files(aof::write_until(path, until, out).map(|written| written_words(&written, out)));
+    }
+    let listed_max = usize::from(arguments.top);
+    let report = aof::check(path, &aof::Options { listed_max })?;
+    print(&if arguments.json { json(&report)? } else { report.text(listed_max) })?;
+    let Some(fix) = report.fix.as_ref().filter(|_| arguments.fix) else {
+        if arguments.fix && !report.is_good {
+            eprintln!("saker-check: --fix cannot mend this.");
+        }
+        return Ok(report.is_good);
+    };
+    if !arguments.yes && !is_confirmed(&fix.question())? {
+        print("Aborting...\n")?;
+        return Ok(false);
+    }
+    aof::apply(fix, path)?;
+    print(&format!("Successfully truncated AOF {}\n", fix.name))?;
+    Ok(true)
+}
+
+/// Prints what was done, or why the files do not allow it.
+fn of_files(result: Result<String, UntilError>) -> io::Result<bool> {
+    match result {
+        Ok(done) => print(&done).map(|()| true),
+        Err(UntilError::Files(what)) => {
+            eprintln!("saker-check: {what}");
+            Ok(false)
+        }
+        Err(UntilError::Io(error)) => Err(error),
+    }
+}
+
+fn is_confirmed(question: &str) -> io::Result<bool> {
+    print(question)?;
+    stdout().flush()?;
+    stderr().flush()?;
+    let mut line = String::new();
+    stdin().read_line(&mut line)?;
+    Ok(line.starts_with(['y', 'Y']))
+}
+
+fn written_words(written: &aof::Written, out: &std::path::Path) -> String {
+    let base = written.base.as_deref().map_or(String::new(), |base| format!("{base} and "));
+    let commands = text::counted(written.commands, "command");
+    let size = text::size(written.len_bytes);
+    let mut words = format!("{}: {base}{commands} ({size})", out.display());
+    if let Some(time_s) = written.last_time_s {
+        words += &format!(", the last of {} or later", text::utc(time_s));
+    }
+    words += &match &written.cut {
+        Some((file, offset)) => format!("\nWhat is behind byte {offset} of {file} was left out.\n"),
+        None => "\nNothing was left out.\n".to_owned(),
+    };
+    words
 }

@@ -22,7 +22,7 @@ use structures::entry::View;
 
 mod duplicates;
 mod facts;
-mod file;
+pub(crate) mod file;
 mod format;
 mod report;
 

@@ -51,6 +51,33 @@ pub(crate) fn utc(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// The Unix time in seconds of a date and time of day in UTC, as [`utc`] writes it; the seconds,
+/// the time of day and `UTC` may be left out, `T` and `Z` stand in their places.
+pub(crate) fn parse_utc(text: &str) -> Option<i64> {
+    let text = text.trim().trim_end_matches("UTC").trim_end_matches('Z').trim_end();
+    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
+    let numbers = |text: &str, separator: char| -> Option<Vec<i64>> {
+        let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+        text.split(separator).map(|word| word.parse().ok().filter(|_| is_number(word))).collect()
+    };
+    let [year, month @ 1..=12, day @ 1..=31] = numbers(date, '-')?[..] else { return None };
+    let (hour, minute, second) = match numbers(time, ':')?[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    if year > 9999 || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    // As above: years begin in March.
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_era =
+        year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * month + 2) / 5 + day - 1;
+    let days = era * 146_097 + day_of_era - 719_468;
+    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
 /// Characters of a key that are shown.
 const KEY_CHARS_MAX: usize = 100;
 
@@ -141,6 +168,13 @@ mod tests {
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
             assert_eq!(utc(unix_s), text);
+            assert_eq!(parse_utc(text), Some(unix_s));
+        }
+        for text in ["2000-02-29T00:00:00Z", "2000-02-29 00:00", "2000-02-29"] {
+            assert_eq!(parse_utc(text), Some(951_782_400));
+        }
+        for text in ["", "x", "2000-13-01", "2000-1", "2000-01-01 24:00", "+2000-01-01", "2000-01-01 1"] {
+            assert_eq!(parse_utc(text), None, "{text}");
         }
     }
 

@@ -11,6 +11,7 @@
 //!
 //! [`load::Splitter`]: crate::load::Splitter
 
+mod batch;
 pub mod files;
 pub mod manifest;
 pub mod reader;

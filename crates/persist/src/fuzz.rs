@@ -4,8 +4,11 @@
 use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use structures::entry::{NewValue, View};
 
+use crate::aof::manifest::{BaseKind, KeptIncrs, Manifest};
+use crate::aof::reader::{AofError, End, Next, Reader as AofReader};
 use crate::dump::{dump, read_typed, restore};
-use crate::load::{DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
+use crate::folder::Trouble;
+use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
 /// Small limits, so that short inputs are on both sides of them.
@@ -102,6 +105,97 @@ pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
+/// Any bytes are a manifest or are refused as one; a manifest means the same when it is written and
+/// read again, also after it was changed.
+pub fn fuzz_manifest(data: &[u8]) {
+    let Ok(mut manifest) = Manifest::parse(data) else { return };
+    let same = |manifest: &Manifest| {
+        let text = manifest.to_text();
+        // Names can be longer in quotes than they were.
+        if !text.is_empty() && text.lines().all(|line| line.len() < 1024) {
+            assert_eq!(Manifest::parse(text.as_bytes()).as_ref(), Ok(manifest), "read again");
+        }
+    };
+    let of_file = |manifest: &Manifest| {
+        Manifest::parse(manifest.to_text().as_bytes()).unwrap_or_else(|_| manifest.clone())
+    };
+    same(&of_file(&manifest));
+    let generations = manifest.generations();
+    assert!(generations.iter().all(|of| of.base.is_some() || !of.incr.is_empty()));
+    let first = manifest.add_incr("a b.aof").seq;
+    let seq = manifest.add_incr("a b.aof").seq;
+    assert!(first < seq && manifest.incr.is_sorted_by(|one, other| one.seq < other.seq));
+    manifest.replace_base("a b.aof", BaseKind::Rdb, KeptIncrs::From { seq });
+    assert_eq!(manifest.incr.len(), 1);
+    same(&manifest);
+    manifest.forget_history();
+    same(&manifest);
+}
+
+/// Gives so many bytes at once.
+struct Pieces<'b>(&'b [u8], usize);
+
+impl ByteSource for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        let len = buffer.len().min(self.1);
+        self.0.read(&mut buffer[..len])
+    }
+}
+
+/// Any bytes are cut into batches that are the file up to where it is whole, however it is read.
+/// What begins as such files do is a whole file; otherwise the first byte chooses how much is read
+/// at once.
+pub fn fuzz_aof(data: &[u8]) {
+    let Some((&piece, rest)) = data.split_first() else { return };
+    let file = if matches!(piece, b'*' | b'#') { data } else { rest };
+    let whole = read_aof(file, usize::MAX);
+    let (batches, end) = read_aof(file, usize::from(piece) + 1);
+    assert_eq!((&batches, &end), (&whole.0, &whole.1), "read in pieces it is another");
+    let (good, end) = match end {
+        Ok(End::Whole) => (file.len() as u64, file.len() as u64),
+        Ok(End::TornTail(torn)) => {
+            assert_eq!(torn.file_len_bytes, file.len() as u64);
+            assert!(
+                torn.request_within.is_none_or(|at| at > torn.good_len_bytes && at < torn.file_len_bytes)
+            );
+            (torn.good_len_bytes, torn.multi_offset.unwrap_or(torn.good_len_bytes))
+        }
+        Err(AofError::Broken(broken)) => (broken.good_len_bytes, broken.offset),
+        Err(AofError::Reading(trouble)) => panic!("nothing fails here: {trouble}"),
+    };
+    assert!(good <= end && end <= file.len() as u64);
+    assert_eq!(batches, file[..good as usize], "other bytes than those of the file");
+}
+
+/// The bytes of a file's batches, and how it ends.
+fn read_aof(file: &[u8], piece: usize) -> (Vec<u8>, Result<End, AofError>) {
+    let mut reader = AofReader::new(Pieces(file, piece));
+    let mut bytes = Vec::new();
+    loop {
+        let batch = match reader.next_batch() {
+            Ok(Next::Batch(batch)) => batch,
+            Ok(Next::End(end)) => return (bytes, Ok(end)),
+            Err(error) => return (bytes, Err(error)),
+        };
+        assert_eq!(batch.file_offset(), bytes.len() as u64);
+        assert_eq!(batch.units().map(|unit| unit.len()).sum::<usize>(), batch.len());
+        for request in batch.requests() {
+            let args: Vec<&[u8]> = request.args.iter().map(|arg| arg.of(request.bytes)).collect();
+            let mut again = Vec::new();
+            resp::encode_request(&args, &mut again);
+            assert_eq!(again, request.bytes[..request.len_bytes()], "another request");
+        }
+        for time_s in [i64::MIN, 0, 1_700_000_000] {
+            let cut = batch.cut_behind_time(time_s);
+            assert!(cut.is_none_or(|cut| cut.len_bytes <= batch.len_bytes() && cut.requests <= batch.len()));
+        }
+        let cut = batch.cut_at_offset(batch.file_offset() + batch.len_bytes() as u64 / 2);
+        assert!(cut.len_bytes <= batch.len_bytes() / 2);
+        bytes.extend_from_slice(batch.bytes());
+        reader.recycle(batch);
+    }
+}
+
 /// What is compared instead of the bytes: the elements of a table, whose order depends
 /// on that in which they were added, and of a sorted set, whose zeros may lose their
 /// sign; `None` for the rest.
@@ -135,7 +229,7 @@ fn entry_of(value: Value) -> KeyEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::{fuzz_dump_payload, fuzz_file};
+    use super::{fuzz_aof, fuzz_dump_payload, fuzz_file, fuzz_manifest};
 
     /// Found by fuzzing.
     #[test]
@@ -175,8 +269,35 @@ mod tests {
             \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// Pieces of the file are overwritten, cut out and doubled.
+    /// Files of real servers.
+    #[test]
+    fn changed_append_only_files_are_cut_into_units_or_refused() {
+        for file in [
+            &include_bytes!("../tests/files/aof/redis-8.0.6/appendonly.aof.2.incr.aof")[..],
+            include_bytes!("../tests/files/aof/valkey-9.1.2/appendonly.aof.2.incr.aof"),
+            b"#TS:1\r\n*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n*1\r\n$4\r\nEXEC\r\n",
+        ] {
+            change_for(file, b"\r\n*99999999\r\n$7\r\n", fuzz_aof);
+        }
+    }
+
+    /// That of a real server, and one with odd names.
+    #[test]
+    fn changed_manifests_are_read_or_refused() {
+        let manifest = &include_bytes!("../tests/files/aof/redis-8.0.6/appendonly.aof.manifest")[..];
+        let odd =
+            b"file \"a b\\xc3\\xa9\" seq 1 type b\n# x\nfile 'a\"' seq 7 type h\nfile a seq 9 type i x y\n";
+        change_for(manifest, b" 9999999999999999\n", |bytes| fuzz_manifest(&bytes[1..]));
+        change_for(odd, b"\nfile", |bytes| fuzz_manifest(&bytes[1..]));
+    }
+
     fn change(file: &[u8]) {
+        change_for(file, &[0x81, 0xff, 0xff, 0xff], fuzz_file);
+    }
+
+    /// Pieces of the file are overwritten, cut out and doubled, and `strange` is put in; a byte is
+    /// put before it.
+    fn change_for(file: &[u8], strange: &[u8], fuzz: impl Fn(&[u8])) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -190,13 +311,13 @@ mod tests {
                     0 => bytes[at] = next(256) as u8,
                     1 => bytes[at] ^= 1 << next(8),
                     2 => drop(bytes.drain(at..(at + 1 + next(4)).min(bytes.len()))),
-                    _ => bytes.splice(at..at, [0x81, 0xff, 0xff, 0xff]).for_each(drop),
+                    _ => bytes.splice(at..at, strange.iter().copied()).for_each(drop),
                 }
                 if bytes.len() < 2 {
                     break;
                 }
             }
-            fuzz_file(&bytes);
+            fuzz(&bytes);
         }
     }
 }

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 
+mod aof;
 mod file;
 mod rdb;

@@ -1,9 +1,9 @@
 //! The manifest: which files make up the append-only file, in which order.
 //!
 //! ```text
-//!   file NAME.2.base.rdb seq 2 type b                  the state that the other files begin at
-//!   file NAME.1.incr.aof seq 1 type h                  history: not needed any more
-//!   file NAME.2.incr.aof seq 2 type i startoffset 90   what came after; the last one is appended to
+//!   file NAME.2.base.rdb seq 2 type b                 the state that the other files begin at
+//!   file NAME.1.incr.aof seq 1 type h                 history: not needed any more
+//!   file NAME.2.incr.aof seq 2 type i startoffset 9   what came after; the last is appended to
 //! ```
 //! A line is words in pairs of a key and its value, `file`, `seq` and `type` among them; other keys
 //! are passed over. A name with blanks, quotes or bytes beyond ASCII stands in double quotes. A
@@ -11,9 +11,9 @@
 //! the incremental files ascend. `startoffset` and `endoffset` come with Redis 8: the replication
 //! offsets at which the file begins and, once it is closed, ends.
 //!
-//! What is refused, and with which words, is as in Redis 8.0.6 and Valkey 9.1.2, with three additions:
-//! a name that is empty, `.` or `..` or holds a NUL, a name that is not UTF-8, and a number beyond
-//! 2^62.
+//! What is refused, and with which words, is as in Redis 8.0.6 and Valkey 9.1.2, with three
+//! additions: a name that is empty, `.` or `..` or holds a NUL, a name that is not UTF-8, and a
+//! number beyond 2^62.
 //!
 //! A manifest changes in memory, and its whole text then takes the place of the old file:
 //! [`Manifest::to_text`] goes into the file [`temp_manifest_name`], which is synced and renamed to
@@ -75,7 +75,8 @@ pub enum KeptIncrs {
 pub struct Manifest {
     /// The base, if there is one. It is loaded first.
     pub base: Option<Part>,
-    /// Files of earlier bases, the newest generation first. They are not loaded, and may be removed.
+    /// Files of earlier bases, the newest generation first. They are not loaded, and may be
+    /// removed.
     pub history: Vec<Part>,
     /// Incremental files, in the order in which they are loaded.
     pub incr: Vec<Part>,
@@ -230,8 +231,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// The manifest of an append-only file of one file, as Redis 6 and earlier keep it, once that is
-    /// moved into the folder under its name.
+    /// The manifest of an append-only file of one file, as Redis 6 and earlier keep it, once that
+    /// is moved into the folder under its name.
     pub fn of_single_file(appendfilename: &str) -> Self {
         let base = Part::new(appendfilename.to_owned(), 1);
         Self { base: Some(base), base_seq: 1, ..Self::default() }

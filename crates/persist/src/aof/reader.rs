@@ -1,9 +1,9 @@
 //! Cuts an append-only file into batches of whole requests, for any number of threads to run.
 //!
 //! ```text
-//!   #TS:1700000000\r\n                              annotation: what follows happened then, or later
-//!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n       a request, a unit by itself
-//!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n    a unit, too
+//!   #TS:1700000000\r\n                           annotation: what follows happened then or later
+//!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n    a request, a unit by itself
+//!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n a unit, too
 //! ```
 //! A batch is a piece of the file as it stands there, with the places of its requests and their
 //! arguments; nothing is copied but the beginning of a unit that the next batch has the end of. It
@@ -12,18 +12,20 @@
 //! Memory: what was read of one unit, doubled at most, and 8 bytes for each argument, 24 for each
 //! request. What a length claims costs nothing before its bytes are there.
 //!
-//! Where a file ends within a unit, it was torn by a crash: [`End::TornTail`] says how much of it is
-//! whole, which is what Redis truncates it to. Bytes that begin no request are an error. The lines of
-//! requests must end with CR LF, as redis-check-aof wants it; Redis itself, when it starts, looks at
-//! few of these. A length that was damaged so that it claims more than is there cannot be told from a
-//! torn tail for certain; whole requests behind it make it likely ([`TornTail::request_within`]).
+//! Where a file ends within a unit, it was torn by a crash: [`End::TornTail`] says how much of it
+//! is whole, which is what Redis truncates it to. Bytes that begin no request are an error. The
+//! lines of requests must end with CR LF, as redis-check-aof wants it; Redis itself, when it
+//! starts, looks at few of these. A length that was damaged so that it claims more than is there
+//! cannot be told from a torn tail for certain; whole requests behind it make it likely
+//! ([`TornTail::request_within`]).
 
 use std::fmt;
-use std::ops::Range;
 
 use resp::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
 use stdx::number::parse_i64;
 
+use super::batch::Place;
+pub use super::batch::{Annotation, Batch, Cut, Request, Standing};
 use crate::folder::Trouble;
 use crate::load::ByteSource;
 
@@ -43,8 +45,8 @@ const LIMITS: Limits = Limits {
     unauthenticated: false,
 };
 
-/// Whether a file that begins with these bytes, eight at least where it has them, begins with an RDB
-/// part, for [`Splitter`](crate::load::Splitter) to read.
+/// Whether a file that begins with these bytes, eight at least where it has them, begins with an
+/// RDB part, for [`Splitter`](crate::load::Splitter) to read.
 pub fn starts_with_rdb(bytes: &[u8]) -> bool {
     [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
 }
@@ -162,190 +164,6 @@ impl fmt::Display for TornTail {
     }
 }
 
-/// Where a request stands among others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Outside a transaction.
-    Alone,
-    /// The MULTI that begins one.
-    Multi,
-    /// Within one.
-    Queued,
-    /// The EXEC that ends one.
-    Exec,
-}
-
-/// A line that says when what follows it happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Annotation {
-    /// Seconds since 1970.
-    pub time_s: i64,
-    /// Where in the file it begins.
-    pub file_offset: u64,
-    /// How many requests of the batch are before it.
-    pub requests_before: usize,
-}
-
-/// A request in its batch.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    start: usize,
-    spans_start: usize,
-    standing: Standing,
-}
-
-/// Whole units of the file, in their order.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// At least as long as what is in use of it.
-    bytes: Vec<u8>,
-    len_bytes: usize,
-    file_offset: u64,
-    places: Vec<Place>,
-    spans: Vec<Span>,
-    annotations: Vec<Annotation>,
-    time_before_s: Option<i64>,
-}
-
-/// A request of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'b> {
-    /// Begins with the request; what the spans count from.
-    pub bytes: &'b [u8],
-    /// Its arguments, one or more.
-    pub args: &'b [Span],
-    /// Where in the file it begins.
-    pub file_offset: u64,
-    /// Where it stands among others.
-    pub standing: Standing,
-}
-
-impl<'b> Request<'b> {
-    /// An argument; there is always one at 0, the command's name.
-    pub fn arg(&self, at: usize) -> Option<&'b [u8]> {
-        Some(self.args.get(at)?.of(self.bytes))
-    }
-
-    /// How long it is in the file.
-    pub fn len_bytes(&self) -> usize {
-        self.args.last().map_or(0, |last| end_of(*last))
-    }
-}
-
-impl Batch {
-    /// How long it is in the file, with annotations in it.
-    pub fn len_bytes(&self) -> usize {
-        self.len_bytes
-    }
-
-    /// Where in the file it begins.
-    pub fn file_offset(&self) -> u64 {
-        self.file_offset
-    }
-
-    /// How many requests it has. There can be none where there are annotations.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether it has no request.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// The time of the last annotation before the batch.
-    pub fn time_before_s(&self) -> Option<i64> {
-        self.time_before_s
-    }
-
-    /// The annotations in it.
-    pub fn annotations(&self) -> &[Annotation] {
-        &self.annotations
-    }
-
-    /// The request with this number, from 0; below [`len`](Self::len). O(1).
-    #[inline]
-    pub fn request(&self, number: usize) -> Request<'_> {
-        let place = self.places[number];
-        let spans_end = self.places.get(number + 1).map_or(self.spans.len(), |next| next.spans_start);
-        Request {
-            bytes: &self.bytes[place.start..self.len_bytes],
-            args: &self.spans[place.spans_start..spans_end],
-            file_offset: self.file_offset + place.start as u64,
-            standing: place.standing,
-        }
-    }
-
-    /// Its requests.
-    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
-        (0..self.len()).map(|number| self.request(number))
-    }
-
-    /// The numbers of the requests of each unit: one that stands alone, or MULTI to EXEC.
-    pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
-        let mut start = 0;
-        (0..self.len()).filter_map(move |number| match self.places[number].standing {
-            Standing::Alone | Standing::Exec => Some(std::mem::replace(&mut start, number + 1)..number + 1),
-            Standing::Multi | Standing::Queued => None,
-        })
-    }
-}
-
-impl engine::replay::Requests for Batch {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn request(&self, index: usize) -> (&[u8], &[Span]) {
-        let request = Self::request(self, index);
-        (request.bytes, request.args)
-    }
-
-    fn offset(&self, index: usize) -> u64 {
-        Self::request(self, index).file_offset
-    }
-}
-
-/// A place in a batch, between two units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// How many bytes of the batch are before it.
-    pub len_bytes: usize,
-    /// How many requests are before it.
-    pub requests: usize,
-}
-
-impl Batch {
-    /// As it stands in the file.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len_bytes]
-    }
-
-    /// Where something later than `time_s` begins: the annotation that says so, or the transaction
-    /// that it is in. `None` when nothing in the batch is later.
-    pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
-        let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
-        let before = &self.places[..later.requests_before];
-        let outside = |place: &Place| matches!(place.standing, Standing::Alone | Standing::Exec);
-        let requests = before.iter().rposition(outside).map_or(0, |last| last + 1);
-        let in_unit = before.get(requests).map(|multi| multi.start);
-        let len_bytes = in_unit.unwrap_or((later.file_offset - self.file_offset) as usize);
-        Some(Cut { len_bytes, requests })
-    }
-
-    /// Behind the last unit that ends at or before this place of the file.
-    pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
-        let ends = self.units().map(|unit| {
-            let last = self.request(unit.end - 1);
-            let end = last.file_offset + last.len_bytes() as u64 - self.file_offset;
-            Cut { len_bytes: end as usize, requests: unit.end }
-        });
-        let within = ends.take_while(|cut| self.file_offset + cut.len_bytes as u64 <= file_offset);
-        within.last().unwrap_or(Cut { len_bytes: 0, requests: 0 })
-    }
-}
-
 /// What [`Reader::next_batch`] found.
 #[derive(Debug)]
 pub enum Next {
@@ -353,11 +171,6 @@ pub enum Next {
     Batch(Batch),
     /// The file is over.
     End(End),
-}
-
-/// Where a request's last argument and the line end behind it are over.
-fn end_of(last: Span) -> usize {
-    last.start as usize + last.len as usize + 2
 }
 
 /// How much of the batch in the making belongs to whole units.
@@ -687,7 +500,7 @@ mod tests {
             assert_eq!(batch.file_offset(), offset, "batches follow each other");
             assert_eq!(batch.time_before_s(), time_s);
             assert_eq!(batch.units().flatten().collect::<Vec<_>>(), (0..batch.len()).collect::<Vec<_>>());
-            assert_eq!(batch.is_empty(), batch.len() == 0);
+            assert_eq!(batch.is_empty(), batch.requests().next().is_none());
             offset += batch.len_bytes() as u64;
             for annotation in batch.annotations() {
                 let before = requests.len() + annotation.requests_before;
@@ -701,13 +514,12 @@ mod tests {
             }
             reader.recycle(batch);
         };
-        assert_eq!(
-            reader
-                .next_batch()
-                .map(|next| matches!(next, Next::End(_)))
-                .map_err(|error| Err::<End, _>(error)),
-            end.clone().map(|_| true).map_err(Err)
-        );
+        let again = match reader.next_batch() {
+            Ok(Next::Batch(_)) => panic!("a batch behind the end"),
+            Ok(Next::End(end)) => Ok(end),
+            Err(error) => Err(error),
+        };
+        assert_eq!(again, end);
         let good = match &end {
             Ok(End::Whole) => offset,
             Ok(End::TornTail(torn)) => torn.good_len_bytes,

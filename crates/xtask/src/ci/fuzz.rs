@@ -22,8 +22,14 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cdebug-assertions -Coverflow-checks";
 
-/// Folders whose RDB files a target starts from.
-const SEEDS: &[(&str, &str)] = &[("rdb_file", "crates/persist/tests/files")];
+/// Folders whose files with an ending a target starts from.
+const SEEDS: &[(&str, &str, &str)] = &[
+    ("rdb_file", "crates/persist/tests/files", "rdb"),
+    ("aof_file", "crates/persist/tests/files/aof/redis-8.0.6", "aof"),
+    ("aof_file", "crates/persist/tests/files/aof/valkey-9.1.2", "aof"),
+    ("aof_manifest", "crates/persist/tests/files/aof/redis-8.0.6", "manifest"),
+    ("aof_manifest", "crates/persist/tests/files/aof/valkey-9.1.2", "manifest"),
+];
 
 /// The step: each target for a few seconds, from this run's seed.
 pub fn smoke(session: &Session) -> Result<Outcome> {
@@ -133,10 +139,12 @@ struct Run<'a> {
 
 /// The inputs that a target starts from, sorted.
 fn seeds(session: &Session, target: &str) -> Vec<String> {
-    let folders = SEEDS.iter().filter(|(of, _)| *of == target);
-    let entries = folders.filter_map(|(_, folder)| fs::read_dir(session.root.join(folder)).ok());
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
-    let files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rdb"));
+    let folders = SEEDS.iter().filter(|(of, ..)| *of == target);
+    let files = folders.flat_map(|(_, folder, ending)| {
+        let entries = fs::read_dir(session.root.join(folder)).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(move |path| path.extension().is_some_and(|extension| extension == *ending))
+    });
     let mut names: Vec<_> = files.map(|path| path.to_string_lossy().into_owned()).collect();
     names.sort();
     names

@@ -62,6 +62,7 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-bench-run.1", "usr/share/man/man1/saker-bench-run.1"),
     ("saker-bench-compare.1", "usr/share/man/man1/saker-bench-compare.1"),
     ("saker-check.1", "usr/share/man/man1/saker-check.1"),
+    ("saker-check-aof.1", "usr/share/man/man1/saker-check-aof.1"),
     ("saker-check-rdb.1", "usr/share/man/man1/saker-check-rdb.1"),
     ("saker-server.bash", "usr/share/bash-completion/completions/saker-server"),
     ("saker-bench.bash", "usr/share/bash-completion/completions/saker-bench"),

@@ -1,0 +1,181 @@
+//! `saker-check aof`: reads the files of an append-only file as a server that starts, and reports
+//! on them; cuts a damaged end off; writes the state of an earlier time.
+//!
+//! ```text
+//!   files::find ─► each file: rdb::check of its RDB part ─► Reader ─► batches ─► Tally
+//!                                                             └─► how it ends ─► Problem
+//! ```
+//! One thread cuts a file into batches, another counts them in their order: which database a key is
+//! in depends on what is before it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::time::Instant;
+
+use persist::aof::reader::{AofError, Batch, Broken, End, Next, Reader, What, starts_with_rdb};
+
+use crate::rdb::file::FileSource;
+use crate::{progress, rdb};
+
+mod files;
+mod fix;
+mod lost;
+mod report;
+mod tally;
+mod until;
+
+use files::{Found, ListedFile};
+use tally::Tally;
+
+pub use fix::{apply, truncate_to_time};
+use report::{CheckedFile, Place, Wrong};
+pub use report::{CommandCount, FileReport, Fix, Problem, Report, Role, State, TouchedKey};
+pub use until::{Until, UntilError, Written, write_until};
+
+/// Batches that may wait to be counted: a few megabytes.
+const BATCHES_WAITING_MAX: usize = 4;
+
+/// How an append-only file is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many keys and commands are listed.
+    pub listed_max: usize,
+}
+
+/// Checks the append-only file at `path`: its folder, its manifest, or a single file. O(bytes).
+///
+/// # Errors
+/// What cannot be opened or read; what is wrong within the files is in the report.
+pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
+    let begun = Instant::now();
+    let Found { manifest, files, problem, unlisted, .. } = files::find(path)?;
+    let mut report = Report::new(path.display().to_string(), manifest.map(|(name, _)| name));
+    report.unlisted = unlisted;
+    report.problems.extend(problem);
+    let mut tally = Tally::new();
+    let last_of = files.iter().rposition(|file| file.role.is_loaded());
+    for (number, file) in files.iter().enumerate() {
+        let of_file = check_file(file, options, &mut tally)?;
+        let place = if last_of == Some(number) { Place::Last } else { Place::Earlier };
+        report.take_file(of_file, place);
+    }
+    report.take_tally(tally, options.listed_max);
+    report.is_good = report.problems.is_empty();
+    report.seconds = begun.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::Result<CheckedFile> {
+    let mut report = FileReport::new(listed.name.clone(), listed.role);
+    let mut file = match File::open(&listed.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            report.state = if listed.role.is_loaded() { State::Missing } else { State::Removed };
+            let problem = listed.role.is_loaded().then_some(Wrong::Missing);
+            return Ok(CheckedFile { report, problem });
+        }
+        opened => opened?,
+    };
+    report.len_bytes = file.metadata()?.len();
+    if !listed.role.is_loaded() {
+        report.state = State::NotLoaded;
+        return Ok(CheckedFile { report, problem: None });
+    }
+    let mut begin = 0;
+    if begins_with_rdb(&mut file)? {
+        let rdb_options = rdb::Options { big_keys_max: options.listed_max, findings_max: 20 };
+        let rdb = rdb::check(&listed.path, &rdb_options)?;
+        begin = rdb.len_bytes.saturating_sub(rdb.trailing_len_bytes);
+        let is_good = rdb.is_good;
+        report.rdb = Some(rdb);
+        if !is_good {
+            report.state = State::Broken;
+            return Ok(CheckedFile { report, problem: Some(Wrong::Rdb) });
+        }
+    }
+    file.seek(SeekFrom::Start(begin))?;
+    report.aof_len_bytes = report.len_bytes.saturating_sub(begin);
+    let bar = progress::bar(&listed.name, report.aof_len_bytes);
+    let mut source = FileSource::new(file.try_clone()?, bar.clone());
+    let commands_before = tally.counts();
+    let end = count(Reader::behind(&mut source, Vec::new(), begin), tally);
+    bar.finish_and_clear();
+    source.finish()?;
+    report.take_counts(tally.counts_since(commands_before));
+    let problem = match end {
+        Ok(End::Whole) => None,
+        Ok(End::TornTail(torn)) => Some(Wrong::Torn(torn)),
+        Err(AofError::Broken(broken)) if is_zeros(&mut file, &broken)? => Some(Wrong::Zeros(broken)),
+        Err(AofError::Broken(broken)) => Some(Wrong::Broken(broken)),
+        Err(AofError::Reading(trouble)) => return Err(io::Error::other(trouble)),
+    };
+    (report.good_len_bytes, report.state) = match &problem {
+        Some(Wrong::Torn(torn)) => (torn.good_len_bytes, State::Torn),
+        Some(Wrong::Broken(broken) | Wrong::Zeros(broken)) => (broken.good_len_bytes, State::Broken),
+        _ => (report.len_bytes, State::Good),
+    };
+    let from = match &problem {
+        Some(Wrong::Torn(torn)) => torn.request_within,
+        Some(Wrong::Broken(broken)) => Some(broken.offset),
+        _ => None,
+    };
+    if let Some(from) = from {
+        report.lost_commands = lost::commands_behind(&mut file, from)?;
+    }
+    Ok(CheckedFile { report, problem })
+}
+
+/// Whether a file begins with an RDB part; it is read from its beginning afterwards.
+fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
+    let mut first = Vec::new();
+    file.take(9).read_to_end(&mut first)?;
+    file.rewind()?;
+    Ok(starts_with_rdb(&first))
+}
+
+/// Whether there is nothing but zeros from the broken place on: what some file systems leave after
+/// a power failure.
+fn is_zeros(file: &mut File, broken: &Broken) -> io::Result<bool> {
+    if broken.what != What::FirstByte(0) {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(broken.offset))?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(true),
+            len if buffer[..len].iter().any(|&byte| byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Reads a file to its end; `tally` counts what is in it.
+fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, AofError> {
+    let (batches, to_count) = sync_channel(BATCHES_WAITING_MAX);
+    let (counted, used) = channel();
+    tally.begin_file();
+    std::thread::scope(move |scope| {
+        scope.spawn(move || count_batches(&to_count, &counted, tally));
+        loop {
+            while let Ok(batch) = used.try_recv() {
+                reader.recycle(batch);
+            }
+            match reader.next_batch()? {
+                Next::Batch(batch) => {
+                    batches.send(batch).expect("the other thread takes batches as long as there are some");
+                }
+                Next::End(end) => return Ok(end),
+            }
+        }
+    })
+}
+
+fn count_batches(batches: &Receiver<Batch>, used: &Sender<Batch>, tally: &mut Tally) {
+    for batch in batches {
+        tally.take(&batch);
+        // Behind the end of the file nobody takes them any more.
+        let _ = used.send(batch);
+    }
+}

@@ -1,0 +1,145 @@
+//! Which files make up an append-only file.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::report::{Problem, Role};
+use persist::aof::manifest::{Manifest, Part};
+
+/// A file to check.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedFile {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) role: Role,
+}
+
+/// The files of an append-only file.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Where they are.
+    pub(crate) folder: PathBuf,
+    /// The manifest with its name; `None` for a single file, and where it is broken.
+    pub(crate) manifest: Option<(String, Option<Manifest>)>,
+    /// History first, then what is loaded, in order.
+    pub(crate) files: Vec<ListedFile>,
+    /// What is wrong with the manifest.
+    pub(crate) problem: Option<Problem>,
+    /// Files of the folder that look as if they belonged to it and are not in the manifest.
+    pub(crate) unlisted: Vec<String>,
+}
+
+/// What a manifest may be at most to be read as one.
+const MANIFEST_LEN_BYTES_MAX: u64 = 64 << 20;
+
+/// Finds the files that `path` means: a folder with a manifest, or one above it; a manifest; or one
+/// file.
+///
+/// # Errors
+/// As the system says; a folder with no manifest in it, or with several.
+pub(crate) fn find(path: &Path) -> io::Result<Found> {
+    if fs::metadata(path)?.is_dir() {
+        return of_manifest(&manifest_in(path)?);
+    }
+    let has_name = path.extension().is_some_and(|extension| extension == "manifest");
+    if has_name || begins_as_manifest(path)? {
+        return of_manifest(path);
+    }
+    let file = ListedFile { name: name_of(path), path: path.to_owned(), role: Role::Single };
+    Ok(Found {
+        folder: folder_of(path),
+        manifest: None,
+        files: vec![file],
+        problem: None,
+        unlisted: Vec::new(),
+    })
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether the first line that is no comment is that of a file in a manifest.
+fn begins_as_manifest(path: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    fs::File::open(path)?.take(64 * 1024).read_to_end(&mut first)?;
+    let line = first.split(|&byte| byte == b'\n').find(|line| !line.starts_with(b"#"));
+    Ok(line.is_some_and(|line| line.starts_with(b"file ")))
+}
+
+/// The manifest in a folder, or in one folder within it, as the folder of a server's data has it.
+fn manifest_in(folder: &Path) -> io::Result<PathBuf> {
+    let mut found = manifests_in(folder)?;
+    if found.is_empty() {
+        for entry in fs::read_dir(folder)? {
+            let within = entry?.path();
+            if within.is_dir() {
+                // A folder that may not be read is none of the server's.
+                found.extend(manifests_in(&within).unwrap_or_default());
+            }
+        }
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(manifest), true) => Ok(manifest),
+        (None, _) => {
+            let what =
+                "has no manifest of an append-only file, such as appendonlydir/appendonly.aof.manifest";
+            Err(io::Error::new(io::ErrorKind::NotFound, what))
+        }
+        (Some(_), false) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "has several manifests: name one of them"))
+        }
+    }
+}
+
+fn manifests_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| {
+        let name = name_of(path);
+        name.ends_with(".manifest") && !name.starts_with("temp-") && path.is_file()
+    });
+    Ok(paths)
+}
+
+fn of_manifest(path: &Path) -> io::Result<Found> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(MANIFEST_LEN_BYTES_MAX).read_to_end(&mut text)?;
+    let (folder, name) = (folder_of(path), name_of(path));
+    let manifest = match Manifest::parse(&text) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            let problem = Problem::of_manifest(name.clone(), error.to_string());
+            let manifest = Some((name, None));
+            return Ok(Found {
+                folder,
+                manifest,
+                files: Vec::new(),
+                problem: Some(problem),
+                unlisted: Vec::new(),
+            });
+        }
+    };
+    let listed =
+        |part: &Part, role| ListedFile { name: part.name.clone(), path: folder.join(&part.name), role };
+    let history = manifest.history.iter().rev().map(|part| listed(part, Role::History));
+    let base = manifest.base.iter().map(|part| listed(part, Role::Base));
+    let incr = manifest.incr.iter().map(|part| listed(part, Role::Incr));
+    let files: Vec<ListedFile> = history.chain(base).chain(incr).collect();
+    let mut unlisted = Vec::new();
+    for entry in fs::read_dir(&folder)? {
+        let file = name_of(&entry?.path());
+        let looks_like_one = file.ends_with(".aof") || file.ends_with(".rdb") || file.ends_with(".incr");
+        if looks_like_one && files.iter().all(|listed| listed.name != file) {
+            unlisted.push(file);
+        }
+    }
+    unlisted.sort();
+    Ok(Found { folder, manifest: Some((name, Some(manifest))), files, problem: None, unlisted })
+}

@@ -1,0 +1,63 @@
+//! Cutting the end of an append-only file off.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use super::files::{self, Found};
+use super::report::Fix;
+use super::until::{Cutter, UntilError};
+
+/// Does what `--fix` would do; `path` as for the check that found it.
+///
+/// # Errors
+/// As the system says; the files changed since the check.
+pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
+    let Found { files, .. } = files::find(path)?;
+    let last = files.iter().rfind(|file| file.name == fix.name && file.role.is_loaded());
+    let last = last.ok_or_else(|| io::Error::other("the manifest changed since the check"))?;
+    shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
+}
+
+/// Cuts a file of this length.
+fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    if file.metadata()?.len() != len_bytes {
+        let what = "the file changed since it was checked: is a server using it? Stop it first";
+        return Err(io::Error::other(what));
+    }
+    file.set_len(good_len_bytes)?;
+    file.sync_all()
+}
+
+/// `--truncate-to-timestamp`: cuts the last file where its annotations begin to be later than
+/// `time_s`. What was done, in words.
+///
+/// # Errors
+/// Something later is in another file than the last; nothing earlier is in it; files that are
+/// broken before that.
+pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> {
+    let Found { files, problem, .. } = files::find(path)?;
+    if let Some(problem) = problem {
+        return Err(UntilError::Files(format!("{}: {}", problem.file, problem.what)));
+    }
+    let loaded: Vec<_> = files.iter().filter(|file| file.role.is_loaded()).collect();
+    for (number, file) in loaded.iter().enumerate() {
+        let name = &file.name;
+        let mut cutter = Cutter::open(&file.path)?;
+        let Some(cut) = cutter.first_behind_time(time_s)? else { continue };
+        if cut == 0 {
+            let what = format!("AOF {name} has nothing before timestamp {time_s}");
+            return Err(UntilError::Files(what));
+        }
+        if number + 1 < loaded.len() {
+            return Err(UntilError::Files(format!(
+                "Failed to truncate AOF {name} to timestamp {time_s} to offset {cut} because it is not the last \
+                 file: --until {time_s} --out FILE writes what is before into a new file"
+            )));
+        }
+        shrink(&file.path, std::fs::metadata(&file.path)?.len(), cut)?;
+        return Ok(format!("Successfully truncated AOF {name} to timestamp {time_s}, at byte {cut}"));
+    }
+    Ok(format!("Nothing to truncate: nothing is later than timestamp {time_s}"))
+}

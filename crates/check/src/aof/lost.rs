@@ -1,0 +1,73 @@
+//! What is behind a broken place: whole commands, which would be lost with it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use persist::aof::reader::{AofError, End, Next, Reader, request_within};
+use persist::folder::Trouble;
+use persist::load::ByteSource;
+
+/// How much is looked at at once.
+const WINDOW_LEN_BYTES: u64 = 1 << 20;
+/// How much of it the next window has again: a line end and the beginning of a request.
+const OVERLAP_LEN_BYTES: u64 = 4096;
+/// How often reading begins anew.
+const TRIES_MAX: u32 = 100;
+
+struct Source<'f>(&'f mut File);
+
+impl ByteSource for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| Trouble(error.to_string())),
+            }
+        }
+    }
+}
+
+/// How many whole commands are behind this place, at which none begins; at least these. O(bytes).
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn commands_behind(file: &mut File, from: u64) -> io::Result<u64> {
+    let (mut commands, mut at) = (0, from.saturating_sub(2));
+    for _ in 0..TRIES_MAX {
+        let Some(start) = next_request(file, at)? else { break };
+        file.seek(SeekFrom::Start(start))?;
+        let mut reader = Reader::behind(Source(file), Vec::new(), start);
+        let end = loop {
+            match reader.next_batch() {
+                Ok(Next::Batch(batch)) => commands += batch.len() as u64,
+                Ok(Next::End(End::Whole)) => return Ok(commands),
+                Ok(Next::End(End::TornTail(torn))) => match torn.request_within {
+                    Some(within) => break within - 2,
+                    None => return Ok(commands),
+                },
+                Err(AofError::Broken(broken)) => break broken.offset,
+                Err(AofError::Reading(trouble)) => return Err(io::Error::other(trouble)),
+            }
+        };
+        at = end.max(start);
+    }
+    Ok(commands)
+}
+
+/// The next place behind `from` at which something that looks like a request begins.
+fn next_request(file: &mut File, from: u64) -> io::Result<Option<u64>> {
+    let mut at = from;
+    let mut window = Vec::new();
+    loop {
+        file.seek(SeekFrom::Start(at))?;
+        window.clear();
+        (&mut *file).take(WINDOW_LEN_BYTES).read_to_end(&mut window)?;
+        if let Some(found) = request_within(&window) {
+            return Ok(Some(at + found as u64));
+        }
+        if (window.len() as u64) < WINDOW_LEN_BYTES {
+            return Ok(None);
+        }
+        at += WINDOW_LEN_BYTES - OVERLAP_LEN_BYTES;
+    }
+}

@@ -1,0 +1,513 @@
+//! What a check of an append-only file found, as data that becomes JSON and as text for people.
+
+use std::fmt::Write;
+
+use persist::aof::reader::{Broken, TornTail};
+use serde::Serialize;
+
+use super::tally::{Counts, Tally};
+use crate::rdb;
+use crate::text::{self, Align, counted, grouped, size, table};
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The state to begin with.
+    Base,
+    /// What came after it.
+    Incr,
+    /// Of an earlier base.
+    History,
+    /// All there is.
+    Single,
+}
+
+impl Role {
+    /// Whether a server that starts reads it.
+    pub(crate) fn is_loaded(self) -> bool {
+        self != Role::History
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The path that was named.
+    pub path: String,
+    /// The manifest's name; `None` for a single file.
+    pub manifest: Option<String>,
+    /// Whether a server loads it and nothing is lost.
+    pub is_good: bool,
+    /// Its files: history first, then those that are loaded, in order.
+    pub files: Vec<FileReport>,
+    /// Files beside them that look alike and are not in the manifest.
+    pub unlisted: Vec<String>,
+    /// Commands in all files.
+    pub commands: u64,
+    /// Transactions in all files.
+    pub transactions: u64,
+    /// Commands by name, most bytes first.
+    pub by_command: Vec<CommandCount>,
+    /// The keys that most commands name.
+    pub keys_touched_most: Vec<TouchedKey>,
+    /// How often a key may be named beyond what `keys_touched_most` says: there are too many keys
+    /// to count each.
+    pub uncounted_max: u64,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// How long the check took.
+    pub seconds: f64,
+    /// What `--fix` would do.
+    #[serde(skip)]
+    pub fix: Option<Fix>,
+}
+
+/// One file.
+#[derive(Debug, Serialize)]
+pub struct FileReport {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// What came of it.
+    pub state: State,
+    /// Its size.
+    pub len_bytes: u64,
+    /// How much of that is whole commands, and the RDB part.
+    pub good_len_bytes: u64,
+    /// Whole commands behind the broken place, as far as they were found.
+    pub lost_commands: u64,
+    /// The report on the RDB part that it begins with.
+    pub rdb: Option<rdb::Report>,
+    /// How long its part with commands is.
+    pub aof_len_bytes: u64,
+    /// Its commands.
+    pub commands: u64,
+    /// Its transactions.
+    pub transactions: u64,
+    /// The first time that an annotation in it says, in seconds since 1970.
+    pub first_time_s: Option<i64>,
+    /// The last one.
+    pub last_time_s: Option<i64>,
+}
+
+/// What came of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is whole.
+    Good,
+    /// It ends within a command or transaction.
+    Torn,
+    /// There is something else in it than commands.
+    Broken,
+    /// The manifest names it, and it is not there.
+    Missing,
+    /// Servers do not load it any more, nor was it read now.
+    NotLoaded,
+    /// The same, and it was removed.
+    Removed,
+}
+
+/// A command.
+#[derive(Debug, Serialize)]
+pub struct CommandCount {
+    /// Its name.
+    pub name: String,
+    /// How often it is there.
+    pub count: u64,
+    /// How many bytes that takes.
+    pub len_bytes: u64,
+}
+
+/// A key that commands name.
+#[derive(Debug, Serialize)]
+pub struct TouchedKey {
+    /// Its database.
+    pub db: u64,
+    /// Its name, with what is not printable escaped.
+    pub key: String,
+    /// How many times commands name it.
+    pub count: u64,
+}
+
+/// What `--fix` would do: cut the end of the last file off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fix {
+    /// The file.
+    pub name: String,
+    /// How long it is.
+    pub len_bytes: u64,
+    /// How long it would be.
+    pub good_len_bytes: u64,
+    /// What would be lost, in words.
+    pub loss: String,
+}
+
+impl Fix {
+    /// What is asked before.
+    pub fn question(&self) -> String {
+        let Self { name, len_bytes, good_len_bytes, loss } = self;
+        format!(
+            "This will shrink the AOF {name} from {len_bytes} bytes to {good_len_bytes} bytes.\nLost would be {loss}.\nContinue? [y/N]: "
+        )
+    }
+}
+
+/// Where a file stands among those that are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Others follow.
+    Earlier,
+    /// A server appends to it.
+    Last,
+}
+
+/// What was found in a file.
+pub(crate) struct CheckedFile {
+    pub(crate) report: FileReport,
+    pub(crate) problem: Option<Wrong>,
+}
+
+/// What is wrong with a file.
+pub(crate) enum Wrong {
+    Missing,
+    /// In its RDB part.
+    Rdb,
+    Torn(TornTail),
+    Broken(Broken),
+    /// From this place on there are zeros alone.
+    Zeros(Broken),
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// In which file.
+    pub file: String,
+    /// Where in it.
+    pub file_offset: Option<u64>,
+    /// What.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl Problem {
+    /// The manifest is broken.
+    pub(crate) fn of_manifest(file: String, what: String) -> Self {
+        let advice = "No server starts with it. Write it anew from the names of the files beside it: the base \
+                      with the highest number, the incremental files that came after it.";
+        Self { file, file_offset: None, what, advice: advice.to_owned() }
+    }
+}
+
+impl FileReport {
+    pub(crate) fn new(name: String, role: Role) -> Self {
+        Self {
+            name,
+            role,
+            state: State::Good,
+            len_bytes: 0,
+            good_len_bytes: 0,
+            lost_commands: 0,
+            rdb: None,
+            aof_len_bytes: 0,
+            commands: 0,
+            transactions: 0,
+            first_time_s: None,
+            last_time_s: None,
+        }
+    }
+
+    pub(crate) fn take_counts(&mut self, counts: Counts) {
+        self.commands = counts.commands;
+        self.transactions = counts.transactions;
+        (self.first_time_s, self.last_time_s) = (counts.first_time_s, counts.last_time_s);
+    }
+
+    /// Bytes that `--fix` would cut off.
+    fn lost_len_bytes(&self) -> u64 {
+        self.len_bytes - self.good_len_bytes
+    }
+
+    /// What is lost with the end of the file.
+    fn loss(&self) -> String {
+        let lost = counted(self.lost_len_bytes(), "byte");
+        let percent = 100.0 * self.lost_len_bytes() as f64 / self.len_bytes.max(1) as f64;
+        match self.lost_commands {
+            0 => format!("{lost} ({percent:.1} % of the file)"),
+            commands => {
+                let commands = counted(commands, "whole command");
+                format!("{lost} ({percent:.1} % of the file) with at least {commands}")
+            }
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match (&self.rdb, self.aof_len_bytes) {
+            _ if self.state == State::NotLoaded => "",
+            (Some(_), 0) => "RDB",
+            (Some(_), _) => "RDB, AOF",
+            (None, _) if self.len_bytes == 0 => "",
+            (None, _) => "AOF",
+        }
+    }
+}
+
+impl Report {
+    /// Nothing was read yet.
+    pub(crate) fn new(path: String, manifest: Option<String>) -> Self {
+        Self {
+            path,
+            manifest,
+            is_good: false,
+            files: Vec::new(),
+            unlisted: Vec::new(),
+            commands: 0,
+            transactions: 0,
+            by_command: Vec::new(),
+            keys_touched_most: Vec::new(),
+            uncounted_max: 0,
+            problems: Vec::new(),
+            seconds: 0.0,
+            fix: None,
+        }
+    }
+
+    /// Adds what was found in a file.
+    pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
+        let CheckedFile { report, problem } = file;
+        if let Some(wrong) = problem {
+            let can_be_cut = matches!(wrong, Wrong::Torn(_) | Wrong::Broken(_) | Wrong::Zeros(_));
+            // With something wrong before it, its end is not what matters.
+            self.fix = (can_be_cut && place == Place::Last && self.problems.is_empty()).then(|| Fix {
+                name: report.name.clone(),
+                len_bytes: report.len_bytes,
+                good_len_bytes: report.good_len_bytes,
+                loss: report.loss(),
+            });
+            self.problems.push(problem_of(&report, &wrong, place));
+        }
+        self.files.push(report);
+    }
+
+    pub(crate) fn take_tally(&mut self, mut tally: Tally, listed_max: usize) {
+        let counts = tally.counts();
+        (self.commands, self.transactions) = (counts.commands, counts.transactions);
+        self.uncounted_max = tally.uncounted_max;
+        let touched = tally.keys_touched_most(listed_max);
+        let touched = touched.into_iter().map(|of| TouchedKey { db: of.db, key: of.key, count: of.count });
+        self.keys_touched_most = touched.collect();
+        let counts = tally.names.iter().map(|of| CommandCount {
+            name: text::key(&of.name),
+            count: of.count,
+            len_bytes: of.len_bytes,
+        });
+        self.by_command = counts.collect();
+        self.by_command.sort_by(|one, other| {
+            other.len_bytes.cmp(&one.len_bytes).then_with(|| one.name.cmp(&other.name))
+        });
+    }
+
+    /// The report for people; its last line says whether the append-only file is good. The longest
+    /// tables have `listed_max` rows.
+    pub fn text(&self, listed_max: usize) -> String {
+        let mut out = String::new();
+        self.push_files(&mut out);
+        self.push_commands(&mut out, listed_max);
+        self.push_keys(&mut out);
+        self.push_problems(&mut out);
+        out
+    }
+
+    fn push_files(&self, out: &mut String) {
+        let len_bytes = self.files.iter().map(|file| file.len_bytes).sum();
+        push(out, format_args!("{} ({})\n", self.path, size(len_bytes)));
+        if let Some(manifest) = &self.manifest {
+            push(out, format_args!("  manifest    {manifest}\n"));
+        }
+        for (file, rdb) in self.files.iter().filter_map(|file| Some((file, file.rdb.as_ref()?))) {
+            if let Some(format) = &rdb.format {
+                let name = if self.files.len() > 1 { format!("{}: ", file.name) } else { String::new() };
+                let (keys, state) =
+                    (counted(rdb.total.keys, "key"), if rdb.is_good { "" } else { ", BROKEN" });
+                push(
+                    out,
+                    format_args!(
+                        "  snapshot    {name}{} version {}, written by {}, {keys}{state}\n",
+                        format.magic, format.version, format.written_by
+                    ),
+                );
+                let written = rdb.aux.iter().find(|aux| aux.name == "ctime");
+                if let Some(time_s) = written.and_then(|aux| aux.value.parse().ok()) {
+                    push(out, format_args!("  written     {}\n", text::utc(time_s)));
+                }
+            }
+        }
+        let head = ["file", "role", "format", "size", "commands", "transactions", "times", "state"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for file in &self.files {
+            rows.push(vec![
+                file.name.clone(),
+                file.role.words().to_owned(),
+                file.kind().to_owned(),
+                size(file.len_bytes),
+                grouped(file.commands),
+                grouped(file.transactions),
+                times(file),
+                file.state.words().to_owned(),
+            ]);
+        }
+        use Align::{Left, Right};
+        let aligns = [Left, Left, Left, Right, Right, Right, Left, Left];
+        push(out, format_args!("\n{}", table(&aligns, &rows)));
+    }
+
+    fn push_commands(&self, out: &mut String, listed_max: usize) {
+        if self.by_command.is_empty() {
+            return;
+        }
+        let mut rows = vec![["command", "count", "in the files"].map(str::to_owned).to_vec()];
+        for CommandCount { name, count, len_bytes } in self.by_command.iter().take(listed_max) {
+            rows.push(vec![name.clone(), grouped(*count), size(*len_bytes)]);
+        }
+        let rest = self.by_command.get(listed_max..).unwrap_or_default();
+        if !rest.is_empty() {
+            let (count, len_bytes) =
+                rest.iter().fold((0, 0), |sum, of| (sum.0 + of.count, sum.1 + of.len_bytes));
+            rows.push(vec![counted(rest.len() as u64, "other"), grouped(count), size(len_bytes)]);
+        }
+        push(out, format_args!("\n{}", table(&[Align::Left, Align::Right, Align::Right], &rows)));
+    }
+
+    fn push_keys(&self, out: &mut String) {
+        if self.keys_touched_most.is_empty() {
+            return;
+        }
+        let mut rows = vec![["commands", "database", "key"].map(str::to_owned).to_vec()];
+        for TouchedKey { db, key, count } in &self.keys_touched_most {
+            rows.push(vec![grouped(*count), grouped(*db), format!("\"{key}\"")]);
+        }
+        let exact = match self.uncounted_max {
+            0 => String::new(),
+            more => format!(" (of very many: each count is up to {} too low)", grouped(more)),
+        };
+        let rows = table(&[Align::Right, Align::Right, Align::Left], &rows);
+        push(out, format_args!("\nKeys that most commands name{exact}\n{rows}"));
+    }
+
+    fn push_problems(&self, out: &mut String) {
+        out.push('\n');
+        for name in &self.unlisted {
+            push(out, format_args!("NOTE: {name} is not in the manifest: no server loads it.\n"));
+        }
+        for Problem { file, file_offset, what, advice } in &self.problems {
+            push(out, format_args!("WRONG in {file}"));
+            if let Some(file_offset) = file_offset {
+                push(out, format_args!(" at byte {file_offset}"));
+            }
+            push(out, format_args!(": {what}\n      {advice}\n"));
+        }
+        let (commands, seconds) = (counted(self.commands, "command"), self.seconds);
+        let verdict = match self.problems.len() as u64 {
+            0 => "good".to_owned(),
+            count => format!("BROKEN: {}", counted(count, "problem")),
+        };
+        let sign = if self.problems.is_empty() { ':' } else { ';' };
+        push(
+            out,
+            format_args!("The append-only file is {verdict}{sign} {commands} read in {seconds:.1} s.\n"),
+        );
+    }
+}
+
+/// From when to when a file's annotations say it is.
+fn times(file: &FileReport) -> String {
+    match (file.first_time_s, file.last_time_s) {
+        (Some(first), Some(last)) if first == last => text::utc(first),
+        (Some(first), Some(last)) => format!("{} to {}", text::utc(first), text::utc(last)),
+        _ => "-".to_owned(),
+    }
+}
+
+/// What is wrong with a file, and what to do.
+fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
+    let loss = report.loss();
+    let (file_offset, what) = match wrong {
+        Wrong::Missing => (None, "the file is missing".to_owned()),
+        Wrong::Rdb => (None, "the snapshot that it begins with is broken".to_owned()),
+        Wrong::Torn(torn) => (Some(torn.good_len_bytes), torn_words(torn)),
+        Wrong::Broken(broken) => (Some(broken.offset), broken.what.to_string()),
+        Wrong::Zeros(broken) => {
+            let what = "from here on there are zeros alone, as a power failure leaves them";
+            (Some(broken.offset), what.to_owned())
+        }
+    };
+    let copy = "Make a copy of the folder first.";
+    let advice = match wrong {
+        Wrong::Missing => "A server refuses to start. Bring it back, or go back to a backup.".to_owned(),
+        Wrong::Rdb => {
+            format!(
+                "A server refuses to start. `saker-check rdb {}` says more. Go back to a backup.",
+                report.name
+            )
+        }
+        _ if place == Place::Earlier => format!(
+            "A server refuses to start, as other files follow. Nothing here can mend it: cutting the file would \
+             lose {loss} and what the other files change. Go back to a backup."
+        ),
+        Wrong::Torn(TornTail { request_within: Some(within), .. }) => format!(
+            "There are whole commands behind it, from byte {within}: a length is damaged rather than the file cut \
+             off. {copy} Mend the length by hand, or let --fix cut off {loss}; so does a server with \
+             aof-load-truncated yes when it starts."
+        ),
+        Wrong::Torn(_) => format!(
+            "A crash leaves this. A server with aof-load-truncated yes, the default, cuts off {loss} when it \
+             starts; --fix does the same now."
+        ),
+        Wrong::Zeros(_) => {
+            format!("A server refuses to start. {copy} --fix cuts off {loss}, which holds nothing.")
+        }
+        Wrong::Broken(Broken { .. }) => format!(
+            "A server refuses to start. {copy} Mend the place by hand, or let --fix cut off {loss} from it on."
+        ),
+    };
+    Problem { file: report.name.clone(), file_offset, what, advice }
+}
+
+fn torn_words(torn: &TornTail) -> String {
+    match torn.multi_offset {
+        Some(_) => "the file ends within the transaction that begins here".to_owned(),
+        None => "the file ends within the command that begins here".to_owned(),
+    }
+}
+
+impl Role {
+    fn words(self) -> &'static str {
+        match self {
+            Role::Base => "base",
+            Role::Incr => "incremental",
+            Role::History => "history",
+            Role::Single => "single",
+        }
+    }
+}
+
+impl State {
+    fn words(self) -> &'static str {
+        match self {
+            State::Good => "good",
+            State::Torn => "TORN",
+            State::Broken => "BROKEN",
+            State::Missing => "MISSING",
+            State::NotLoaded => "not loaded",
+            State::Removed => "removed",
+        }
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("writing to a string cannot fail");
+}

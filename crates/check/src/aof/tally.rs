@@ -1,0 +1,184 @@
+//! What the commands of an append-only file come to: by command, by key, in time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use commands::keys::for_each_key;
+use commands::table::KeySpec;
+use commands::{Args, Command};
+use keyspace::Hasher;
+use persist::aof::reader::{Batch, Request, Standing};
+
+use crate::text;
+
+/// Names of commands that are counted apart; a file of other bytes can have any number.
+const NAMES_MAX: usize = 1_000;
+/// What names beyond that are counted as.
+const OTHER: &[u8] = b"(other)";
+/// Keys that are counted. With twice as many, the half that was touched least is dropped.
+const KEYS_MAX: usize = 50_000;
+
+/// Figures of a stretch of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) commands: u64,
+    pub(crate) transactions: u64,
+    pub(crate) first_time_s: Option<i64>,
+    pub(crate) last_time_s: Option<i64>,
+}
+
+/// A command that was met.
+pub(crate) struct OfName {
+    pub(crate) name: Vec<u8>,
+    pub(crate) count: u64,
+    pub(crate) len_bytes: u64,
+    keys: &'static [KeySpec],
+}
+
+/// A key that was met.
+pub(crate) struct OfKey {
+    pub(crate) db: u64,
+    /// As people read it.
+    pub(crate) key: String,
+    /// How often it was touched, at least.
+    pub(crate) count: u64,
+}
+
+/// Counts what commands come to. Memory is bounded, whatever they are.
+pub(crate) struct Tally {
+    counts: Counts,
+    db: u64,
+    numbers: HashMap<Vec<u8>, usize>,
+    pub(crate) names: Vec<OfName>,
+    known: HashMap<&'static str, &'static [KeySpec]>,
+    random: RandomState,
+    /// By hash of database and key.
+    keys: HashMap<u64, OfKey>,
+    /// How often a key may have been touched beyond its count.
+    pub(crate) uncounted_max: u64,
+    hasher: Hasher,
+}
+
+/// Where a command's keys are; those of all subcommands are at the same place.
+fn keys_of(command: &'static Command) -> &'static [KeySpec] {
+    let of_first = command.subcommands.first().map(|subcommand| subcommand.keys);
+    if command.keys.is_empty() { of_first.unwrap_or_default() } else { command.keys }
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            counts: Counts::default(),
+            db: 0,
+            numbers: HashMap::new(),
+            names: Vec::new(),
+            known: commands::all().map(|command| (command.name, keys_of(command))).collect(),
+            random: RandomState::new(),
+            keys: HashMap::new(),
+            uncounted_max: 0,
+            hasher: Hasher::with_seed([1, 2, 3, 4]),
+        }
+    }
+
+    /// A file begins: in database 0.
+    pub(crate) fn begin_file(&mut self) {
+        self.db = 0;
+        (self.counts.first_time_s, self.counts.last_time_s) = (None, None);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What came since these, within one file.
+    pub(crate) fn counts_since(&self, before: Counts) -> Counts {
+        Counts {
+            commands: self.counts.commands - before.commands,
+            transactions: self.counts.transactions - before.transactions,
+            ..self.counts
+        }
+    }
+
+    pub(crate) fn take(&mut self, batch: &Batch) {
+        for annotation in batch.annotations() {
+            self.counts.first_time_s.get_or_insert(annotation.time_s);
+            self.counts.last_time_s = Some(annotation.time_s);
+        }
+        for request in batch.requests() {
+            self.take_request(&request);
+        }
+    }
+
+    fn take_request(&mut self, request: &Request<'_>) {
+        self.counts.commands += 1;
+        self.counts.transactions += u64::from(request.standing == Standing::Exec);
+        let name = request.arg(0).unwrap_or_default();
+        let number = self.number_of(name);
+        let of_name = &mut self.names[number];
+        of_name.count += 1;
+        of_name.len_bytes += request.len_bytes() as u64;
+        let specs = of_name.keys;
+        if specs.is_empty() {
+            if name.eq_ignore_ascii_case(b"select") {
+                let number = request.arg(1).and_then(|text| std::str::from_utf8(text).ok());
+                self.db = number.and_then(|text| text.parse().ok()).unwrap_or(0);
+            }
+            return;
+        }
+        let args = Args::new(request.bytes, request.args, &self.hasher);
+        let (db, random, keys) = (self.db, &self.random, &mut self.keys);
+        for_each_key(specs, &args, |at, _| {
+            let Some(key) = request.arg(at) else { return };
+            let of_key = keys.entry(random.hash_one((db, key)));
+            of_key.or_insert_with(|| OfKey { db, key: text::key(key), count: 0 }).count += 1;
+        });
+        if self.keys.len() >= 2 * KEYS_MAX {
+            self.drop_keys();
+        }
+    }
+
+    /// The number of a command's name, whatever its case.
+    fn number_of(&mut self, name: &[u8]) -> usize {
+        if let Some(&number) = self.numbers.get(name) {
+            return number;
+        }
+        let mut upper = name.to_ascii_uppercase();
+        if self.numbers.len() >= NAMES_MAX || upper.len() > 64 {
+            upper = OTHER.to_vec();
+        }
+        let number = self.numbers.get(&upper).copied().unwrap_or_else(|| {
+            let known = std::str::from_utf8(&upper).ok().and_then(|name| self.known.get(name));
+            let keys = known.copied().unwrap_or_default();
+            self.names.push(OfName { name: upper.clone(), count: 0, len_bytes: 0, keys });
+            self.names.len() - 1
+        });
+        if self.numbers.len() < NAMES_MAX {
+            self.numbers.insert(name.to_vec(), number);
+        }
+        self.numbers.entry(upper).or_insert(number);
+        number
+    }
+
+    /// Drops the keys that were touched least. O(keys).
+    fn drop_keys(&mut self) {
+        let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
+        let at = counts.len() - KEYS_MAX;
+        let (_, &mut dropped, _) = counts.select_nth_unstable(at);
+        // Each count loses as much, so that none is too high, and none too low by more.
+        self.keys.retain(|_, of| {
+            of.count = of.count.saturating_sub(dropped);
+            of.count > 0
+        });
+        self.uncounted_max += dropped;
+    }
+
+    /// The keys touched most, `listed_max` at most.
+    pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<OfKey> {
+        let mut keys: Vec<OfKey> = self.keys.drain().map(|(_, of)| of).collect();
+        keys.sort_by(|one, other| {
+            other.count.cmp(&one.count).then_with(|| (one.db, &one.key).cmp(&(other.db, &other.key)))
+        });
+        keys.truncate(listed_max);
+        keys
+    }
+}

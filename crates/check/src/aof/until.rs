@@ -1,0 +1,363 @@
+//! Writes what an append-only file comes to up to a time or a place, as one file that servers load.
+//!
+//! ```text
+//!   base, as it stands ─► SELECT 0 ─► incremental file ─► SELECT 0 ─► the next, up to the cut
+//! ```
+//! The base is the newest one that is not too new: that of the manifest, or one of its history.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use indicatif::ProgressBar;
+use persist::aof::manifest::{Generation, Manifest};
+use persist::aof::reader::{AofError, Batch, Cut, End, Next, Reader, starts_with_rdb};
+use persist::load::{LoadError, LoadOptions, Part, Splitter, Unsupported};
+use persist::rdb::VersionCheck;
+
+use super::files::{self, Found};
+use crate::rdb::file::FileSource;
+use crate::{progress, text};
+
+/// Up to where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// All that is not later, by the annotations.
+    Time {
+        /// Seconds since 1970.
+        time_s: i64,
+    },
+    /// All that is before a byte of a file.
+    Offset {
+        /// The file's name; `None`: the last one.
+        file: Option<String>,
+        /// The byte.
+        offset: u64,
+    },
+}
+
+impl Until {
+    /// Reads `2026-11-23 14:05:00` (UTC), `1763906700` (seconds since 1970), `FILE:1234` or `:1234`
+    /// (a byte of the last file).
+    ///
+    /// # Errors
+    /// What it should look like.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        if let Some(time_s) = word.parse().ok().or_else(|| text::parse_utc(word)) {
+            return Ok(Until::Time { time_s });
+        }
+        let offset = word.rsplit_once(':').and_then(|(file, offset)| Some((file, offset.parse().ok()?)));
+        let (file, offset) = offset.ok_or(
+            "a time such as '2026-11-23 14:05:00' (UTC) or 1763906700, or a place such as \
+             appendonly.aof.1.incr.aof:1234",
+        )?;
+        let file = (!file.is_empty()).then(|| file.to_owned());
+        Ok(Until::Offset { file, offset })
+    }
+}
+
+/// Why nothing was written.
+#[derive(Debug)]
+pub enum UntilError {
+    /// The files do not allow it.
+    Files(String),
+    /// The system does not.
+    Io(io::Error),
+}
+
+impl From<io::Error> for UntilError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for UntilError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UntilError::Files(what) => f.write_str(what),
+            UntilError::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for UntilError {}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The base that it begins with.
+    pub base: Option<String>,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// Commands behind an RDB part, SELECT between the files not counted.
+    pub commands: u64,
+    /// The last time before the cut.
+    pub last_time_s: Option<i64>,
+    /// Where the cut is: the file and the byte; `None` at the end of all files.
+    pub cut: Option<(String, u64)>,
+}
+
+/// Writes what the append-only file at `path` comes to up to `until` into a new file.
+///
+/// # Errors
+/// The files do not go back that far, are broken before that, or cannot be read; the new file is
+/// there already or cannot be written. Nothing is left of it then.
+pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, UntilError> {
+    let Found { folder, manifest, files, problem, .. } = files::find(path)?;
+    if let Some(problem) = problem {
+        return Err(UntilError::Files(format!("{}: {}", problem.file, problem.what)));
+    }
+    let (base, incr) = match &manifest {
+        Some((_, Some(manifest))) => choose(manifest, &folder, until)?,
+        _ => (files.first().map(|file| file.path.clone()), Vec::new()),
+    };
+    let file = OpenOptions::new().write(true).create_new(true).open(out)?;
+    let mut writer = Writer { out: BufWriter::new(file), written: Written::default(), has_times: false };
+    let result = writer.files(base, &incr, until);
+    let result = result.and_then(|()| writer.finish(until));
+    if result.is_err() {
+        // What is wrong is said; a file that cannot be removed is at least not taken for a good
+        // one.
+        let _ = std::fs::remove_file(out);
+    }
+    result
+}
+
+type Files = (Option<PathBuf>, Vec<PathBuf>);
+
+/// The newest base that is early enough, with what came after it.
+fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, UntilError> {
+    let generations = manifest.generations();
+    let paths = |of: &Generation<'_>| {
+        let path = |name: &str| folder.join(name);
+        (of.base.map(|base| path(&base.name)), of.incr.iter().map(|incr| path(&incr.name)).collect())
+    };
+    let mut written_s = None;
+    for generation in &generations {
+        let names = generation.base.iter().chain(&generation.incr).map(|part| &part.name);
+        match until {
+            Until::Offset { file: Some(file), .. } if !names.into_iter().any(|name| name == file) => {}
+            Until::Offset { .. } => return Ok(paths(generation)),
+            Until::Time { time_s } => {
+                let Some(base) = generation.base else { return Ok(paths(generation)) };
+                match Cutter::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
+                    Ok(Some(begin_s)) if begin_s > *time_s => written_s = Some(begin_s),
+                    Ok(_) => return Ok(paths(generation)),
+                    // The history may have been removed.
+                    Err(UntilError::Io(error))
+                        if error.kind() == io::ErrorKind::NotFound && written_s.is_some() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    Err(UntilError::Files(match (until, written_s) {
+        (Until::Offset { file: Some(file), .. }, _) => {
+            format!("the manifest has no file {file}, or not the base that it belongs to")
+        }
+        (Until::Time { time_s }, Some(written_s)) => format!(
+            "{} is too early: the oldest base that is there was written at {}",
+            text::utc(*time_s),
+            text::utc(written_s)
+        ),
+        _ => "the manifest names no files".to_owned(),
+    }))
+}
+
+/// One file, for its parts.
+pub(crate) struct Cutter {
+    name: String,
+    /// How long its RDB part is.
+    rdb_len_bytes: u64,
+    /// When the RDB part was written.
+    rdb_time_s: Option<i64>,
+    reader: Reader<FileSource>,
+    bar: ProgressBar,
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Cutter {
+    /// Opens a file, and reads its RDB part.
+    pub(crate) fn open(path: &Path) -> Result<Self, UntilError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut file = File::open(path)?;
+        let mut first = Vec::new();
+        (&mut file).take(9).read_to_end(&mut first)?;
+        file.rewind()?;
+        let bar = progress::bar(&name, file.metadata()?.len());
+        let source = FileSource::new(file, bar.clone());
+        if !starts_with_rdb(&first) {
+            let reader = Reader::new(source);
+            return Ok(Self { name, rdb_len_bytes: 0, rdb_time_s: None, reader, bar });
+        }
+        let broken = |error: LoadError| UntilError::Files(format!("{name}: {error}"));
+        let options =
+            LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };
+        let mut splitter = Splitter::open(source, options, usize::MAX).map_err(broken)?;
+        let mut rdb_time_s = None;
+        loop {
+            match splitter.next_part().map_err(broken)? {
+                Part::Fact { name, value } if name == b"ctime" => {
+                    rdb_time_s = std::str::from_utf8(&value).ok().and_then(|value| value.parse().ok());
+                }
+                Part::End => break,
+                _ => {}
+            }
+        }
+        let behind = splitter.into_behind().ok_or_else(|| io::Error::other("the snapshot does not end"))?;
+        let rdb_len_bytes = behind.file_offset;
+        let reader = Reader::behind(behind.source, behind.ahead, behind.file_offset);
+        Ok(Self { name, rdb_len_bytes, rdb_time_s, reader, bar })
+    }
+
+    /// The next commands; `None` at the end. A torn tail is left out.
+    fn next_batch(&mut self) -> Result<Option<Batch>, UntilError> {
+        match self.reader.next_batch() {
+            Ok(Next::Batch(batch)) => Ok(Some(batch)),
+            Ok(Next::End(End::Whole | End::TornTail(_))) => Ok(None),
+            Err(error @ (AofError::Broken(_) | AofError::Reading(_))) => {
+                Err(UntilError::Files(format!("{}: {error}", self.name)))
+            }
+        }
+    }
+
+    /// When the state that the file begins with was written, where that is known.
+    fn begin_time_s(&mut self) -> Result<Option<i64>, UntilError> {
+        if self.rdb_len_bytes > 0 {
+            return Ok(self.rdb_time_s);
+        }
+        let first = self.next_batch()?;
+        let first = first.as_ref().and_then(|batch| batch.annotations().first());
+        Ok(first.filter(|first| first.file_offset == 0).map(|first| first.time_s))
+    }
+
+    /// Where something later than this begins.
+    pub(crate) fn first_behind_time(&mut self, time_s: i64) -> Result<Option<u64>, UntilError> {
+        while let Some(batch) = self.next_batch()? {
+            if let Some(cut) = batch.cut_behind_time(time_s) {
+                return Ok(Some(batch.file_offset() + cut.len_bytes as u64));
+            }
+            self.reader.recycle(batch);
+        }
+        Ok(None)
+    }
+}
+
+/// Whether the writing goes on.
+#[derive(PartialEq, Eq)]
+enum Then {
+    GoOn,
+    Cut,
+}
+
+/// Between two files: each begins in database 0.
+const SELECT_0: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
+
+struct Writer {
+    out: BufWriter<File>,
+    written: Written,
+    /// Whether there was an annotation with a time.
+    has_times: bool,
+}
+
+impl Writer {
+    fn files(&mut self, base: Option<PathBuf>, incr: &[PathBuf], until: &Until) -> Result<(), UntilError> {
+        let count = usize::from(base.is_some()) + incr.len();
+        for (number, path) in base.iter().chain(incr).enumerate() {
+            let mut cutter = Cutter::open(path).map_err(|error| match error {
+                UntilError::Io(error) => UntilError::Files(format!("{}: {error}", path.display())),
+                error => error,
+            })?;
+            if number == 0 && base.is_some() {
+                self.written.base = Some(cutter.name.clone());
+            } else if self.written.commands > 0 {
+                self.write(SELECT_0)?;
+            }
+            let offset = match until {
+                Until::Offset { file: Some(file), offset } if *file == cutter.name => Some(*offset),
+                Until::Offset { file: None, offset } if number + 1 == count => Some(*offset),
+                _ => None,
+            };
+            let cut = Place {
+                offset,
+                time_s: if let Until::Time { time_s } = until { Some(*time_s) } else { None },
+            };
+            if self.file(&mut cutter, path, &cut)? == Then::Cut {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written.len_bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    fn file(&mut self, cutter: &mut Cutter, path: &Path, place: &Place) -> Result<Then, UntilError> {
+        let rdb_len_bytes = cutter.rdb_len_bytes;
+        if rdb_len_bytes > 0 {
+            if place.offset.is_some_and(|offset| offset < rdb_len_bytes) {
+                let what =
+                    format!("{}: its snapshot ends at byte {rdb_len_bytes}, behind that place", cutter.name);
+                return Err(UntilError::Files(what));
+            }
+            let mut file = File::open(path)?;
+            file.seek(SeekFrom::Start(0))?;
+            self.written.len_bytes += io::copy(&mut file.take(rdb_len_bytes), &mut self.out)?;
+        }
+        let mut last = rdb_len_bytes;
+        while let Some(batch) = cutter.next_batch()? {
+            let cut = place.cut_of(&batch);
+            let len_bytes = cut.map_or(batch.len_bytes(), |cut| cut.len_bytes);
+            self.write(&batch.bytes()[..len_bytes])?;
+            self.written.commands += cut.map_or(batch.len(), |cut| cut.requests) as u64;
+            last = batch.file_offset() + len_bytes as u64;
+            let before = batch.annotations().iter().take_while(|annotation| annotation.file_offset < last);
+            self.written.last_time_s = before.last().map(|last| last.time_s).or(self.written.last_time_s);
+            self.has_times |= !batch.annotations().is_empty();
+            if cut.is_some() {
+                self.written.cut = Some((cutter.name.clone(), last));
+                return Ok(Then::Cut);
+            }
+            cutter.reader.recycle(batch);
+        }
+        if place.offset.is_some() {
+            self.written.cut = Some((cutter.name.clone(), last));
+            return Ok(Then::Cut);
+        }
+        Ok(Then::GoOn)
+    }
+
+    fn finish(self, until: &Until) -> Result<Written, UntilError> {
+        let Self { out, written, has_times } = self;
+        if matches!(until, Until::Time { .. }) && !has_times && written.commands > 0 {
+            let what =
+                "the files say no times: aof-timestamp-enabled was off. Name a place instead, as FILE:BYTE";
+            return Err(UntilError::Files(what.to_owned()));
+        }
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        Ok(written)
+    }
+}
+
+/// Where to cut a file.
+struct Place {
+    offset: Option<u64>,
+    time_s: Option<i64>,
+}
+
+impl Place {
+    /// Where in this batch, if it is there.
+    fn cut_of(&self, batch: &Batch) -> Option<Cut> {
+        let end = batch.file_offset() + batch.len_bytes() as u64;
+        let by_offset = self.offset.filter(|&offset| offset < end).map(|offset| batch.cut_at_offset(offset));
+        by_offset.or_else(|| batch.cut_behind_time(self.time_s?))
+    }
+}
