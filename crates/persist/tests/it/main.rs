@@ -2,4 +2,3 @@
 
 mod files;
 mod payloads;
-mod replay;

@@ -209,7 +209,8 @@ impl Replay<'_> {
                 Next::End(End::Whole) => break ReplayEnd::Whole,
                 Next::End(End::TornTail(torn)) => break ReplayEnd::Torn(torn),
             };
-            let (count, stopped) = stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
+            let (count, stopped) =
+                stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
             let passed = batch.annotations().iter().take_while(|it| it.requests_before <= count);
             let passed = passed.filter(|it| stopped.is_none_or(|at| it.file_offset < at));
             last_time_s = passed.last().map(|it| it.time_s).or(last_time_s);
@@ -303,8 +304,8 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     }
 }
 
-/// Runs the requests of an append-only file, or of the part of it that `how` says. The caller counts
-/// the file in `LoadFigures::begin`, and no other replay, load or save is under way.
+/// Runs the requests of an append-only file, or of the part of it that `how` says. The caller
+/// counts the file in `LoadFigures::begin`, and no other replay, load or save is under way.
 ///
 /// # Errors
 /// Why it cannot be replayed; requests of it may have been run by then.
