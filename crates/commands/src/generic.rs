@@ -45,7 +45,6 @@ pub static COMMANDS: &[&Command] = &[
     &sort::SORT,
     &sort::SORT_RO,
     &replicas::WAIT,
-    &replicas::WAITAOF,
 ];
 
 /// Those on whole databases.

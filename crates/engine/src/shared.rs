@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::Keyspace;
+use structures::lock::Lock;
 use keyspace::gate::{Gate, SharedPass};
 
 use crate::client::Clients;
@@ -75,13 +76,29 @@ pub struct Standing {
     pub is_stopping: AtomicBool,
     /// The last snapshot could not be saved.
     pub save_failed: AtomicBool,
+    /// The append-only file cannot be written.
+    pub log_failed: AtomicBool,
+    /// Why, in the system's words.
+    pub log_trouble: Lock<String>,
 }
 
 impl Standing {
     /// Whether some requests may have to be refused.
     #[inline]
     pub fn may_refuse(&self) -> bool {
-        self.is_loading.load(Relaxed) | self.save_failed.load(Relaxed) | self.is_stopping.load(Relaxed)
+        self.is_loading.load(Relaxed)
+            | self.save_failed.load(Relaxed)
+            | self.log_failed.load(Relaxed)
+            | self.is_stopping.load(Relaxed)
+    }
+
+    /// Notes whether the append-only file can be written, and why not.
+    pub fn note_log(&self, trouble: Option<&str>) {
+        if self.log_failed.load(Relaxed) == trouble.is_some() {
+            return;
+        }
+        *self.log_trouble.lock() = trouble.unwrap_or_default().to_owned();
+        self.log_failed.store(trouble.is_some(), Relaxed);
     }
 }
 
@@ -224,6 +241,11 @@ impl Shared {
     /// Enters the gate as a thread that is no I/O thread.
     pub fn enter_gate(&self, slot: GateSlot) -> SharedPass<'_> {
         self.gate.shared(self.gate_index(slot))
+    }
+
+    /// When the server started, by the monotonic clock.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// The time since the server started, at `now` of the monotonic clock.

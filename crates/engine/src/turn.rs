@@ -386,9 +386,16 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if standing.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
             return Some(CommandError::Line("LOADING Redis is loading the dataset in memory"));
         }
-        let is_refused = standing.save_failed.load(Relaxed)
-            && self.executor.settings.stops_writes_on_save_error
-            && (flags_of(session, registered).contains(Flags::WRITE) || command.name == "PING");
+        let needs_disk = flags_of(session, registered).contains(Flags::WRITE) || command.name == "PING";
+        if !needs_disk {
+            return None;
+        }
+        let is_refused =
+            standing.save_failed.load(Relaxed) && self.executor.settings.stops_writes_on_save_error;
+        if !is_refused && standing.log_failed.load(Relaxed) {
+            let trouble = standing.log_trouble.lock();
+            return Some(CommandError::quoting("MISCONF Errors writing to the AOF file: ", trouble.as_bytes(), ""));
+        }
         is_refused.then_some(CommandError::Line(
             "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
              Commands that may modify the data set are disabled, because this instance is configured to report \

@@ -28,7 +28,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use commands::{Awaited, EmptyReply};
+use commands::{Args, Awaited, EmptyReply};
 use keyspace::key::{KeyHash, SHARD_COUNT, shard_of};
 use keyspace::{Key, Keyspace, Locked, Shard};
 use resp::{Protocol, Reply};
@@ -39,6 +39,7 @@ use structures::lock::Lock;
 
 use crate::client::ClientInfo;
 use crate::owned_args::OwnedArgs;
+use crate::session::{Flow, Session};
 use crate::table::Registered;
 use crate::track::TrackingClient;
 
@@ -129,6 +130,16 @@ impl fmt::Debug for BlockedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BlockedClient {{ ticket: {}, client: {} }}", self.ticket, self.client)
     }
+}
+
+/// A wait for something that is no key's.
+pub struct KeylessWait {
+    /// The command that waits.
+    pub registered: &'static Registered,
+    /// The reply after the timeout.
+    pub empty: EmptyReply,
+    /// The end of the timeout, in milliseconds of the server's clock.
+    pub deadline_ms: Option<u64>,
 }
 
 /// One key that a client is blocked on.
@@ -254,6 +265,38 @@ impl BlockedClients {
         if client.state.kill_requested.load(Relaxed) {
             self.end(&blocked);
         }
+    }
+
+    /// Blocks a client for what is no key's: its thread ends the wait.
+    pub fn block_without_keys(&self, session: &mut Session, args: &Args<'_>, wait: KeylessWait) {
+        let ticket = self.tickets.fetch_add(1, Relaxed) + 1;
+        let args = OwnedArgs::new(args.from(0));
+        let has_messages = session.subscriptions.is_some() || session.tracking.is_some();
+        let blocked = BlockedClient {
+            ticket,
+            place: ticket.into(),
+            client: session.id,
+            thread: session.info.thread,
+            conn: session.conn,
+            db: session.db(),
+            protocol: session.protocol(),
+            touch: !session.is_no_touch(),
+            is_import_source: false,
+            registered: wait.registered,
+            empty: wait.empty,
+            deadline_ms: wait.deadline_ms,
+            held_bytes: args.len_bytes(),
+            args,
+            request: None,
+            reader: None,
+            listener: (has_messages && !session.is_silenced()).then(|| Arc::clone(&session.info)),
+            keys: Vec::new(),
+            first_shard_keys: 0,
+            destinations: Vec::new(),
+            over: Claim::default(),
+        };
+        session.flow = Flow::Blocked;
+        self.block(&session.info, Arc::new(blocked));
     }
 
     /// What a client is blocked by, if it is.

@@ -11,5 +11,7 @@
 //!
 //! [`load::Splitter`]: crate::load::Splitter
 
+pub mod files;
 pub mod manifest;
 pub mod reader;
+pub mod writer;

@@ -10,7 +10,7 @@
 //! ([`left_by`]).
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use engine::Shared;
 
@@ -50,6 +50,19 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// As above.
     fn sync(&self) -> Result<(), Trouble>;
+    /// Whether there is a file of this name.
+    fn has(&self, name: &str) -> bool;
+    /// What a file holds; `None` where there is none.
+    ///
+    /// # Errors
+    /// As above.
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
+    /// A file that grows behind its first `len_bytes`, which it has; it is created where there is
+    /// none.
+    ///
+    /// # Errors
+    /// As above.
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble>;
 }
 
 /// A file that is written from its beginning to its end.
@@ -64,6 +77,34 @@ pub trait DataFile: Send {
     /// # Errors
     /// As the system says; what was appended since the last sync may be lost.
     fn sync(&mut self) -> Result<(), Trouble>;
+}
+
+/// A file that grows at its end.
+pub trait LogFile: Send + Sync {
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// As the system says, with how many bytes are there.
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten>;
+    /// Returns when what was appended is safe from a crash. Others may append meanwhile.
+    ///
+    /// # Errors
+    /// As the system says; what was appended since the last sync may be lost.
+    fn sync(&self) -> Result<(), Trouble>;
+    /// Cuts off what is behind the first `len_bytes`.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn cut(&self, len_bytes: u64) -> Result<(), Trouble>;
+}
+
+/// Why not all of some bytes were appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    /// The first so many are there.
+    pub written_bytes: usize,
+    /// What the system says.
+    pub trouble: Trouble,
 }
 
 /// When a file that is being written is synced.

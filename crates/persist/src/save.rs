@@ -1,19 +1,21 @@
-//! A save under way: the keyspace of one moment as an RDB file, made by any number of threads while
-//! clients go on writing.
+//! A save under way: the keyspace of one moment as an RDB file or as commands that make it, written
+//! by any number of threads while clients go on writing.
 //!
 //! ```text
 //!   begin    alone in the gate for a moment: the point is fixed (`keyspace::snapshot`)
 //!   step     a walker takes the next piece of work, shows a few keys in a short locked step and
 //!            encodes them into its chunk; a full chunk goes to the file
-//!   finish   when no walker has anything left: the end of the file and its checksum
+//!   finish   when no walker has anything left: the end of the file and its checksum, if it has one
 //! ```
-//! Records may stand in any order, so chunks go to the file as they become full; a change of the
-//! database is written between them. A big value is one record: its walker has the file to itself
-//! until the last piece, and the others wait with full chunks.
+//! Keys may stand in any order, so chunks go to the file as they become full; a change of the
+//! database is written between them. A big value is one record, or a row of commands: its walker
+//! has the file to itself until the last piece, and the others wait with full chunks.
 //!
 //! No thread, clock or file in here: who drives the walkers gives them threads and time, and takes
 //! the bytes ([`ChunkSink`]). When it fails, or nobody wants the file any more, the walkers go on
 //! until all traces of the walk in the keyspace are gone.
+
+mod records;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ use keyspace::{Exclusive, KeyEntry, Object, SharedPass};
 use structures::entry::View;
 use structures::lock::Lock;
 
+use self::records::Records;
+use crate::commands::CommandEncoder;
 use crate::rdb::{Compression, Encoder, FileVersion, TooLong, Usage};
 
 /// Bytes of a chunk from which on it goes to the file.
@@ -41,9 +45,23 @@ const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// What a file is to be like.
+/// What a file consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveFormat {
+    /// Redis' RDB format ([`crate::rdb`]).
+    Rdb,
+    /// Commands ([`crate::commands`]): the base of an append-only file without RDB preamble.
+    Commands {
+        /// The Unix time that stands first, if one is to.
+        time_s: Option<i64>,
+    },
+}
+
+/// What a file is to be like. Of commands nothing is asked but the functions.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
+    /// What it consists of.
+    pub format: SaveFormat,
     /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types
     /// of the data. So whoever can read the data can read the file, Valkey included.
     pub version: Option<FileVersion>,
@@ -176,8 +194,8 @@ pub enum Way {
 pub struct Walker {
     number: usize,
     way: Way,
-    encoder: Encoder,
-    /// The database of the records in the encoder's buffer.
+    records: Records,
+    /// The database of the records in the buffer.
     db: usize,
     /// That of the records to come, until those of another are out of the buffer.
     next_db: usize,
@@ -224,7 +242,10 @@ impl Save {
             0 => FileVersion::Redis7Dot2,
             _ => FileVersion::Redis7Dot4,
         });
-        let unfit = Self::unfit_at_begin(version, timed_hashes, &options.functions);
+        let unfit = match options.format {
+            SaveFormat::Rdb => Self::unfit_at_begin(version, timed_hashes, &options.functions),
+            SaveFormat::Commands { .. } => None,
+        };
         let stream = Stream { digest: CRC.digest(), db: None, sized: Vec::new(), owner: None };
         Some(Arc::new(Self {
             options,
@@ -254,22 +275,38 @@ impl Save {
 
     /// Writes what stands ahead of all keys. Once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
-        let mut encoder = self.encoder();
-        encoder.magic();
-        for (name, value) in &self.options.facts {
-            encoder.aux(name.as_bytes(), value.as_bytes());
+        let mut records = self.records();
+        match &mut records {
+            Records::Rdb(encoder) => {
+                encoder.magic();
+                for (name, value) in &self.options.facts {
+                    encoder.aux(name.as_bytes(), value.as_bytes());
+                }
+            }
+            Records::Commands(encoder) => {
+                if let SaveFormat::Commands { time_s: Some(time_s) } = self.options.format {
+                    encoder.time(time_s);
+                }
+            }
         }
-        self.options.functions.iter().for_each(|source| encoder.function(source));
-        self.put(&mut self.stream.lock(), encoder.buffer(), out, engine.keyspace.snapshot());
+        self.options.functions.iter().for_each(|source| records.function(source));
+        self.put(&mut self.stream.lock(), records.buffer(), out, engine.keyspace.snapshot());
     }
 
     fn encoder(&self) -> Encoder {
         Encoder::new(self.version, self.options.compression, self.options.usage)
     }
 
+    fn records(&self) -> Records {
+        match self.options.format {
+            SaveFormat::Rdb => Records::Rdb(self.encoder()),
+            SaveFormat::Commands { .. } => Records::Commands(CommandEncoder::default()),
+        }
+    }
+
     /// What walker `number` begins with.
     pub fn walker(&self, number: usize, way: Way) -> Walker {
-        Walker { number, way, encoder: self.encoder(), db: 0, next_db: 0, work: None, copies: Vec::new() }
+        Walker { number, way, records: self.records(), db: 0, next_db: 0, work: None, copies: Vec::new() }
     }
 
     /// Nobody wants the file any more. The walkers go on until they are done: shortly.
@@ -291,7 +328,7 @@ impl Save {
     /// Does a little of the work: one short step under a lock at most, and a write of the file.
     pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
         let snapshot = engine.keyspace.snapshot();
-        if walker.encoder.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
+        if walker.records.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
             return Step::Waiting;
         }
         let next_db = walker.next_db;
@@ -340,7 +377,7 @@ impl Save {
         if walker.db == db {
             return true;
         }
-        let is_clear = walker.encoder.buffer().is_empty() || self.write_out(walker, out, snapshot);
+        let is_clear = walker.records.buffer().is_empty() || self.write_out(walker, out, snapshot);
         if is_clear {
             walker.db = db;
         }
@@ -349,18 +386,18 @@ impl Save {
 
     fn step_part(&self, engine: &Shared, walker: &mut Walker, part: Part) -> Step {
         let pass = walker.enter(engine);
-        let (encoder, copies) = (&mut walker.encoder, &mut walker.copies);
+        let (records, copies) = (&mut walker.records, &mut walker.copies);
         let mut keys = 0;
         let stepped = engine.keyspace.walk_part(part, STEP_KEYS, |entry| {
             keys += 1;
             if is_long(entry) {
                 copies.push(entry.duplicate(entry.key(), entry.access()));
             } else {
-                encoder.entry(entry);
+                records.entry(entry);
             }
         });
         drop(pass);
-        walker.copies.drain(..).for_each(|entry| walker.encoder.entry(&entry));
+        walker.copies.drain(..).for_each(|entry| walker.records.entry(&entry));
         self.keys_done.fetch_add(keys, Relaxed);
         if stepped != Stepped::Finished {
             walker.work = Some(Current::Part(part));
@@ -386,7 +423,7 @@ impl Save {
                 return Step::Waiting;
             }
             if let Some(next) = rest.next() {
-                snapshot.show_handed_over(next, |_, entry| walker.encoder.entry(entry));
+                snapshot.show_handed_over(next, |_, entry| walker.records.entry(entry));
                 self.keys_done.fetch_add(1, Relaxed);
             }
         }
@@ -399,7 +436,7 @@ impl Save {
         let mut keys = 0;
         let more = snapshot.walk_flushed(&mut flushed, |_, entry| {
             keys += 1;
-            walker.encoder.entry(entry);
+            walker.records.entry(entry);
         });
         self.keys_done.fetch_add(keys, Relaxed);
         if more {
@@ -424,21 +461,24 @@ impl Save {
                 walker.work = Some(Current::Big(big, state));
                 return Step::Waiting;
             }
-            walker.encoder.big_head(&big.key, big.expiry_ms, big.access, &big.head);
+            walker.records.big_head(&big);
             state = BigState::Begun;
         }
         let mut step = Step::More;
         if state == BigState::Begun {
             let pass = walker.enter(engine);
-            let encoder = &mut walker.encoder;
+            let records = &mut walker.records;
             let stepped = engine.keyspace.walk_big(&big, STEP_ELEMENTS, &mut |piece| {
-                encoder.big_piece(&piece);
+                records.big_piece(&piece);
             });
             drop(pass);
             match stepped {
                 Stepped::More => {}
                 Stepped::Busy => step = Step::Waiting,
-                Stepped::Finished => state = BigState::Complete,
+                Stepped::Finished => {
+                    walker.records.big_end();
+                    state = BigState::Complete;
+                }
             }
         }
         if state != BigState::Complete {
@@ -468,11 +508,11 @@ impl Save {
         if stream.owner.is_some_and(|owner| owner != walker.number) {
             return false;
         }
-        if let Some(TooLong) = walker.encoder.too_long() {
+        if let Some(TooLong) = walker.records.too_long() {
             *self.unfit.lock() = Some(Unfit::Element { version: self.version.number() });
             self.fail(snapshot);
         }
-        let buffer = walker.encoder.buffer();
+        let buffer = walker.records.buffer();
         if !buffer.is_empty() {
             if stream.db != Some(walker.db) {
                 self.put_db(&mut stream, walker.db, out, snapshot);
@@ -484,23 +524,22 @@ impl Save {
     }
 
     fn put_db(&self, stream: &mut Stream, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) {
-        let mut encoder = self.encoder();
-        encoder.select_db(db);
+        let mut records = self.records();
+        records.select_db(db);
         if !stream.sized.contains(&db) {
             stream.sized.push(db);
             let size = snapshot.dbs().into_iter().find(|(of, _)| *of == db).map(|(_, size)| size);
-            let size = size.unwrap_or_default();
-            encoder.resize_db(size.keys, size.expires);
+            records.db_size(size.unwrap_or_default());
         }
         stream.db = Some(db);
-        self.put(stream, encoder.buffer(), out, snapshot);
+        self.put(stream, records.buffer(), out, snapshot);
     }
 
     fn put(&self, stream: &mut Stream, bytes: &[u8], out: &dyn ChunkSink, snapshot: &Snapshot) {
         if self.has_failed() {
             return;
         }
-        if self.options.checksum {
+        if self.has_checksum() {
             stream.digest.update(bytes);
         }
         self.len_bytes.fetch_add(bytes.len() as u64, Relaxed);
@@ -524,17 +563,27 @@ impl Save {
             // All data was flushed, say: what is in the file is not all.
             self.fail(snapshot);
         }
+        if self.options.format == SaveFormat::Rdb {
+            self.end_rdb(out, snapshot);
+        }
+        snapshot.end();
+        if self.has_failed() { Err(Failed) } else { Ok(self.progress()) }
+    }
+
+    fn has_checksum(&self) -> bool {
+        self.options.checksum && self.options.format == SaveFormat::Rdb
+    }
+
+    fn end_rdb(&self, out: &dyn ChunkSink, snapshot: &Snapshot) {
         let mut stream = self.stream.lock();
         let mut encoder = self.encoder();
         encoder.end();
         self.put(&mut stream, encoder.buffer(), out, snapshot);
         let digest = std::mem::replace(&mut stream.digest, CRC.digest()).finalize();
-        let checksum = if self.options.checksum { digest } else { 0 };
+        let checksum = if self.has_checksum() { digest } else { 0 };
         if !self.has_failed() && out.append(&checksum.to_le_bytes()).is_err() {
             self.fail(snapshot);
         }
-        snapshot.end();
-        if self.has_failed() { Err(Failed) } else { Ok(self.progress()) }
     }
 }
 

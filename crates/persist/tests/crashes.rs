@@ -1,10 +1,10 @@
 //! A save on a disk that fails: whatever happens at whichever operation, the folder holds the last
 //! file that was reported or the new one, whole, and the next save works.
 //!
-//! Saves are seeded: their data, which of their walkers goes on, changes between two steps, short
-//! writes. Each is made once to note what a crash at each of its operations leaves, and once more
-//! for each operation, which fails then. `SAKER_SAVES=2000` makes it that many seeds; the first is
-//! that of the property tests.
+//! Saves are seeded: their format, their data, which of their walkers goes on, changes between two
+//! steps, short writes. Each is made once to note what a crash at each of its operations leaves,
+//! and once more for each operation, which fails then. `SAKER_SAVES=2000` makes it that many seeds;
+//! the first is that of the property tests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,10 +20,11 @@ use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
 };
 use persist::rdb::{Compression, Rules, Usage, VersionCheck};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 use testkit::Rng;
 use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
+use testkit::replay::{Player, empty_engine};
 
 /// Seeds of a run of CI: some eighty saves each.
 const SEEDS: u64 = 20;
@@ -70,6 +71,7 @@ impl Server {
     fn save(&self, folder: &SimulatedFolder, seed: u64) -> (Result<(), Unsaved>, Contents) {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {
+            format: *rng.pick(&[SaveFormat::Rdb, SaveFormat::Commands { time_s: Some(1) }]),
             compression: *rng.pick(&[Compression::None, Compression::Lzf]),
             checksum: true,
             usage: Usage::None,
@@ -162,11 +164,17 @@ fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     folder.file(NAME)
 }
 
-/// The file holds what the keyspace held.
+/// The file holds what the keyspace held, or makes it.
 fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
-    let source = ShortReads(bytes, Rng::new(seed));
-    let found = of_file(source, server.engine.keyspace.hasher()).expect("a whole file");
-    let difference = difference(("the keyspace", expected), ("the file", &found.keys));
+    let found = if bytes.starts_with(b"#") {
+        let replica = empty_engine(seed);
+        Player::new(&replica).replay(bytes).expect("whole commands");
+        of_keyspace(&replica.keyspace)
+    } else {
+        let source = ShortReads(bytes, Rng::new(seed));
+        of_file(source, server.engine.keyspace.hasher()).expect("a whole file").keys
+    };
+    let difference = difference(("the keyspace", expected), ("the file", &found));
     assert_eq!(difference, None, "seed {seed}");
 }
 

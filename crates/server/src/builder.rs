@@ -22,7 +22,7 @@ use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
-use crate::snapshots::{Persistence, append_only_files, save_rules};
+use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
 use crate::worker::Worker;
 
@@ -184,17 +184,8 @@ impl Builder {
         listeners: Vec<Listener>,
     ) -> Result<Server, StartError> {
         let metrics = listen_for_scrapes(&start)?;
-        if self.found == Found::Loaded
-            && let Some(path) = append_only_files(&self.store)
-        {
-            let reason = format!(
-                "the data is in {}, which cannot be read yet. Have the old server save a snapshot (SHUTDOWN SAVE), and \
-                 start with 'appendonly no'",
-                path.display()
-            );
-            return Err(StartError::Option { name: "appendonly".to_owned(), reason });
-        }
-        let saves = self.found == Found::Loaded && !save_rules(&self.store).is_empty();
+        let is_written = !save_rules(&self.store).is_empty() || persistence::APPENDONLY.of(&self.store);
+        let saves = self.found == Found::Loaded && is_written;
         let persistence = Persistence::new(unix_ms() / 1000);
         if saves && let Err(trouble) = persistence.lock_folder(&self.store) {
             return Err(StartError::Option { name: "dir".to_owned(), reason: trouble.to_string() });
@@ -227,11 +218,15 @@ impl Builder {
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         if self.found == Found::Loaded {
             // Before anybody can ask for a key.
-            threads.extend(crate::persistence::loading::load_at_start(&shared).map_err(StartError::Thread)?);
+            threads.extend(crate::persistence::startup::load_at_start(&shared).map_err(StartError::Thread)?);
         }
         handout.give(&host, listeners);
         let body = move || crate::housekeeper::run(&host, random_u64());
         let thread = std::thread::Builder::new().name("housekeeper".to_owned()).spawn(body);
+        threads.push(thread.map_err(StartError::Thread)?);
+        let aof_shared = Arc::clone(&shared);
+        let body = move || crate::persistence::aof::run(&aof_shared);
+        let thread = std::thread::Builder::new().name("aof".to_owned()).spawn(body);
         threads.push(thread.map_err(StartError::Thread)?);
         if !metrics.is_empty() {
             threads.push(metrics::start(metrics, Arc::clone(&shared)).map_err(StartError::Thread)?);
@@ -306,6 +301,7 @@ fn shared(
         repl_id: random_id().into(),
         migrations: ConnectionPool::default(),
         persistence: Persistence::new(unix_ms() / 1000),
+        append_only: Arc::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),

@@ -102,6 +102,8 @@ impl Housekeeper {
         }
         self.sample_rates(shared);
         crate::persistence::save_if_due(shared);
+        crate::persistence::aof::rewrite_if_due(shared);
+        crate::persistence::aof::follow_rewrites(shared);
         shared.engine.hot_keys.windows.turn(Instant::now());
         let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod append_only;
 pub mod builder;
 pub mod commands;
 pub mod config;

@@ -192,7 +192,6 @@ fn say(line: &str) {
 
 /// Warns about options that are set but have no effect.
 fn name_idle_options(store: &ConfigStore) {
-    let mut of_saving = Vec::new();
     for (id, option) in table::all() {
         if store.value(id) == store.default_of(id) {
             continue;
@@ -200,14 +199,7 @@ fn name_idle_options(store: &ConfigStore) {
         match option.acts {
             Acts::Now => {}
             Acts::Accepted(why) => tracing::warn!("Option '{}' is set but has no effect: {why}", option.name),
-            Acts::AwaitsPersistence => of_saving.push(option.name),
         }
-    }
-    if !of_saving.is_empty() {
-        tracing::warn!(
-            "There is no append-only file yet. These options are set but have no effect: {}",
-            of_saving.join(", ")
-        );
     }
 }
 

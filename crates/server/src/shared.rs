@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use engine::threads::Outbox;
 use net::{Address, Backend, Listener, Socket};
 use stdx::mailbox::Mailbox;
 
+use crate::append_only::AppendOnly;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
 use crate::snapshots::Persistence;
@@ -127,6 +128,8 @@ pub struct Shared {
     pub migrations: ConnectionPool,
     /// Snapshots.
     pub persistence: Persistence,
+    /// The append-only file.
+    pub append_only: Arc<AppendOnly>,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.
@@ -186,6 +189,7 @@ impl Shared {
                 // at `stopping` each turn.
                 let _ = port.mailbox.send(Message::Stop);
             }
+            self.append_only.signal.set();
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
+use server::persistence::aof;
 use server::persistence::shutdown::{ShutdownWish, prepare_shutdown};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
@@ -62,6 +63,7 @@ fn end(shared: &Shared, wish: ShutdownWish) {
         }
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
+    aof::cancel_rewrite(shared);
     if prepare_shutdown(shared, wish, |save| shared.engine.gate.exclusive(|alone| save(alone))) {
         shared.stop();
     } else {

@@ -129,6 +129,8 @@ pub struct Worker<'s> {
     release: ReleaseQueue,
     /// Sessions whose writes wait until the change log has room.
     awaiting_log: Vec<ConnId>,
+    /// Clients of WAITAOF, by their waits' tickets.
+    awaiting_sync: Vec<(ConnId, u64)>,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
     /// Sessions held back because they publish faster than threads take it.
@@ -160,6 +162,7 @@ impl<'s> Worker<'s> {
             timeouts: Timeouts::default(),
             release: ReleaseQueue::default(),
             awaiting_log: Vec::new(),
+            awaiting_sync: Vec::new(),
             postponed: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
@@ -335,7 +338,10 @@ impl<'s> Worker<'s> {
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
         let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
         let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
-        pause.into_iter().chain(wait).chain(pending_output).chain(departed).chain(log_full).min()
+        // A sync may end between the look at it and the wait.
+        let sync = (!self.awaiting_sync.is_empty()).then_some(LOG_FULL_SLEEP);
+        let waits = [pause, wait, pending_output, departed, log_full, sync];
+        waits.into_iter().flatten().min()
     }
 
     fn take_messages(&mut self) {

@@ -61,7 +61,7 @@ pub enum NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     /// Calls `visit` with each element. O(n).
-    fn visit(self, mut visit: impl FnMut(Element<'a>)) {
+    pub fn visit(self, mut visit: impl FnMut(Element<'a>)) {
         match self {
             NodeView::Plain(bytes) => visit(Element::Bytes(bytes)),
             NodeView::Packed { run, count } => {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use persist::folder::{DataFile, Folder, Trouble};
+use persist::folder::{DataFile, Folder, LogFile, Trouble, Unwritten};
 
 use crate::Rng;
 
@@ -72,6 +72,10 @@ pub enum Operation {
     Remove,
     /// The folder is synced.
     SyncFolder,
+    /// A file that grows is opened.
+    Open,
+    /// The end of a file is cut off.
+    Cut,
 }
 
 /// What is in a file, by its number.
@@ -273,6 +277,36 @@ fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
 }
 
 impl Folder for SimulatedFolder {
+    fn has(&self, name: &str) -> bool {
+        self.state().names.contains_key(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        Ok(self.file(name))
+    }
+
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+        self.operate(Operation::Open, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.trouble());
+            }
+            let number = match state.names.get(name) {
+                Some(&number) => number,
+                None => {
+                    state.files.push(File::default());
+                    let number = state.files.len() - 1;
+                    state.name(name, Some(number));
+                    number
+                }
+            };
+            let File { bytes, safe } = &mut state.files[number];
+            bytes.truncate(len_bytes as usize);
+            safe.truncate(len_bytes as usize);
+            let folder = self.clone();
+            Ok(Arc::new(SimulatedFile { folder, number }) as Arc<dyn LogFile>)
+        })
+    }
+
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
         let number = self.operate(Operation::Create, |state, fault| {
             if let Some(fault) = fault {
@@ -363,6 +397,45 @@ impl DataFile for SimulatedFile {
                     safe.extend_from_slice(&lost);
                     Err(fault.trouble())
                 }
+            }
+        })
+    }
+}
+
+impl LogFile for SimulatedFile {
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
+        let mut written_bytes = 0;
+        for write in 1.. {
+            let rest = &bytes[written_bytes..];
+            let written = self.folder.operate(Operation::Write, |state, fault| {
+                let is_last = write == WRITES_MAX || state.rng.percent(60);
+                let short = state.rng.below(rest.len() + 1);
+                let len = if is_last && fault.is_none() { rest.len() } else { short };
+                state.files[self.number].bytes.extend_from_slice(&rest[..len]);
+                written_bytes += len;
+                fault.map_or(Ok(()), |fault| Err(fault.trouble()))
+            });
+            written.map_err(|trouble| Unwritten { written_bytes, trouble })?;
+            if written_bytes == bytes.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        let Self { folder, number } = self;
+        DataFile::sync(&mut Self { folder: folder.clone(), number: *number })
+    }
+
+    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+        self.folder.operate(Operation::Cut, |state, fault| match fault {
+            Some(fault) => Err(fault.trouble()),
+            None => {
+                let File { bytes, safe } = &mut state.files[self.number];
+                bytes.truncate(len_bytes as usize);
+                safe.truncate(len_bytes as usize);
+                Ok(())
             }
         })
     }

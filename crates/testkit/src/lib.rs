@@ -2,8 +2,8 @@
 //!
 //! Nothing in here knows the server crate, so that the server's own tests can use it; a server is
 //! a port or a socket path. With the feature `saves` or in the simulator there is a folder on a
-//! simulated disk as well (`disk`). `SAKER_PEER` names the real Redis that truths are recorded
-//! from.
+//! simulated disk as well (`disk`), and an engine to replay commands in (`replay`). `SAKER_PEER`
+//! names the real Redis that truths are recorded from.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;
@@ -20,6 +20,8 @@ pub mod matching;
 pub mod notation;
 pub mod process;
 pub mod queue;
+#[cfg(any(shuttle, feature = "saves"))]
+pub mod replay;
 pub mod rng;
 pub mod script;
 pub mod sequential;

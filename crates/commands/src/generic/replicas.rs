@@ -1,5 +1,5 @@
-//! WAIT and WAITAOF: until others have what a client wrote. A server without replicas and without
-//! an append-only file has nobody to wait for, so their clients wait in vain.
+//! WAIT: until others have what a client wrote. A server without replicas has nobody to wait for, so
+//! its clients wait in vain.
 
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -33,43 +33,6 @@ fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-pub(super) static WAITAOF: Command = Command {
-    name: "WAITAOF",
-    summary: "Waits until what the client wrote is in the append-only file here and on so many replicas, and \
-              returns on how many it is.",
-    history: History::since("7.2.0"),
-    group: Group::Generic,
-    complexity: "O(1)",
-    arity: Arity::Exactly(4),
-    flags: Flags::BLOCKING,
-    acl: Acl::BLOCKING.union(Acl::CONNECTION),
-    tips: &["request_policy:all_shards", "response_policy:agg_min"],
-    args: &[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")],
-    run: waitaof,
-    ..Command::DEFAULT
-};
-/// WAITAOF numlocal numreplicas timeout: 0 and 0, at once only if neither is asked for.
-fn waitaof(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let local = args.integer(1)?;
-    if !(0..=1).contains(&local) {
-        return Err(CommandError::Line("ERR value is out of range, value must between 0 and 1"));
-    }
-    let replicas = stdx::number::parse_i64(args.get(2)).filter(|&replicas| replicas >= 0);
-    let replicas = replicas.ok_or(CommandError::Line("ERR value is out of range, must be positive"))?;
-    let timeout_ms = timeout_ms(args, 3)?;
-    if local > 0 {
-        return Err(CommandError::Line(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ));
-    }
-    if replicas == 0 {
-        EmptyReply::TwoZeros.write_at_once(&mut ctx.reply);
-    } else {
-        ctx.nothing_yet(timeout_ms, EmptyReply::TwoZeros, BlockFor::default);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use crate::harness::check;
@@ -81,10 +44,6 @@ mod tests {
             ("WAIT -1 0", ":0|"),
             ("WAIT 1 0", ":0|"), // A harness has no patience.
             ("WAIT 1 -1", "-ERR timeout is negative|"),
-            ("WAITAOF 0 0 0", "*2|:0|:0|"),
-            ("WAITAOF 0 1 0", "*2|:0|:0|"),
-            ("WAITAOF 2 1 0", "-ERR value is out of range, value must between 0 and 1|"),
-            ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive|"),
         ]);
     }
 }

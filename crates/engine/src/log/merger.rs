@@ -31,6 +31,25 @@ pub trait LogReader: Send {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64;
 }
 
+/// Counts the bytes that a reader keeps because it cannot pass them on at present: beyond a bound
+/// writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
+#[derive(Clone, Debug, Default)]
+pub struct KeptBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl KeptBytes {
+    /// Sets how many these are. Any thread.
+    pub fn set(&self, len_bytes: usize) {
+        // Relaxed: a figure for a limit.
+        self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// How many these are.
+    #[inline]
+    pub fn get(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
 /// A chunk that is being merged.
 #[derive(Default)]
 struct Taken {

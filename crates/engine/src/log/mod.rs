@@ -37,7 +37,8 @@
 //! **Big values** are shared with the keyspace ([`text`]).
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
-//! ([`ChangeLog::is_full`]), eviction behind requests and expiry; reads go on. What a turn may add
+//! ([`ChangeLog::is_full`]), eviction behind requests and expiry; so does a reader that keeps more
+//! than that because its file takes nothing at present ([`KeptBytes`]); reads go on. What a turn may add
 //! beyond that is what its batch has received already.
 //!
 //! **Locks.** The role is taken inside the gate by exclusive owners only; its owner takes the
@@ -60,7 +61,7 @@ use structures::lock::Lock;
 use structures::watermark::Watermark;
 
 use self::buffer::{Buffer, Chunk, Header};
-use self::merger::{LogReader, Merger, ReaderId};
+use self::merger::{KeptBytes, LogReader, Merger, ReaderId};
 use self::text::TextEnd;
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
@@ -108,6 +109,8 @@ pub struct ChangeLog {
     /// What was merged, for those who do not have the role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
+    /// What the file's reader keeps.
+    kept: KeptBytes,
 }
 
 impl ChangeLog {
@@ -124,6 +127,7 @@ impl ChangeLog {
             released: Watermark::new(threads, RELEASED_ALL),
             merged_position: 0.into(),
             merged_bytes: 0.into(),
+            kept: KeptBytes::default(),
         }
     }
 
@@ -212,7 +216,14 @@ impl ChangeLog {
     /// turn, before locks are taken.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
-        self.is_attached() && self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
+        self.is_attached()
+            && (self.buffers[buffer].len_bytes() > PENDING_BYTES_MAX / self.buffers.len()
+                || self.kept.get() > PENDING_BYTES_MAX)
+    }
+
+    /// The count of what the reader keeps that is a file.
+    pub fn kept(&self) -> &KeptBytes {
+        &self.kept
     }
 
     /// Bytes of records that wait to be merged.

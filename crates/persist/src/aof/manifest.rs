@@ -85,6 +85,15 @@ pub struct Manifest {
     incr_seq: i64,
 }
 
+/// A base and the incremental files that came after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation<'m> {
+    /// The state to begin with; that of an empty server where there is none.
+    pub base: Option<&'m Part>,
+    /// What came after it, in order, up to the present.
+    pub incr: Vec<&'m Part>,
+}
+
 /// Why a file is no manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestError {
@@ -236,6 +245,25 @@ impl Manifest {
     /// The files to load, in their order.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
+    }
+
+    /// From which files the present state can be built: the base with its incremental files, then
+    /// each base of the history, newest first, with those of the history and of the present that
+    /// came after it. Files of the history may have been removed. O(bases × files).
+    pub fn generations(&self) -> Vec<Generation<'_>> {
+        let mut generations = Vec::new();
+        if !self.is_empty() {
+            generations.push(Generation { base: self.base.as_ref(), incr: self.incr.iter().collect() });
+        }
+        let is_incr = |part: &&Part| part.name.ends_with(".incr.aof");
+        for (at, base) in self.history.iter().enumerate().filter(|(_, part)| !is_incr(part)) {
+            // The incremental files of a base stand before it, those of newer bases before these.
+            let mut incr: Vec<&Part> = self.history[..at].iter().filter(is_incr).collect();
+            incr.sort_by_key(|part| part.seq);
+            incr.extend(&self.incr);
+            generations.push(Generation { base: Some(base), incr });
+        }
+        generations
     }
 
     /// The text of the file.
@@ -523,6 +551,27 @@ mod tests {
         assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None).seq, 3);
         assert!(manifest.incr.is_empty());
         assert_eq!(manifest.add_incr(NAME).name, "appendonly.aof.3.incr.aof");
+    }
+
+    #[test]
+    fn each_base_of_the_history_has_the_files_that_came_after_it() {
+        let mut manifest = Manifest::default();
+        assert!(manifest.generations().is_empty());
+        manifest.replace_base(NAME, BaseKind::Aof, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        for _ in 0..2 {
+            manifest.add_incr(NAME);
+            let seq = manifest.add_incr(NAME).seq;
+            manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq });
+        }
+        let names: Vec<(&str, Vec<i64>)> = manifest
+            .generations()
+            .iter()
+            .map(|of| (&of.base.unwrap().name[15..], of.incr.iter().map(|part| part.seq).collect()))
+            .collect();
+        let expected =
+            [("3.base.rdb", vec![5]), ("2.base.rdb", vec![3, 4, 5]), ("1.base.aof", vec![1, 2, 3, 4, 5])];
+        assert_eq!(names, expected);
     }
 
     #[test]

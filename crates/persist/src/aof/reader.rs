@@ -151,6 +151,17 @@ pub struct TornTail {
     pub request_within: Option<u64>,
 }
 
+impl fmt::Display for TornTail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lost_bytes = self.file_len_bytes - self.good_len_bytes;
+        write!(f, "the last {lost_bytes} bytes, from byte {} on, are ", self.good_len_bytes)?;
+        match self.multi_offset {
+            Some(_) => f.write_str("a transaction whose EXEC is missing"),
+            None => f.write_str("a part of a request"),
+        }
+    }
+}
+
 /// Where a request stands among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -296,7 +307,46 @@ impl engine::replay::Requests for Batch {
     }
 }
 
-/// What [`Reader::next`] found.
+/// A place in a batch, between two units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// How many bytes of the batch are before it.
+    pub len_bytes: usize,
+    /// How many requests are before it.
+    pub requests: usize,
+}
+
+impl Batch {
+    /// As it stands in the file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len_bytes]
+    }
+
+    /// Where something later than `time_s` begins: the annotation that says so, or the transaction
+    /// that it is in. `None` when nothing in the batch is later.
+    pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
+        let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
+        let before = &self.places[..later.requests_before];
+        let outside = |place: &Place| matches!(place.standing, Standing::Alone | Standing::Exec);
+        let requests = before.iter().rposition(outside).map_or(0, |last| last + 1);
+        let in_unit = before.get(requests).map(|multi| multi.start);
+        let len_bytes = in_unit.unwrap_or((later.file_offset - self.file_offset) as usize);
+        Some(Cut { len_bytes, requests })
+    }
+
+    /// Behind the last unit that ends at or before this place of the file.
+    pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
+        let ends = self.units().map(|unit| {
+            let last = self.request(unit.end - 1);
+            let end = last.file_offset + last.len_bytes() as u64 - self.file_offset;
+            Cut { len_bytes: end as usize, requests: unit.end }
+        });
+        let within = ends.take_while(|cut| self.file_offset + cut.len_bytes as u64 <= file_offset);
+        within.last().unwrap_or(Cut { len_bytes: 0, requests: 0 })
+    }
+}
+
+/// What [`Reader::next_batch`] found.
 #[derive(Debug)]
 pub enum Next {
     /// Requests.
@@ -383,7 +433,7 @@ impl<S: ByteSource> Reader<S> {
     ///
     /// # Errors
     /// The file is broken or cannot be read. All whole units before that were given out.
-    pub fn next(&mut self) -> Result<Next, AofError> {
+    pub fn next_batch(&mut self) -> Result<Next, AofError> {
         while self.stop.is_none() {
             match self.parse() {
                 Ok(Found::Request | Found::Annotation) => {}
@@ -594,8 +644,9 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<St
 const WITHIN_TRIES_MAX: usize = 1000;
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
 
-/// Where in a request that is not whole there is something that looks like a whole request. O(bytes).
-fn request_within(torn: &[u8]) -> Option<usize> {
+/// Where in damaged bytes, behind a line end, there is something that looks like a whole, short
+/// request. O(bytes); gives up after a thousand places.
+pub fn request_within(torn: &[u8]) -> Option<usize> {
     let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
     let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);
     starts.into_iter().find(|&at| {
@@ -604,4 +655,438 @@ fn request_within(torn: &[u8]) -> Option<usize> {
         let parsed = parse_request(input, 0, &LIMITS, &mut Progress::default(), &mut spans);
         matches!(parsed, Ok(Parsed::Request { .. })) && lines_end(input, &spans)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a file holds: the offset, place and arguments of each request, then how it ends.
+    type Meaning = (Vec<(u64, Standing, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
+
+    /// Gives so many bytes at once.
+    struct Pieces<'b>(&'b [u8], usize);
+
+    impl ByteSource for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+            let len = buffer.len().min(self.1);
+            self.0.read(&mut buffer[..len])
+        }
+    }
+
+    fn read(mut reader: Reader<impl ByteSource>) -> Meaning {
+        let (mut requests, mut annotations, mut time_s) = (Vec::new(), Vec::new(), None);
+        let mut offset = reader.batch.file_offset;
+        let end = loop {
+            let batch = match reader.next_batch() {
+                Ok(Next::Batch(batch)) => batch,
+                Ok(Next::End(end)) => break Ok(end),
+                Err(error) => break Err(error),
+            };
+            assert_eq!(batch.file_offset(), offset, "batches follow each other");
+            assert_eq!(batch.time_before_s(), time_s);
+            assert_eq!(batch.units().flatten().collect::<Vec<_>>(), (0..batch.len()).collect::<Vec<_>>());
+            assert_eq!(batch.is_empty(), batch.len() == 0);
+            offset += batch.len_bytes() as u64;
+            for annotation in batch.annotations() {
+                let before = requests.len() + annotation.requests_before;
+                annotations.push((annotation.time_s, annotation.file_offset, before));
+                time_s = Some(annotation.time_s);
+            }
+            for request in batch.requests() {
+                let args = (0..request.args.len()).filter_map(|at| request.arg(at)).map(<[u8]>::to_vec);
+                requests.push((request.file_offset, request.standing, args.collect()));
+                assert!(request.file_offset + request.len_bytes() as u64 <= offset);
+            }
+            reader.recycle(batch);
+        };
+        assert_eq!(
+            reader
+                .next_batch()
+                .map(|next| matches!(next, Next::End(_)))
+                .map_err(|error| Err::<End, _>(error)),
+            end.clone().map(|_| true).map_err(Err)
+        );
+        let good = match &end {
+            Ok(End::Whole) => offset,
+            Ok(End::TornTail(torn)) => torn.good_len_bytes,
+            Err(AofError::Broken(broken)) => broken.good_len_bytes,
+            Err(AofError::Reading(_)) => offset,
+        };
+        assert_eq!(good, offset, "what is whole was given out");
+        (requests, annotations, end)
+    }
+
+    /// The format read the obvious way: `(requests, annotations, end)`.
+    fn twin(file: &[u8]) -> Meaning {
+        let (mut requests, mut annotations) = (Vec::new(), Vec::new());
+        let (mut at, mut good, mut multi) = (0, (0, 0, 0), None);
+        let end = loop {
+            if multi.is_none() {
+                good = (at, requests.len(), annotations.len());
+            }
+            let broken = |what| {
+                let (offset, good_len_bytes) = (at as u64, good.0 as u64);
+                Err(AofError::Broken(Broken { offset, good_len_bytes, what }))
+            };
+            let torn = || {
+                Ok(End::TornTail(TornTail {
+                    good_len_bytes: good.0 as u64,
+                    file_len_bytes: file.len() as u64,
+                    multi_offset: multi,
+                    request_within: request_within(&file[at..]).map(|within| (at + within) as u64),
+                }))
+            };
+            let rest = &file[at..];
+            match rest.first() {
+                None if multi.is_none() => break Ok(End::Whole),
+                None => break torn(),
+                Some(b'#') => {
+                    let Some(newline) = rest.iter().take(1024).position(|&byte| byte == b'\n') else {
+                        break if rest.len() >= 1024 { broken(What::LongAnnotation) } else { torn() };
+                    };
+                    let line = &rest[..newline];
+                    let line = line.strip_suffix(b"\r").unwrap_or(line);
+                    if let Some(time) = line.strip_prefix(b"#TS:").and_then(parse_i64) {
+                        annotations.push((time, at as u64, requests.len()));
+                    }
+                    at += newline + 1;
+                }
+                Some(b'*') => match twin_request(rest) {
+                    Err(what) => break broken(what),
+                    Ok(None) => break torn(),
+                    Ok(Some((args, len))) => {
+                        let name = args[0].to_ascii_lowercase();
+                        let standing = match (&name[..], multi) {
+                            (b"multi", Some(_)) => break broken(What::NestedMulti),
+                            (b"exec", None) => break broken(What::ExecWithoutMulti),
+                            (b"multi", None) => Standing::Multi,
+                            (b"exec", Some(_)) => Standing::Exec,
+                            (_, Some(_)) => Standing::Queued,
+                            (_, None) => Standing::Alone,
+                        };
+                        match standing {
+                            Standing::Multi => multi = Some(at as u64),
+                            Standing::Exec => multi = None,
+                            _ => {}
+                        }
+                        requests.push((at as u64, standing, args));
+                        at += len;
+                    }
+                },
+                Some(&byte) => break broken(What::FirstByte(byte)),
+            }
+        };
+        requests.truncate(good.1);
+        annotations.truncate(good.2);
+        (requests, annotations, end)
+    }
+
+    type Args = Vec<Vec<u8>>;
+
+    fn twin_request(file: &[u8]) -> Result<Option<(Args, usize)>, What> {
+        let mut at = 0;
+        let mut broken_line = false;
+        let mut number = |at: &mut usize| -> Result<Option<i64>, ()> {
+            let rest = &file[*at..];
+            let Some(cr) = rest.iter().position(|&byte| byte == b'\r') else {
+                return if rest.len() > 64 { Err(()) } else { Ok(None) };
+            };
+            if cr > 64 {
+                return Err(());
+            }
+            if cr + 2 > rest.len() {
+                return Ok(None);
+            }
+            broken_line |= rest[cr + 1] != b'\n';
+            let value = rest.get(1..cr).and_then(parse_i64).ok_or(());
+            *at += cr + 2;
+            value.map(Some)
+        };
+        let invalid = What::Protocol(ProtocolError::InvalidMultibulkLength);
+        let count = match number(&mut at) {
+            Ok(Some(count)) if count > i64::from(i32::MAX) => return Err(invalid),
+            Ok(Some(count)) if count <= 0 => return Err(What::NoArguments),
+            Ok(Some(count)) => count,
+            Ok(None) => return Ok(None),
+            Err(()) if file.iter().take(65).all(|&byte| byte != b'\r') => {
+                return Err(What::Protocol(ProtocolError::TooBigMultibulkCount));
+            }
+            Err(()) => return Err(invalid),
+        };
+        let mut args = Vec::new();
+        let mut broken_end = false;
+        for _ in 0..count {
+            let begin = at;
+            let len = number(&mut at);
+            let is_long = file[begin..].iter().take(65).filter(|&&byte| byte != b'\r').count() == 65;
+            let is_dollar = file.get(begin) == Some(&b'$');
+            let len = match len {
+                Ok(None) => return Ok(None),
+                _ if is_long => return Err(What::Protocol(ProtocolError::TooBigBulkCount)),
+                _ if !is_dollar => return Err(What::Protocol(ProtocolError::ExpectedDollar(file[begin]))),
+                Ok(Some(len)) if len >= 0 && at as u64 + len as u64 + 2 <= u64::from(u32::MAX) => {
+                    len as usize
+                }
+                _ => return Err(What::Protocol(ProtocolError::InvalidBulkLength)),
+            };
+            let Some(bytes) = file.get(at..at + len + 2) else { return Ok(None) };
+            args.push(bytes[..len].to_vec());
+            broken_end |= &bytes[len..] != b"\r\n";
+            at += len + 2;
+        }
+        if broken_line || broken_end { Err(What::LineEnd) } else { Ok(Some((args, at))) }
+    }
+
+    fn encode(requests: &[&[&str]]) -> Vec<u8> {
+        let mut file = Vec::new();
+        requests.iter().for_each(|args| resp::encode_request(args, &mut file));
+        file
+    }
+
+    fn check(file: &[u8]) -> Meaning {
+        let meaning = twin(file);
+        assert_eq!(read(Reader::new(file)), meaning, "{}", file.escape_ascii());
+        for len in [1, 2, 7] {
+            assert_eq!(read(Reader::new(Pieces(file, len))), meaning, "{}", file.escape_ascii());
+        }
+        meaning
+    }
+
+    fn what(file: &[u8]) -> (u64, u64, What) {
+        match check(file).2 {
+            Err(AofError::Broken(Broken { offset, good_len_bytes, what })) => (offset, good_len_bytes, what),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn torn(file: &[u8]) -> TornTail {
+        match check(file).2 {
+            Ok(End::TornTail(torn)) => torn,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_its_requests_with_their_places() {
+        let file = encode(&[&["SELECT", "0"], &["SET", "k", ""], &["multi"], &["DEL", "k"], &["eXec"]]);
+        let (requests, annotations, end) = check(&file);
+        assert_eq!(end, Ok(End::Whole));
+        assert!(annotations.is_empty());
+        let standings: Vec<_> = requests.iter().map(|(_, standing, _)| *standing).collect();
+        use Standing::*;
+        assert_eq!(standings, [Alone, Alone, Multi, Queued, Exec]);
+        assert_eq!(requests[1].0, 23);
+        assert_eq!(requests[1].2, [&b"SET"[..], b"k", b""]);
+        assert_eq!(check(b"").2, Ok(End::Whole));
+    }
+
+    #[test]
+    fn annotations_give_the_time_of_what_follows() {
+        let set = encode(&[&["SET", "k", "v"]]);
+        let file = [b"#TS:17\r\n", &set[..], b"# other\r\n#TS:x\r\n#TS:18\r\n", &set, b"#TS:19\n"].concat();
+        let (requests, annotations, end) = check(&file);
+        assert_eq!((requests.len(), end), (2, Ok(End::Whole)));
+        assert_eq!(annotations, [(17, 0, 0), (18, 51, 1), (19, 86, 2)]);
+    }
+
+    #[test]
+    fn a_batch_is_cut_between_units() {
+        let set = encode(&[&["SET", "k", "v"]]);
+        let (multi, exec) = (encode(&[&["MULTI"]]), encode(&[&["EXEC"]]));
+        let file = [&set[..], b"#TS:17\r\n", &set, &multi, &set, b"#TS:18\r\n", &set, &exec, &set].concat();
+        let Ok(Next::Batch(batch)) = Reader::new(&file[..]).next_batch() else { panic!("there is one") };
+        assert_eq!(batch.bytes(), file);
+        let by_time: Vec<_> = [16, 17, 18].map(|time_s| batch.cut_behind_time(time_s)).into();
+        let cut = |len_bytes, requests| Cut { len_bytes, requests };
+        assert_eq!(by_time, [Some(cut(27, 1)), Some(cut(62, 2)), None]);
+        for (offset, expected) in [(0, (0, 0)), (26, (0, 0)), (27, (27, 1)), (61, (27, 1)), (62, (62, 2))]
+            .into_iter()
+            .chain([(152, (62, 2)), (153, (153, 6)), (180, (180, 7)), (1000, (180, 7))])
+        {
+            assert_eq!(batch.cut_at_offset(offset), cut(expected.0, expected.1), "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_ends_behind_the_last_whole_unit() {
+        let first = encode(&[&["SELECT", "0"]]);
+        let file = encode(&[&["SELECT", "0"], &["MULTI"], &["SET", "k", "v"], &["EXEC"], &["DEL", "k"]]);
+        let behind_exec = file.len() - encode(&[&["DEL", "k"]]).len();
+        for len in 0..file.len() {
+            if [0, first.len(), behind_exec].contains(&len) {
+                assert_eq!(check(&file[..len]).2, Ok(End::Whole));
+                continue;
+            }
+            let torn = torn(&file[..len]);
+            let good = [0, first.len(), behind_exec].into_iter().rfind(|&good| good <= len);
+            assert_eq!(torn.good_len_bytes, good.unwrap() as u64, "{len}");
+            assert_eq!(torn.file_len_bytes, len as u64);
+            let in_multi = (first.len() + 15..behind_exec).contains(&len);
+            assert_eq!(torn.multi_offset, in_multi.then_some(first.len() as u64), "{len}");
+            assert_eq!(torn.request_within, None);
+        }
+        assert_eq!(torn(b"#TS:1").good_len_bytes, 0);
+        assert_eq!(torn(&[&first[..], b"#TS:1\r"].concat()).good_len_bytes, first.len() as u64);
+    }
+
+    #[test]
+    fn a_damaged_length_looks_torn_but_for_the_requests_behind_it() {
+        let mut file = encode(&[&["SET", "k", "v"], &["SET", "k", "v"], &["SET", "k", "w"]]);
+        let second = file.len() / 3;
+        file[second + 21] = b'8';
+        assert_eq!(&file[second + 20..second + 24], b"$8\r\n", "the length of v");
+        assert_eq!(what(&file).0, second as u64, "8 bytes are there");
+        file.splice(second + 21..second + 22, *b"98");
+        let torn = torn(&file);
+        assert_eq!(torn.good_len_bytes, second as u64);
+        assert_eq!(torn.request_within, Some(second as u64 * 2 + 1));
+    }
+
+    #[test]
+    fn bytes_that_are_no_request_are_an_error_with_its_place() {
+        let good = encode(&[&["SET", "k", "v"]]);
+        let len = good.len() as u64;
+        let behind = |bytes: &[u8]| what(&[&good, bytes].concat());
+        assert_eq!(behind(b"PING\r\n"), (len, len, What::FirstByte(b'P')));
+        assert_eq!(behind(&[0; 4096]), (len, len, What::FirstByte(0)));
+        assert_eq!(behind(b"*0\r\n"), (len, len, What::NoArguments));
+        assert_eq!(behind(b"*-1\r\n"), (len, len, What::NoArguments));
+        let protocol = |error| (len, len, What::Protocol(error));
+        assert_eq!(behind(b"*x\r\n"), protocol(ProtocolError::InvalidMultibulkLength));
+        assert_eq!(behind(b"*1\r\n$x\r\n"), protocol(ProtocolError::InvalidBulkLength));
+        assert_eq!(behind(b"*1\r\n$4294967295\r\n"), protocol(ProtocolError::InvalidBulkLength));
+        assert_eq!(behind(b"*1\r\n:1\r\n"), protocol(ProtocolError::ExpectedDollar(b':')));
+        assert_eq!(behind(b"*2\r\n$3\r\nDEL\n\r$1\r\nx\r\n"), (len, len, What::LineEnd));
+        assert_eq!(behind(b"*2\r\n$3\r\nDEL\r\n$1\rzx\r\n"), (len, len, What::LineEnd));
+        assert_eq!(behind(b"*1\r\r$3\r\nDEL\r\n"), (len, len, What::LineEnd));
+        assert_eq!(behind(b"*1\r\n$3\r\nDELxx"), (len, len, What::LineEnd));
+        assert_eq!(behind(&[b'#'; 1024]), (len, len, What::LongAnnotation));
+        assert_eq!(behind(&encode(&[&["EXEC"]])), (len, len, What::ExecWithoutMulti));
+        assert_eq!(behind(&encode(&[&["MULTI"], &["MULTI"]])), (len + 15, len, What::NestedMulti));
+        assert_eq!(
+            behind(&[&encode(&[&["MULTI"]])[..], b"\0"].concat()),
+            (len + 15, len, What::FirstByte(0))
+        );
+    }
+
+    #[test]
+    fn batches_hold_whole_units_of_about_their_size() {
+        let mut file = Vec::new();
+        for number in 0..60_000 {
+            let number = number.to_string();
+            let set = ["SET", "key", &number];
+            match number.len() {
+                4 => file.extend(encode(&[&["MULTI"], &set, &["EXEC"]])),
+                _ => file.extend(encode(&[&set])),
+            }
+            if number.ends_with("999") {
+                file.extend_from_slice(format!("#TS:{number}\r\n").as_bytes());
+            }
+        }
+        let value = "x".repeat(5 << 20);
+        file.extend(encode(&[&["SET", "big", &value], &["DEL", "big"]]));
+        assert_eq!(read(Reader::new(&file[..])), twin(&file));
+        assert_eq!(read(Reader::new(Pieces(&file, 100_000))), twin(&file));
+        let mut reader = Reader::new(&file[..]);
+        let mut sizes = Vec::new();
+        while let Ok(Next::Batch(batch)) = reader.next_batch() {
+            sizes.push(batch.len_bytes());
+            assert!(batch.bytes.len() <= 2 * batch.len_bytes().max(BATCH_LEN_BYTES));
+        }
+        assert!(sizes.len() >= 4 && sizes[0] > BATCH_LEN_BYTES - 100, "{sizes:?}");
+    }
+
+    #[test]
+    fn reading_goes_on_behind_the_rdb_part_of_a_file() {
+        let rdb = [&b"REDIS0012\xff"[..], &[0; 8]].concat();
+        let set = encode(&[&["SET", "k", "v"]]);
+        let file = [&rdb[..], &set].concat();
+        assert!(starts_with_rdb(&file) && !starts_with_rdb(&set) && !starts_with_rdb(b""));
+        for len in [1, 5, 100] {
+            use crate::load::{LoadOptions, Part, Splitter, Unsupported};
+            use crate::rdb::VersionCheck;
+            let options = LoadOptions {
+                versions: VersionCheck::Strict,
+                checksum: true,
+                unsupported: Unsupported::Refused,
+            };
+            let mut splitter = Splitter::open(Pieces(&file, len), options, 16).unwrap();
+            assert!(matches!(splitter.next_part(), Ok(Part::End)));
+            let behind = splitter.into_behind().unwrap();
+            assert_eq!(behind.file_offset, rdb.len() as u64);
+            let (requests, _, end) = read(Reader::behind(behind.source, behind.ahead, behind.file_offset));
+            assert_eq!((requests.len(), requests[0].0, end), (1, rdb.len() as u64, Ok(End::Whole)));
+        }
+    }
+
+    #[test]
+    fn what_a_length_claims_is_not_allocated() {
+        for claim in ["*1\r\n$4000000000\r\n", "*2147483647\r\n"] {
+            let mut reader = Reader::new(claim.as_bytes());
+            assert!(matches!(reader.next_batch(), Ok(Next::End(End::TornTail(_)))));
+            assert!(reader.batch.bytes.len() <= BATCH_LEN_BYTES);
+            assert!(reader.batch.spans.capacity() == 0);
+        }
+    }
+
+    #[test]
+    fn a_source_that_fails_is_an_error_behind_what_was_read() {
+        struct Failing<'b>(&'b [u8]);
+        impl ByteSource for Failing<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble> {
+                match self.0.read(buffer)? {
+                    0 => Err(Trouble("EIO".to_owned())),
+                    len => Ok(len),
+                }
+            }
+        }
+        let file = encode(&[&["SET", "k", "v"]]);
+        let (requests, _, end) = read(Reader::new(Failing(&file)));
+        assert_eq!((requests.len(), end), (1, Err(AofError::Reading(Trouble("EIO".to_owned())))));
+    }
+
+    /// Files that are mostly requests, with damage.
+    fn files() -> impl Strategy<Value = Vec<u8>> {
+        let arg = proptest::collection::vec(any::<u8>(), 0..12);
+        let request = proptest::collection::vec(arg, 1..40).prop_map(|args| {
+            let mut out = Vec::new();
+            resp::encode_request(&args, &mut out);
+            out
+        });
+        let odd = proptest::string::bytes_regex("[*$#TS:0-9a \r\n-]{0,12}(\r\n)?").expect("a valid regex");
+        let piece = prop_oneof![
+            6 => request,
+            2 => Just(encode(&[&["MULTI"], &["SET", "a", "b"], &["EXEC"]])),
+            1 => Just(encode(&[&["MULTI"]])),
+            1 => Just(encode(&[&["EXEC"]])),
+            2 => (0..100_i64).prop_map(|time| format!("#TS:{time}\r\n").into_bytes()),
+            1 => odd,
+        ];
+        let damage = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2);
+        let cut = any::<prop::sample::Index>();
+        (proptest::collection::vec(piece, 0..8), damage, cut).prop_map(|(pieces, damage, cut)| {
+            let mut file = pieces.concat();
+            for (index, byte) in damage {
+                if !file.is_empty() {
+                    let at = index.index(file.len());
+                    file[at] = byte;
+                }
+            }
+            file.truncate(file.len() - cut.index(file.len() + 1) / 2);
+            file
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_file_means_the_same_however_it_is_read(file in files(), len in 1..50_usize) {
+            let expected = twin(&file);
+            prop_assert_eq!(read(Reader::new(&file[..])), expected.clone());
+            prop_assert_eq!(read(Reader::new(Pieces(&file, len))), expected);
+        }
+    }
 }

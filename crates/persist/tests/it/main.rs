@@ -1,4 +1,5 @@
 //! Tests of the format from outside.
 
+mod commands;
 mod files;
 mod payloads;

@@ -19,6 +19,7 @@ use crate::config::store::{ConfigStore, Permission, SetError};
 use crate::config::table::{OptId, clients, persistence, process, security};
 use crate::config::{apply, rewrite};
 use crate::context::Runner;
+use crate::persistence::aof;
 use crate::context::ServerCtx;
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
@@ -149,7 +150,7 @@ fn prepare(
     new: &ConfigStore,
 ) -> Result<(), (&'static str, Refusal)> {
     let step = |option: &&'static Opt| match option.on_change {
-        OnChange::Prepare(step) => Some((step, option.name)),
+        OnChange::Prepare(step) | OnChange::Both(step, _) => Some((step, option.name)),
         OnChange::Nothing | OnChange::FollowUp(_) => None,
     };
     let mut steps: Vec<(Prepare, &'static str)> = changed.iter().filter_map(step).collect();
@@ -172,6 +173,10 @@ fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Re
         Prepare::WorkingFolder => {
             std::env::set_current_dir(persistence::DIR.of(new)).map_err(|error| error.to_string().into())
         }
+        Prepare::AppendOnly => aof::prepare(new).map_err(|trouble| {
+            tracing::warn!("The append-only file cannot be turned on: {trouble}");
+            "Unable to turn on AOF. Check server logs.".into()
+        }),
         Prepare::LogLevel => {
             logging::set_level(process::LOGLEVEL.of(new));
             Ok(())
@@ -184,9 +189,9 @@ fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Re
 }
 
 /// Does what changed options need once their new values hold.
-fn follow_up(ctx: &ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
+fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     let step = |option: &&'static Opt| match option.on_change {
-        OnChange::FollowUp(step) => Some(step),
+        OnChange::FollowUp(step) | OnChange::Both(_, step) => Some(step),
         OnChange::Nothing | OnChange::Prepare(_) => None,
     };
     let settings = ctx.shared.engine.settings.get();
@@ -203,6 +208,12 @@ fn follow_up(ctx: &ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                     settings.clients.maxmemory_clients_bytes,
                 );
                 ctx.shared.broadcast(|| Message::CountClients);
+            }
+            FollowUp::AppendOnly => {
+                if !persistence::APPENDONLY.of(&ctx.shared.config()) {
+                    ctx.pass.outside(|| aof::cancel_rewrite(ctx.shared));
+                }
+                aof::follow_options(ctx.shared, |act| ctx.pass.exclusive(|alone| act(alone)));
             }
         }
     }

@@ -94,7 +94,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"change-repl-id", 2) => change_repl_id(ctx),
         (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload::reload(ctx, args),
-        (b"loadaof", _) => return Err(CommandError::Line(NOT_ON_DISK)),
+        (b"loadaof", 2) => return reload::load_append_only(ctx),
         (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
@@ -121,7 +121,6 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
 const NOT_PERMITTED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \
     \"local\", you can run it from a local connection, otherwise you need to set this option in the \
     configuration file, and then restart the server.";
-const NOT_ON_DISK: &str = "ERR there is no append-only file to load";
 const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabled setup!";
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";

@@ -26,6 +26,7 @@ pub mod module;
 pub mod monitor;
 pub mod pubsub;
 pub mod save;
+pub mod waitaof;
 pub mod script;
 pub mod server;
 pub mod slowlog;
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         monitor::COMMANDS,
         pubsub::COMMANDS,
         save::COMMANDS,
+        waitaof::COMMANDS,
         script::COMMANDS,
         server::COMMANDS,
         slowlog::COMMANDS,

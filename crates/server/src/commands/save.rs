@@ -1,4 +1,4 @@
-//! Commands about the file that holds the data: SAVE, BGSAVE, LASTSAVE, SHUTDOWN.
+//! Commands about the files that hold the data: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
 
 use std::sync::atomic::Ordering::AcqRel;
 
@@ -8,12 +8,12 @@ use engine::session::{Flow, ReplyMode};
 use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
-use crate::persistence;
+use crate::persistence::{self, aof};
 use crate::persistence::shutdown::{ShutdownWish, prepare_shutdown};
 use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
-pub static COMMANDS: &[&Command<Runner>] = &[&BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
+pub static COMMANDS: &[&Command<Runner>] = &[&BGREWRITEAOF, &BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
 
 /// The reply while a save is under way.
 const IN_PROGRESS: CommandError = CommandError::Line("ERR Background save already in progress");
@@ -110,6 +110,41 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
     Ok(())
 }
 
+static BGREWRITEAOF: Command<Runner> = Command {
+    name: "BGREWRITEAOF",
+    summary: "Rewrites the append-only file in the background: as short as the data allows.",
+    history: History::since("1.0.0"),
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::Exactly(1),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+    acl: Acl::ADMIN.union(Acl::DANGEROUS),
+    run: Runner::Server(bgrewriteaof),
+    ..Command::DEFAULT
+};
+/// BGREWRITEAOF: of a transaction it begins when that has ended.
+fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    let asked = if shared.append_only.is_rewriting() {
+        aof::Asked::UnderWay
+    } else if ctx.session.in_exec {
+        aof::schedule(shared);
+        aof::Asked::Scheduled
+    } else {
+        aof::rewrite_in_background(shared)
+    };
+    ctx.reply.simple(match asked {
+        aof::Asked::Begun => "Background append only file rewriting started",
+        aof::Asked::Scheduled => "Background append only file rewriting scheduled",
+        aof::Asked::UnderWay => {
+            return Err(CommandError::Line(
+                "ERR Background append only file rewriting already in progress",
+            ));
+        }
+    });
+    Ok(())
+}
+
 static LASTSAVE: Command<Runner> = Command {
     name: "LASTSAVE",
     summary: "Returns when the data was last saved.",
@@ -179,6 +214,7 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     let shared = ctx.shared;
+    ctx.pass.outside(|| aof::cancel_rewrite(shared));
     let pass = &mut *ctx.pass;
     if !prepare_shutdown(shared, wish, |save| pass.exclusive(|alone| save(alone))) {
         return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));

@@ -1,6 +1,7 @@
 //! The options that are one of some words: what the words mean.
 
 use net::{Address, BackendChoice};
+use persist::aof::writer::SyncPolicy;
 use persist::load::Unsupported;
 use persist::rdb::FileVersion;
 use tracing_subscriber::filter::LevelFilter;
@@ -101,6 +102,12 @@ pub enum VersionCheck {
 impl Choice for VersionCheck {
     const WORDS: &'static [&'static str] = &["strict", "relaxed"];
     const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
+}
+
+/// `appendfsync`.
+impl Choice for SyncPolicy {
+    const WORDS: &'static [&'static str] = &["everysec", "always", "no"];
+    const VALUES: &'static [Self] = &[Self::EverySecond, Self::Always, Self::Never];
 }
 
 /// `rdb-unsupported-values`.

@@ -21,13 +21,7 @@ pub enum Acts {
     /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The
     /// text says why.
     Accepted(&'static str),
-    /// The same, because it is about the append-only file and there is none so far. A server warns
-    /// of all these in one line.
-    AwaitsPersistence,
 }
-
-/// Why options about the append-only file do nothing.
-const NO_PERSISTENCE: &str = "there is no append-only file so far";
 
 /// An option's value when nothing is said.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +49,8 @@ pub enum OnChange {
     Prepare(Prepare),
     /// After the new value holds.
     FollowUp(FollowUp),
+    /// Before, where it may be refused, and after.
+    Both(Prepare, FollowUp),
 }
 
 /// What is done before a new value holds, in this order, each once for all options that ask for it.
@@ -68,6 +64,8 @@ pub enum Prepare {
     ListenOnAddresses,
     /// Go to the folder `dir`.
     WorkingFolder,
+    /// Write to the append-only file, or no longer.
+    AppendOnly,
     /// Write lines of the log from `loglevel` on.
     LogLevel,
     /// Write lines of the log as `log-format` and `log-timestamp-format` say.
@@ -81,8 +79,9 @@ impl Prepare {
             Prepare::OpenFiles => 0,
             Prepare::ListenOnPort | Prepare::ListenOnAddresses => 1,
             Prepare::WorkingFolder => 2,
-            Prepare::LogLevel => 3,
-            Prepare::LogForm => 4,
+            Prepare::AppendOnly => 3,
+            Prepare::LogLevel => 4,
+            Prepare::LogForm => 5,
         }
     }
 }
@@ -94,6 +93,8 @@ pub enum FollowUp {
     HotKeyWindows,
     /// Measure the memory of all clients and evict those that are too much.
     ClientMemory,
+    /// Write to the append-only file as the options say.
+    AppendOnly,
 }
 
 /// What of the file system an option's value names.
@@ -239,17 +240,11 @@ impl Opt {
         Opt { acts: Acts::Accepted(why), ..self }
     }
 
-    /// Does nothing as long as there is no append-only file.
-    pub const fn awaits_persistence(self) -> Self {
-        Opt { acts: Acts::AwaitsPersistence, ..self }
-    }
-
     /// Why it does nothing; `None` if it acts.
     pub const fn idle_reason(&self) -> Option<&'static str> {
         match self.acts {
             Acts::Now => None,
             Acts::Accepted(why) => Some(why),
-            Acts::AwaitsPersistence => Some(NO_PERSISTENCE),
         }
     }
 

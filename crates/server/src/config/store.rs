@@ -7,7 +7,7 @@ use stdx::glob::glob_match_any_case;
 
 use super::Refusal;
 use super::handle::{Handle, Number, OptionType};
-use super::option::Change;
+use super::option::{Change, Opt};
 use super::renames::{IsCommand, Renames};
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
@@ -22,6 +22,8 @@ pub struct ConfigStore {
     defaults: Vec<Value>,
     /// Options that were read from the configuration already: further lines add to these.
     begun: HashSet<OptId>,
+    /// The options that a file or the command line names.
+    named: HashSet<OptId>,
     /// The configuration file, as an absolute path.
     file: Option<PathBuf>,
     /// A file of the configuration that another process cannot read again.
@@ -67,6 +69,7 @@ impl ConfigStore {
             values,
             defaults,
             begun: HashSet::new(),
+            named: HashSet::new(),
             file: None,
             unrepeatable: None,
             renames: Renames::new(is_command),
@@ -81,6 +84,11 @@ impl ConfigStore {
     /// The option's default value.
     pub fn default_of(&self, id: OptId) -> &Value {
         &self.defaults[id.index()]
+    }
+
+    /// Whether the configuration file or the command line says what the option's value is.
+    pub fn is_named(&self, option: &Opt) -> bool {
+        self.named.iter().any(|id| id.option().name == option.name)
     }
 
     /// The configuration file.
@@ -135,6 +143,7 @@ impl ConfigStore {
             }
         }
         self.values[id.index()] = id.option().kind.parse(&all, &old)?;
+        self.named.insert(id);
         Ok(())
     }
 

@@ -6,9 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::client::ClientInfo;
 use net::Address;
+use persist::aof::writer;
 
 use super::Fields;
 use crate::REDIS_VERSION;
+use crate::append_only;
 use crate::config::table::network;
 use crate::context::unix_ms;
 use crate::shared::Shared;
@@ -148,16 +150,43 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     let loading = &shared.persistence.loading;
     fields.add("rdb_last_load_keys_expired", loading.expired.load(Relaxed));
     fields.add("rdb_last_load_keys_loaded", loading.keys.load(Relaxed));
-    fields.zeros(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
-    fields.add("aof_last_rewrite_time_sec", -1);
-    fields.add("aof_current_rewrite_time_sec", -1);
-    fields.add("aof_last_bgrewrite_status", "ok");
-    fields.zeros(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    fields.add("aof_last_write_status", "ok");
-    fields.zeros(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
+    let aof = shared.append_only.figures();
+    append_only_figures(shared, &aof, fields);
+    fields.zeros(&["module_fork_in_progress", "module_fork_last_cow_size"]);
+    if let Some(writer) = &aof.writer {
+        append_only_files(&aof, writer, fields);
+    }
     if standing.is_loading.load(Relaxed) {
         loading_figures(loading, fields);
     }
+}
+
+/// The append-only file, in the Persistence section.
+fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: &mut Fields) {
+    let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
+    let status = |is_ok: bool| if is_ok { "ok" } else { "err" };
+    let record = &figures.record;
+    fields.add("aof_enabled", u8::from(figures.is_enabled));
+    fields.add("aof_rewrite_in_progress", u8::from(figures.rewrites_for.is_some()));
+    fields.add("aof_rewrite_scheduled", u8::from(figures.is_scheduled));
+    fields.add("aof_last_rewrite_time_sec", seconds(record.last_took_s));
+    fields.add("aof_current_rewrite_time_sec", seconds(figures.rewrites_for.map(|time| time.as_secs())));
+    fields.add("aof_last_bgrewrite_status", status(record.last_succeeded));
+    fields.add("aof_rewrites", record.begun);
+    fields.add("aof_rewrites_consecutive_failures", record.failures);
+    let has_failed = shared.engine.standing.log_failed.load(Relaxed);
+    fields.add("aof_last_write_status", status(!has_failed));
+    fields.add("aof_last_cow_size", shared.engine.keyspace.snapshot().handed_over_len_bytes_peak());
+}
+
+/// The files of an append-only file that is written.
+fn append_only_files(figures: &append_only::Figures, writer: &writer::Figures, fields: &mut Fields) {
+    fields.add("aof_current_size", figures.len_bytes);
+    fields.add("aof_base_size", figures.base_len_bytes);
+    fields.add("aof_pending_rewrite", 0);
+    fields.add("aof_buffer_length", writer.kept_bytes);
+    fields.add("aof_pending_bio_fsync", u8::from(writer.is_syncing));
+    fields.add("aof_delayed_fsync", writer.delayed);
 }
 
 /// How far loading is, in the Persistence section.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::shared::GateSlot;
@@ -23,7 +23,7 @@ use persist::save::Way;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{DataFolder, LoadFigures, folder_path};
+use crate::snapshots::LoadFigures;
 
 /// Batches that may wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
@@ -167,8 +167,8 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Cuts the file, and gives its batches to the threads.
-    fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<(), LoadError> {
+    /// Cuts the file, and gives its batches to the threads. Where what is behind the snapshot begins.
+    fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
         let mut report = Report::new(self.shared, Counted::Keys);
@@ -180,14 +180,14 @@ impl Loading<'_> {
                 Part::Batch(batch) => {
                     // Nobody takes batches any more only where a thread has panicked.
                     if self.has_failed.load(Relaxed) || batches.send(batch).is_err() {
-                        return Ok(());
+                        return Ok(0);
                     }
                 }
                 Part::End => {
                     for (feature, count) in splitter.skipped().iter() {
                         tracing::warn!("Left out while loading ({count}): {feature}");
                     }
-                    return Ok(());
+                    return Ok(splitter.into_behind().map_or(0, |behind| behind.file_offset));
                 }
             }
             report.now_and_then();
@@ -271,22 +271,33 @@ impl<'s> Report<'s> {
     }
 }
 
+fn unreadable(error: io::Error) -> LoadError {
+    let kind = LoadErrorKind::Reading(Trouble(error.to_string()));
+    LoadError { file_offset: 0, key: None, kind }
+}
+
 /// Loads a file into the keyspace; false where there is none.
 ///
 /// # Errors
 /// Why it cannot be loaded; keys of it may have been added by then.
 pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, LoadError> {
-    let unreadable = |error: io::Error| {
-        let kind = LoadErrorKind::Reading(Trouble(error.to_string()));
-        LoadError { file_offset: 0, key: None, kind }
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
+    shared.persistence.loading.begin(unix_ms() / 1000, found.len());
+    load_rdb_part(shared, path, how).map(|_| true)
+}
+
+/// Loads the snapshot that a file is or begins with; where in the file it ends. The caller counts the
+/// file in `LoadFigures::begin`.
+///
+/// # Errors
+/// As [`load_file`].
+pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadHow) -> Result<u64, LoadError> {
+    let file = File::open(path).map_err(unreadable)?;
     let figures = &shared.persistence.loading;
-    figures.begin(unix_ms() / 1000, file.metadata().map_err(unreadable)?.len());
     let began = Instant::now();
     let key_delay = options::KEY_LOAD_DELAY.of(&shared.config());
     let loading = Loading {
@@ -311,7 +322,7 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         split
     });
     let error = loading.error.lock().expect("nothing panicked while it was locked").take();
-    split.and(error.map_or(Ok(()), Err))?;
+    let end_offset = error.map_or(split, Err)?;
     tracing::info!(
         "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
         figures.keys.load(Relaxed),
@@ -319,34 +330,6 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         loading.empty_keys.into_inner()
     );
     tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
-    Ok(true)
+    Ok(end_offset)
 }
 
-/// Loads what the data folder holds, on threads of its own; clients are told to wait meanwhile.
-/// The server stops where that fails. Returns at once; `None` where the folder holds nothing.
-pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
-    let (folder, name) = {
-        let store = shared.config();
-        let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
-        (DataFolder::new(&folder_path(&store)), name)
-    };
-    folder.remove_leftovers();
-    let path = folder.file(&name);
-    let shared = Arc::clone(shared);
-    if !path.exists() {
-        return Ok(None);
-    }
-    shared.engine.standing.is_loading.store(true, Relaxed);
-    let load = move || {
-        let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
-        if let Err(error) = load_file(&shared, &path, how) {
-            tracing::error!("{} cannot be loaded: {error}", path.display());
-            tracing::error!("Terminating server after rdb file reading failure.");
-            tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
-            shared.persistence.load_failed.store(true, Relaxed);
-            shared.stop();
-        }
-        shared.persistence.end_loading(&shared.engine);
-    };
-    std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
-}

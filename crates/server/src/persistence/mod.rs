@@ -14,9 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
+use persist::aof::manifest::BaseKind;
 use persist::folder::{self, Syncing, Target, Trouble, Unsaved};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Walker, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
 use crate::config::choices::RdbVersion;
@@ -25,9 +26,11 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 
+pub mod aof;
 pub mod loading;
 pub mod replay;
 pub mod shutdown;
+pub mod startup;
 
 /// How long a walker works before it lets others have the core.
 const SLICE: Duration = Duration::from_millis(1);
@@ -40,6 +43,20 @@ const WALKERS_MAX: usize = 4;
 
 /// What a file is to be like by the options.
 fn save_options(shared: &Shared) -> SaveOptions {
+    save_options_for(shared, "0")
+}
+
+/// What the base of an append-only file is to be like.
+fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
+    let stamps = options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
+    let format = match kind {
+        BaseKind::Rdb => SaveFormat::Rdb,
+        BaseKind::Aof => SaveFormat::Commands { time_s: stamps.then(|| unix_ms() / 1000) },
+    };
+    SaveOptions { format, ..save_options_for(shared, "1") }
+}
+
+fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
     let store = shared.config();
     let policy = memory::MAXMEMORY_POLICY.of(&store);
     let usage = match policy {
@@ -49,6 +66,7 @@ fn save_options(shared: &Shared) -> SaveOptions {
     };
     let fact = |name, value: String| (name, value);
     SaveOptions {
+        format: SaveFormat::Rdb,
         version: match options::RDB_VERSION.of(&store) {
             RdbVersion::Auto => None,
             RdbVersion::Fixed(version) => Some(version),
@@ -61,7 +79,7 @@ fn save_options(shared: &Shared) -> SaveOptions {
             fact("redis-bits", usize::BITS.to_string()),
             fact("ctime", (unix_ms() / 1000).to_string()),
             fact("used-mem", structures::alloc::used_memory_bytes().to_string()),
-            fact("aof-base", "0".to_owned()),
+            fact("aof-base", is_base.to_owned()),
         ],
         functions: shared.persistence.functions().clone(),
     }
@@ -79,6 +97,8 @@ enum Whose {
     Nobodys,
     /// The caller.
     Callers,
+    /// A rewrite of the append-only file.
+    Rewrites,
 }
 
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
@@ -125,6 +145,9 @@ pub fn save_here(
     way: Way,
     alone: impl FnOnce(&mut dyn FnMut(&Exclusive)),
 ) -> Result<(), Unsaved> {
+    if way == Way::Gate {
+        aof::wait_for_rewrite(shared);
+    }
     let options = save_options(shared);
     let mut save = None;
     alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Callers));

@@ -204,7 +204,7 @@ impl Replay<'_> {
             if self.shared.stopping.load(Relaxed) {
                 break ReplayEnd::Abandoned;
             }
-            let batch = match reader.next().map_err(ReplayError::File)? {
+            let batch = match reader.next_batch().map_err(ReplayError::File)? {
                 Next::Batch(batch) => Arc::new(batch),
                 Next::End(End::Whole) => break ReplayEnd::Whole,
                 Next::End(End::TornTail(torn)) => break ReplayEnd::Torn(torn),

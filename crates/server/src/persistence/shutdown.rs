@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use keyspace::Exclusive;
 use persist::save::Way;
 
-use super::{save_here, wait_for_end};
+use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::snapshots::{Cancelled, save_rules};
 
@@ -50,7 +50,8 @@ impl ShutdownWish {
 }
 
 /// Saves what is to be saved and lets no request run any more; whether the server may end.
-/// `as_owner` makes the caller the owner of the keyspace.
+/// No rewrite is under way ([`aof::cancel_rewrite`]). `as_owner` makes the caller the owner of the
+/// keyspace.
 pub fn prepare_shutdown(
     shared: &Shared,
     wish: ShutdownWish,
@@ -59,25 +60,39 @@ pub fn prepare_shutdown(
     if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
+    let is_loading = shared.engine.standing.is_loading.load(Relaxed);
+    if shared.append_only.state().awaits_base && !is_loading {
+        if !wish.by_force {
+            tracing::warn!("Writing initial AOF, can't exit.");
+            return false;
+        }
+        tracing::warn!("Writing initial AOF. Exit anyway.");
+    }
     let has_rules = !save_rules(&shared.config()).is_empty();
-    if wish.saves_not || !(wish.saves || has_rules) || shared.engine.standing.is_loading.load(Relaxed) {
+    let saves = !wish.saves_not && (wish.saves || has_rules);
+    let appends = shared.append_only.active().is_some();
+    if is_loading || !(saves || appends) {
         return true;
     }
-    tracing::info!("Saving the final RDB snapshot before exiting.");
-    wait_for_end(shared);
-    let mut may_end = false;
+    if saves {
+        tracing::info!("Saving the final RDB snapshot before exiting.");
+        wait_for_end(shared);
+    }
+    let mut may_end = true;
     as_owner(&mut |alone| {
-        may_end = match save_here(shared, Way::Owner, |fix| fix(alone)) {
-            Ok(()) => true,
-            Err(_) if wish.by_force => {
-                tracing::warn!("Error trying to save the DB. Exit anyway.");
-                true
+        if saves && save_here(shared, Way::Owner, |fix| fix(alone)).is_err() {
+            may_end = wish.by_force;
+            tracing::warn!(
+                "Error trying to save the DB{}",
+                if may_end { ". Exit anyway." } else { ", can't exit." }
+            );
+        }
+        if may_end && appends {
+            tracing::info!("Calling fsync() on the AOF file.");
+            if let Err(trouble) = aof::finish_all(shared) {
+                tracing::warn!("Fail to fsync the AOF file: {trouble}");
             }
-            Err(_) => {
-                tracing::warn!("Error trying to save the DB, can't exit.");
-                false
-            }
-        };
+        }
         // Before others are let in again: what they changed would be lost.
         shared.engine.standing.is_stopping.store(may_end, Relaxed);
     });

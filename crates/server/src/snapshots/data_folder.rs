@@ -3,8 +3,9 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use persist::folder::{DataFile, Folder, Trouble, left_by};
+use persist::folder::{DataFile, Folder, LogFile, Trouble, Unwritten, left_by};
 
 /// A folder on disk.
 pub struct DataFolder {
@@ -56,6 +57,53 @@ impl Folder for DataFolder {
 
     fn sync(&self) -> Result<(), Trouble> {
         File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(trouble)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.file(name).exists()
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        match std::fs::read(self.file(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(trouble(error)),
+        }
+    }
+
+    fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+        let file = File::options().append(true).create(true).open(self.file(name)).map_err(trouble)?;
+        file.set_len(len_bytes).map_err(trouble)?;
+        Ok(Arc::new(RealLog(file)))
+    }
+}
+
+/// A file that is opened for appending.
+struct RealLog(File);
+
+impl LogFile for RealLog {
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
+        let mut written_bytes = 0;
+        while written_bytes < bytes.len() {
+            match (&self.0).write(&bytes[written_bytes..]) {
+                Ok(0) => {
+                    let trouble = Trouble("the file takes no more bytes".to_owned());
+                    return Err(Unwritten { written_bytes, trouble });
+                }
+                Ok(len) => written_bytes += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Unwritten { written_bytes, trouble: trouble(error) }),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        self.0.sync_data().map_err(trouble)
+    }
+
+    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+        self.0.set_len(len_bytes).map_err(trouble)
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use commands::EmptyReply;
 use engine::session::{Flow, ReplyMode};
 use engine::threads::{Inbound, Killed};
 use net::ConnId;
-use resp::Protocol;
+use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
 use super::figures::note_output;
@@ -56,12 +57,23 @@ impl Timeouts {
     }
 }
 
+/// The reply of WAITAOF: whether it is safe here; there are no replicas.
+fn write_safe(protocol: Protocol, out: &mut ByteQueue, is_safe: bool) {
+    let mut reply = Reply::new(out, protocol);
+    reply.array(2);
+    reply.integer(i64::from(is_safe));
+    reply.integer(0);
+}
+
 impl Worker<'_> {
     /// A client has begun to wait for a key: notes for how long.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
             self.timeouts.add(blocked.deadline_ms, blocked.ticket, conn);
+            if blocked.empty == EmptyReply::TwoZeros {
+                self.awaiting_sync.push((conn, blocked.ticket));
+            }
         }
     }
 
@@ -103,8 +115,33 @@ impl Worker<'_> {
     /// Ends the waits whose timeout has passed.
     pub(super) fn end_waits(&mut self) {
         self.take_inbound();
+        if !self.awaiting_sync.is_empty() {
+            self.end_syncs();
+        }
         if !self.timeouts.is_empty() {
             self.end_timeouts();
+        }
+    }
+
+    /// Answers clients of WAITAOF whose writes are safe.
+    #[cold]
+    fn end_syncs(&mut self) {
+        let append_only = Arc::clone(&self.shared.append_only);
+        for (conn, ticket) in std::mem::take(&mut self.awaiting_sync) {
+            let blocked = self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
+            let waiter = blocked.as_ref().and_then(|(_, info)| self.shared.engine.blocked.of(info));
+            let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
+            let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {
+                append_only.waiters.fetch_sub(1, Relaxed);
+                continue;
+            };
+            let asks_for_replicas = !waiter.args.args(self.shared.engine.keyspace.hasher()).is(2, "0");
+            if asks_for_replicas || !append_only.has_synced(position) {
+                self.awaiting_sync.push((conn, ticket));
+            } else if self.shared.engine.blocked.end(&waiter) {
+                append_only.waiters.fetch_sub(1, Relaxed);
+                self.end_wait(conn, Duration::ZERO, 0, |protocol, out| write_safe(protocol, out, true));
+            }
         }
     }
 
@@ -118,7 +155,13 @@ impl Worker<'_> {
             let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
             // Served at this very moment: its reply is on the way.
             if self.shared.engine.blocked.end(&waiter) {
-                let reply = |protocol, out: &mut ByteQueue| waiter.write_empty(protocol, out);
+                let position = self.session(conn).map_or(0, |session| session.seen_position());
+                let is_safe =
+                    waiter.empty == EmptyReply::TwoZeros && self.shared.append_only.has_synced(position);
+                let reply = |protocol, out: &mut ByteQueue| match is_safe {
+                    true => write_safe(protocol, out, true),
+                    false => waiter.write_empty(protocol, out),
+                };
                 self.end_wait(conn, Duration::ZERO, 0, reply);
             }
         }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use engine::threads::Outbox;
 use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
 use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveOptions, Step, Way};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 
 use super::kernel::Message;
 use super::replay::replay;
 use super::saves::Point;
 use super::world::World;
 use crate::Rng;
-use crate::contents::{difference, of_file, of_keyspace};
+use crate::contents::{Contents, difference, of_file, of_keyspace};
 use crate::disk::{Operation, Plan, SimulatedFolder};
 
 /// The file's name.
@@ -45,13 +45,15 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Fixes the point of a save, and notes what it is.
-fn begin(world: &World, compression: Compression) -> Option<Arc<Save>> {
+/// Fixes the point of a save, and notes what it is. Commands say which save it is by their time.
+fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (engine, saves) = (&*world.engine, &world.saves);
     let number = saves.state().points.len();
+    let commands = SaveFormat::Commands { time_s: Some(number as i64) };
     let facts = vec![(NUMBER, number.to_string())];
     let options = SaveOptions {
-        compression,
+        format: *rng.pick(&[SaveFormat::Rdb, commands]),
+        compression: *rng.pick(&[Compression::None, Compression::Lzf]),
         checksum: true,
         usage: Usage::None,
         version: None,
@@ -72,8 +74,7 @@ fn begin(world: &World, compression: Compression) -> Option<Arc<Save>> {
 
 fn save(world: &World, rng: &mut Rng) {
     let (engine, saves) = (&*world.engine, &world.saves);
-    let compression = *rng.pick(&[Compression::None, Compression::Lzf]);
-    let Some(save) = begin(world, compression) else {
+    let Some(save) = begin(world, rng) else {
         world.find("a save cannot begin, and none is under way".to_owned());
         return;
     };
@@ -143,6 +144,20 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
     }
 }
 
+/// Which save a file is of, and what it holds or makes.
+fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
+    let unnumbered = "the file does not say of which save it is";
+    if let Some(rest) = bytes.strip_prefix(b"#TS:") {
+        let end = rest.iter().position(|&byte| byte == b'\r').ok_or(unnumbered)?;
+        let number = stdx::number::parse_i64(&rest[..end]).ok_or(unnumbered)?;
+        let (engine, _) = replay(&rest[end + 2..])?;
+        return Ok((number as usize, of_keyspace(&engine.keyspace)));
+    }
+    let file = of_file(bytes, world.engine.keyspace.hasher())?;
+    let number = file.facts.get(NUMBER.as_bytes()).and_then(|text| stdx::number::parse_i64(text));
+    Ok((number.ok_or(unnumbered)? as usize, file.keys))
+}
+
 /// `are_right` has, for each save, the file that was found to be right.
 fn check_crash(
     world: &World,
@@ -162,15 +177,13 @@ fn check_crash(
     if are_right.iter().skip(reported.unwrap_or(0)).flatten().any(|right| *right == bytes) {
         return Ok(());
     }
-    let file = of_file(&bytes[..], world.engine.keyspace.hasher())?;
-    let number = file.facts.get(NUMBER.as_bytes()).and_then(|text| stdx::number::parse_i64(text));
-    let number = number.ok_or("the file does not say of which save it is")? as usize;
+    let (number, keys) = held_by(world, &bytes)?;
     if reported.is_some_and(|reported| number < reported) {
         return Err(format!("the file is that of save {number}, and {reported:?} was reported"));
     }
     let point = &points[number];
     let at_point = ("at its point the keyspace", &point.contents);
-    if let Some(difference) = difference(at_point, ("the file", &file.keys)) {
+    if let Some(difference) = difference(at_point, ("the file", &keys)) {
         return Err(format!("save {number}: {difference}"));
     }
     if let Some(len_bytes) = point.log_len_bytes {

@@ -2,14 +2,54 @@
 
 use ::commands::ctx::LazyFreed;
 use ::commands::{Args, CommandError};
+use persist::aof::files::Files;
+use persist::folder::Trouble;
 use persist::save::Way;
 
+use crate::append_only::{files_name, files_path};
 use crate::context::ServerCtx;
 use crate::persistence::loading::{Duplicates, LoadHow, load_file};
-use crate::persistence::{save_here, wait_for_end};
-use crate::snapshots::data_file;
+use crate::persistence::{aof, save_here, startup, wait_for_end};
+use crate::shared::Shared;
+use crate::snapshots::{DataFolder, data_file};
 
 const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+
+/// Takes all data out; it comes back.
+fn empty(shared: &Shared) {
+    let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
+    keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
+    shared.engine.freeing.push(freed);
+    // There is nothing to save for it.
+    keyspace.snapshot().take_flushed_all();
+}
+
+/// DEBUG LOADAOF: the data that the append-only files hold. Nobody else does anything meanwhile.
+pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    shared.persistence.cancel(&shared.engine);
+    ctx.pass.outside(|| {
+        aof::cancel_rewrite(shared);
+        wait_for_end(shared);
+    });
+    let loaded = ctx.pass.exclusive(|_alone| {
+        aof::finish_all(shared)?;
+        let (folder, name) = {
+            let store = shared.config();
+            (DataFolder::new(&files_path(&store)), files_name(&store))
+        };
+        let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
+        empty(shared);
+        startup::load_files(shared, &files, Way::Owner)
+    });
+    loaded.map_err(|trouble| {
+        tracing::error!("DEBUG LOADAOF: {trouble}");
+        CommandError::Line("ERR Error trying to load the AOF files, check server logs.")
+    })?;
+    tracing::warn!("Append Only File loaded by DEBUG LOADAOF");
+    ctx.reply.ok();
+    Ok(())
+}
 
 /// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis. A key
 /// that is over goes, as by a restart.
@@ -26,17 +66,16 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
     let shared = ctx.shared;
     let path = data_file(&shared.config());
     shared.persistence.cancel(&shared.engine);
-    ctx.pass.outside(|| wait_for_end(shared));
+    ctx.pass.outside(|| {
+        aof::cancel_rewrite(shared);
+        wait_for_end(shared);
+    });
     ctx.pass.exclusive(|alone| {
         if saves && save_here(shared, Way::Owner, |fix| fix(alone)).is_err() {
             return Err(CommandError::Line("ERR"));
         }
         if flushes {
-            let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
-            keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
-            shared.engine.freeing.push(freed);
-            // The data comes back: there is nothing to save for it.
-            keyspace.snapshot().take_flushed_all();
+            empty(shared);
         }
         let how = LoadHow { way: Way::Owner, duplicates };
         match load_file(shared, &path, how) {

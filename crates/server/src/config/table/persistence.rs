@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use persist::aof::writer::SyncPolicy;
 use persist::load::Unsupported;
 
 use crate::config::choices::{RdbVersion, VersionCheck};
 use crate::config::handle::{Choice as _, Handle};
-use crate::config::option::{BYTES, INT, OnChange, Opt, Prepare};
+use crate::config::option::{BYTES, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::{Kind, Value};
 use crate::config::words;
 
@@ -36,34 +37,14 @@ pub static OPTIONS: &[&Opt] = &[
     &APPENDONLY.opt,
     &APPENDFILENAME.opt,
     &APPENDDIRNAME.opt,
-    &Opt::choice(
-        "appendfsync",
-        "everysec",
-        &["everysec", "always", "no"],
-        "When the append-only file is synced.",
-    )
-    .awaits_persistence(),
-    &Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.")
-        .awaits_persistence(),
-    &Opt::integer(
-        "auto-aof-rewrite-percentage",
-        "100",
-        INT,
-        "Growth in percent at which the file is rewritten.",
-    )
-    .awaits_persistence(),
-    &Opt::memory(
-        "auto-aof-rewrite-min-size",
-        "67108864",
-        BYTES,
-        "Minimum size at which the file is rewritten.",
-    )
-    .awaits_persistence(),
-    &Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").awaits_persistence(),
-    &Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").awaits_persistence(),
-    &Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.").awaits_persistence(),
-    &Opt::flag("aof-rewrite-incremental-fsync", "yes", "Sync a rewritten file while it is written.")
-        .awaits_persistence(),
+    &APPENDFSYNC.opt,
+    &NO_APPENDFSYNC_ON_REWRITE.opt,
+    &AUTO_AOF_REWRITE_PERCENTAGE.opt,
+    &AUTO_AOF_REWRITE_MIN_SIZE.opt,
+    &AOF_LOAD_TRUNCATED.opt,
+    &AOF_USE_RDB_PREAMBLE.opt,
+    &AOF_TIMESTAMP_ENABLED.opt,
+    &AOF_REWRITE_INCREMENTAL_FSYNC.opt,
 ];
 
 /// The working folder.
@@ -77,7 +58,55 @@ pub static DIR: Handle<Path> =
 
 /// Whether there is an append-only file.
 pub static APPENDONLY: Handle<bool> =
-    Opt::flag("appendonly", "no", "Write every change to a file.").awaits_persistence().typed();
+    Opt::flag("appendonly", "no", "Write every change to a file.")
+        .on_change(OnChange::Both(Prepare::AppendOnly, FollowUp::AppendOnly))
+        .typed();
+
+/// When the append-only file is synced.
+pub static APPENDFSYNC: Handle<SyncPolicy> =
+    Opt::choice("appendfsync", "everysec", SyncPolicy::WORDS, "When the append-only file is synced.")
+        .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
+        .typed();
+
+/// Whether syncs wait for the end of a rewrite.
+pub static NO_APPENDFSYNC_ON_REWRITE: Handle<bool> =
+    Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.").typed();
+
+/// The growth at which the file is rewritten.
+pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
+    "auto-aof-rewrite-percentage",
+    "100",
+    INT,
+    "Growth in percent at which the file is rewritten.",
+)
+.typed();
+
+/// The size from which on the file is rewritten.
+pub static AUTO_AOF_REWRITE_MIN_SIZE: Handle<u64> = Opt::memory(
+    "auto-aof-rewrite-min-size",
+    "67108864",
+    BYTES,
+    "Minimum size at which the file is rewritten.",
+)
+.typed();
+
+/// Whether a torn end is cut off.
+pub static AOF_LOAD_TRUNCATED: Handle<bool> =
+    Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").typed();
+
+/// Whether bases are snapshots.
+pub static AOF_USE_RDB_PREAMBLE: Handle<bool> =
+    Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").typed();
+
+/// Whether times are written.
+pub static AOF_TIMESTAMP_ENABLED: Handle<bool> =
+    Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.")
+        .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
+        .typed();
+
+/// Whether a new base is synced while it is written.
+pub static AOF_REWRITE_INCREMENTAL_FSYNC: Handle<bool> =
+    Opt::flag("aof-rewrite-incremental-fsync", "yes", "Sync a rewritten file while it is written.").typed();
 
 /// The append-only files' base name.
 pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
@@ -87,7 +116,6 @@ pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
     "The base name of the append-only files.",
 )
 .at_start()
-.awaits_persistence()
 .typed();
 
 /// The append-only files' folder.
@@ -98,7 +126,6 @@ pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
     "The folder of the append-only files.",
 )
 .at_start()
-.awaits_persistence()
 .typed();
 
 /// When snapshots are saved.

@@ -1,0 +1,199 @@
+//! The append-only files in their folder, and how they change: whatever moment a crash comes at,
+//! the manifest names files that make up all the data.
+//!
+//! ```text
+//!   a file for what comes now    created, synced ─► manifest that names it ─► used
+//!   a new base                   complete under its name ─► manifest with it ─► history removed
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::manifest::{
+    BaseKind, KeptIncrs, Manifest, ManifestError, manifest_name, temp_incr_name, temp_manifest_name,
+};
+use crate::folder::{Folder, LogFile, Trouble};
+
+/// The files, by the manifest as it is in the folder.
+#[derive(Clone, Debug)]
+pub struct Files {
+    name: String,
+    manifest: Manifest,
+}
+
+/// What has come since the point of a new base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing, or nobody keeps it.
+    None,
+    /// The files from this number on ([`Files::last_incr`]).
+    From {
+        /// The number.
+        seq: i64,
+    },
+    /// The file that the manifest does not name yet.
+    Unnamed,
+}
+
+/// Why the files cannot be told.
+#[derive(Debug)]
+pub enum FilesError {
+    /// The manifest cannot be read.
+    Trouble(Trouble),
+    /// It is none.
+    Manifest(ManifestError),
+}
+
+impl fmt::Display for FilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FilesError::Trouble(trouble) => write!(f, "{trouble}"),
+            FilesError::Manifest(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<Trouble> for FilesError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+impl Files {
+    /// The files of the append-only file `name` in a folder: none where there is no manifest.
+    ///
+    /// # Errors
+    /// The manifest cannot be read, or is none.
+    pub fn open(folder: &dyn Folder, name: &str) -> Result<Self, FilesError> {
+        let manifest = match folder.read(&manifest_name(name))? {
+            Some(text) => Manifest::parse(&text).map_err(FilesError::Manifest)?,
+            None => Manifest::default(),
+        };
+        Ok(Self { name: name.to_owned(), manifest })
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Puts a manifest in the place of the present one.
+    ///
+    /// # Errors
+    /// The present one is what holds then, unless only the last step failed: then a crash decides.
+    fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), Trouble> {
+        let temporary = temp_manifest_name(&self.name);
+        let mut file = folder.create(&temporary)?;
+        file.append(manifest.to_text().as_bytes())?;
+        file.sync()?;
+        folder.rename(&temporary, &manifest_name(&self.name))?;
+        self.manifest = manifest;
+        folder.sync()
+    }
+
+    /// Takes over the append-only file of Redis 6 and earlier, which was moved into the folder under
+    /// its own name.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn adopt_single(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
+        self.put(folder, Manifest::of_single_file(&self.name))
+    }
+
+    /// A new file for what comes from now on, which the manifest names.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
+        let mut next = self.manifest.clone();
+        let file = folder.open_log(&next.add_incr(&self.name).name, 0)?;
+        file.sync()?;
+        self.put(folder, next)?;
+        Ok(file)
+    }
+
+    /// The file that was written to last, to go on behind its first `len_bytes`.
+    ///
+    /// # Errors
+    /// It cannot be opened, or there is none.
+    pub fn resume_incr(&mut self, folder: &dyn Folder, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
+        let mut next = self.manifest.clone();
+        let Some(part) = next.open_last_incr() else {
+            return Err(Trouble("the manifest names no incremental file".to_owned()));
+        };
+        let file = folder.open_log(&part.name, len_bytes)?;
+        if next != self.manifest {
+            self.put(folder, next)?;
+        }
+        Ok(file)
+    }
+
+    /// The number of the last incremental file; `None` where there is none.
+    pub fn last_incr(&self) -> Option<i64> {
+        self.manifest.incr.last().map(|part| part.seq)
+    }
+
+    /// The name that the next base will have.
+    pub fn next_base(&self, kind: BaseKind) -> String {
+        self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
+    }
+
+    /// A new file for what comes from now on, which the manifest does not name before there is a base
+    /// for it ([`Kept::Unnamed`]).
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
+        folder.open_log(&temp_incr_name(&self.name), 0)
+    }
+
+    /// Removes that file: there will be no base for it.
+    pub fn drop_unnamed_incr(&self, folder: &dyn Folder) {
+        // The next one takes its place in any case.
+        let _ = folder.remove(&temp_incr_name(&self.name));
+    }
+
+    /// The next base is complete under its name ([`Files::next_base`]). What the files held that are
+    /// not kept is history from here on.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; the old base holds.
+    pub fn take_base(&mut self, folder: &dyn Folder, kind: BaseKind, kept: Kept) -> Result<(), Trouble> {
+        let mut next = self.manifest.clone();
+        let kept_incrs = match kept {
+            Kept::None | Kept::Unnamed => KeptIncrs::None,
+            Kept::From { seq } => KeptIncrs::From { seq },
+        };
+        let base = next.replace_base(&self.name, kind, kept_incrs).name.clone();
+        let result = if kept == Kept::Unnamed {
+            let incr = next.add_incr(&self.name).name.clone();
+            folder.rename(&temp_incr_name(&self.name), &incr).and_then(|()| folder.sync())
+        } else {
+            Ok(())
+        };
+        let result = result.and_then(|()| self.put(folder, next));
+        if result.is_err() && self.manifest.base.as_ref().is_none_or(|now| now.name != base) {
+            // Nobody will look for it.
+            let _ = folder.remove(&base);
+        }
+        result
+    }
+
+    /// Removes the files that are not needed any more.
+    ///
+    /// # Errors
+    /// Some remain: the manifest names them, and the next time they go.
+    pub fn remove_history(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
+        let mut next = self.manifest.clone();
+        let history = next.forget_history();
+        if history.is_empty() {
+            return Ok(());
+        }
+        for part in &history {
+            if folder.has(&part.name) {
+                folder.remove(&part.name)?;
+            }
+        }
+        self.put(folder, next)
+    }
+}

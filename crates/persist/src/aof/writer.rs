@@ -1,0 +1,515 @@
+//! The end of the change log in an append-only file: when it is written and synced, and which
+//! replies may leave.
+//!
+//! ```text
+//!   merged part of the log ─► written at once ──────────────────────► replies leave (everysec, no)
+//!                          └► kept, while a sync is under way ─ written behind it ─►
+//!                          └► kept ─ written and synced together by one thread ─► replies leave (always)
+//! ```
+//! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
+//! merged meanwhile is kept and written after it, because a write may wait for the sync in the
+//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis; beyond
+//! that they wait, and with them the writes behind them.
+//!
+//! **`always`**: one thread writes and syncs all that was merged while it did so before.
+//!
+//! **A new file** ([`Writer::turn_to`]) gets nothing before the old one is complete and synced: so
+//! only the last file can be torn.
+//!
+//! **Trouble.** What could not be written is kept and tried again each [`RETRY_MS`]; meanwhile its
+//! replies wait and the server refuses writes. After a sync that failed nobody knows what is on the
+//! disk: under `always` all since the last sync is cut off the file and written again, else the
+//! file counts as damaged until the base is written anew ([`Writer::needs_rewrite`]).
+//!
+//! No thread and no clock in here: what is to be done outside the lock is a [`Job`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use engine::log::merger::LogBatch;
+
+use crate::folder::{LogFile, Trouble, Unwritten};
+
+/// How long replies leave while what they show is not written because of a sync.
+pub const LAG_MAX_MS: u64 = 2000;
+/// How many bytes may lag so.
+pub const LAG_BYTES_MAX: usize = 16 << 20;
+/// Between two syncs with `everysec`.
+pub const SYNC_INTERVAL_MS: u64 = 1000;
+/// Between two tries of what has failed.
+pub const RETRY_MS: u64 = 1000;
+/// Memory that an emptied buffer keeps.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// When the file is synced (`appendfsync`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Before a reply leaves.
+    Always,
+    /// Each second.
+    EverySecond,
+    /// When the system likes.
+    Never,
+}
+
+/// A moment, as the driver's clock shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Milliseconds of a clock that is never set.
+    pub clock_ms: u64,
+    /// Seconds of Unix time.
+    pub unix_s: i64,
+}
+
+/// A file with what is to be appended to it.
+struct Target {
+    file: Arc<dyn LogFile>,
+    /// Bytes that are in the file, those being written not counted.
+    len_bytes: u64,
+    /// Bytes of it that are synced.
+    synced_bytes: u64,
+    /// What is kept for it.
+    pending: Vec<u8>,
+    /// The position behind what is kept.
+    pending_position: u64,
+}
+
+struct State {
+    policy: SyncPolicy,
+    /// Whether syncs wait for the end of a rewrite (`no-appendfsync-on-rewrite`).
+    rests: bool,
+    /// Whether times are written (`aof-timestamp-enabled`).
+    stamps: bool,
+    stamped_s: i64,
+    /// The files; all but the last one get nothing new. Never empty.
+    targets: VecDeque<Target>,
+    /// Whether a job is under way.
+    is_working: bool,
+    /// The position up to which all is written.
+    written: u64,
+    /// The position up to which all is synced.
+    synced: u64,
+    /// The position up to which replies may leave.
+    confirmed: u64,
+    /// When the last sync began.
+    sync_began_ms: u64,
+    /// Since when what is merged is kept because of a sync.
+    lags_since_ms: Option<u64>,
+    trouble: Option<Trouble>,
+    retry_at_ms: u64,
+    needs_rewrite: bool,
+    figures: Figures,
+}
+
+/// What is shown of a writer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes of the present file, with those that are kept for it.
+    pub len_bytes: u64,
+    /// Bytes that are kept.
+    pub kept_bytes: usize,
+    /// The position up to which all is synced.
+    pub synced_position: u64,
+    /// That as WAITAOF counts it: where nobody syncs, what is written is safe.
+    pub safe_position: u64,
+    /// How often replies had to wait because a sync took too long.
+    pub delayed: u64,
+    /// Whether a sync is under way.
+    pub is_syncing: bool,
+    /// Why nothing can be written at present.
+    pub trouble: Option<Trouble>,
+}
+
+/// What came of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The position up to which replies may leave.
+    pub confirmed: u64,
+    /// Whether there is a job now: [`Writer::next`] has it.
+    pub has_job: bool,
+    /// Bytes that are kept.
+    pub kept_bytes: usize,
+}
+
+/// What is to be done outside the lock, by one thread.
+pub struct Job {
+    file: Arc<dyn LogFile>,
+    /// Cut the file to this length first.
+    cut: Option<u64>,
+    bytes: Vec<u8>,
+    /// The position behind the bytes, or of what was written before.
+    position: u64,
+    syncs: bool,
+}
+
+/// What came of a [`Job`].
+pub struct Done {
+    job: Job,
+    written: Result<(), Unwritten>,
+    /// `None` where it did not come to that.
+    synced: Option<Result<(), Trouble>>,
+}
+
+/// What the thread that does the jobs is to do next.
+pub enum Next {
+    /// This.
+    Job(Job),
+    /// Nothing before this time.
+    At(u64),
+    /// Nothing until something is appended.
+    Nothing,
+}
+
+impl Job {
+    /// Writes and syncs.
+    pub fn run(self) -> Done {
+        let cut = self.cut.map_or(Ok(()), |len_bytes| self.file.cut(len_bytes));
+        let written = match cut {
+            Err(trouble) => Err(Unwritten { written_bytes: 0, trouble }),
+            Ok(()) if self.bytes.is_empty() => Ok(()),
+            Ok(()) => self.file.append(&self.bytes),
+        };
+        let synced = (self.syncs && written.is_ok()).then(|| self.file.sync());
+        Done { job: self, written, synced }
+    }
+}
+
+/// See the module. Its lock is a leaf; a short write happens under it.
+pub struct Writer {
+    state: Mutex<State>,
+    /// A job came to its end.
+    idle: Condvar,
+}
+
+impl Writer {
+    /// A writer to a file of so many bytes, all of them synced, which holds all changes up to
+    /// `position`.
+    pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
+        let target = Target::new(file, len_bytes, position);
+        let state = State {
+            policy,
+            rests: false,
+            stamps: false,
+            stamped_s: 0,
+            targets: VecDeque::from([target]),
+            is_working: false,
+            written: position,
+            synced: position,
+            confirmed: position,
+            sync_began_ms: 0,
+            lags_since_ms: None,
+            trouble: None,
+            retry_at_ms: 0,
+            needs_rewrite: false,
+            figures: Figures::default(),
+        };
+        Self { state: Mutex::new(state), idle: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Takes the next part of the log. O(bytes).
+    pub fn append(&self, batch: &LogBatch<'_>, now: Moment) -> Appended {
+        self.state().append(batch, now)
+    }
+
+    /// Sets when the file is synced.
+    pub fn set_policy(&self, policy: SyncPolicy) {
+        self.state().policy = policy;
+    }
+
+    /// Whether times are written between the changes.
+    pub fn set_stamps(&self, stamps: bool) {
+        self.state().stamps = stamps;
+    }
+
+    /// Whether syncs wait: while a snapshot is written, with `no-appendfsync-on-rewrite`.
+    pub fn set_rests(&self, rests: bool) {
+        self.state().rests = rests;
+    }
+
+    /// What is appended from now on goes to `file`, which is empty, once all before it is safe. Gives
+    /// the length of the one before.
+    pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
+        let mut state = self.state();
+        let last = state.last();
+        let (position, len_bytes) = (last.pending_position, last.len_bytes + last.pending.len() as u64);
+        state.targets.push_back(Target::new(file, 0, position));
+        state.stamped_s = 0;
+        len_bytes
+    }
+
+    /// What to do next, for the thread that does it; [`Writer::done`] follows each job.
+    pub fn next(&self, now: Moment) -> Next {
+        self.state().next(now)
+    }
+
+    /// Notes what came of a job. Gives the position up to which replies may leave.
+    pub fn done(&self, done: Done, now: Moment) -> Appended {
+        let appended = self.state().done(done, now);
+        self.idle.notify_all();
+        appended
+    }
+
+    /// Writes all that is kept and syncs it, on this thread, after the job that is under way: at the
+    /// end.
+    ///
+    /// # Errors
+    /// Why that cannot be done.
+    pub fn finish(&self) -> Result<(), Trouble> {
+        let state = self.idle.wait_while(self.state(), |state| state.is_working);
+        let mut state = state.expect("nothing panics while it is locked");
+        loop {
+            let is_last = state.targets.len() == 1;
+            let front = state.targets.front_mut().expect("there is a file");
+            if !front.pending.is_empty() {
+                let pending = std::mem::take(&mut front.pending);
+                if let Err(Unwritten { written_bytes, trouble }) = front.file.append(&pending) {
+                    front.len_bytes += written_bytes as u64;
+                    front.pending = pending[written_bytes..].to_vec();
+                    return Err(trouble);
+                }
+                front.len_bytes += pending.len() as u64;
+            }
+            front.file.sync()?;
+            front.synced_bytes = front.len_bytes;
+            let position = front.pending_position;
+            (state.written, state.synced) = (position, position);
+            state.confirmed = state.confirmed.max(position);
+            if is_last {
+                return Ok(());
+            }
+            state.targets.pop_front();
+        }
+    }
+
+    /// What is known of it. O(1).
+    pub fn figures(&self) -> Figures {
+        let state = self.state();
+        let last = state.targets.back().expect("there is a file");
+        Figures {
+            len_bytes: last.len_bytes + last.pending.len() as u64,
+            kept_bytes: state.kept_bytes(),
+            synced_position: state.synced,
+            safe_position: if state.policy == SyncPolicy::Never { state.written } else { state.synced },
+            is_syncing: state.is_working,
+            trouble: state.trouble.clone(),
+            ..state.figures.clone()
+        }
+    }
+
+    /// Whether what was written may be lost because a sync has failed; asked once, answered once.
+    pub fn needs_rewrite(&self) -> bool {
+        std::mem::take(&mut self.state().needs_rewrite)
+    }
+}
+
+impl Target {
+    fn new(file: Arc<dyn LogFile>, len_bytes: u64, position: u64) -> Self {
+        let pending_position = position;
+        Self { file, len_bytes, synced_bytes: len_bytes, pending: Vec::new(), pending_position }
+    }
+}
+
+impl State {
+    fn kept_bytes(&self) -> usize {
+        self.targets.iter().map(|target| target.pending.len()).sum()
+    }
+
+    fn last(&mut self) -> &mut Target {
+        self.targets.back_mut().expect("there is a file")
+    }
+
+    fn append(&mut self, batch: &LogBatch<'_>, now: Moment) -> Appended {
+        let stamp = self.stamp(now);
+        let is_free = !self.is_working
+            && self.trouble.is_none()
+            && self.policy != SyncPolicy::Always
+            && self.targets.len() == 1
+            && self.targets[0].pending.is_empty();
+        let last = self.last();
+        last.pending_position = batch.position;
+        if !is_free {
+            last.pending.extend_from_slice(&stamp);
+            batch.text.pieces().for_each(|piece| last.pending.extend_from_slice(piece));
+            self.confirm_lagging(batch.position, now);
+        } else {
+            let mut pieces = std::iter::once(&stamp[..]).chain(batch.text.pieces());
+            let failed = pieces.find_map(|piece| last.write(piece).err().map(|it| (it, piece)));
+            match failed {
+                None => {
+                    self.written = batch.position;
+                    self.confirmed = self.confirmed.max(batch.position);
+                }
+                Some((Unwritten { written_bytes, trouble }, piece)) => {
+                    last.pending.extend_from_slice(&piece[written_bytes..]);
+                    pieces.for_each(|piece| last.pending.extend_from_slice(piece));
+                    self.fail(trouble, now);
+                }
+            }
+        }
+        self.appended(now)
+    }
+
+    /// The line that tells the time, where the second is a new one.
+    fn stamp(&mut self, now: Moment) -> Vec<u8> {
+        if !self.stamps || self.stamped_s == now.unix_s {
+            return Vec::new();
+        }
+        self.stamped_s = now.unix_s;
+        stamp(now.unix_s)
+    }
+
+    /// Lets replies leave ahead of what they show, if only a sync of `everysec` is in the way.
+    fn confirm_lagging(&mut self, position: u64, now: Moment) {
+        if self.policy == SyncPolicy::Always || self.trouble.is_some() {
+            return;
+        }
+        let since_ms = *self.lags_since_ms.get_or_insert(now.clock_ms);
+        let lags_long = now.clock_ms.saturating_sub(since_ms) >= LAG_MAX_MS;
+        if !lags_long && self.kept_bytes() <= LAG_BYTES_MAX {
+            self.confirmed = self.confirmed.max(position);
+        } else if self.confirmed + 1 >= self.written {
+            self.figures.delayed += 1;
+        }
+    }
+
+    fn appended(&self, now: Moment) -> Appended {
+        let kept_bytes = self.kept_bytes();
+        let may_try = self.trouble.is_none() || self.retry_at_ms <= now.clock_ms;
+        let has_job = !self.is_working && may_try && (kept_bytes > 0 || self.targets.len() > 1);
+        Appended { confirmed: self.confirmed, has_job, kept_bytes }
+    }
+
+    fn fail(&mut self, trouble: Trouble, now: Moment) {
+        self.trouble = Some(trouble);
+        self.retry_at_ms = now.clock_ms + RETRY_MS;
+    }
+
+    fn next(&mut self, now: Moment) -> Next {
+        if self.is_working {
+            return Next::Nothing;
+        }
+        if self.trouble.is_some() && now.clock_ms < self.retry_at_ms {
+            return Next::At(self.retry_at_ms);
+        }
+        let is_over = self.targets.len() > 1;
+        let front = self.targets.front_mut().expect("there is a file");
+        let has_pending = !front.pending.is_empty();
+        let is_behind = has_pending || front.synced_bytes < front.len_bytes;
+        let syncs_rest = self.rests && !is_over;
+        let syncs = match self.policy {
+            _ if is_over => true,
+            _ if syncs_rest => false,
+            SyncPolicy::Always => is_behind,
+            SyncPolicy::EverySecond => {
+                is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS || self.trouble.is_some()
+            }
+            SyncPolicy::Never => self.trouble.is_some(),
+        };
+        if !has_pending && !syncs {
+            return match self.policy {
+                SyncPolicy::EverySecond if is_behind && !syncs_rest => {
+                    Next::At(self.sync_began_ms + SYNC_INTERVAL_MS)
+                }
+                _ => Next::Nothing,
+            };
+        }
+        let (bytes, position) = match has_pending {
+            true => (std::mem::take(&mut front.pending), front.pending_position),
+            false => (Vec::new(), self.written),
+        };
+        // What an earlier job of `always` wrote and could not sync is among the bytes again.
+        let cuts = self.policy == SyncPolicy::Always && self.trouble.is_some();
+        let cut = cuts.then_some(front.len_bytes);
+        if syncs {
+            self.sync_began_ms = now.clock_ms;
+        }
+        self.is_working = true;
+        Next::Job(Job { file: Arc::clone(&front.file), cut, bytes, position, syncs })
+    }
+
+    fn done(&mut self, done: Done, now: Moment) -> Appended {
+        let Done { job, written, synced } = done;
+        self.is_working = false;
+        let Self { targets, .. } = self;
+        let front = targets.front_mut().expect("there is a file");
+        let was_synced = front.synced_bytes == front.len_bytes;
+        let cuts = self.policy == SyncPolicy::Always;
+        let failed = match (written, synced) {
+            (Err(Unwritten { trouble, .. }), _) if cuts => {
+                front.put_back(&job.bytes);
+                Some(trouble)
+            }
+            (Err(Unwritten { written_bytes, trouble }), _) => {
+                front.len_bytes += written_bytes as u64;
+                front.put_back(&job.bytes[written_bytes..]);
+                Some(trouble)
+            }
+            (Ok(()), Some(Err(trouble))) => {
+                if cuts {
+                    front.put_back(&job.bytes);
+                } else {
+                    front.len_bytes += job.bytes.len() as u64;
+                    self.written = job.position;
+                }
+                self.needs_rewrite |= !(cuts && was_synced);
+                Some(trouble)
+            }
+            (Ok(()), synced) => {
+                front.len_bytes += job.bytes.len() as u64;
+                self.written = self.written.max(job.position);
+                if synced.is_some() {
+                    front.synced_bytes = front.len_bytes;
+                    self.synced = self.synced.max(job.position);
+                }
+                if front.pending.is_empty() && job.bytes.capacity() <= KEPT_BYTES_MAX {
+                    front.pending = job.bytes;
+                    front.pending.clear();
+                }
+                if targets.len() > 1 && targets[0].pending.is_empty() && synced.is_some() {
+                    targets.pop_front();
+                }
+                None
+            }
+        };
+        match failed {
+            Some(trouble) => self.fail(trouble, now),
+            None => {
+                self.trouble = None;
+                let safe = if self.policy == SyncPolicy::Always && !self.rests { self.synced } else { self.written };
+                self.confirmed = self.confirmed.max(safe);
+                if self.kept_bytes() == 0 {
+                    self.lags_since_ms = None;
+                }
+            }
+        }
+        self.appended(now)
+    }
+}
+
+impl Target {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Unwritten> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let written = self.file.append(bytes);
+        self.len_bytes += match &written {
+            Ok(()) => bytes.len(),
+            Err(unwritten) => unwritten.written_bytes,
+        } as u64;
+        written
+    }
+
+    /// Puts bytes ahead of those that are kept.
+    fn put_back(&mut self, bytes: &[u8]) {
+        self.pending.splice(0..0, bytes.iter().copied());
+    }
+}
+
+/// The line that says what follows happened at this time or later.
+pub fn stamp(unix_s: i64) -> Vec<u8> {
+    format!("#TS:{unix_s}\r\n").into_bytes()
+}

@@ -1,0 +1,230 @@
+//! The keyspace as commands that make it: the base of an append-only file without RDB preamble
+//! (`aof-use-rdb-preamble no`), as Redis writes it.
+//!
+//! ```text
+//!   file        [#TS:seconds] FUNCTION LOAD source … { SELECT db | key … } …
+//!   string      SET key value
+//!   list        RPUSH key element …                  set   SADD key member …
+//!   hash        HMSET key field value …              zset  ZADD key score member …
+//!   timed field HMSET key field value | HPEXPIREAT key ms FIELDS 1 field
+//!   stream      XADD key ID field value … for each entry, or XADD key MAXLEN 0 0-1 x y
+//!               XSETID key last ENTRIESADDED n MAXDELETEDID ID | groups ([`stream`])
+//!   its expiry  PEXPIREAT key ms                                                          at last
+//! ```
+//! Commands are arrays of bulk strings. A command of several items has at most [`ITEMS_MAX`], fewer
+//! where they are long, so a value may be many commands.
+//!
+//! Redis 7.0 and Valkey know these commands (ENTRIESADDED is the youngest word), HPEXPIREAT from
+//! Redis 7.4 and Valkey 9.0 on. Valkey itself writes HSETEX for fields that expire, which Redis 7.4
+//! does not know. Two things differ from what Redis writes and make the same data: fields of a hash
+//! that do not expire share a command even where others expire, and commands end early that would
+//! take over 1 MiB.
+//!
+//! Lost, as in Redis: access clocks, the times of consumers, and pending entries that were deleted
+//! from their stream, which XCLAIM does not bring back.
+//! Source: files that Redis 8.0.2 and Valkey 8.1.1 and 9.1.2 wrote.
+
+mod stream;
+
+use keyspace::pieces::Piece;
+use keyspace::{HashField, KeyEntry, Object};
+use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
+use structures::entry::View;
+use structures::listpack::element::{Element, IntText};
+
+/// Items of a command: `AOF_REWRITE_ITEMS_PER_CMD` of Redis.
+const ITEMS_MAX: usize = 64;
+/// Bytes of a command's items from which on no more are added: who replays it has all of them in
+/// memory. Redis knows no such limit.
+const ITEMS_LEN_BYTES_MAX: usize = 1 << 20;
+
+/// Appends the line that says that what follows was written at this Unix time or later:
+/// `aof-timestamp-enabled`.
+pub fn append_time_annotation(time_s: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"#TS:");
+    Element::Int(time_s).append_to(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes keys as commands into a buffer.
+#[derive(Debug, Default)]
+pub struct CommandEncoder {
+    out: CommandBuffer,
+    big: Option<BigKey>,
+}
+
+/// The key whose value's pieces are written.
+#[derive(Debug)]
+struct BigKey {
+    key: Box<[u8]>,
+    expiry_ms: Option<i64>,
+}
+
+impl CommandEncoder {
+    /// What was written and not taken yet.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.out.bytes
+    }
+
+    /// When the file was begun.
+    pub fn time(&mut self, time_s: i64) {
+        append_time_annotation(time_s, &mut self.out.bytes);
+    }
+
+    /// A library of functions.
+    pub fn function(&mut self, source: &[u8]) {
+        self.out.command(&[b"FUNCTION", b"LOAD", source]);
+    }
+
+    /// The keys that follow belong to this database.
+    pub fn select_db(&mut self, db: usize) {
+        let mut text = IntText::new();
+        self.out.command(&[b"SELECT", Element::Int(db as i64).text(&mut text)]);
+    }
+
+    /// A key with its value. O(bytes).
+    pub fn entry(&mut self, entry: &KeyEntry) {
+        let key = entry.key();
+        match entry.view() {
+            View::Bytes(bytes) => self.out.command(&[b"SET", key, bytes]),
+            View::Int(number) => {
+                let mut text = IntText::new();
+                self.out.command(&[b"SET", key, Element::Int(number).text(&mut text)]);
+            }
+            View::Object(object) => self.out.object(key, object),
+        }
+        self.out.end_of_key(key, entry.expiry_ms());
+    }
+
+    /// A key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer may be
+    /// taken in between.
+    pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>) {
+        self.big = Some(BigKey { key: key.into(), expiry_ms });
+    }
+
+    /// A piece of the value that [`big_head`](Self::big_head) began.
+    pub fn big_piece(&mut self, piece: &Piece<'_>) {
+        let key = &self.big.as_ref().expect("a value was begun").key;
+        self.out.piece(key, piece);
+    }
+
+    /// All pieces of the value were written.
+    pub fn big_end(&mut self) {
+        let BigKey { key, expiry_ms } = self.big.take().expect("a value was begun");
+        self.out.end_of_key(&key, expiry_ms);
+    }
+}
+
+/// Commands that are complete, and the items of one to come.
+#[derive(Debug, Default)]
+struct CommandBuffer {
+    bytes: Vec<u8>,
+    items: Items,
+}
+
+/// The items of the command to come, all of one key.
+#[derive(Debug, Default)]
+struct Items {
+    command: &'static str,
+    bytes: Vec<u8>,
+    count: usize,
+    words: usize,
+}
+
+impl CommandBuffer {
+    fn object(&mut self, key: &[u8], object: &Object) {
+        match object {
+            Object::Blob(blob) => self.command(&[b"SET", key, blob]),
+            Object::List(list) => list.visit(|element| self.item("RPUSH", key, &[element])),
+            Object::Set(set) => set.iter().for_each(|member| self.item("SADD", key, &[member])),
+            Object::Hash(hash) => hash.fields().for_each(|field| self.field(key, &field)),
+            Object::Zset(zset) => zset.iter().for_each(|(member, score)| self.scored(key, member, score)),
+            Object::Stream(stream) => self.stream(key, stream),
+        }
+    }
+
+    fn piece(&mut self, key: &[u8], piece: &Piece<'_>) {
+        match piece {
+            Piece::Node(node) => node.visit(|element| self.item("RPUSH", key, &[element])),
+            Piece::Member(member) => self.item("SADD", key, &[*member]),
+            Piece::Field(field) => self.field(key, field),
+            Piece::Scored(member, score) => self.scored(key, Element::Bytes(member), *score),
+            Piece::Entries(entries) => entries.iter().for_each(|entry| self.stream_entry(key, entry)),
+            Piece::StreamEnd(end) => self.stream_rest(key, end.len, &end.rest),
+        }
+    }
+
+    fn field(&mut self, key: &[u8], field: &HashField<'_>) {
+        let Some(deadline_ms) = field.deadline_ms else {
+            return self.item("HMSET", key, &[field.name, field.value]);
+        };
+        let (mut name, mut value, mut at) = (IntText::new(), IntText::new(), IntText::new());
+        let (name, value) = (field.name.text(&mut name), field.value.text(&mut value));
+        let at = Element::Int(deadline_ms).text(&mut at);
+        self.command(&[b"HMSET", key, name, value]);
+        self.command(&[b"HPEXPIREAT", key, at, b"FIELDS", b"1", name]);
+    }
+
+    fn scored(&mut self, key: &[u8], member: Element<'_>, score: f64) {
+        let mut text = [0; F64_TEXT_LEN_MAX];
+        let score = format_f64(score, &mut text).as_bytes();
+        self.item("ZADD", key, &[Element::Bytes(score), member]);
+    }
+
+    /// Adds an item, of one word or of two, to a command about the key.
+    fn item(&mut self, command: &'static str, key: &[u8], words: &[Element<'_>]) {
+        let items = &mut self.items;
+        items.command = command;
+        for word in words {
+            append_bulk(&mut items.bytes, word.text(&mut IntText::new()));
+        }
+        items.words += words.len();
+        items.count += 1;
+        if items.count == ITEMS_MAX || items.bytes.len() >= ITEMS_LEN_BYTES_MAX {
+            self.end_of_items(key);
+        }
+    }
+
+    fn end_of_items(&mut self, key: &[u8]) {
+        if self.items.count > 0 {
+            self.begin(2 + self.items.words);
+            self.word(self.items.command.as_bytes());
+            self.word(key);
+            self.bytes.append(&mut self.items.bytes);
+            (self.items.count, self.items.words) = (0, 0);
+        }
+    }
+
+    fn end_of_key(&mut self, key: &[u8], expiry_ms: Option<i64>) {
+        self.end_of_items(key);
+        if let Some(at_ms) = expiry_ms {
+            self.command(&[b"PEXPIREAT", key, Element::Int(at_ms).text(&mut IntText::new())]);
+        }
+    }
+
+    fn command(&mut self, words: &[&[u8]]) {
+        self.begin(words.len());
+        words.iter().for_each(|word| self.word(word));
+    }
+
+    /// Begins a command of so many words.
+    fn begin(&mut self, words: usize) {
+        append_count(&mut self.bytes, b'*', words);
+    }
+
+    fn word(&mut self, word: &[u8]) {
+        append_bulk(&mut self.bytes, word);
+    }
+}
+
+fn append_count(out: &mut Vec<u8>, mark: u8, count: usize) {
+    out.push(mark);
+    Element::Int(count as i64).append_to(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    append_count(out, b'$', bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,62 @@
+//! WAITAOF: until what a client wrote is safe on disk, here and with replicas.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use ::commands::wait::{EmptyReply, timeout_ms};
+use ::commands::{Args, CommandError};
+use engine::wait::KeylessWait;
+
+use crate::config::table::persistence;
+use crate::context::{Runner, ServerCtx};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&WAITAOF];
+
+/// See the module.
+pub static WAITAOF: Command<Runner> = Command {
+    name: "WAITAOF",
+    summary: "Waits until what the client wrote is in the append-only file here and on so many replicas, and \
+              returns on how many it is.",
+    history: History::since("7.2.0"),
+    group: Group::Generic,
+    complexity: "O(1)",
+    arity: Arity::Exactly(4),
+    flags: Flags::BLOCKING,
+    acl: Acl::BLOCKING.union(Acl::CONNECTION),
+    tips: &["request_policy:all_shards", "response_policy:agg_min"],
+    args: &[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")],
+    run: Runner::Server(waitaof),
+    ..Command::DEFAULT
+};
+/// WAITAOF numlocal numreplicas timeout: on how many servers it is, this one and replicas, of which
+/// there are none. What the client has seen counts as written by it.
+fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let local = args.integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(CommandError::Line("ERR value is out of range, value must between 0 and 1"));
+    }
+    let replicas = stdx::number::parse_i64(args.get(2)).filter(|&replicas| replicas >= 0);
+    let replicas = replicas.ok_or(CommandError::Line("ERR value is out of range, must be positive"))?;
+    let timeout_ms = timeout_ms(args, 3)?;
+    let shared = ctx.shared;
+    if local > 0 && !persistence::APPENDONLY.of(&shared.config()) {
+        return Err(CommandError::Line(
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+        ));
+    }
+    let is_synced = shared.append_only.has_synced(ctx.session.seen_position());
+    let is_enough = replicas == 0 && (local == 0 || is_synced);
+    if is_enough || ctx.session.in_exec {
+        ctx.reply.array(2);
+        ctx.reply.integer(i64::from(is_synced));
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    let deadline_ms = timeout_ms.map(|timeout_ms| shared.uptime_ms().saturating_add(timeout_ms));
+    shared.append_only.waiters.fetch_add(1, Relaxed);
+    let wait = KeylessWait { registered: ctx.registered, empty: EmptyReply::TwoZeros, deadline_ms };
+    shared.engine.blocked.block_without_keys(ctx.session, args, wait);
+    Ok(())
+}
+

@@ -1,0 +1,580 @@
+//! The append-only file: the threads that write, sync and rewrite it.
+//!
+//! What decides is in `persist::aof`: when something is written and synced (`writer`), how the files
+//! change (`files`). Here are the threads, the files, the options.
+//!
+//! ```text
+//!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
+//!                                            └────► thread "aof" ─► written, synced ─► replies leave
+//!   BGREWRITEAOF, a rule ─► thread "aof-rewrite": a new file for what comes, a point, a base
+//! ```
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use engine::log::merger::{KeptBytes, LogBatch, LogReader};
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use persist::aof::files::{Files, Kept};
+use persist::aof::manifest::BaseKind;
+use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Writer};
+use persist::folder::{self, LogFile, Syncing, Target, Trouble, Unsaved};
+use persist::save::{Save, Way};
+
+use super::{Whose, drive, fix};
+use crate::append_only::{Active, AppendOnly, Rewrite, State, files_name, files_path};
+use crate::config::ConfigStore;
+use crate::config::table::persistence as options;
+use crate::context::unix_ms;
+use crate::shared::{Message, Shared};
+use crate::snapshots::DataFolder;
+
+/// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
+const SYNC_LOOK: Duration = Duration::from_millis(100);
+/// How long it sleeps where nothing is written.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// After this many rewrites in a row that failed the next ones are delayed, as in Redis.
+const FAILURES_BEFORE_DELAY: u64 = 3;
+/// The longest delay.
+const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Now, by the process' clock and the system's.
+fn moment(shared_started: Instant) -> Moment {
+    Moment { clock_ms: shared_started.elapsed().as_millis() as u64, unix_s: unix_ms() / 1000 }
+}
+
+impl Shared {
+    fn moment(&self) -> Moment {
+        Moment { clock_ms: self.engine.uptime(Instant::now()).as_millis() as u64, unix_s: unix_ms() / 1000 }
+    }
+}
+
+/// Hands the log to the writer.
+struct AofReader {
+    writer: Arc<Writer>,
+    kept: KeptBytes,
+    started: Instant,
+    append_only: Arc<AppendOnly>,
+}
+
+impl LogReader for AofReader {
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+        let appended = self.writer.append(batch, moment(self.started));
+        self.kept.set(appended.kept_bytes);
+        if appended.has_job {
+            self.append_only.signal.set();
+        }
+        appended.confirmed
+    }
+}
+
+/// The thread that syncs, and writes what could not be written at once. Runs until the server
+/// stops.
+pub fn run(shared: &Shared) {
+    let outbox = Outbox::default();
+    // Acquire: pairs with the swap in `Shared::stop`.
+    while !shared.stopping.load(Acquire) {
+        let Some(active) = shared.append_only.active() else {
+            shared.append_only.signal.wait(IDLE_LOOK);
+            continue;
+        };
+        match active.writer.next(shared.moment()) {
+            Next::Job(job) => {
+                let done = job.run();
+                let appended = active.writer.done(done, shared.moment());
+                note(shared, &active, appended, &outbox);
+            }
+            Next::At(clock_ms) => {
+                note_synced(shared, &active.writer.figures());
+                let left_ms = clock_ms.saturating_sub(shared.moment().clock_ms);
+                shared.append_only.signal.wait(Duration::from_millis(left_ms).min(SYNC_LOOK));
+            }
+            Next::Nothing => {
+                note_synced(shared, &active.writer.figures());
+                shared.append_only.signal.wait(SYNC_LOOK);
+            }
+        }
+    }
+}
+
+/// Lets replies leave after a job, and says what is wrong.
+fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
+    shared.engine.log.kept().set(appended.kept_bytes);
+    shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
+    shared.wake(outbox);
+    let figures = active.writer.figures();
+    note_synced(shared, &figures);
+    let trouble = figures.trouble;
+    let standing = &shared.engine.standing;
+    match (&trouble, standing.log_failed.load(Relaxed)) {
+        (Some(trouble), false) => tracing::warn!("Error writing to the AOF file: {trouble}"),
+        (None, true) => tracing::warn!("AOF write error looks solved. The server can write again."),
+        _ => {}
+    }
+    standing.note_log(trouble.as_ref().map(|trouble| &*trouble.0));
+    if active.writer.needs_rewrite() {
+        tracing::warn!("The AOF file may have lost what could not be synced: it is rewritten.");
+        shared.append_only.state().is_scheduled = true;
+    }
+}
+
+/// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as in
+/// Redis.
+fn note_synced(shared: &Shared, figures: &writer::Figures) {
+    let append_only = &shared.append_only;
+    if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
+        && append_only.waiters.load(Relaxed) > 0
+    {
+        shared.broadcast(|| Message::Resume);
+    }
+}
+
+/// Makes the folder of the files.
+pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
+    let path = files_path(store);
+    let made = match fs::create_dir(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    };
+    made.map_err(|error| Trouble(format!("Can't create the folder {}: {error}", path.display())))?;
+    Ok(DataFolder::new(&path))
+}
+
+/// Sees whether an append-only file can be turned on, where the options want one.
+///
+/// # Errors
+/// Why it cannot.
+pub fn prepare(store: &ConfigStore) -> Result<(), Trouble> {
+    if !options::APPENDONLY.of(store) {
+        return Ok(());
+    }
+    let (folder, name) = (make_folder(store)?, files_name(store));
+    let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
+    files.begin_unnamed_incr(&folder)?;
+    Ok(())
+}
+
+/// What the options say of how it is written.
+fn set_up(shared: &Shared, writer: &Writer) {
+    let store = shared.config();
+    writer.set_policy(options::APPENDFSYNC.of(&store));
+    writer.set_stamps(options::AOF_TIMESTAMP_ENABLED.of(&store));
+}
+
+/// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
+/// of the keyspace for a moment. No rewrite is under way where it is turned off.
+pub fn follow_options(shared: &Arc<Shared>, as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive))) {
+    let is_wanted = options::APPENDONLY.of(&shared.config());
+    let (active, awaits_base) = {
+        let state = shared.append_only.state();
+        (state.active.clone(), state.awaits_base)
+    };
+    if is_wanted && active.is_none() && !awaits_base {
+        shared.append_only.state().awaits_base = true;
+        if rewrite_in_background(shared) == Asked::Scheduled {
+            tracing::warn!(
+                "AOF was enabled but there is already another background operation. An AOF background was scheduled \
+                 to start when possible."
+            );
+        }
+    } else if !is_wanted && (active.is_some() || awaits_base) {
+        turn_off(shared, as_owner);
+    } else if let Some(active) = active {
+        set_up(shared, &active.writer);
+        shared.append_only.signal.set();
+    }
+}
+
+fn turn_off(shared: &Shared, as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive))) {
+    let active = {
+        let mut state = shared.append_only.state();
+        state.awaits_base = false;
+        state.is_scheduled = false;
+        state.active.take()
+    };
+    let Some(active) = active else { return };
+    let outbox = Outbox::default();
+    as_owner(&mut |alone| drop(shared.engine.log.detach(alone, active.reader, &outbox)));
+    shared.wake(&outbox);
+    if let Err(trouble) = active.writer.finish() {
+        tracing::warn!("The end of the AOF file could not be written: {trouble}");
+    }
+    let mut state = shared.append_only.state();
+    state.earlier_len_bytes += active.writer.figures().len_bytes;
+    drop(state);
+    shared.engine.log.kept().set(0);
+    shared.engine.standing.note_log(None);
+}
+
+/// Has changes written to `file`, which holds `len_bytes` and all that has happened so far.
+fn attach(
+    shared: &Shared,
+    alone: &Exclusive,
+    file: Arc<dyn LogFile>,
+    len_bytes: u64,
+    outbox: &Outbox,
+) -> Option<Active> {
+    // Nothing is under way: all that was drawn is what was done.
+    let writer = Arc::new(Writer::new(file, len_bytes, SyncPolicy::EverySecond, shared.engine.log.drawn()));
+    set_up(shared, &writer);
+    let reader = AofReader {
+        writer: Arc::clone(&writer),
+        kept: shared.engine.log.kept().clone(),
+        started: shared.engine.started(),
+        append_only: Arc::clone(&shared.append_only),
+    };
+    let reader = shared.engine.log.attach(alone, Box::new(reader), outbox)?;
+    Some(Active { writer, reader })
+}
+
+/// What came of asking for a rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It runs.
+    Begun,
+    /// It runs as soon as the save under way has ended.
+    Scheduled,
+    /// One is under way.
+    UnderWay,
+}
+
+/// Rewrites the file in the background.
+pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
+    {
+        let mut state = shared.append_only.state();
+        if state.rewrite.is_some() {
+            return Asked::UnderWay;
+        }
+        if shared.persistence.state().current.is_some() {
+            state.is_scheduled = true;
+            return Asked::Scheduled;
+        }
+        begin(&mut state);
+    }
+    tracing::info!("Background append only file rewriting started");
+    let thread_shared = Arc::clone(shared);
+    let body = move || {
+        let result = rewrite(&thread_shared, Way::Gate);
+        end(&thread_shared, result);
+    };
+    if let Err(error) = std::thread::Builder::new().name("aof-rewrite".to_owned()).spawn(body) {
+        end(shared, Err(Trouble(error.to_string()).into()));
+    }
+    Asked::Begun
+}
+
+/// A rewrite begins as soon as it can.
+pub fn schedule(shared: &Shared) {
+    shared.append_only.state().is_scheduled = true;
+}
+
+fn begin(state: &mut State) {
+    state.rewrite = Some(Rewrite { since: Instant::now() });
+    state.is_scheduled = false;
+    state.record.begun += 1;
+}
+
+/// Notes what came of the rewrite under way.
+fn end(shared: &Shared, result: Result<(), Unsaved>) {
+    let mut state = shared.append_only.state();
+    let Some(rewrite) = state.rewrite.take() else { return };
+    state.record.last_took_s = Some(rewrite.since.elapsed().as_secs());
+    match result {
+        Ok(()) => {
+            state.record.last_succeeded = true;
+            state.record.failures = 0;
+            state.retry_at = None;
+            tracing::info!("Background AOF rewrite finished successfully");
+        }
+        Err(Unsaved::Cancelled) => {
+            tracing::warn!("Background AOF rewrite terminated by signal 10");
+        }
+        Err(Unsaved::Failed(trouble)) => {
+            state.record.last_succeeded = false;
+            state.record.failures += 1;
+            let over = state.record.failures.saturating_sub(FAILURES_BEFORE_DELAY);
+            let delay = Duration::from_secs(60 << over.min(6)).min(DELAY_MAX);
+            state.retry_at = (over > 0).then(|| Instant::now() + delay);
+            tracing::warn!("Background AOF rewrite terminated with error: {trouble}");
+        }
+    }
+    drop(state);
+    shared.persistence.ended.notify_all();
+}
+
+/// Ends the rewrite under way, if there is one, and waits for that; whether there was one. The caller
+/// is outside the gate.
+pub fn cancel_rewrite(shared: &Shared) -> bool {
+    if !shared.append_only.is_rewriting() {
+        return false;
+    }
+    tracing::warn!("There is a child rewriting the AOF. Killing it!");
+    loop {
+        if let Some(current) = &shared.persistence.state().current {
+            current.save.abandon(&shared.engine);
+        }
+        if !shared.append_only.is_rewriting() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until no rewrite is under way.
+pub fn wait_for_rewrite(shared: &Shared) {
+    while shared.append_only.is_rewriting() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Where a rewrite puts what comes behind its point.
+enum Follows {
+    /// Nowhere: there is no append-only file.
+    Nowhere,
+    /// In a file that the manifest names.
+    Named(Arc<dyn LogFile>, i64),
+    /// In one that it does not name yet.
+    Unnamed(Arc<dyn LogFile>),
+}
+
+/// Writes a new base for the present state. The caller is outside the gate, unless it owns the
+/// keyspace as `way` says.
+fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
+    let (folder, name, kind, syncing) = {
+        let store = shared.config();
+        let kind = match options::AOF_USE_RDB_PREAMBLE.of(&store) {
+            true => BaseKind::Rdb,
+            false => BaseKind::Aof,
+        };
+        let syncing = match options::AOF_REWRITE_INCREMENTAL_FSYNC.of(&store) {
+            true => Syncing::Every { len_bytes: super::SYNC_STEP_BYTES },
+            false => Syncing::AtEnd,
+        };
+        shared.persistence.lock_folder(&store)?;
+        (make_folder(&store)?, files_name(&store), kind, syncing)
+    };
+    let (active, mut files, awaits_base) = {
+        let mut state = shared.append_only.state();
+        (state.active.clone(), state.files.take(), state.awaits_base)
+    };
+    if files.is_none() {
+        files = Some(Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?);
+    }
+    let mut files = files.expect("they were opened");
+    let result = rewrite_files(shared, (way, active, awaits_base), &mut files, (&folder, kind, syncing));
+    shared.append_only.state().files = Some(files);
+    result
+}
+
+fn rewrite_files(
+    shared: &Shared,
+    (way, active, awaits_base): (Way, Option<Active>, bool),
+    files: &mut Files,
+    (folder, kind, syncing): (&DataFolder, BaseKind, Syncing),
+) -> Result<(), Unsaved> {
+    let follows = match &active {
+        Some(_) => {
+            let file = files.begin_incr(folder)?;
+            Follows::Named(file, files.last_incr().unwrap_or_default())
+        }
+        None if awaits_base => Follows::Unnamed(files.begin_unnamed_incr(folder)?),
+        None => Follows::Nowhere,
+    };
+    let options = super::base_options(shared, kind);
+    let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
+    let outbox = Outbox::default();
+    let mut at_point = |alone: &Exclusive| {
+        save = fix(shared, alone, options.clone(), Whose::Rewrites);
+        match (&follows, &active) {
+            (Follows::Named(file, _), Some(active)) => {
+                // Whoever asks gets what was appended before merged first.
+                shared.engine.log.readers(&outbox);
+                left_len_bytes = active.writer.turn_to(Arc::clone(file));
+            }
+            (Follows::Unnamed(file), _) if save.is_some() => {
+                attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
+            }
+            _ => {}
+        }
+    };
+    shared.engine.gate.exclusive(|alone| at_point(alone));
+    shared.wake(&outbox);
+    shared.append_only.signal.set();
+    shared.append_only.state().earlier_len_bytes += left_len_bytes;
+    let result = match save {
+        None => Err(Trouble("another save is in progress".to_owned()).into()),
+        Some(save) => write_base(shared, (way, &save), &files.next_base(kind), (folder, syncing)),
+    };
+    match result {
+        Ok(base_len_bytes) => finish(shared, files, (folder, kind), (follows, attached), base_len_bytes),
+        Err(unsaved) => {
+            if let Follows::Unnamed(_) = follows {
+                give_up_turning_on(shared, attached);
+                files.drop_unnamed_incr(folder);
+            }
+            Err(unsaved)
+        }
+    }
+}
+
+/// Writes the base; how long it is.
+fn write_base(
+    shared: &Shared,
+    (way, save): (Way, &Save),
+    name: &str,
+    (folder, syncing): (&DataFolder, Syncing),
+) -> Result<u64, Unsaved> {
+    let temporary = format!("temp-rewriteaof-bg-{}.aof", std::process::id());
+    let target = Target { folder, temporary, name: name.to_owned(), syncing };
+    let result = folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way));
+    shared.persistence.state().current = None;
+    shared.persistence.ended.notify_all();
+    result.map(|()| save.progress().len_bytes)
+}
+
+/// Has the manifest name the new base.
+fn finish(
+    shared: &Shared,
+    files: &mut Files,
+    (folder, kind): (&DataFolder, BaseKind),
+    (follows, attached): (Follows, Option<Active>),
+    base_len_bytes: u64,
+) -> Result<(), Unsaved> {
+    let kept = match follows {
+        Follows::Nowhere => Kept::None,
+        Follows::Named(_, seq) => Kept::From { seq },
+        Follows::Unnamed(_) => Kept::Unnamed,
+    };
+    let taken = files.take_base(folder, kind, kept);
+    if let Err(trouble) = taken {
+        if kept == Kept::Unnamed {
+            give_up_turning_on(shared, attached);
+        }
+        return Err(trouble.into());
+    }
+    {
+        let mut state = shared.append_only.state();
+        if let Some(attached) = attached {
+            state.active = Some(attached);
+            state.awaits_base = false;
+        }
+        state.earlier_len_bytes = base_len_bytes;
+        let present = state.active.as_ref().map_or(0, |active| active.writer.figures().len_bytes);
+        state.base_len_bytes = base_len_bytes + present;
+    }
+    if let Err(trouble) = files.remove_history(folder) {
+        tracing::warn!("Files of the AOF that are not needed any more could not be removed: {trouble}");
+    }
+    Ok(())
+}
+
+/// Stops writing to a file that will have no base. The option still asks for one: it is tried again.
+fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
+    let Some(attached) = attached else { return };
+    let outbox = Outbox::default();
+    shared.engine.gate.exclusive(|alone| drop(shared.engine.log.detach(alone, attached.reader, &outbox)));
+    shared.wake(&outbox);
+}
+
+/// Begins a rewrite if a rule or somebody asks for one: the housekeeper's, each round.
+pub fn rewrite_if_due(shared: &Arc<Shared>) {
+    if shared.engine.standing.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
+        return;
+    }
+    let (percentage, len_bytes_min) = {
+        let store = shared.config();
+        (
+            options::AUTO_AOF_REWRITE_PERCENTAGE.of(&store),
+            options::AUTO_AOF_REWRITE_MIN_SIZE.of(&store),
+        )
+    };
+    let figures = shared.append_only.figures();
+    let may_try = shared.append_only.state().retry_at.is_none_or(|at| at <= Instant::now());
+    if figures.rewrites_for.is_some() {
+        return;
+    }
+    let (is_on, awaits_base) = (figures.writer.is_some(), shared.append_only.state().awaits_base);
+    let base = figures.base_len_bytes.max(1);
+    let growth = figures.len_bytes.saturating_mul(100) / base;
+    let has_grown = is_on
+        && percentage > 0
+        && figures.len_bytes > len_bytes_min
+        && growth >= 100 + percentage as u64;
+    if has_grown && may_try {
+        tracing::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
+    }
+    if figures.is_scheduled || (may_try && (has_grown || awaits_base)) {
+        rewrite_in_background(shared);
+    }
+}
+
+/// Has syncs rest or not, by `no-appendfsync-on-rewrite`: the housekeeper's, each round.
+pub fn follow_rewrites(shared: &Shared) {
+    let Some(active) = shared.append_only.active() else { return };
+    let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
+    active.writer.set_rests(rests && shared.persistence.state().current.is_some());
+}
+
+/// Writes and syncs all that has happened, for a server that ends. The caller owns the keyspace.
+///
+/// # Errors
+/// Why that cannot be done.
+pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
+    let Some(active) = shared.append_only.active() else { return Ok(()) };
+    let outbox = Outbox::default();
+    shared.engine.log.readers(&outbox);
+    let result = active.writer.finish();
+    if result.is_ok() {
+        let position = active.writer.figures().synced_position;
+        shared.engine.log.confirm([(active.reader, position)], &outbox);
+    }
+    shared.wake(&outbox);
+    result
+}
+
+/// Opens the files after all data was loaded and before anybody may change it: makes what is
+/// missing. `len_bytes` are those of the file that was written to last, and of all together.
+///
+/// # Errors
+/// Why there is no file to write to.
+pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
+    let folder = make_folder(&shared.config())?;
+    let has_base = files.manifest().base.is_some();
+    {
+        let mut state = shared.append_only.state();
+        state.files = Some(files);
+        state.awaits_base = !has_base;
+        if !has_base {
+            state.rewrite = Some(Rewrite { since: Instant::now() });
+        }
+    }
+    if !has_base {
+        let result = rewrite(shared, Way::Gate);
+        shared.append_only.state().rewrite = None;
+        return match result {
+            Ok(()) => Ok(()),
+            Err(Unsaved::Failed(trouble)) => Err(trouble),
+            Err(Unsaved::Cancelled) => Err(Trouble("the server ends".to_owned())),
+        };
+    }
+    let mut files = shared.append_only.state().files.take().expect("it was put there");
+    let file = match files.last_incr() {
+        Some(_) => files.resume_incr(&folder, last_len_bytes)?,
+        None => files.begin_incr(&folder)?,
+    };
+    let outbox = Outbox::default();
+    let active = shared
+        .engine
+        .gate
+        .exclusive(|alone| attach(shared, alone, file, last_len_bytes, &outbox))
+        .ok_or(Trouble("the change log has as many readers as it can have".to_owned()))?;
+    let mut state = shared.append_only.state();
+    state.files = Some(files);
+    state.active = Some(active);
+    state.earlier_len_bytes = all_len_bytes - last_len_bytes;
+    state.base_len_bytes = all_len_bytes;
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! What a server finds in its folder when it starts, and what becomes of that.
+//!
+//! ```text
+//!   appendonly yes   the append-only files, or the one of Redis 6; else the snapshot; else nothing
+//!   appendonly no    the snapshot; files of an append-only file that are newer, where the option was not set
+//! ```
+//! With `appendonly yes` there is a file to write to and a base for it before anybody may write.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::io::Read as _;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Instant, SystemTime};
+
+use persist::aof::files::Files;
+use persist::aof::reader::starts_with_rdb;
+use persist::folder::{Folder as _, Trouble};
+use persist::save::Way;
+
+use super::loading::{Duplicates, LoadHow, load_file, load_rdb_part};
+use super::replay::{ReplayEnd, ReplayHow, replay_file};
+use crate::append_only::{files_name, files_path};
+use crate::config::ConfigStore;
+use crate::config::table::persistence as options;
+use crate::context::unix_ms;
+use crate::shared::Shared;
+use crate::snapshots::{DataFolder, data_file, folder_path};
+
+/// What is loaded.
+enum Source {
+    /// A snapshot.
+    Snapshot(PathBuf),
+    /// Append-only files.
+    AppendOnly(Files),
+}
+
+/// Loads what the data folder holds and opens what is written to, on a thread of its own; clients
+/// are told to wait meanwhile. The server stops where that fails. Returns at once; `None` where
+/// there is nothing to do.
+///
+/// # Errors
+/// There is no thread for it.
+pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
+    DataFolder::new(&folder_path(&shared.config())).remove_leftovers();
+    DataFolder::new(&files_path(&shared.config())).remove_leftovers();
+    let source = source(&shared.config());
+    if matches!(source, Ok(None)) && !options::APPENDONLY.of(&shared.config()) {
+        return Ok(None);
+    }
+    shared.engine.standing.is_loading.store(true, Relaxed);
+    let shared = Arc::clone(shared);
+    let load = move || {
+        let loaded = source.and_then(|source| load(&shared, source));
+        if let Err(trouble) = loaded {
+            tracing::error!("{trouble}");
+            tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
+            shared.persistence.load_failed.store(true, Relaxed);
+            shared.stop();
+        }
+        shared.persistence.end_loading(&shared.engine);
+    };
+    std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
+}
+
+/// When a file was changed last.
+fn changed_at(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
+/// What is to be loaded.
+fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
+    let snapshot = Some(data_file(store)).filter(|path| path.exists());
+    let folder = DataFolder::new(&files_path(store));
+    let files = Files::open(&folder, &files_name(store)).map_err(|error| {
+        Trouble(format!("The manifest of the append-only file in {} cannot be used: {error}", files_path(store).display()))
+    });
+    let is_on = options::APPENDONLY.of(store);
+    if !is_on && store.is_named(&options::APPENDONLY.opt) {
+        return Ok(snapshot.map(Source::Snapshot));
+    }
+    let files = match files {
+        Ok(files) if !files.manifest().is_empty() => Some(files),
+        Ok(files) => adopt_single(store, files, &snapshot)?,
+        Err(trouble) if is_on => return Err(trouble),
+        Err(_) => None,
+    };
+    let Some(files) = files else {
+        if let (true, Some(path)) = (is_on, &snapshot) {
+            tracing::info!("There is no append-only file: {} is loaded, and becomes its base.", path.display());
+        }
+        return Ok(snapshot.map(Source::Snapshot));
+    };
+    if !is_on && let Some(path) = &snapshot {
+        let last = files.manifest().parts().last().map(|part| folder.file(&part.name));
+        if last.and_then(|last| changed_at(&last)) <= changed_at(path) {
+            return Ok(snapshot.map(Source::Snapshot));
+        }
+    }
+    if !is_on {
+        tracing::warn!(
+            "{} holds an append-only file that is newer than the snapshot: it is loaded. Changes are not written to \
+             it; 'appendonly yes' has them written, 'appendonly no' ignores the file.",
+            files_path(store).display()
+        );
+    }
+    Ok(Some(Source::AppendOnly(files)))
+}
+
+/// The append-only file of Redis 6 and earlier, if there is one: it is moved to where later ones
+/// are.
+fn adopt_single(
+    store: &ConfigStore,
+    mut files: Files,
+    snapshot: &Option<PathBuf>,
+) -> Result<Option<Files>, Trouble> {
+    let (old, is_on) = (folder_path(store).join(files_name(store)), options::APPENDONLY.of(store));
+    let is_newer = || snapshot.as_ref().is_none_or(|path| changed_at(path) < changed_at(&old));
+    if !old.is_file() || !(is_on || is_newer()) {
+        return Ok(None);
+    }
+    let folder = super::aof::make_folder(store)?;
+    let new = folder.file(&files_name(store));
+    tracing::info!("Successfully migrated an old-style AOF configuration: {} is in {} now.", old.display(), new.display());
+    fs::rename(&old, &new).map_err(|error| Trouble(format!("{} cannot be moved: {error}", old.display())))?;
+    DataFolder::new(&folder_path(store)).sync()?;
+    files.adopt_single(&folder)?;
+    Ok(Some(files))
+}
+
+/// Loads what was found, and opens the file to write to where one is wanted.
+fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
+    let is_on = options::APPENDONLY.of(&shared.config());
+    let mut lens = (0, 0);
+    let files = match source {
+        Some(Source::AppendOnly(files)) => {
+            lens = load_files(shared, &files, Way::Gate)?;
+            Some(files)
+        }
+        Some(Source::Snapshot(path)) => {
+            let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
+            load_file(shared, &path, how).map_err(|error| {
+                tracing::error!("{} cannot be loaded: {error}", path.display());
+                Trouble("Terminating server after rdb file reading failure.".to_owned())
+            })?;
+            None
+        }
+        None => None,
+    };
+    if !is_on {
+        return Ok(());
+    }
+    let files = match files {
+        Some(files) => files,
+        None => {
+            let folder = super::aof::make_folder(&shared.config())?;
+            let name = files_name(&shared.config());
+            Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?
+        }
+    };
+    super::aof::open(shared, files, lens.0, lens.1)
+}
+
+/// Loads append-only files; how long the last incremental one and all are, in bytes.
+///
+/// # Errors
+/// What is wrong, in words for the log.
+pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
+    let (path, name, cuts) = {
+        let store = shared.config();
+        (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
+    };
+    let (folder, manifest, mut total) = (DataFolder::new(&path), files.manifest(), 0);
+    for part in manifest.parts() {
+        let Ok(found) = fs::metadata(folder.file(&part.name)) else {
+            return Err(Trouble(format!(
+                "The AOF file {} that {name}.manifest names does not exist. Bring it back, or take its line out of the \
+                 manifest and lose what it holds.",
+                part.name
+            )));
+        };
+        total += found.len();
+    }
+    shared.persistence.loading.begin(unix_ms() / 1000, total);
+    let began = Instant::now();
+    let (mut last_len_bytes, mut len_bytes) = (0, 0);
+    let count = manifest.parts().count();
+    for (number, part) in manifest.parts().enumerate() {
+        let part_began = Instant::now();
+        let (is_last, is_base) = (number + 1 == count, number == 0 && manifest.base.is_some());
+        let good_len_bytes = load_part(shared, &folder.file(&part.name), (is_last, cuts), way)?;
+        let kind = if is_base { "base" } else { "incr" };
+        tracing::info!(
+            "DB loaded from {kind} file {}: {:.3} seconds",
+            part.name,
+            part_began.elapsed().as_secs_f64()
+        );
+        len_bytes += good_len_bytes;
+        last_len_bytes = if is_base { 0 } else { good_len_bytes };
+    }
+    tracing::info!("DB loaded from append only file: {:.3} seconds", began.elapsed().as_secs_f64());
+    Ok((last_len_bytes, len_bytes))
+}
+
+/// Whether a file begins with a snapshot.
+fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    fs::File::open(path)?.take(9).read_to_end(&mut first)?;
+    Ok(starts_with_rdb(&first))
+}
+
+/// Loads one of the files; how many bytes of it are good.
+fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
+    let name = path.display();
+    let has_snapshot =
+        begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
+    let mut from_offset = 0;
+    if has_snapshot {
+        let how = LoadHow { way, duplicates: Duplicates::Refused };
+        from_offset = load_rdb_part(shared, path, how).map_err(|error| {
+            tracing::error!("{name}: {error}");
+            Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
+        })?;
+    }
+    let how = ReplayHow { way, from_offset, stop_at: None };
+    let replayed = replay_file(shared, path, how).map_err(|error| {
+        tracing::error!("{name}: {error}");
+        Trouble(format!(
+            "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
+             saker-check aof --fix <filename.manifest>"
+        ))
+    })?;
+    let torn = match replayed.end {
+        ReplayEnd::Whole => return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string())),
+        ReplayEnd::Stopped(len_bytes) => return Ok(len_bytes),
+        ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
+        ReplayEnd::Torn(torn) => torn,
+    };
+    if !is_last {
+        return Err(Trouble(format!(
+            "{name} ends within a request and is not the last file: {torn}. saker-check aof tells more."
+        )));
+    }
+    if let Some(offset) = torn.request_within {
+        return Err(Trouble(format!(
+            "Bad file format reading the append only file {name}: the request at byte {} does not end, but what looks \
+             like a request stands at byte {offset}: a length is damaged, and what follows may be good. Make a backup of \
+             your AOF file, then use saker-check aof --fix <filename.manifest>, which cuts it off.",
+            torn.good_len_bytes
+        )));
+    }
+    if !cuts {
+        return Err(Trouble(format!(
+            "Unexpected end of file reading the append only file {name}: {torn}. You can: 1) Make a backup of your AOF \
+             file, then use saker-check aof --fix <filename.manifest>. 2) Alternatively you can set the \
+             'aof-load-truncated' configuration option to yes and restart the server."
+        )));
+    }
+    tracing::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
+    tracing::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled: {torn}");
+    let cut = fs::File::options().write(true).open(path).and_then(|file| {
+        file.set_len(torn.good_len_bytes)?;
+        file.sync_all()
+    });
+    cut.map_err(|error| Trouble(format!("the torn end of {name} cannot be cut off: {error}")))?;
+    Ok(torn.good_len_bytes)
+}

@@ -1,0 +1,123 @@
+//! An engine alone with its caller: runs commands, or a row of them as an append-only file holds
+//! them. Its clock stands still at the beginning of 1970, so that nothing expires.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use commands::{Args, CommandError};
+use engine::Shared;
+use engine::batch::Incoming;
+use engine::call::{Call, Host};
+use engine::client::{ClientInfo, Place};
+use engine::clock::{Clock as _, ManualClock};
+use engine::owned_args::OwnedArgs;
+use engine::run::Executor;
+use engine::session::{Session, User};
+use engine::settings::Settings;
+use engine::shared::Start;
+use engine::table::{CommandTable, HostCommand};
+use engine::turn::Engine;
+use resp::Value;
+use resp::decode::decode;
+use stdx::{Address, ByteQueue, ConnId};
+
+/// Where the clock stands.
+const NOW: Duration = Duration::from_secs(1_000_000);
+
+/// An engine without data.
+pub fn empty_engine(seed: u64) -> Shared {
+    static TABLE: OnceLock<CommandTable> = OnceLock::new();
+    let table = TABLE.get_or_init(|| CommandTable::new(engine::exec::commands())).clone();
+    let (settings, now) = (Settings::default(), Instant::now());
+    Shared::new(Start { threads: 1, databases: 16, table, settings, seed: [seed, 2, 3, 4], now })
+}
+
+/// No command of a server is known.
+struct NoHost;
+
+impl Host for NoHost {
+    fn run(&self, _: HostCommand, _: Call<'_, '_, '_>, _: &Args<'_>) -> Result<(), CommandError> {
+        Err(CommandError::Line("ERR this host has no commands"))
+    }
+}
+
+/// The one client of an engine that has one thread.
+pub struct Player<'s> {
+    shared: &'s Shared,
+    clock: ManualClock,
+    engine: Engine<'s, ManualClock, NoHost>,
+    session: Session,
+    /// Sources of functions that were to be loaded.
+    pub functions: Vec<Vec<u8>>,
+}
+
+impl<'s> Player<'s> {
+    /// A client of this engine.
+    pub fn new(shared: &'s Shared) -> Self {
+        let clock = ManualClock::new(Instant::now(), NOW);
+        let executor = Executor::new(shared, Some(0), 1, (clock.clone(), NoHost));
+        let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
+        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
+        let info = Arc::new(ClientInfo::new(1, place, (address(), address()), 0));
+        let session = Session::new(info, Some(User));
+        Self { shared, clock, engine: Engine::new(executor), session, functions: Vec::new() }
+    }
+
+    /// Runs a command: its reply. SELECT is known; FUNCTION LOAD is noted.
+    pub fn run<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Value {
+        let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
+        match words[..] {
+            [b"SELECT", db] => {
+                let db = stdx::number::parse_i64(db).expect("a number");
+                self.session.info.db.store(db as u64, std::sync::atomic::Ordering::Relaxed);
+                return Value::Null;
+            }
+            [b"FUNCTION", b"LOAD", source] => {
+                self.functions.push(source.to_vec());
+                return Value::Null;
+            }
+            _ => {}
+        }
+        let owned = OwnedArgs::new(words.into_iter());
+        let args = owned.args(self.shared.keyspace.hasher());
+        let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
+        let mut out = ByteQueue::new();
+        let mut pass = self.shared.gate.shared(0);
+        self.engine.begin(self.clock.now());
+        self.engine.run(&mut self.session, &incoming, &mut out, &mut pass);
+        self.engine.executor.end_turn();
+        drop(self.engine.executor.commit.outbox.take());
+        let bytes: Vec<u8> = out.io_slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();
+        match decode(&bytes) {
+            Ok(Some((value, _))) => value,
+            other => Value::Error(format!("no reply: {other:?}").into()),
+        }
+    }
+
+    /// Runs all commands of a file of commands, between which times may stand.
+    ///
+    /// # Errors
+    /// What is no command, or the command that failed.
+    pub fn replay(&mut self, file: &[u8]) -> Result<(), String> {
+        let mut rest = file;
+        while !rest.is_empty() {
+            if rest[0] == b'#' {
+                let end = rest.iter().position(|&byte| byte == b'\n').ok_or("a time has no end")?;
+                rest = &rest[end + 1..];
+                continue;
+            }
+            let decoded = decode(rest).map_err(|error| format!("not a command: {error}"))?;
+            let Some((Value::Array(words), len_bytes)) = decoded else {
+                return Err("the last command has no end".to_owned());
+            };
+            let words: Vec<&[u8]> = words.iter().filter_map(Value::as_bytes).collect();
+            let reply = self.run(&words);
+            if reply.is_error() {
+                let line: Vec<_> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
+                return Err(format!("{} failed: {reply}", line.join(" ")));
+            }
+            rest = &rest[len_bytes..];
+        }
+        Ok(())
+    }
+}
