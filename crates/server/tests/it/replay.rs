@@ -163,7 +163,7 @@ fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, Stri
     let mut router = Router::new(&shared, lanes);
     let mut reader = Reader::new(file);
     loop {
-        match reader.next().expect("whole requests") {
+        match reader.next_batch().expect("whole requests") {
             Next::End(End::Whole) => break,
             Next::End(End::TornTail(torn)) => panic!("{torn:?}"),
             Next::Batch(batch) => {
@@ -216,7 +216,7 @@ fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
         }
         let mut router = Router::new(&shared, lanes);
         let mut reader = Reader::new(file);
-        while let Ok(Next::Batch(batch)) = reader.next() {
+        while let Ok(Next::Batch(batch)) = reader.next_batch() {
             let batch = Arc::new(batch);
             for piece in pieces(&batch, &mut Rng::new(7)) {
                 let send = |routed: Routed<'_, Batch>| {
@@ -457,7 +457,7 @@ fn what_no_server_of_this_kind_wrote_is_refused_with_its_place() {
     let refused = |line: &str| {
         let mut file = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n".to_vec();
         encode(&mut file, &words(line));
-        let Ok(Next::Batch(batch)) = Reader::new(&file[..]).next() else { panic!("requests") };
+        let Ok(Next::Batch(batch)) = Reader::new(&file[..]).next_batch() else { panic!("requests") };
         let count = batch.len();
         let routed = Router::new(&shared, 2).route(&Arc::new(batch), 0..count, |_| panic!("nothing is run"));
         routed.expect_err("it is refused")
