@@ -12,7 +12,7 @@ use commands::Args;
 use keyspace::{Hasher, Keyspace};
 use resp::parse::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
 
-use crate::fetch::{self, Lookup};
+use crate::fetch::{self, Lookup, Sought};
 use crate::owned_args::OwnedArgs;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered};
@@ -100,8 +100,8 @@ pub struct Batch<V> {
     spans: Vec<Span>,
     /// Empty lines around the requests.
     empty_lines: usize,
-    /// Some request looks for a member.
-    has_members: bool,
+    /// What its requests look for.
+    sought: Sought,
 }
 
 impl<V> Default for Batch<V> {
@@ -111,7 +111,7 @@ impl<V> Default for Batch<V> {
             turns: Vec::new(),
             spans: Vec::new(),
             empty_lines: 0,
-            has_members: false,
+            sought: Sought::Keys,
         }
     }
 }
@@ -123,7 +123,7 @@ impl<V> Batch<V> {
         self.turns.clear();
         self.spans.clear();
         self.empty_lines = 0;
-        self.has_members = false;
+        self.sought = Sought::Keys;
     }
 
     /// Whether no more fits.
@@ -196,7 +196,7 @@ impl<V> Batch<V> {
             None => None,
         };
         let lookup = registered.map_or(Lookup::none(db), |it| Lookup::of(it, &args, db, shared));
-        self.has_members |= lookup.has_member();
+        self.sought = self.sought.with(&lookup);
         self.requests.push(ParsedRequest {
             registered,
             work,
@@ -221,7 +221,7 @@ impl<V> Batch<V> {
     /// Starts loading what the batch will touch: all buckets, then all entries,
     /// then the same of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
-        fetch::ahead(&self.requests, self.has_members, keyspace);
+        fetch::ahead(&self.requests, self.sought, keyspace);
     }
 
     /// A request, ready to run; `None` where its bytes are no request. `input` is

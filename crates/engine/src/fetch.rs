@@ -71,17 +71,28 @@ impl Lookup {
     pub fn key_hash(&self) -> Option<KeyHash> {
         self.key.map(|key| key.hash)
     }
+}
 
-    /// Whether it looks for a member.
+/// What requests look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// Keys.
+    Keys,
+    /// Keys, and some of them members of these.
+    Members,
+}
+
+impl Sought {
+    /// What these and one more look for.
     #[inline]
-    pub fn has_member(&self) -> bool {
-        self.member.is_some()
+    pub fn with(self, lookup: &Lookup) -> Self {
+        if lookup.member.is_some() { Self::Members } else { self }
     }
 }
 
 /// Starts loading what these requests will touch: all buckets, then all entries, then the same of
 /// members, if there are any.
-pub fn ahead<T: AsRef<Lookup>>(requests: &[T], has_members: bool, keyspace: &Keyspace) {
+pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspace) {
     if requests.len() < REQUESTS_MIN {
         return;
     }
@@ -89,7 +100,7 @@ pub fn ahead<T: AsRef<Lookup>>(requests: &[T], has_members: bool, keyspace: &Key
     each_key(requests, keyspace, |db, key, _| {
         db.table().prefetch_element(position_of(key.hash), key.len_bytes);
     });
-    if !has_members {
+    if sought == Sought::Keys {
         return;
     }
     each_member(requests, keyspace, |object, member| object.prefetch_member_bucket(member.hash));

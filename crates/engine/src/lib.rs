@@ -26,7 +26,8 @@
 //! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
 //! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
-//! | [`fetch`], [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
+//! | [`fetch`] | what requests look for, fetched ahead |
+//! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
 //! | [`replay`] | requests of a file, run on all cores as if one after the other |
 //!
 //! What the engine does not know it asks its [`Host`](call::Host): commands

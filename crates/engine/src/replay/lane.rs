@@ -15,7 +15,7 @@ use super::task::{Failed, Job, Requests, Slice};
 use crate::call::{Call, Host};
 use crate::client::{ClientInfo, Place};
 use crate::clock::Clock;
-use crate::fetch::{self, Lookup};
+use crate::fetch::{self, Lookup, Sought};
 use crate::publish::notify::Notifications;
 use crate::request::Request;
 use crate::run::{Caller, Executor};
@@ -96,8 +96,8 @@ impl<'s, C: Clock> Lane<'s, C> {
                 pass.outside(|| ());
             }
             ready.extend(jobs.iter().map(|job| self.prepare(&*slice.batch, job)));
-            let has_members = ready.iter().any(|ready| ready.lookup.has_member());
-            fetch::ahead(&ready, has_members, &self.executor.shared().keyspace);
+            let sought = ready.iter().fold(Sought::Keys, |sought, ready| sought.with(&ready.lookup));
+            fetch::ahead(&ready, sought, &self.executor.shared().keyspace);
             for Ready { job, args, .. } in ready.drain(..) {
                 if !self.run_job(&job, args, pass) {
                     let offset = slice.batch.offset(job.request as usize);

@@ -4,4 +4,3 @@ mod aof;
 mod commands;
 mod files;
 mod payloads;
-mod replay;

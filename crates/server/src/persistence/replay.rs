@@ -343,3 +343,134 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Repla
     }
     Ok(Replayed { errors, ..replayed })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use keyspace::key::SHARD_COUNT;
+    use tempfile::NamedTempFile;
+
+    use super::*;
+    use crate::Server;
+
+    const ALL: ReplayHow = ReplayHow { way: Way::Gate, from_offset: 0, stop_at: None };
+
+    /// A file of these lines: annotations, and requests of words.
+    fn file(lines: &str) -> NamedTempFile {
+        let mut file = NamedTempFile::new().expect("a scratch file");
+        for line in lines.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let text = match line.strip_prefix('#') {
+                Some(annotation) => format!("#{annotation}\r\n"),
+                None => words.iter().fold(format!("*{}\r\n", words.len()), |text, word| {
+                    format!("{text}${}\r\n{}\r\n", word.len(), word.replace('_', " "))
+                }),
+            };
+            file.write_all(text.as_bytes()).expect("there is room");
+        }
+        file
+    }
+
+    fn server() -> Server {
+        Server::builder().port(0).io_threads(1).start().expect("it starts")
+    }
+
+    /// How many keys there are.
+    fn keys(shared: &Shared) -> usize {
+        let keyspace = &shared.engine.keyspace;
+        let of_shard = |shard| keyspace.lock(shard).dbs().map(|db| db.table().len()).sum::<usize>();
+        (0..SHARD_COUNT).map(of_shard).sum()
+    }
+
+    /// What replaying a part of a file comes to, and how many keys there are then.
+    fn check(lines: &str, how: ReplayHow) -> (Result<Replayed, String>, usize) {
+        let (file, server) = (file(lines), server());
+        let shared = server.shared();
+        let replayed = replay_file(shared, file.path(), how).map_err(|error| error.to_string());
+        (replayed, keys(shared))
+    }
+
+    fn whole(commands: u64, errors: u64) -> Result<Replayed, String> {
+        Ok(Replayed { commands, errors, end: ReplayEnd::Whole, last_time_s: None })
+    }
+
+    #[test]
+    fn all_of_a_file_is_run() {
+        let lines = "SELECT 3\nSET a 1\nMULTI\nSET b 1\nLPUSH c x\nEXEC\nLPUSH a x\nMSET d 1 e 2 f 3";
+        assert_eq!(check(lines, ALL), (whole(8, 1), 6));
+        assert_eq!(check("SET a 1\nSWAPDB 0 1\nFLUSHDB\nSET b 1", ALL), (whole(4, 0), 2));
+        assert_eq!(check("", ALL), (whole(0, 0), 0));
+        let unknown = "Unknown command 'NOSUCH' at byte 27".to_owned();
+        assert_eq!(check("SET a 1\nNOSUCH", ALL), (Err(unknown), 0));
+    }
+
+    #[test]
+    fn what_it_did_is_counted() {
+        let (file, server) = (file("SET a 1\nDEL a nothing\nHSET h f v g v\nINCR h\nGET h"), server());
+        let threads = &server.shared().engine.threads;
+        let counted = || {
+            let counters = [
+                threads.sum(|stats| &stats.changes),
+                threads.sum(|stats| &stats.unexpected_errors),
+                threads.sum(|stats| &stats.processed),
+            ];
+            let commands = &server.shared().persistence.loading.commands;
+            (counters, commands.load(Relaxed))
+        };
+        assert_eq!(counted(), ([0, 0, 0], 0));
+        replay_file(server.shared(), file.path(), ALL).expect("it can be replayed");
+        assert_eq!(counted(), ([4, 2, 0], 5));
+    }
+
+    #[test]
+    fn the_owner_of_the_keyspace_can_have_a_file_replayed() {
+        let (file, server) = (file("SET a 1\nFLUSHALL\nSET b 1\nMSET c 1 d 2\nSWAPDB 0 1"), server());
+        let shared = server.shared();
+        let how = ReplayHow { way: Way::Owner, ..ALL };
+        let replayed = shared.engine.gate.exclusive(|_| replay_file(shared, file.path(), how));
+        assert_eq!((replayed.map_err(|error| error.to_string()), keys(shared)), (whole(5, 0), 3));
+    }
+
+    #[test]
+    fn a_part_of_a_file_can_be_run() {
+        let lines = "SET a 1\n#TS:100\nSET b 1\nMULTI\nSET c 1\n#TS:200\nSET d 1\nEXEC\n#TS:300\nSET e 1";
+        let stopped = |commands, at, last_time_s| {
+            let end = ReplayEnd::Stopped(at);
+            Ok(Replayed { commands, errors: 0, end, last_time_s })
+        };
+        let until = |stop_at| check(lines, ReplayHow { stop_at: Some(stop_at), ..ALL });
+        assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None), 1));
+        // It is in a transaction.
+        assert_eq!(until(StopAt::TimeS(100)), (stopped(2, 63, Some(100)), 2));
+        assert_eq!(until(StopAt::TimeS(299)).1, 4);
+        let all = Replayed { commands: 7, errors: 0, end: ReplayEnd::Whole, last_time_s: Some(300) };
+        assert_eq!(until(StopAt::TimeS(300)), (Ok(all), 5));
+        assert_eq!(until(StopAt::Offset(63)), (stopped(2, 63, Some(100)), 2));
+        assert_eq!(until(StopAt::Offset(62)), (stopped(1, 27, None), 1));
+        assert_eq!(until(StopAt::Offset(0)), (stopped(0, 0, None), 0));
+        let (replayed, keys) = check(lines, ReplayHow { from_offset: 63, ..ALL });
+        assert_eq!((replayed.map(|it| it.commands), keys), (Ok(5), 3));
+    }
+
+    #[test]
+    fn a_transaction_that_is_not_whole_is_torn() {
+        let (replayed, keys) = check("SET a 1\nMULTI\nSET b 1", ALL);
+        let Ok(Replayed { commands: 1, end: ReplayEnd::Torn(torn), .. }) = replayed else {
+            panic!("{replayed:?}");
+        };
+        assert_eq!((torn.good_len_bytes, torn.multi_offset, keys), (27, Some(27), 1));
+    }
+
+    #[test]
+    fn functions_are_kept() {
+        let file = file(
+            "FUNCTION LOAD #!lua_name=one\nFUNCTION LOAD #!lua_name=two\nFUNCTION LOAD REPLACE #!lua_name=one\n\
+             FUNCTION DELETE two\nFUNCTION LOAD #!lua_name=three",
+        );
+        let server = server();
+        replay_file(server.shared(), file.path(), ALL).expect("it can be replayed");
+        let kept = server.shared().persistence.functions().clone();
+        assert_eq!(kept, [&b"#!lua name=one"[..], b"#!lua name=three"].map(Box::from));
+    }
+}

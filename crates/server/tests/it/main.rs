@@ -32,6 +32,7 @@ mod package;
 mod persistence;
 mod pubsub;
 mod queue;
+mod replay;
 mod replies_wait;
 mod requests;
 mod scripts;
