@@ -1,6 +1,6 @@
 //! Tests of the format from outside.
 
+mod aof_writer;
 mod commands;
 mod files;
 mod payloads;
-mod replay;
