@@ -63,6 +63,11 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// As above.
     fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble>;
+    /// Returns when what a file holds is safe from a crash, whoever wrote it.
+    ///
+    /// # Errors
+    /// As above.
+    fn sync_file(&self, name: &str) -> Result<(), Trouble>;
 }
 
 /// A file that is written from its beginning to its end.

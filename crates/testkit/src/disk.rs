@@ -190,6 +190,13 @@ impl SimulatedFolder {
         moments.iter().map(|state| state.after_crash(rng)).collect()
     }
 
+    /// The folder at each noted moment as the next process finds it, where only the process ended.
+    pub fn kills(&self) -> Vec<Self> {
+        let Some(moments) = &self.moments else { return Vec::new() };
+        let moments = moments.lock().expect("nothing panics while it is locked");
+        moments.iter().map(|state| Self::of(State { plan: Plan::Never, ..state.clone() })).collect()
+    }
+
     /// Runs an operation, whose effect depends on whether it fails.
     fn operate<T>(
         &self,
@@ -305,6 +312,11 @@ impl Folder for SimulatedFolder {
             let folder = self.clone();
             Ok(Arc::new(SimulatedFile { folder, number }) as Arc<dyn LogFile>)
         })
+    }
+
+    fn sync_file(&self, name: &str) -> Result<(), Trouble> {
+        let number = self.state().names.get(name).copied().ok_or_else(missing)?;
+        LogFile::sync(&SimulatedFile { folder: self.clone(), number })
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {

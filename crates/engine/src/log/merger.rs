@@ -106,6 +106,11 @@ impl Merger {
         Some(ReaderId(place))
     }
 
+    /// What comes next begins with a SELECT.
+    pub fn select_anew(&mut self) {
+        self.selected = None;
+    }
+
     /// Removes a reader.
     pub fn detach(&mut self, id: ReaderId) -> Option<Box<dyn LogReader>> {
         self.readers[id.0].take()

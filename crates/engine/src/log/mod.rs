@@ -321,6 +321,12 @@ impl ChangeLog {
         self.with_merger(outbox, |merger| merger.readers())
     }
 
+    /// Hands the readers all that was appended so far; what comes next begins with its own SELECT, for
+    /// a reader that puts it into a new file. The caller owns the keyspace.
+    pub fn cut(&self, _alone: &Exclusive, outbox: &Outbox) {
+        self.with_merger(outbox, Merger::select_anew);
+    }
+
     /// Waits for the role, merges all there is, and lets `act` have the merger.
     fn with_merger<R>(&self, outbox: &Outbox, act: impl FnOnce(&mut Merger) -> R) -> R {
         let work = |merger: &mut Merger| self.run(merger, outbox);

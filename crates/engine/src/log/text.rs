@@ -37,6 +37,11 @@ pub(super) struct TextEnd {
 }
 
 impl Text {
+    /// A text of these bytes.
+    pub fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
     /// Bytes of the stream, shared values included. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
@@ -50,7 +55,7 @@ impl Text {
     }
 
     /// Appends a value by reference.
-    pub(super) fn push_value(&mut self, value: Blob) {
+    pub fn push_value(&mut self, value: Blob) {
         self.values_bytes += value.len();
         self.values.push((self.bytes.len(), value));
     }

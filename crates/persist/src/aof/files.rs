@@ -97,6 +97,7 @@ impl Files {
     /// # Errors
     /// The manifest cannot be written.
     pub fn adopt_single(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
+        folder.sync()?;
         self.put(folder, Manifest::of_single_file(&self.name))
     }
 
@@ -108,6 +109,8 @@ impl Files {
         let mut next = self.manifest.clone();
         let file = folder.open_log(&next.add_incr(&self.name).name, 0)?;
         file.sync()?;
+        // Its name must not come to the disk behind that of the manifest.
+        folder.sync()?;
         self.put(folder, next)?;
         Ok(file)
     }
@@ -118,10 +121,15 @@ impl Files {
     /// It cannot be opened, or there is none.
     pub fn resume_incr(&mut self, folder: &dyn Folder, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
-        let Some(part) = next.open_last_incr() else {
+        let Some(name) = next.open_last_incr().map(|part| part.name.clone()) else {
             return Err(Trouble("the manifest names no incremental file".to_owned()));
         };
-        let file = folder.open_log(&part.name, len_bytes)?;
+        let file = folder.open_log(&name, len_bytes)?;
+        // A process that was killed may have left what is not safe yet, the manifest among it.
+        folder.sync()?;
+        for part in &next.incr {
+            folder.sync_file(&part.name)?;
+        }
         if next != self.manifest {
             self.put(folder, next)?;
         }

@@ -8,8 +8,8 @@
 //! ```
 //! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
 //! merged meanwhile is kept and written after it, because a write may wait for the sync in the
-//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis;
-//! beyond that they wait, and with them the writes behind them.
+//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis: this is
+//! what a kill of the process may lose. Beyond that they wait, and with them the writes behind them.
 //!
 //! **`always`**: one thread writes and syncs all that was merged while it did so before.
 //!
@@ -87,6 +87,8 @@ struct Target {
     len_bytes: u64,
     /// Bytes of it that are synced.
     synced_bytes: u64,
+    /// Whether the file may hold more than `len_bytes`, which is cut off before anything is written.
+    is_dirty: bool,
     /// What is kept for it.
     pending: Vec<u8>,
     /// The position behind what is kept.
@@ -100,10 +102,10 @@ struct State {
     stamped_s: i64,
     /// The files; all but the last one get nothing new. Never empty.
     targets: VecDeque<Target>,
-    /// Whether a job is under way.
-    is_working: bool,
     /// The position behind the last job's bytes.
     job_position: u64,
+    /// The job that is under way.
+    working: Option<Working>,
     /// The position up to which all is written.
     written: u64,
     /// The position up to which all is synced.
@@ -114,10 +116,23 @@ struct State {
     sync_began_ms: u64,
     /// Since when what is merged is kept because of a sync.
     lags_since_ms: Option<u64>,
+    /// Whether replies wait because that is too long ago.
+    is_delayed: bool,
     trouble: Option<Trouble>,
     retry_at_ms: u64,
     needs_rewrite: bool,
     figures: Figures,
+}
+
+/// What is known of a job that is under way.
+#[derive(Clone, Copy)]
+struct Working {
+    len_bytes: usize,
+    syncs: bool,
+    began_ms: u64,
+    /// Whether its bytes are cut off again and written anew where it fails, since replies wait for
+    /// the sync.
+    undoes: bool,
 }
 
 /// What is shown of a writer.
@@ -220,13 +235,14 @@ impl Writer {
             times: Times::Left,
             stamped_s: 0,
             targets: VecDeque::from([target]),
-            is_working: false,
             job_position: position,
+            working: None,
             written: position,
             synced: position,
             confirmed: position,
             sync_began_ms: 0,
             lags_since_ms: None,
+            is_delayed: false,
             trouble: None,
             retry_at_ms: 0,
             needs_rewrite: false,
@@ -260,7 +276,8 @@ impl Writer {
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
-        let (position, len_bytes) = (last.pending_position, last.len_bytes + last.pending.len() as u64);
+        let position = last.pending_position;
+        let len_bytes = state.last_len_bytes();
         state.targets.push_back(Target::new(file, 0, position));
         state.stamped_s = 0;
         len_bytes
@@ -284,42 +301,26 @@ impl Writer {
     /// # Errors
     /// Why that cannot be done.
     pub fn finish(&self) -> Result<(), Trouble> {
-        let state = self.idle.wait_while(self.state(), |state| state.is_working);
+        let state = self.idle.wait_while(self.state(), |state| state.working.is_some());
         let mut state = state.expect("nothing panics while it is locked");
-        loop {
-            let is_last = state.targets.len() == 1;
-            let front = state.targets.front_mut().expect("there is a file");
-            if !front.pending.is_empty() {
-                let pending = std::mem::take(&mut front.pending);
-                if let Err(Unwritten { written_bytes, trouble }) = front.file.append(&pending) {
-                    front.len_bytes += written_bytes as u64;
-                    front.pending = pending[written_bytes..].to_vec();
-                    return Err(trouble);
-                }
-                front.len_bytes += pending.len() as u64;
-            }
-            front.file.sync()?;
-            front.synced_bytes = front.len_bytes;
-            let position = front.pending_position;
-            (state.written, state.synced) = (position, position);
-            state.confirmed = state.confirmed.max(position);
-            if is_last {
-                return Ok(());
-            }
-            state.targets.pop_front();
+        let result = state.finish();
+        if let Err(trouble) = &result {
+            // Who goes on all the same tries it again.
+            state.trouble = Some(trouble.clone());
+            state.retry_at_ms = 0;
         }
+        result
     }
 
     /// What is known of it. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let last = state.targets.back().expect("there is a file");
         Figures {
-            len_bytes: last.len_bytes + last.pending.len() as u64,
+            len_bytes: state.last_len_bytes(),
             kept_bytes: state.kept_bytes(),
             synced_position: state.synced,
             safe_position: if state.policy == SyncPolicy::Never { state.written } else { state.synced },
-            is_syncing: state.is_working,
+            is_syncing: state.working.is_some_and(|working| working.syncs),
             trouble: state.trouble.clone(),
             ..state.figures.clone()
         }
@@ -333,8 +334,14 @@ impl Writer {
 
 impl Target {
     fn new(file: Arc<dyn LogFile>, len_bytes: u64, position: u64) -> Self {
-        let pending_position = position;
-        Self { file, len_bytes, synced_bytes: len_bytes, pending: Vec::new(), pending_position }
+        Self {
+            file,
+            len_bytes,
+            synced_bytes: len_bytes,
+            is_dirty: false,
+            pending: Vec::new(),
+            pending_position: position,
+        }
     }
 }
 
@@ -343,17 +350,24 @@ impl State {
         self.targets.iter().map(|target| target.pending.len()).sum()
     }
 
+    /// How long the last file is with all that is on its way to it.
+    fn last_len_bytes(&self) -> u64 {
+        let last = self.targets.back().expect("there is a file");
+        let working = self.working.filter(|_| self.targets.len() == 1);
+        last.len_bytes + (last.pending.len() + working.map_or(0, |working| working.len_bytes)) as u64
+    }
+
     fn last(&mut self) -> &mut Target {
         self.targets.back_mut().expect("there is a file")
     }
 
     fn append(&mut self, batch: &LogBatch<'_>, now: Moment) -> Appended {
         let stamp = self.stamp(now);
-        let is_free = !self.is_working
+        let is_free = self.working.is_none()
             && self.trouble.is_none()
             && self.policy != SyncPolicy::Always
             && self.targets.len() == 1
-            && self.targets[0].pending.is_empty();
+            && self.targets[0].pending.len() <= KEPT_BYTES_MAX;
         let last = self.last();
         last.pending_position = batch.position;
         if !is_free {
@@ -361,12 +375,15 @@ impl State {
             batch.text.pieces().for_each(|piece| last.pending.extend_from_slice(piece));
             self.confirm_lagging(batch.position, now);
         } else {
-            let mut pieces = std::iter::once(&stamp[..]).chain(batch.text.pieces());
+            // What was merged while a sync was under way.
+            let kept = std::mem::take(&mut last.pending);
+            let mut pieces = [&kept[..], &stamp[..]].into_iter().chain(batch.text.pieces());
             let failed = pieces.find_map(|piece| last.write(piece).err().map(|it| (it, piece)));
             match failed {
                 None => {
                     self.written = batch.position;
                     self.confirmed = self.confirmed.max(batch.position);
+                    self.lag_ends();
                 }
                 Some((Unwritten { written_bytes, trouble }, piece)) => {
                     last.pending.extend_from_slice(&piece[written_bytes..]);
@@ -376,6 +393,40 @@ impl State {
             }
         }
         self.appended(now)
+    }
+
+    /// See [`Writer::finish`].
+    fn finish(&mut self) -> Result<(), Trouble> {
+        loop {
+            let is_last = self.targets.len() == 1;
+            let front = self.targets.front_mut().expect("there is a file");
+            if front.is_dirty {
+                front.file.cut(front.len_bytes)?;
+                front.is_dirty = false;
+            }
+            if !front.pending.is_empty() {
+                let pending = std::mem::take(&mut front.pending);
+                if let Err(Unwritten { written_bytes, trouble }) = front.file.append(&pending) {
+                    front.len_bytes += written_bytes as u64;
+                    front.pending = pending[written_bytes..].to_vec();
+                    return Err(trouble);
+                }
+                front.len_bytes += pending.len() as u64;
+            }
+            let position = front.pending_position;
+            self.written = position;
+            if let Err(trouble) = front.file.sync() {
+                self.needs_rewrite = true;
+                return Err(trouble);
+            }
+            front.synced_bytes = front.len_bytes;
+            self.synced = position;
+            self.confirmed = self.confirmed.max(position);
+            if is_last {
+                return Ok(());
+            }
+            self.targets.pop_front();
+        }
     }
 
     /// The line that tells the time, where the second is a new one.
@@ -391,24 +442,31 @@ impl State {
 
     /// Lets replies leave ahead of what they show, if only a sync of `everysec` is in the way.
     fn confirm_lagging(&mut self, position: u64, now: Moment) {
-        if self.policy == SyncPolicy::Always || self.trouble.is_some() {
+        let awaits_sync = self.targets.len() > 1 || self.working.is_some_and(|working| working.syncs);
+        if self.policy == SyncPolicy::Always || self.trouble.is_some() || !awaits_sync {
             return;
         }
         let since_ms = *self.lags_since_ms.get_or_insert(now.clock_ms);
         let lags_long = now.clock_ms.saturating_sub(since_ms) >= LAG_MAX_MS;
         if !lags_long && self.kept_bytes() <= LAG_BYTES_MAX {
             self.confirmed = self.confirmed.max(position);
-        } else if self.confirmed + 1 >= self.written {
+        } else if !std::mem::replace(&mut self.is_delayed, true) {
             self.figures.delayed += 1;
         }
+    }
+
+    /// Nothing is kept any more.
+    fn lag_ends(&mut self) {
+        self.lags_since_ms = None;
+        self.is_delayed = false;
     }
 
     fn appended(&mut self, now: Moment) -> Appended {
         let kept_bytes = self.kept_bytes();
         let may_try = self.trouble.is_none() || self.retry_at_ms <= now.clock_ms;
-        let has_job = !self.is_working && may_try && (kept_bytes > 0 || self.targets.len() > 1);
+        let has_job = self.working.is_none() && may_try && (kept_bytes > 0 || self.targets.len() > 1);
         let appended = self.last().pending_position;
-        let waiting_units = appended - self.confirmed.max(self.job_position);
+        let waiting_units = appended.saturating_sub(self.confirmed.max(self.job_position));
         Appended { confirmed: self.confirmed, has_job, kept_bytes, waiting_units }
     }
 
@@ -418,7 +476,7 @@ impl State {
     }
 
     fn next(&mut self, now: Moment) -> Next {
-        if self.is_working {
+        if self.working.is_some() {
             return Next::Nothing;
         }
         if self.trouble.is_some() && now.clock_ms < self.retry_at_ms {
@@ -430,13 +488,11 @@ impl State {
         let is_behind = has_pending || front.synced_bytes < front.len_bytes;
         let syncs_rest = self.syncs == Syncs::Resting && !is_over;
         let syncs = match self.policy {
-            _ if is_over => true,
+            _ if is_over || self.trouble.is_some() => true,
             _ if syncs_rest => false,
             SyncPolicy::Always => is_behind,
-            SyncPolicy::EverySecond => {
-                is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS || self.trouble.is_some()
-            }
-            SyncPolicy::Never => self.trouble.is_some(),
+            SyncPolicy::EverySecond => is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS,
+            SyncPolicy::Never => false,
         };
         if !has_pending && !syncs {
             return match self.policy {
@@ -450,13 +506,12 @@ impl State {
             true => (std::mem::take(&mut front.pending), front.pending_position),
             false => (Vec::new(), self.written),
         };
-        // What an earlier job of `always` wrote and could not sync is among the bytes again.
-        let cuts = self.policy == SyncPolicy::Always && self.trouble.is_some();
-        let cut = cuts.then_some(front.len_bytes);
+        let cut = front.is_dirty.then_some(front.len_bytes);
         if syncs {
             self.sync_began_ms = now.clock_ms;
         }
-        self.is_working = true;
+        let undoes = syncs && self.policy == SyncPolicy::Always;
+        self.working = Some(Working { len_bytes: bytes.len(), syncs, began_ms: now.clock_ms, undoes });
         self.job_position = position;
         let units = position.saturating_sub(self.confirmed);
         Next::Job(Job { file: Arc::clone(&front.file), cut, bytes, position, syncs, units })
@@ -464,14 +519,14 @@ impl State {
 
     fn done(&mut self, done: Done, now: Moment) -> Appended {
         let Done { job, written, synced } = done;
-        self.is_working = false;
+        let Working { undoes, began_ms, .. } = self.working.take().expect("a job was under way");
         let Self { targets, .. } = self;
         let front = targets.front_mut().expect("there is a file");
         let was_synced = front.synced_bytes == front.len_bytes;
-        let cuts = self.policy == SyncPolicy::Always;
         let failed = match (written, synced) {
-            (Err(Unwritten { trouble, .. }), _) if cuts => {
+            (Err(Unwritten { trouble, .. }), _) if undoes => {
                 front.put_back(&job.bytes);
+                front.is_dirty = true;
                 Some(trouble)
             }
             (Err(Unwritten { written_bytes, trouble }), _) => {
@@ -479,18 +534,21 @@ impl State {
                 front.put_back(&job.bytes[written_bytes..]);
                 Some(trouble)
             }
+            (Ok(()), Some(Err(trouble))) if undoes && was_synced => {
+                front.put_back(&job.bytes);
+                front.is_dirty = true;
+                Some(trouble)
+            }
             (Ok(()), Some(Err(trouble))) => {
-                if cuts {
-                    front.put_back(&job.bytes);
-                } else {
-                    front.len_bytes += job.bytes.len() as u64;
-                    self.written = job.position;
-                }
-                self.needs_rewrite |= !(cuts && was_synced);
+                front.len_bytes += job.bytes.len() as u64;
+                front.is_dirty = false;
+                self.written = self.written.max(job.position);
+                self.needs_rewrite = true;
                 Some(trouble)
             }
             (Ok(()), synced) => {
                 front.len_bytes += job.bytes.len() as u64;
+                front.is_dirty = false;
                 self.written = self.written.max(job.position);
                 if synced.is_some() {
                     front.synced_bytes = front.len_bytes;
@@ -517,7 +575,10 @@ impl State {
                 };
                 self.confirmed = self.confirmed.max(safe);
                 if self.kept_bytes() == 0 {
-                    self.lags_since_ms = None;
+                    self.lag_ends();
+                } else if let Some(since_ms) = &mut self.lags_since_ms {
+                    // What is kept now was merged during the job.
+                    *since_ms = began_ms.max(*since_ms);
                 }
             }
         }

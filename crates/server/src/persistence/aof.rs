@@ -408,8 +408,8 @@ fn rewrite_files(
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                // Whoever asks gets what was appended before merged first.
-                shared.engine.log.readers(&outbox);
+                // The old file gets all before the point; the new one is replayed from database 0.
+                shared.engine.log.cut(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) if save.is_some() => {

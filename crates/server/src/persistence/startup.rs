@@ -181,7 +181,9 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
     };
     let (folder, manifest, mut total) = (DataFolder::new(&path), files.manifest(), 0);
-    for part in manifest.parts() {
+    // A new file is empty until the one before it is complete: that one may be torn.
+    let mut last = 0;
+    for (number, part) in manifest.parts().enumerate() {
         let Ok(found) = fs::metadata(folder.file(&part.name)) else {
             return Err(Trouble(format!(
                 "The AOF file {} that {name}.manifest names does not exist. Bring it back, or take its line out of the \
@@ -190,14 +192,16 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
             )));
         };
         total += found.len();
+        if found.len() > 0 {
+            last = number;
+        }
     }
     shared.persistence.loading.begin(unix_ms() / 1000, total);
     let began = Instant::now();
     let (mut last_len_bytes, mut len_bytes) = (0, 0);
-    let count = manifest.parts().count();
     for (number, part) in manifest.parts().enumerate() {
         let part_began = Instant::now();
-        let (is_last, is_base) = (number + 1 == count, number == 0 && manifest.base.is_some());
+        let (is_last, is_base) = (number >= last, number == 0 && manifest.base.is_some());
         let good_len_bytes = load_part(shared, &folder.file(&part.name), (is_last, cuts), way)?;
         let kind = if is_base { "base" } else { "incr" };
         tracing::info!(

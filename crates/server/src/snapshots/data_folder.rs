@@ -77,6 +77,10 @@ impl Folder for DataFolder {
         file.set_len(len_bytes).map_err(trouble)?;
         Ok(Arc::new(RealLog(file)))
     }
+
+    fn sync_file(&self, name: &str) -> Result<(), Trouble> {
+        File::open(self.file(name)).and_then(|file| file.sync_all()).map_err(trouble)
+    }
 }
 
 /// A file that is opened for appending.

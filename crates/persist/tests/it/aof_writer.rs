@@ -1,0 +1,454 @@
+//! The end of an append-only file on a disk that fails: at whichever operation the process is
+//! killed or the power fails, the files that the manifest names hold the changes up to some moment,
+//! whole and in order, and at least those that were promised.
+//!
+//! Everything is seeded: what is appended, jobs and what happens while they run, new files and bases,
+//! options that change, faults, the crash at which the next life begins. `SAKER_WRITERS=100000` makes it
+//! that many seeds; the first is that of the property tests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::log::merger::LogBatch;
+use engine::log::text::Text;
+use persist::aof::files::{Files, Kept};
+use persist::aof::manifest::BaseKind;
+use persist::aof::reader::{End, Next as Part, Reader};
+use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::folder::{Folder, LogFile};
+use testkit::Rng;
+use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
+
+/// Seeds of a run of CI.
+const SEEDS: u64 = 400;
+const NAME: &str = "a.aof";
+/// Servers one after the other in a folder.
+const LIVES: usize = 4;
+const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
+
+/// All changes of all lives.
+#[derive(Default)]
+struct Stream {
+    bytes: Vec<u8>,
+    /// Where each unit ends, by its number; the first is 0.
+    ends: Vec<usize>,
+}
+
+impl Stream {
+    /// Adds a unit: a request or a transaction.
+    fn add(&mut self, rng: &mut Rng) {
+        let number = self.ends.len();
+        let mut request = |bytes: &mut Vec<u8>| {
+            let len = if rng.percent(2) { rng.below(4000) } else { rng.below(20) };
+            let value = format!("{number}-{}", "v".repeat(len));
+            bytes.extend_from_slice(
+                format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()).as_bytes(),
+            );
+        };
+        if number.is_multiple_of(7) {
+            self.bytes.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+            request(&mut self.bytes);
+            request(&mut self.bytes);
+            self.bytes.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        } else {
+            request(&mut self.bytes);
+        }
+        self.ends.push(self.bytes.len());
+    }
+
+    fn last(&self) -> u64 {
+        self.ends.len() as u64 - 1
+    }
+
+    fn up_to(&self, position: u64) -> &[u8] {
+        &self.bytes[..self.ends[position as usize]]
+    }
+}
+
+/// What the files hold: all requests, one behind the other, and how long the last one is without
+/// its torn end, which is cut off.
+struct Loaded {
+    bytes: Vec<u8>,
+    last_len_bytes: u64,
+}
+
+/// What was read of files: the same ones come again and again.
+type Read = HashMap<Vec<u8>, (Vec<u8>, u64)>;
+
+/// Loads what a crash left, as a start does.
+fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
+    folder.plan(Plan::Never);
+    let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
+    let parts: Vec<String> = files.manifest().parts().map(|part| part.name.clone()).collect();
+    let contents = parts.iter().map(|name| folder.file(name).ok_or(format!("{name} is missing")));
+    let contents: Vec<Vec<u8>> = contents.collect::<Result<_, String>>()?;
+    // A new file is empty until the one before is complete.
+    let last = contents.iter().rposition(|bytes| !bytes.is_empty()).unwrap_or(0);
+    let mut loaded = Loaded { bytes: Vec::new(), last_len_bytes: 0 };
+    for (number, (name, bytes)) in parts.iter().zip(&contents).enumerate() {
+        // Sectors that were not written are zeros: the end as far as this test is concerned.
+        let hole = bytes.iter().position(|&byte| byte == 0);
+        let len = hole.filter(|_| number == last).unwrap_or(bytes.len());
+        if !known.contains_key(&bytes[..len]) {
+            let read = read(&bytes[..len]).map_err(|error| format!("{name}: {error}"))?;
+            known.insert(bytes[..len].to_vec(), read);
+        }
+        let (requests, good_len_bytes) = &known[&bytes[..len]];
+        let good_len_bytes = *good_len_bytes;
+        loaded.bytes.extend_from_slice(requests);
+        if good_len_bytes < bytes.len() as u64 {
+            if number != last {
+                return Err(format!("{name} is torn, and not the last file"));
+            }
+            let file = folder.open_log(name, good_len_bytes).map_err(|trouble| trouble.to_string())?;
+            file.sync().map_err(|trouble| trouble.to_string())?;
+        }
+        loaded.last_len_bytes = good_len_bytes;
+    }
+    Ok(loaded)
+}
+
+/// The requests of a file; how much of it is whole.
+fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
+    let (mut reader, mut out) = (Reader::new(file), Vec::new());
+    loop {
+        match reader.next_batch().map_err(|error| error.to_string())? {
+            Part::Batch(batch) => {
+                for request in batch.requests() {
+                    out.extend_from_slice(&request.bytes[..request.len_bytes()]);
+                }
+            }
+            Part::End(End::Whole) => return Ok((out, file.len() as u64)),
+            Part::End(End::TornTail(torn)) => return Ok((out, torn.good_len_bytes)),
+        }
+    }
+}
+
+/// What must be there after a crash at an operation and later.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    operations: u64,
+    /// Where the process is killed.
+    killed: u64,
+    /// Where the power fails.
+    powerless: u64,
+    /// A sync has failed, and there was no new base since: what the disk holds is unknown.
+    is_damaged: bool,
+}
+
+/// One life of a server.
+struct Life<'s> {
+    rng: Rng,
+    stream: &'s mut Stream,
+    folder: SimulatedFolder,
+    files: Files,
+    writer: Writer,
+    now: Moment,
+    policy: SyncPolicy,
+    times: Times,
+    /// Options stay as they are.
+    is_steady: bool,
+    /// Positions of the writer are those of the stream, less this.
+    before: u64,
+    running: Option<Result<Done, Job>>,
+    /// Replies may have left ahead of a write that waits for a sync.
+    lags: bool,
+    /// There may be a file that is not complete before the last one.
+    turns: bool,
+    /// Replies left up to there.
+    confirmed: u64,
+    /// A sync has failed, and there was no new base since.
+    is_damaged: bool,
+    /// Where a rewrite under way has its point, and its first file.
+    rewrite: Option<(u64, i64)>,
+    promises: Vec<Promise>,
+}
+
+impl Life<'_> {
+    fn promise(&mut self, change: impl FnOnce(&mut Promise)) {
+        let mut promise = *self.promises.last().expect("there is one");
+        promise.operations = self.folder.operations();
+        promise.is_damaged = self.is_damaged;
+        change(&mut promise);
+        if std::env::var("TRACE").is_ok() {
+            eprintln!(
+                "{promise:?} damaged {} {:?} failed {:?} names {:?}",
+                self.is_damaged,
+                self.writer.figures(),
+                self.folder.failed(),
+                self.folder
+                    .names()
+                    .iter()
+                    .map(|n| (n.clone(), self.folder.file(n).map(|f| f.len())))
+                    .collect::<Vec<_>>()
+            );
+        }
+        self.promises.push(promise);
+    }
+
+    /// Notes what a call has confirmed.
+    fn note(&mut self, appended: Appended) {
+        let figures = self.writer.figures();
+        let (confirmed, synced) = (appended.confirmed + self.before, figures.synced_position + self.before);
+        assert!(confirmed >= self.confirmed && confirmed <= self.stream.last());
+        self.confirmed = confirmed;
+        if self.is_steady && self.policy == SyncPolicy::Always {
+            assert!(confirmed <= synced, "a reply leaves ahead of the sync");
+        }
+        if self.writer.needs_rewrite() {
+            self.is_damaged = true;
+            self.rewrite = None;
+        }
+        // What is kept because of a sync may be shown to clients, and stays so until it is written.
+        let is_written = appended.kept_bytes == 0 && self.running.is_none();
+        self.lags = self.turns || !is_written && (self.lags || figures.is_syncing);
+        let lags = self.lags;
+        self.promise(|promise| {
+            promise.powerless = promise.powerless.max(synced);
+            promise.killed = promise.killed.max(synced);
+            if !lags {
+                promise.killed = promise.killed.max(confirmed);
+            }
+        });
+    }
+
+    fn append(&mut self) {
+        let from = self.stream.bytes.len();
+        (0..1 + self.rng.below(4)).for_each(|_| self.stream.add(&mut self.rng));
+        let text = Text::of(self.stream.bytes[from..].to_vec());
+        let position = self.stream.last() - self.before;
+        let batch = LogBatch { text: &text, offset: 0, position };
+        let appended = self.writer.append(&batch, self.now);
+        self.note(appended);
+    }
+
+    /// A step of the thread that does the jobs.
+    fn work(&mut self) {
+        match self.running.take() {
+            None => {
+                if let Next::Job(job) = self.writer.next(self.now) {
+                    self.running = Some(Err(job));
+                } else if self.writer.figures().trouble.is_none() {
+                    self.turns = false;
+                }
+            }
+            Some(Err(job)) => self.running = Some(Ok(job.run())),
+            Some(Ok(done)) => {
+                let appended = self.writer.done(done, self.now);
+                self.note(appended);
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        let Ok(file) = self.files.begin_incr(&self.folder) else { return };
+        self.writer.turn_to(file);
+        (self.lags, self.turns) = (true, true);
+        if self.rng.percent(60) {
+            let seq = self.files.last_incr().expect("it was begun");
+            self.rewrite = Some((self.stream.last(), seq));
+        }
+    }
+
+    /// The base of the rewrite under way is complete.
+    fn take_base(&mut self) {
+        let Some((position, seq)) = self.rewrite.take() else { return };
+        let kind = BaseKind::Aof;
+        let write = || {
+            let mut file = self.folder.create("temp-base")?;
+            file.append(self.stream.up_to(position))?;
+            file.sync()?;
+            self.folder.rename("temp-base", &self.files.next_base(kind))?;
+            self.folder.sync()
+        };
+        if write().is_err() || self.files.take_base(&self.folder, kind, Kept::From { seq }).is_err() {
+            return;
+        }
+        // What was written before its point is in it.
+        self.is_damaged = false;
+        self.promise(|promise| {
+            promise.killed = promise.killed.max(position);
+            promise.powerless = promise.powerless.max(position);
+        });
+        // What remains is removed the next time.
+        let _ = self.files.remove_history(&self.folder);
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(100) {
+            0..30 => self.append(),
+            30..70 => self.work(),
+            70..82 => {
+                self.now.clock_ms += self.rng.below(700) as u64;
+                self.now.unix_s = (self.now.clock_ms / 1000) as i64;
+            }
+            82..85 => self.turn(),
+            85..89 => self.take_base(),
+            89 if !self.is_steady => {
+                self.policy = *self.rng.pick(&POLICIES);
+                self.writer.set_up(self.policy, self.times);
+            }
+            90 if !self.is_steady => {
+                self.writer.set_syncs(if self.rng.percent(50) { Syncs::Resting } else { Syncs::Done })
+            }
+            91 if !self.is_steady => {
+                self.times = if self.rng.percent(50) { Times::Written } else { Times::Left };
+                self.writer.set_up(self.policy, self.times);
+            }
+            92 if self.running.is_none() && self.rng.percent(30) => {
+                let result = self.writer.finish();
+                let position = self.stream.last();
+                if result.is_err() {
+                    self.is_damaged |= self.writer.needs_rewrite();
+                    self.rewrite = self.rewrite.filter(|_| !self.is_damaged);
+                } else {
+                    self.confirmed = position;
+                    self.promise(|promise| (promise.killed, promise.powerless) = (position, position));
+                }
+            }
+            93 if self.rng.percent(20) => {
+                let at = self.folder.operations() + self.rng.below(8) as u64;
+                let fault = *self.rng.pick(&[Fault::NoSpace, Fault::Io]);
+                self.folder.plan(*self.rng.pick(&[Plan::Once(at, fault), Plan::From(at, fault)]));
+            }
+            94 => self.folder.plan(Plan::Never),
+            _ => {}
+        }
+    }
+
+    /// The disk works from here on: everything comes to an end.
+    fn recover(&mut self) {
+        self.folder.plan(Plan::Never);
+        for _ in 0..40 {
+            self.now.clock_ms += 1000;
+            self.work();
+        }
+        if self.running.is_some() {
+            (0..2).for_each(|_| self.work());
+        }
+        let figures = self.writer.figures();
+        assert_eq!((figures.kept_bytes, figures.trouble), (0, None), "it recovers");
+        assert_eq!(self.confirmed, self.stream.last(), "all replies have left");
+    }
+}
+
+fn check(left: &SimulatedFolder, stream: &Stream, at_least: u64, known: &mut Read) -> Result<u64, String> {
+    let Loaded { bytes, .. } = load(left, known)?;
+    if !stream.bytes.starts_with(&bytes) {
+        let same = bytes.iter().zip(&stream.bytes).take_while(|(left, made)| left == made).count();
+        let unit = stream.ends.partition_point(|&end| end <= same);
+        return Err(format!("there is a gap or a duplicate behind unit {}", unit as i64 - 1));
+    }
+    let position =
+        stream.ends.binary_search(&bytes.len()).map_err(|_| "half a unit is there".to_owned())? as u64;
+    match position >= at_least {
+        true => Ok(position),
+        false => Err(format!("{position} units are left, {at_least} were promised")),
+    }
+}
+
+/// Opens what the last life left; an empty folder gets its first file.
+fn open(folder: &SimulatedFolder, last_len_bytes: u64) -> (Files, Arc<dyn LogFile>, u64) {
+    let mut files = Files::open(folder, NAME).expect("a manifest");
+    match files.last_incr() {
+        Some(_) => {
+            let file = files.resume_incr(folder, last_len_bytes).expect("the disk works");
+            (files, file, last_len_bytes)
+        }
+        None => {
+            let file = files.begin_incr(folder).expect("the disk works");
+            (files, file, 0)
+        }
+    }
+}
+
+fn live(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut stream = Stream { bytes: Vec::new(), ends: vec![0] };
+    let mut left = SimulatedFolder::new(seed);
+    for life in 0..LIVES {
+        let loaded = load(&left, &mut Read::new()).expect("it was checked");
+        left = left.fork(Plan::Never);
+        left.note_moments();
+        let (files, file, len_bytes) = open(&left, loaded.last_len_bytes);
+        let before = stream.last();
+        let policy = *rng.pick(&POLICIES);
+        let writer = Writer::new(file, len_bytes, policy, 0);
+        let times = if rng.percent(50) { Times::Written } else { Times::Left };
+        writer.set_up(policy, times);
+        let first = Promise { operations: 0, killed: before, powerless: 0, is_damaged: false };
+        let mut life_of = Life {
+            rng: Rng::new(rng.next_u64()),
+            stream: &mut stream,
+            folder: left.clone(),
+            files,
+            writer,
+            now: Moment { clock_ms: 5000, unix_s: 5 },
+            policy,
+            times,
+            is_steady: seed.is_multiple_of(2),
+            before,
+            running: None,
+            lags: false,
+            turns: false,
+            confirmed: before,
+            is_damaged: false,
+            rewrite: None,
+            promises: vec![first],
+        };
+        // What the last life left is safe now.
+        life_of.promise(|promise| promise.powerless = before);
+        (0..150).for_each(|_| life_of.step());
+        life_of.recover();
+        let promises = std::mem::take(&mut life_of.promises);
+        drop(life_of);
+        let (crashes, kills) = (left.crashes(&mut rng), left.kills());
+        let moments = crashes.len();
+        let next = (rng.below(moments), rng.percent(50));
+        let (mut goes_on, mut whole) = (None, Read::new());
+        for (at, (crash, kill)) in crashes.into_iter().zip(kills).enumerate() {
+            let number = promises.partition_point(|promise| promise.operations <= at as u64) - 1;
+            let promise = promises[number];
+            for (is_kill, folder, at_least) in
+                [(true, kill, promise.killed), (false, crash, promise.powerless)]
+            {
+                if promise.is_damaged && !is_kill {
+                    continue;
+                }
+                let kept_has_failed = folder.failed().contains(&Operation::SyncFile);
+                let kept = folder.fork(Plan::Never);
+                match check(&folder, &stream, at_least, &mut whole) {
+                    // Where a sync has failed the next process cannot see what the disk lacks.
+                    Ok(position)
+                        if at <= next.0 && is_kill == next.1 && !promise.is_damaged && !kept_has_failed =>
+                    {
+                        goes_on = Some((kept, position))
+                    }
+                    Ok(_) => {}
+                    Err(finding) => panic!(
+                        "seed {seed}, life {life}, {policy:?}, {} at operation {at} of {moments}: {finding}",
+                        if is_kill { "killed" } else { "the power failed" }
+                    ),
+                }
+            }
+        }
+        let (folder, position) = goes_on.expect("it is one of them");
+        left = folder;
+        stream.bytes.truncate(stream.ends[position as usize]);
+        stream.ends.truncate(position as usize + 1);
+    }
+}
+
+fn number_from(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn nothing_promised_is_lost_and_nothing_is_half_at_any_crash() {
+    let first = number_from("PROPTEST_RNG_SEED").unwrap_or(1).wrapping_mul(1 << 32);
+    let seeds = number_from("SAKER_WRITERS").unwrap_or(SEEDS);
+    if let Some(seed) = number_from("SEED") {
+        return live(seed);
+    }
+    (0..seeds).for_each(|at| live(first.wrapping_add(at)));
+}
