@@ -148,8 +148,9 @@ impl ByteSource for Pieces<'_> {
 pub fn fuzz_aof(data: &[u8]) {
     let Some((&piece, rest)) = data.split_first() else { return };
     let file = if matches!(piece, b'*' | b'#') { data } else { rest };
-    let whole = read_aof(file, usize::MAX);
-    let (batches, end) = read_aof(file, usize::from(piece) + 1);
+    let whole = read_aof(AofReader::new(Pieces(file, usize::MAX)).with_batch_len_bytes(4096));
+    let pieces = Pieces(file, usize::from(piece) + 1);
+    let (batches, end) = read_aof(AofReader::new(pieces).with_batch_len_bytes(64));
     assert_eq!((&batches, &end), (&whole.0, &whole.1), "read in pieces it is another");
     let (good, end) = match end {
         Ok(End::Whole) => (file.len() as u64, file.len() as u64),
@@ -168,8 +169,7 @@ pub fn fuzz_aof(data: &[u8]) {
 }
 
 /// The bytes of a file's batches, and how it ends.
-fn read_aof(file: &[u8], piece: usize) -> (Vec<u8>, Result<End, AofError>) {
-    let mut reader = AofReader::new(Pieces(file, piece));
+fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError>) {
     let mut bytes = Vec::new();
     loop {
         let batch = match reader.next_batch() {

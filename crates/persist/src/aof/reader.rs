@@ -199,6 +199,8 @@ enum Found {
 /// Cuts a file into batches. See the module.
 pub struct Reader<S> {
     source: S,
+    /// [`BATCH_LEN_BYTES`], but for tests.
+    batch_len_bytes: usize,
     /// The batch in the making. Its `len_bytes` is what was parsed; `bytes` is all memory.
     batch: Batch,
     /// How much of its bytes was read.
@@ -224,6 +226,7 @@ impl<S: ByteSource> Reader<S> {
     pub fn behind(source: S, ahead: Vec<u8>, file_offset: u64) -> Self {
         Self {
             source,
+            batch_len_bytes: BATCH_LEN_BYTES,
             filled: ahead.len(),
             batch: Batch { bytes: ahead, file_offset, ..Batch::default() },
             whole: Whole::default(),
@@ -235,9 +238,14 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
+    /// With batches of another size, so that short files have several.
+    pub(crate) fn with_batch_len_bytes(self, batch_len_bytes: usize) -> Self {
+        Self { batch_len_bytes, ..self }
+    }
+
     /// Takes the memory of a batch that is not needed any more.
     pub fn recycle(&mut self, batch: Batch) {
-        if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * BATCH_LEN_BYTES {
+        if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * self.batch_len_bytes {
             self.spares.push(batch);
         }
     }
@@ -251,7 +259,7 @@ impl<S: ByteSource> Reader<S> {
             match self.parse() {
                 Ok(Found::Request | Found::Annotation) => {}
                 Ok(Found::Short(missing)) => {
-                    if self.whole.len_bytes > 0 && self.filled >= BATCH_LEN_BYTES {
+                    if self.whole.len_bytes > 0 && self.filled >= self.batch_len_bytes {
                         return Ok(Next::Batch(self.take_batch()));
                     }
                     self.stop = self.read_more(missing);
@@ -359,8 +367,9 @@ impl<S: ByteSource> Reader<S> {
         let bytes = &mut self.batch.bytes;
         if self.filled == bytes.len() {
             // What is missing is a claim: at most as much again as there is.
-            let more = missing.clamp(READ_LEN_BYTES_MIN, self.filled.max(READ_LEN_BYTES_MIN));
-            bytes.resize((self.filled + more).max(BATCH_LEN_BYTES), 0);
+            let least = READ_LEN_BYTES_MIN.min(self.batch_len_bytes);
+            let more = missing.clamp(least, self.filled.max(least));
+            bytes.resize((self.filled + more).max(self.batch_len_bytes), 0);
         }
         match self.source.read(&mut bytes[self.filled..]) {
             Ok(0) => Some(Stop::End(self.end())),
@@ -391,7 +400,7 @@ impl<S: ByteSource> Reader<S> {
     fn take_batch(&mut self) -> Batch {
         let Whole { len_bytes, places, spans, annotations } = std::mem::take(&mut self.whole);
         let mut next = self.spares.pop().unwrap_or_default();
-        next.bytes.resize(next.bytes.len().max(BATCH_LEN_BYTES).max(self.filled - len_bytes), 0);
+        next.bytes.resize(next.bytes.len().max(self.batch_len_bytes).max(self.filled - len_bytes), 0);
         next.bytes[..self.filled - len_bytes].copy_from_slice(&self.batch.bytes[len_bytes..self.filled]);
         next.len_bytes = self.batch.len_bytes - len_bytes;
         next.file_offset = self.batch.file_offset + len_bytes as u64;
@@ -898,7 +907,9 @@ mod tests {
         fn a_file_means_the_same_however_it_is_read(file in files(), len in 1..50_usize) {
             let expected = twin(&file);
             prop_assert_eq!(read(Reader::new(&file[..])), expected.clone());
-            prop_assert_eq!(read(Reader::new(Pieces(&file, len))), expected);
+            prop_assert_eq!(read(Reader::new(Pieces(&file, len))), expected.clone());
+            let of_small_batches = Reader::new(Pieces(&file, 1000)).with_batch_len_bytes(len);
+            prop_assert_eq!(read(of_small_batches), expected);
         }
     }
 }
