@@ -699,8 +699,8 @@ impl Snapshot {
         }
     }
 
-    /// A big value is not where it must be. Its tables were freed while the walk only cleared marks;
-    /// else its elements are missing in what was shown, which is not all then.
+    /// A big value is not where it must be. Its tables were freed while the walk only cleared
+    /// marks; else its elements are missing in what was shown, which is not all then.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_kept_for(), "a big value does not get lost");

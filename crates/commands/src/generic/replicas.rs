@@ -1,5 +1,5 @@
-//! WAIT: until others have what a client wrote. A server without replicas has nobody to wait for, so
-//! its clients wait in vain.
+//! WAIT: until others have what a client wrote. A server without replicas has nobody to wait for,
+//! so its clients wait in vain.
 
 use crate::args::Args;
 use crate::ctx::Ctx;

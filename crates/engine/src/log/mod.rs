@@ -38,8 +38,8 @@
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
 //! ([`ChangeLog::is_full`]), eviction behind requests and expiry; so does a reader that keeps more
-//! than that because its file takes nothing at present ([`KeptBytes`]); reads go on. What a turn may add
-//! beyond that is what its batch has received already.
+//! than that because its file takes nothing at present ([`KeptBytes`]); reads go on. What a turn
+//! may add beyond that is what its batch has received already.
 //!
 //! **Locks.** The role is taken inside the gate by exclusive owners only; its owner takes the
 //! buffers' locks, which are leaves, as is that of the confirmed positions.
@@ -321,8 +321,8 @@ impl ChangeLog {
         self.with_merger(outbox, |merger| merger.readers())
     }
 
-    /// Hands the readers all that was appended so far; what comes next begins with its own SELECT, for
-    /// a reader that puts it into a new file. The caller owns the keyspace.
+    /// Hands the readers all that was appended so far; what comes next begins with its own SELECT,
+    /// for a reader that puts it into a new file. The caller owns the keyspace.
     pub fn cut(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.with_merger(outbox, Merger::select_anew);
     }

@@ -2,14 +2,15 @@
 //! replies may leave.
 //!
 //! ```text
-//!   merged part of the log ─► written at once ──────────────────────► replies leave (everysec, no)
+//!   a merged part of the log ─► written at once ────────────────────► replies leave (everysec, no)
 //!                          └► kept, while a sync is under way ─ written behind it ─►
-//!                          └► kept ─ written and synced together by one thread ─► replies leave (always)
+//!                            └► kept ─ written and synced by one thread ─► replies leave (always)
 //! ```
 //! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
 //! merged meanwhile is kept and written after it, because a write may wait for the sync in the
-//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis: this is
-//! what a kill of the process may lose. Beyond that they wait, and with them the writes behind them.
+//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis:
+//! this is what a kill of the process may lose. Beyond that they wait, and with them the writes
+//! behind them.
 //!
 //! **`always`**: one thread writes and syncs all that was merged while it did so before.
 //!
@@ -87,7 +88,8 @@ struct Target {
     len_bytes: u64,
     /// Bytes of it that are synced.
     synced_bytes: u64,
-    /// Whether the file may hold more than `len_bytes`, which is cut off before anything is written.
+    /// Whether the file may hold more than `len_bytes`, which is cut off before anything is
+    /// written.
     is_dirty: bool,
     /// What is kept for it.
     pending: Vec<u8>,

@@ -2,9 +2,9 @@
 //! killed or the power fails, the files that the manifest names hold the changes up to some moment,
 //! whole and in order, and at least those that were promised.
 //!
-//! Everything is seeded: what is appended, jobs and what happens while they run, new files and bases,
-//! options that change, faults, the crash at which the next life begins. `SAKER_WRITERS=100000` makes it
-//! that many seeds; the first is that of the property tests.
+//! Everything is seeded: what is appended, jobs and what happens while they run, new files and
+//! bases, options that change, faults, the crash at which the next life begins.
+//! `SAKER_WRITERS=100000` makes it that many seeds; the first is that of the property tests.
 
 use std::collections::HashMap;
 use std::sync::Arc;

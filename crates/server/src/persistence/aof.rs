@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
-//!                                            └────► thread "aof" ─► written, synced ─► replies leave
+//!                                           └─► thread "aof" ─► written, synced ─► replies leave
 //!   BGREWRITEAOF, a rule ─► thread "aof-rewrite": a new file for what comes, a point, a base
 //! ```
 
@@ -106,8 +106,8 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// Waits after a job for as many units as it had together with those that came meanwhile, as long as
-/// it took at most. Those whose replies have just left come again at once: without a pause
+/// Waits after a job for as many units as it had together with those that came meanwhile, as long
+/// as it took at most. Those whose replies have just left come again at once: without a pause
 /// they would wait for the sync behind the next one, always, and each sync would have half of all.
 fn gather(append_only: &AppendOnly, units: u64, appended: Appended, took: Duration) {
     if units == 0 {

@@ -2,8 +2,8 @@
 //! restart, nothing is half.
 //!
 //! Each client writes keys of its own in order, so that what is left must be what one of its writes
-//! made: the last one that was acknowledged or one that was on its way. `SAKER_KILLS=300` makes it that
-//! many kills.
+//! made: the last one that was acknowledged or one that was on its way. `SAKER_KILLS=300` makes it
+//! that many kills.
 
 use std::path::Path;
 use std::sync::Mutex;
