@@ -141,7 +141,7 @@ impl Worker<'_> {
                 self.awaiting_sync.push((conn, ticket));
             } else if self.shared.engine.blocked.end(&waiter) {
                 append_only.waiters.fetch_sub(1, Relaxed);
-                self.end_wait(conn, Duration::ZERO, 0, |protocol, out| write_safe(protocol, out));
+                self.end_wait(conn, Duration::ZERO, 0, write_safe);
             }
         }
     }
