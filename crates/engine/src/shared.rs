@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use keyspace::Keyspace;
-use structures::lock::Lock;
 use keyspace::gate::{Gate, SharedPass};
+use structures::lock::Lock;
 
 use crate::client::Clients;
 use crate::freeing::FreeQueue;

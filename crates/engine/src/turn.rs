@@ -394,7 +394,11 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             standing.save_failed.load(Relaxed) && self.executor.settings.stops_writes_on_save_error;
         if !is_refused && standing.log_failed.load(Relaxed) {
             let trouble = standing.log_trouble.lock();
-            return Some(CommandError::quoting("MISCONF Errors writing to the AOF file: ", trouble.as_bytes(), ""));
+            return Some(CommandError::quoting(
+                "MISCONF Errors writing to the AOF file: ",
+                trouble.as_bytes(),
+                "",
+            ));
         }
         is_refused.then_some(CommandError::Line(
             "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \

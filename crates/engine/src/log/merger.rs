@@ -101,9 +101,13 @@ impl Merger {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
         self.readers[place] = Some(reader);
-        // Its stream begins with a SELECT.
-        self.selected = None;
+        self.begin_part();
         Some(ReaderId(place))
+    }
+
+    /// What follows begins with a SELECT.
+    pub fn begin_part(&mut self) {
+        self.selected = None;
     }
 
     /// Removes a reader.

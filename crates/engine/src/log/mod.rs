@@ -316,6 +316,12 @@ impl ChangeLog {
         })
     }
 
+    /// Hands all that was appended so far to the readers; what follows begins with its own SELECT, so
+    /// that it can be read without what was before. The caller owns the keyspace.
+    pub fn begin_part(&self, _alone: &Exclusive, outbox: &Outbox) {
+        self.with_merger(outbox, Merger::begin_part);
+    }
+
     /// The readers that are attached; they have got all that was published.
     pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
         self.with_merger(outbox, |merger| merger.readers())

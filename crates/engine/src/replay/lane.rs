@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::Flags;
 use commands::{Args, CommandError, Handler, OnEmpty};
+use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::ExpiredAccess;
-use keyspace::Locked;
 use resp::Protocol;
 use stdx::{Address, ByteQueue, ConnId};
 
@@ -141,9 +141,14 @@ impl<'s, C: Clock> Lane<'s, C> {
         match job.registered.key_plan {
             KeyPlan::One(at) => {
                 // Where it runs alone its key was not hashed.
-                let hash = if job.registered.command.runs_alone(&args) { args.key(at).hash } else { job.hash };
+                let hash =
+                    if job.registered.command.runs_alone(&args) { args.key(at).hash } else { job.hash };
                 let args = args.with_first_key(at, hash);
-                Ready { job: *job, args, lookup: Lookup::of_key((job.registered, at), hash, &args, db, shared) }
+                Ready {
+                    job: *job,
+                    args,
+                    lookup: Lookup::of_key((job.registered, at), hash, &args, db, shared),
+                }
             }
             _ => Ready { job: *job, args, lookup: Lookup::none(db) },
         }
@@ -167,7 +172,9 @@ impl<'s, C: Clock> Lane<'s, C> {
                 executor.commit.effects.freed_before_reply = false;
                 succeeded
             }
-            Runner::Host(_) if job.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) => {
+            Runner::Host(_)
+                if job.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
+            {
                 let error = CommandError::Line("ERR this command is not run from a file");
                 self.executor.refuse(Protocol::Resp2, error, &mut self.out);
                 false
@@ -178,7 +185,13 @@ impl<'s, C: Clock> Lane<'s, C> {
     }
 
     #[inline]
-    fn run_data(&mut self, mut locked: Locked<'s>, handler: Handler, job: &Job, request: &Request<'_>) -> bool {
+    fn run_data(
+        &mut self,
+        mut locked: Locked<'s>,
+        handler: Handler,
+        job: &Job,
+        request: &Request<'_>,
+    ) -> bool {
         let caller = Caller {
             client: 0,
             shown: None,

@@ -104,8 +104,7 @@ impl<'s> Router<'s> {
         for index in range {
             let (bytes, spans) = batch.request(index);
             let args = Args::new(bytes, spans, self.shared.keyspace.hasher());
-            let unroutable =
-                |why| NotRouted { offset: batch.offset(index), name: args.get(0).to_vec(), why };
+            let unroutable = |why| NotRouted { offset: batch.offset(index), name: args.get(0).to_vec(), why };
             let Some(registered) = self.command(&args).map_err(unroutable)? else {
                 hand_out(Routed::Function(args));
                 continue;

@@ -299,6 +299,11 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
             let delay = Duration::from_secs(60 << over.min(6)).min(DELAY_MAX);
             state.retry_at = (over > 0).then(|| Instant::now() + delay);
             tracing::warn!("Background AOF rewrite terminated with error: {trouble}");
+            if let Some(minutes) = (over > 0).then(|| delay.as_secs() / 60) {
+                tracing::warn!(
+                    "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+                );
+            }
         }
     }
     drop(state);
@@ -311,7 +316,7 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
     }
-    tracing::warn!("There is a child rewriting the AOF. Killing it!");
+    tracing::info!("Killing running AOF rewrite child: its data is not wanted any more");
     loop {
         if let Some(current) = &shared.persistence.state().current {
             current.save.abandon(&shared.engine);
@@ -390,8 +395,8 @@ fn rewrite_files(
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                // Whoever asks gets what was appended before merged first.
-                shared.engine.log.readers(&outbox);
+                // What was appended before is merged first.
+                shared.engine.log.begin_part(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) if save.is_some() => {
@@ -413,6 +418,7 @@ fn rewrite_files(
         Err(unsaved) => {
             if let Follows::Unnamed(_) = follows {
                 give_up_turning_on(shared, attached);
+                tracing::info!("Removing the temp incr aof file");
                 files.drop_unnamed_incr(folder);
             }
             Err(unsaved)
@@ -486,10 +492,7 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     }
     let (percentage, len_bytes_min) = {
         let store = shared.config();
-        (
-            options::AUTO_AOF_REWRITE_PERCENTAGE.of(&store),
-            options::AUTO_AOF_REWRITE_MIN_SIZE.of(&store),
-        )
+        (options::AUTO_AOF_REWRITE_PERCENTAGE.of(&store), options::AUTO_AOF_REWRITE_MIN_SIZE.of(&store))
     };
     let figures = shared.append_only.figures();
     let may_try = shared.append_only.state().retry_at.is_none_or(|at| at <= Instant::now());
@@ -499,10 +502,8 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     let (is_on, awaits_base) = (figures.writer.is_some(), shared.append_only.state().awaits_base);
     let base = figures.base_len_bytes.max(1);
     let growth = figures.len_bytes.saturating_mul(100) / base;
-    let has_grown = is_on
-        && percentage > 0
-        && figures.len_bytes > len_bytes_min
-        && growth >= 100 + percentage as u64;
+    let has_grown =
+        is_on && percentage > 0 && figures.len_bytes > len_bytes_min && growth >= 100 + percentage as u64;
     if has_grown && may_try {
         tracing::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
     }
@@ -542,7 +543,8 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
 /// Why there is no file to write to.
 pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
     let folder = make_folder(&shared.config())?;
-    let has_base = files.manifest().base.is_some();
+    // As in Redis, files that hold all changes from the first one on need no base.
+    let has_base = files.manifest().base.is_some() || files.last_incr().is_some();
     {
         let mut state = shared.append_only.state();
         state.files = Some(files);
