@@ -479,7 +479,8 @@ impl State {
             Some(trouble) => self.fail(trouble, now),
             None => {
                 self.trouble = None;
-                let safe = if self.policy == SyncPolicy::Always && !self.rests { self.synced } else { self.written };
+                let safe =
+                    if self.policy == SyncPolicy::Always && !self.rests { self.synced } else { self.written };
                 self.confirmed = self.confirmed.max(safe);
                 if self.kept_bytes() == 0 {
                     self.lags_since_ms = None;

@@ -97,9 +97,13 @@ impl<'s> Replay<'s> {
 
     fn take(&mut self, routed: Routed<'_, Batch>) {
         match routed {
-            Routed::Tasks(tasks) => self.queues.iter_mut().zip(tasks).for_each(|(queue, tasks)| queue.extend(tasks)),
+            Routed::Tasks(tasks) => {
+                self.queues.iter_mut().zip(tasks).for_each(|(queue, tasks)| queue.extend(tasks))
+            }
             Routed::Function(args) => panic!("no test has {:?}", args.get(0)),
-            Routed::Failed(failed) => self.errors.push((failed.offset, String::from_utf8_lossy(failed.error).into())),
+            Routed::Failed(failed) => {
+                self.errors.push((failed.offset, String::from_utf8_lossy(failed.error).into()))
+            }
         }
     }
 
@@ -216,7 +220,10 @@ fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
             for piece in pieces(&batch, &mut Rng::new(7)) {
                 let send = |routed: Routed<'_, Batch>| {
                     let Routed::Tasks(tasks) = routed else { return };
-                    senders.iter().zip(tasks).for_each(|(sender, tasks)| sender.send(tasks).expect("it runs"));
+                    senders
+                        .iter()
+                        .zip(tasks)
+                        .for_each(|(sender, tasks)| sender.send(tasks).expect("it runs"));
                 };
                 router.route(&batch, piece, send).expect("commands that exist");
             }
@@ -322,10 +329,18 @@ fn any_number_of_lanes_makes_of_a_file_what_one_makes_of_it() {
         let lanes = 2 + rng.below(LANES_MAX - 1);
         let (expected, expected_errors) = replay(&file, 1, rng);
         let (contents, errors) = replay(&file, lanes, rng);
-        assert!(contents == expected, "seed {seed}, {lanes} lanes: {}", first_difference(&contents, &expected));
+        assert!(
+            contents == expected,
+            "seed {seed}, {lanes} lanes: {}",
+            first_difference(&contents, &expected)
+        );
         assert_eq!(errors, expected_errors, "seed {seed}, {lanes} lanes");
         let contents = replay_on_threads(&file, lanes);
-        assert!(contents == expected, "seed {seed}, {lanes} threads: {}", first_difference(&contents, &expected));
+        assert!(
+            contents == expected,
+            "seed {seed}, {lanes} threads: {}",
+            first_difference(&contents, &expected)
+        );
         keys += expected.len();
     }
     assert!(keys > 10 * RUNS as usize, "{keys}");
@@ -348,13 +363,18 @@ fn logged(seed: u64) -> (Contents, Vec<u8>) {
     let rng = &mut Rng::new(seed);
     let bytes = Arc::default();
     let kept = || Box::new(Kept(Arc::clone(&bytes)));
-    shared.gate.exclusive(|alone| shared.log.attach(alone, kept(), &Outbox::default())).expect("there is room");
+    shared
+        .gate
+        .exclusive(|alone| shared.log.attach(alone, kept(), &Outbox::default()))
+        .expect("there is room");
     let mut engine = Engine::new(Executor::new(&shared, Some(0), seed, (clock.clone(), SelectHost)));
     let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
     let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
     let info = Arc::new(ClientInfo::new(1, place, (address(), address()), 0));
     let mut session = Session::new(info, Some(User));
-    let grammar = Grammar::new(|name| shared.table.find(name.as_bytes()).is_some_and(|it| it.command.flags.contains(Flags::WRITE)));
+    let grammar = Grammar::new(|name| {
+        shared.table.find(name.as_bytes()).is_some_and(|it| it.command.flags.contains(Flags::WRITE))
+    });
     let of_many_keys_percent = *rng.pick(&[1, 5, 100]);
     let mut commands = Commands { shared: &shared, grammar, of_many_keys_percent, stream_clock: 1 };
     for _ in 0..COMMANDS {
@@ -389,7 +409,11 @@ fn a_replayed_change_log_is_the_keyspace_it_is_of() {
         let (expected, log) = logged(seed);
         let lanes = 1 + rng.below(LANES_MAX);
         let (contents, errors) = replay(&log, lanes, rng);
-        assert!(contents == expected, "seed {seed}, {lanes} lanes: {}", first_difference(&contents, &expected));
+        assert!(
+            contents == expected,
+            "seed {seed}, {lanes} lanes: {}",
+            first_difference(&contents, &expected)
+        );
         assert_eq!(errors, [], "seed {seed}, {lanes} lanes");
     }
 }
@@ -399,7 +423,8 @@ fn check(lines: &str) -> (Vec<String>, Vec<String>) {
     let mut file = Vec::new();
     lines.lines().for_each(|line| encode(&mut file, &words(line)));
     let (contents, errors) = replay(&file, 3, &mut Rng::new(1));
-    let told = |((db, key), value): (&(usize, Vec<u8>), &String)| format!("{db} {} {value}", key.escape_ascii());
+    let told =
+        |((db, key), value): (&(usize, Vec<u8>), &String)| format!("{db} {} {value}", key.escape_ascii());
     (contents.iter().map(told).collect(), errors.into_iter().map(|(_, error)| error).collect())
 }
 

@@ -26,10 +26,10 @@ pub mod module;
 pub mod monitor;
 pub mod pubsub;
 pub mod save;
-pub mod waitaof;
 pub mod script;
 pub mod server;
 pub mod slowlog;
+pub mod waitaof;
 
 /// All server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {

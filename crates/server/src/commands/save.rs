@@ -8,8 +8,8 @@ use engine::session::{Flow, ReplyMode};
 use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
-use crate::persistence::{self, aof};
 use crate::persistence::shutdown::{ShutdownWish, last_work};
+use crate::persistence::{self, aof};
 use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
@@ -138,9 +138,7 @@ fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
         aof::Asked::Begun => "Background append only file rewriting started",
         aof::Asked::Scheduled => "Background append only file rewriting scheduled",
         aof::Asked::UnderWay => {
-            return Err(CommandError::Line(
-                "ERR Background append only file rewriting already in progress",
-            ));
+            return Err(CommandError::Line("ERR Background append only file rewriting already in progress"));
         }
     });
     Ok(())

@@ -59,4 +59,3 @@ fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     shared.engine.blocked.block_without_keys(ctx.session, args, wait);
     Ok(())
 }
-

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::shared::GateSlot;
@@ -332,4 +332,3 @@ pub fn load_rdb_part(shared: &Shared, path: &Path, how: LoadHow) -> Result<u64, 
     tracing::info!("DB loaded from disk: {:.3} seconds", began.elapsed().as_secs_f64());
     Ok(end_offset)
 }
-

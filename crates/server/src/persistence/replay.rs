@@ -209,7 +209,8 @@ impl Replay<'_> {
                 Next::End(End::Whole) => break ReplayEnd::Whole,
                 Next::End(End::TornTail(torn)) => break ReplayEnd::Torn(torn),
             };
-            let (count, stopped) = stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
+            let (count, stopped) =
+                stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
             let passed = batch.annotations().iter().take_while(|it| it.requests_before <= count);
             let passed = passed.filter(|it| stopped.is_none_or(|at| it.file_offset < at));
             last_time_s = passed.last().map(|it| it.time_s).or(last_time_s);

@@ -128,7 +128,8 @@ impl Worker<'_> {
     fn end_syncs(&mut self) {
         let append_only = Arc::clone(&self.shared.append_only);
         for (conn, ticket) in std::mem::take(&mut self.awaiting_sync) {
-            let blocked = self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
+            let blocked =
+                self.session(conn).map(|session| (session.seen_position(), Arc::clone(&session.info)));
             let waiter = blocked.as_ref().and_then(|(_, info)| self.shared.engine.blocked.of(info));
             let waiter = waiter.filter(|waiter| waiter.ticket == ticket);
             let (Some((position, _)), Some(waiter)) = (blocked, waiter) else {

@@ -57,10 +57,9 @@ pub static DIR: Handle<Path> =
         .typed();
 
 /// Whether there is an append-only file.
-pub static APPENDONLY: Handle<bool> =
-    Opt::flag("appendonly", "no", "Write every change to a file.")
-        .on_change(OnChange::Both(Prepare::AppendOnly, FollowUp::AppendOnly))
-        .typed();
+pub static APPENDONLY: Handle<bool> = Opt::flag("appendonly", "no", "Write every change to a file.")
+    .on_change(OnChange::Both(Prepare::AppendOnly, FollowUp::AppendOnly))
+    .typed();
 
 /// When the append-only file is synced.
 pub static APPENDFSYNC: Handle<SyncPolicy> =
