@@ -83,6 +83,7 @@ pub fn run(shared: &Shared) {
         };
         match active.writer.next(shared.moment()) {
             Next::Job(job) => {
+                std::thread::sleep(Duration::from_micros(shared.append_only.sleep_us.load(Relaxed)));
                 let done = job.run();
                 let appended = active.writer.done(done, shared.moment());
                 note(shared, &active, appended, &outbox);
