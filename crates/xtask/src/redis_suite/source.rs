@@ -137,7 +137,8 @@ const ADAPTATIONS: &[Adaptation] = &[
              ![is_alive $srv] || ![catch {close [socket [dict get $srv host] [dict get $srv port]]}]\n    \
              } else {fail \"does not listen\"}\n",
     },
-    // The unit restarts its server, and in 7.0 the files of a server that ended are removed: it fails with Redis, too.
+    // The unit restarts its server, and in 7.0 the files of a server that ended are removed: it
+    // fails with Redis, too.
     Adaptation {
         file: "tests/integration/aof-race.tcl",
         from: "start_server [list overrides $config] $code",
