@@ -26,6 +26,8 @@ pub struct AppendOnly {
     pub(crate) synced: AtomicU64,
     /// Clients that wait for a sync.
     pub(crate) waiters: AtomicU64,
+    /// How long each write takes longer, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
+    pub(crate) sleep_us: AtomicU64,
 }
 
 /// Guarded by one lock, a leaf.

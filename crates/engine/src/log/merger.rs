@@ -101,13 +101,12 @@ impl Merger {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
         self.readers[place] = Some(reader);
-        // Its stream begins with a SELECT.
-        self.selected = None;
+        self.begin_part();
         Some(ReaderId(place))
     }
 
-    /// What comes next begins with a SELECT.
-    pub fn select_anew(&mut self) {
+    /// What follows begins with a SELECT.
+    pub fn begin_part(&mut self) {
         self.selected = None;
     }
 

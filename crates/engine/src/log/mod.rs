@@ -316,15 +316,15 @@ impl ChangeLog {
         })
     }
 
+    /// Hands all that was appended so far to the readers; what follows begins with its own SELECT, so
+    /// that it can be read without what was before. The caller owns the keyspace.
+    pub fn begin_part(&self, _alone: &Exclusive, outbox: &Outbox) {
+        self.with_merger(outbox, Merger::begin_part);
+    }
+
     /// The readers that are attached; they have got all that was published.
     pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
         self.with_merger(outbox, |merger| merger.readers())
-    }
-
-    /// Hands the readers all that was appended so far; what comes next begins with its own SELECT,
-    /// for a reader that puts it into a new file. The caller owns the keyspace.
-    pub fn cut(&self, _alone: &Exclusive, outbox: &Outbox) {
-        self.with_merger(outbox, Merger::select_anew);
     }
 
     /// Waits for the role, merges all there is, and lets `act` have the merger.

@@ -119,6 +119,21 @@ fn each_reader_begins_at_its_cut_with_the_selected_database() {
 }
 
 #[test]
+fn a_part_begins_with_its_own_select() {
+    let (shared, clock) = shared(1, Settings::default());
+    let mut thread = Thread::new(&shared, &clock, 0);
+    let client = thread.connect();
+    let kept = Kept::confirming();
+    kept.attach(&shared);
+    thread.run(client, "SELECT 3");
+    thread.run(client, "SET a 1");
+    thread.run(client, "SET b 1");
+    shared.gate.exclusive(|alone| shared.log.begin_part(alone, &Outbox::default()));
+    thread.run(client, "SET c 1");
+    assert_eq!(kept.commands(&shared), ["SELECT 3", "SET a 1", "SET b 1", "SELECT 3", "SET c 1"]);
+}
+
+#[test]
 fn what_expires_is_recorded_key_by_key_and_field_by_field() {
     let (shared, clock) = shared(1, Settings::default());
     let kept = Kept::confirming();

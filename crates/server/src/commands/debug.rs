@@ -72,6 +72,11 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
             ctx.shared.paused_cron.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
         }
+        (b"aof-flush-sleep", 3) => {
+            let sleep_us = u64::try_from(c_integer(args.get(2))).unwrap_or(0);
+            ctx.shared.append_only.sleep_us.store(sleep_us, Relaxed);
+            ctx.reply.ok();
+        }
         (b"set-active-expire", 3) => {
             ctx.shared.active_expire.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
@@ -145,6 +150,10 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
         ctx,
         "DEBUG",
         &[
+            (
+                "AOF-FLUSH-SLEEP <microseconds>",
+                &["Each write of the thread that syncs the append-only file takes longer by this."],
+            ),
             (
                 "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
                 &[

@@ -87,6 +87,7 @@ pub fn run(shared: &Shared) {
         match active.writer.next(shared.moment()) {
             Next::Job(job) => {
                 let (units, began) = (job.units(), Instant::now());
+                std::thread::sleep(Duration::from_micros(shared.append_only.sleep_us.load(Relaxed)));
                 let done = job.run();
                 let took = began.elapsed();
                 let appended = active.writer.done(done, shared.moment());
@@ -317,6 +318,11 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
             let delay = Duration::from_secs(60 << over.min(6)).min(DELAY_MAX);
             state.retry_at = (over > 0).then(|| Instant::now() + delay);
             tracing::warn!("Background AOF rewrite terminated with error: {trouble}");
+            if let Some(minutes) = (over > 0).then(|| delay.as_secs() / 60) {
+                tracing::warn!(
+                    "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+                );
+            }
         }
     }
     drop(state);
@@ -329,7 +335,7 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
     }
-    tracing::warn!("There is a child rewriting the AOF. Killing it!");
+    tracing::info!("Killing running AOF rewrite child: its data is not wanted any more");
     loop {
         if let Some(current) = &shared.persistence.state().current {
             current.save.abandon(&shared.engine);
@@ -408,8 +414,8 @@ fn rewrite_files(
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                // The old file gets all before the point; the new one is replayed from database 0.
-                shared.engine.log.cut(alone, &outbox);
+                // What was appended before is merged first.
+                shared.engine.log.begin_part(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) if save.is_some() => {
@@ -431,6 +437,7 @@ fn rewrite_files(
         Err(unsaved) => {
             if let Follows::Unnamed(_) = follows {
                 give_up_turning_on(shared, attached);
+                tracing::info!("Removing the temp incr aof file");
                 files.drop_unnamed_incr(folder);
             }
             Err(unsaved)
@@ -557,7 +564,8 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
 /// Why there is no file to write to.
 pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
     let folder = make_folder(&shared.config())?;
-    let has_base = files.manifest().base.is_some();
+    // As in Redis, files that hold all changes from the first one on need no base.
+    let has_base = files.manifest().base.is_some() || files.last_incr().is_some();
     {
         let mut state = shared.append_only.state();
         state.files = Some(files);

@@ -19,7 +19,7 @@ use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
 use super::loading::{Duplicates, LoadHow, load_file, load_rdb_part};
-use super::replay::{ReplayEnd, ReplayHow, replay_file};
+use super::replay::{ReplayEnd, ReplayError, ReplayHow, replay_file};
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
@@ -54,7 +54,6 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
         let loaded = source.and_then(|source| load(&shared, source));
         if let Err(trouble) = loaded {
             tracing::error!("{trouble}");
-            tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
             shared.persistence.load_failed.store(true, Relaxed);
             shared.stop();
         }
@@ -83,7 +82,10 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
         return Ok(snapshot.map(Source::Snapshot));
     }
     let files = match files {
-        Ok(files) if !files.manifest().is_empty() => Some(files),
+        Ok(files) if !files.manifest().is_empty() => {
+            end_adoption(store, &folder, &files)?;
+            Some(files)
+        }
         Ok(files) => adopt_single(store, files, &snapshot)?,
         Err(trouble) if is_on => return Err(trouble),
         Err(_) => None,
@@ -126,16 +128,34 @@ fn adopt_single(
         return Ok(None);
     }
     let folder = super::aof::make_folder(store)?;
+    move_single(store, &old, &folder)?;
+    files.adopt_single(&folder)?;
+    Ok(Some(files))
+}
+
+/// Moves the append-only file of Redis 6 where a server that ended amid that has written only the
+/// manifest.
+fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
+    let (name, manifest) = (files_name(store), files.manifest());
+    let old = folder_path(store).join(&name);
+    let mut parts = manifest.parts();
+    let is_amid = manifest.base.as_ref().is_some_and(|base| base.name == name) && parts.by_ref().count() == 1;
+    if !is_amid || folder.has(&name) || !old.is_file() {
+        return Ok(());
+    }
+    move_single(store, &old, folder)
+}
+
+/// Moves the append-only file of Redis 6 to where later ones are.
+fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), Trouble> {
     let new = folder.file(&files_name(store));
     tracing::info!(
         "Successfully migrated an old-style AOF configuration: {} is in {} now.",
         old.display(),
         new.display()
     );
-    fs::rename(&old, &new).map_err(|error| Trouble(format!("{} cannot be moved: {error}", old.display())))?;
-    DataFolder::new(&folder_path(store)).sync()?;
-    files.adopt_single(&folder)?;
-    Ok(Some(files))
+    fs::rename(old, &new).map_err(|error| Trouble(format!("{} cannot be moved: {error}", old.display())))?;
+    DataFolder::new(&folder_path(store)).sync()
 }
 
 /// Loads what was found, and opens the file to write to where one is wanted.
@@ -151,7 +171,8 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
             load_file(shared, &path, how).map_err(|error| {
                 tracing::error!("{} cannot be loaded: {error}", path.display());
-                Trouble("Terminating server after rdb file reading failure.".to_owned())
+                tracing::error!("Terminating server after rdb file reading failure.");
+                Trouble("Fatal error loading the DB, check server logs. Exiting.".to_owned())
             })?;
             None
         }
@@ -186,8 +207,8 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     for (number, part) in manifest.parts().enumerate() {
         let Ok(found) = fs::metadata(folder.file(&part.name)) else {
             return Err(Trouble(format!(
-                "The AOF file {} that {name}.manifest names does not exist. Bring it back, or take its line out of the \
-                 manifest and lose what it holds.",
+                "The AOF file {} that {name}.manifest names cannot be read: No such file or directory. Bring it back, \
+                 or take its line out of the manifest and lose what it holds.",
                 part.name
             )));
         };
@@ -238,11 +259,16 @@ fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: W
     }
     let how = ReplayHow { way, from_offset, stop_at: None };
     let replayed = replay_file(shared, path, how).map_err(|error| {
-        tracing::error!("{name}: {error}");
-        Trouble(format!(
-            "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
+        Trouble(match error {
+            ReplayError::Request(not_routed) => format!(
+                "{not_routed} reading the append only file {name}, at byte {}: a newer server or a module may know it",
+                not_routed.offset
+            ),
+            ReplayError::File(error) => format!(
+            "Bad file format reading the append only file {name}: {error}. Make a backup of your AOF file, then use \
              saker-check aof --fix <filename.manifest>"
-        ))
+            ),
+        })
     })?;
     let torn = match replayed.end {
         ReplayEnd::Whole => {

@@ -2,6 +2,7 @@
 
 mod any_request;
 mod aof_kills;
+mod append_only;
 mod blocking;
 mod busy;
 mod clients;

@@ -308,17 +308,6 @@ fn a_second_server_on_the_same_folder_is_refused() {
 }
 
 #[test]
-fn data_in_an_append_only_file_is_not_passed_over() {
-    let folder = folder();
-    std::fs::create_dir(folder.path().join("appendonlydir")).expect("created");
-    let dir = folder.path().to_str().expect("a name of text");
-    let refused = saker::start_binary(BINARY, &["--dir", dir, "--appendonly", "yes"]);
-    let error = refused.expect_err("it must not start").to_string();
-    assert!(error.contains("which cannot be read yet"), "{error}");
-    start_in(folder.path(), &["--appendonly", "no"]);
-}
-
-#[test]
 fn a_relative_folder_is_where_the_server_was_started() {
     let folder = folder();
     std::fs::create_dir(folder.path().join("data")).expect("created");

@@ -118,7 +118,7 @@ struct Suite {
 /// Finds or fetches the suite and what it needs; the inner error says what is missing.
 fn prepare(session: &Session) -> Result<Result<Suite, String>> {
     let mut tools = Vec::new();
-    for tool in ["redis-cli", "redis-benchmark"] {
+    for tool in ["redis-cli", "redis-benchmark", "redis-check-aof"] {
         match shell::ensure(session, tool, "redis-tools") {
             Ok(path) => tools.push((tool, path)),
             Err(missing) => return Ok(Err(missing)),
