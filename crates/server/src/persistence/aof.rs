@@ -377,6 +377,11 @@ fn rewrite_files(
 ) -> Result<(), Unsaved> {
     let follows = match &active {
         Some(_) => {
+            // Nobody else does that with `no`, and behind the point clients wait for it.
+            let never = options::APPENDFSYNC.of(&shared.config()) == SyncPolicy::Never;
+            if let Some(last) = files.manifest().incr.last().filter(|_| never) {
+                folder.sync_file(&last.name)?;
+            }
             let file = files.begin_incr(folder)?;
             Follows::Named(file, files.last_incr().unwrap_or_default())
         }
