@@ -21,7 +21,7 @@ use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept};
 use persist::aof::manifest::BaseKind;
 use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Writer};
-use persist::folder::{self, LogFile, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
 use super::{Whose, drive, fix};
