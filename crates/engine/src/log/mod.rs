@@ -316,8 +316,8 @@ impl ChangeLog {
         })
     }
 
-    /// Hands all that was appended so far to the readers; what follows begins with its own SELECT, so
-    /// that it can be read without what was before. The caller owns the keyspace.
+    /// Hands all that was appended so far to the readers; what follows begins with its own SELECT,
+    /// so that it can be read without what was before. The caller owns the keyspace.
     pub fn begin_part(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.with_merger(outbox, Merger::begin_part);
     }

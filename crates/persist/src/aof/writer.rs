@@ -8,9 +8,9 @@
 //! ```
 //! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
 //! merged meanwhile is kept and written after it, because a write may wait for the sync in the
-//! kernel. Its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis:
-//! this is what a kill of the process may lose. Beyond that they wait, and with them the writes
-//! behind them.
+//! kernel. With `everysec` its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`],
+//! as in Redis: this is what a kill of the process may lose. Beyond that they wait, and with them
+//! the writes behind them. With `no` they wait: only a new file makes them.
 //!
 //! **`always`**: one thread writes and syncs all that was merged while it did so before.
 //!
@@ -445,7 +445,7 @@ impl State {
     /// Lets replies leave ahead of what they show, if only a sync of `everysec` is in the way.
     fn confirm_lagging(&mut self, position: u64, now: Moment) {
         let awaits_sync = self.targets.len() > 1 || self.working.is_some_and(|working| working.syncs);
-        if self.policy == SyncPolicy::Always || self.trouble.is_some() || !awaits_sync {
+        if self.policy != SyncPolicy::EverySecond || self.trouble.is_some() || !awaits_sync {
             return;
         }
         let since_ms = *self.lags_since_ms.get_or_insert(now.clock_ms);

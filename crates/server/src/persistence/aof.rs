@@ -21,7 +21,7 @@ use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept};
 use persist::aof::manifest::BaseKind;
 use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{self, LogFile, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
 use super::{Whose, drive, fix};
@@ -401,6 +401,11 @@ fn rewrite_files(
 ) -> Result<(), Unsaved> {
     let follows = match &active {
         Some(_) => {
+            // Nobody else does that with `no`, and behind the point clients wait for it.
+            let never = options::APPENDFSYNC.of(&shared.config()) == SyncPolicy::Never;
+            if let Some(last) = files.manifest().incr.last().filter(|_| never) {
+                folder.sync_file(&last.name)?;
+            }
             let file = files.begin_incr(folder)?;
             Follows::Named(file, files.last_incr().unwrap_or_default())
         }
