@@ -63,11 +63,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"listpack", 3) => return listpack(ctx, args.key(2)),
         (b"quicklist", 3 | 4) => return quicklist(ctx, args.key(2)),
         (b"sdslen", 3) => return string_sizes(ctx, args.key(2)),
-        (b"structsize", 2) => {
-            let (entry, object, key) = (size_of::<KeyEntry>(), size_of::<Object>(), size_of::<Key<'_>>());
-            let bits = usize::BITS;
-            ctx.reply.simple(&format!("bits:{bits} entry:{entry} object:{object} key:{key}"));
-        }
+        (b"structsize", 2) => struct_sizes(ctx),
         (b"pause-cron", 3) => {
             ctx.shared.paused_cron.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
@@ -130,6 +126,13 @@ const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabl
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
+/// DEBUG STRUCTSIZE: sizes of what the server is made of, in bytes.
+fn struct_sizes(ctx: &mut ServerCtx<'_, '_, '_>) {
+    let (entry, object, key) = (size_of::<KeyEntry>(), size_of::<Object>(), size_of::<Key<'_>>());
+    let bits = usize::BITS;
+    ctx.reply.simple(&format!("bits:{bits} entry:{entry} object:{object} key:{key}"));
+}
+
 /// Whether `enable-debug-command` lets this client in.
 fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
     security::ENABLE_DEBUG_COMMAND.of(&ctx.shared.config()).includes(&ctx.session.info.peer)
@@ -146,78 +149,74 @@ fn one_line(text: &[u8]) -> Vec<u8> {
 }
 
 fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
-    super::help(
-        ctx,
-        "DEBUG",
-        &[
-            (
-                "AOF-FLUSH-SLEEP <microseconds>",
-                &["Each write of the thread that syncs the append-only file takes longer by this."],
-            ),
-            (
-                "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
-                &[
-                    "Attaches a reader to the change log: one that throws all away, one that writes a file, or",
-                    "one (MANUAL) whose replies wait until CONFIRM. OFF detaches all readers.",
-                ],
-            ),
-            ("CHANGE-REPL-ID", &["Draws a new replication id."]),
-            (
-                "CONFIG-REWRITE-FORCE-ALL",
-                &["As CONFIG REWRITE, with all options that the file does not name."],
-            ),
-            ("DIGEST", &["A digest of all databases, the same as Redis' for the same data."]),
-            ("DIGEST-VALUE <key> [<key> ...]", &["A digest of each key's value."]),
-            ("ERROR <string>", &["Answers with the error <string>."]),
-            ("HTSTATS <dbid> [full]", &["Sizes of a database's tables."]),
-            ("HTSTATS-KEY <key> [full]", &["Size of the table at <key>."]),
-            ("LISTPACK <key>", &["Writes the size of the listpack at <key> to the log."]),
-            ("LOG <message>", &["Writes <message> to the log."]),
-            ("OBJECT <key>", &["How the value of <key> is stored."]),
-            (
-                "POPULATE <count> [<prefix>] [<size>]",
-                &["Adds strings named key:<number>, or <prefix>:<number>, that are not there yet."],
-            ),
-            (
-                "PROTOCOL <type>",
-                &[
-                    "Answers with a value of this type: string, integer, double, bignum, null, array, set, map,",
-                    "attrib, push, verbatim, true, false.",
-                ],
-            ),
-            (
-                "QUICKLIST-PACKED-THRESHOLD <size>",
-                &["Strings of this size get a list node of their own; 0 for only those too long for others."],
-            ),
-            ("QUICKLIST <key> [<0|1>]", &["Writes the size of the quicklist at <key> to the log."]),
-            ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
-            (
-                "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
-                &["Saves, empties all databases and loads the file; NOSAVE, NOFLUSH leave one out."],
-            ),
-            (
-                "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
-                &["Taken for the sake of tests: no client owns a reply buffer here."],
-            ),
-            (
-                "SCRIPT-STANDIN <milliseconds> <SCRIPT|FUNCTION> [<key> ...]",
-                &["Runs as a script of this time would, on the shards of the keys, or alone. For tests."],
-            ),
-            ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
-            ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
-            (
-                "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-                &["Whether RESTORE and loading leave checksums unread, for tests of damaged data."],
-            ),
-            ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
-            (
-                "STRINGMATCH-LEN <len> <pattern>",
-                &["Matches <len> bytes of x against <pattern>; answers 1 if they match."],
-            ),
-            ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
-        ],
-    );
+    super::help(ctx, "DEBUG", HELP);
 }
+
+/// What DEBUG HELP says: words, and lines about them.
+const HELP: &[(&str, &[&str])] = &[
+    (
+        "AOF-FLUSH-SLEEP <microseconds>",
+        &["Each write of the thread that syncs the append-only file takes longer by this."],
+    ),
+    (
+        "CHANGE-LOG (DISCARD|FILE <path>|MANUAL|CONFIRM|OFF)",
+        &[
+            "Attaches a reader to the change log: one that throws all away, one that writes a file, or",
+            "one (MANUAL) whose replies wait until CONFIRM. OFF detaches all readers.",
+        ],
+    ),
+    ("CHANGE-REPL-ID", &["Draws a new replication id."]),
+    ("CONFIG-REWRITE-FORCE-ALL", &["As CONFIG REWRITE, with all options that the file does not name."]),
+    ("DIGEST", &["A digest of all databases, the same as Redis' for the same data."]),
+    ("DIGEST-VALUE <key> [<key> ...]", &["A digest of each key's value."]),
+    ("ERROR <string>", &["Answers with the error <string>."]),
+    ("HTSTATS <dbid> [full]", &["Sizes of a database's tables."]),
+    ("HTSTATS-KEY <key> [full]", &["Size of the table at <key>."]),
+    ("LISTPACK <key>", &["Writes the size of the listpack at <key> to the log."]),
+    ("LOG <message>", &["Writes <message> to the log."]),
+    ("OBJECT <key>", &["How the value of <key> is stored."]),
+    (
+        "POPULATE <count> [<prefix>] [<size>]",
+        &["Adds strings named key:<number>, or <prefix>:<number>, that are not there yet."],
+    ),
+    (
+        "PROTOCOL <type>",
+        &[
+            "Answers with a value of this type: string, integer, double, bignum, null, array, set, map,",
+            "attrib, push, verbatim, true, false.",
+        ],
+    ),
+    (
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        &["Strings of this size get a list node of their own; 0 for only those too long for others."],
+    ),
+    ("QUICKLIST <key> [<0|1>]", &["Writes the size of the quicklist at <key> to the log."]),
+    ("PAUSE-CRON <0|1>", &["Whether what is done from time to time is left undone."]),
+    (
+        "RELOAD [NOSAVE] [MERGE] [NOFLUSH]",
+        &["Saves, empties all databases and loads the file; NOSAVE, NOFLUSH leave one out."],
+    ),
+    (
+        "REPLYBUFFER (RESIZING <0|1>|PEAK-RESET-TIME <ms>)",
+        &["Taken for the sake of tests: no client owns a reply buffer here."],
+    ),
+    (
+        "SCRIPT-STANDIN <milliseconds> <SCRIPT|FUNCTION> [<key> ...]",
+        &["Runs as a script of this time would, on the shards of the keys, or alone. For tests."],
+    ),
+    ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
+    ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
+    (
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        &["Whether RESTORE and loading leave checksums unread, for tests of damaged data."],
+    ),
+    ("SLEEP <seconds>", &["Stops the thread of this connection; fractions are allowed."]),
+    (
+        "STRINGMATCH-LEN <len> <pattern>",
+        &["Matches <len> bytes of x against <pattern>; answers 1 if they match."],
+    ),
+    ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
+];
 
 /// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: on each thread from its next turn.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {

@@ -318,7 +318,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
             let delay = Duration::from_secs(60 << over.min(6)).min(DELAY_MAX);
             state.retry_at = (over > 0).then(|| Instant::now() + delay);
             tracing::warn!("Background AOF rewrite terminated with error: {trouble}");
-            if let Some(minutes) = (over > 0).then(|| delay.as_secs() / 60) {
+            if let Some(minutes) = (over > 0).then_some(delay.as_secs() / 60) {
                 tracing::warn!(
                     "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
                 );
