@@ -495,7 +495,8 @@ fn finish(
         let present = state.active.as_ref().map_or(0, |active| active.writer.figures().len_bytes);
         state.base_len_bytes = base_len_bytes + present;
     }
-    if let Err(trouble) = files.remove_history(folder) {
+    let keeps = options::AOF_DISABLE_AUTO_GC.of(&shared.config());
+    if !keeps && let Err(trouble) = files.remove_history(folder) {
         tracing::warn!("Files of the AOF that are not needed any more could not be removed: {trouble}");
     }
     Ok(())

@@ -48,9 +48,6 @@ pub static OPTIONS: &[&Opt] = &[
     &Opt::flag("use-exit-on-panic", "no", "End without a core file after a broken invariant.")
         .hidden()
         .accepted(FOR_TESTS),
-    &Opt::flag("aof-disable-auto-gc", "no", "Keep append-only files that are done with.")
-        .hidden()
-        .accepted(FOR_TESTS),
     &Opt::integer(
         "loading-process-events-interval-bytes",
         "524288",

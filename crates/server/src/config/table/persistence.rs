@@ -45,6 +45,7 @@ pub static OPTIONS: &[&Opt] = &[
     &AOF_USE_RDB_PREAMBLE.opt,
     &AOF_TIMESTAMP_ENABLED.opt,
     &AOF_REWRITE_INCREMENTAL_FSYNC.opt,
+    &AOF_DISABLE_AUTO_GC.opt,
 ];
 
 /// The working folder.
@@ -102,6 +103,15 @@ pub static AOF_TIMESTAMP_ENABLED: Handle<bool> =
     Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.")
         .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
         .typed();
+
+/// Whether files stay that are not loaded any more.
+pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
+    "aof-disable-auto-gc",
+    "no",
+    "Keep append-only files that a rewrite has replaced: `saker-check aof --until` goes back to them. Nothing \
+     removes them until it is off again.",
+)
+.typed();
 
 /// Whether a new base is synced while it is written.
 pub static AOF_REWRITE_INCREMENTAL_FSYNC: Handle<bool> =
