@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use persist::aof::files::Files;
 use rustix::fs::{Access, access};
+use server::append_only::{files_name, files_path};
 use server::config::apply::{self, PortZero};
 use server::config::{ConfigStore, table};
-use server::snapshots::{append_only_files, save_rules};
+use server::snapshots::{DataFolder, save_rules};
 
 /// Everything that is wrong, a sentence each, for people.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
@@ -20,12 +22,7 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
     }
     let folder = table::persistence::DIR.of(store);
     problems.extend(folder_problem(store, folder));
-    if let Some(path) = append_only_files(store) {
-        problems.push(format!(
-            "the data is in {}, an append-only file, which cannot be read yet (option 'appendonly')",
-            path.display()
-        ));
-    }
+    problems.extend(manifest_problem(store));
     let files = [
         ("logfile", table::process::LOGFILE.of(store)),
         ("unixsocket", table::network::UNIXSOCKET.of(store)),
@@ -35,12 +32,22 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
     problems
 }
 
+/// What is wrong with the manifest of the append-only file.
+fn manifest_problem(store: &ConfigStore) -> Option<String> {
+    if !table::persistence::APPENDONLY.of(store) {
+        return None;
+    }
+    let path = files_path(store);
+    let error = Files::open(&DataFolder::new(&path), &files_name(store)).err()?;
+    Some(format!("the manifest in '{}' cannot be used: {error}", path.display()))
+}
+
 /// What is wrong with the folder of the data.
 fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     if !folder.is_dir() {
         return Some(format!("there is no folder '{}' (option 'dir')", folder.display()));
     }
-    let saves = !save_rules(store).is_empty();
+    let saves = !save_rules(store).is_empty() || table::persistence::APPENDONLY.of(store);
     let is_writable = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     (saves && !is_writable).then(|| {
         format!(

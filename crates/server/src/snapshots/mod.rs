@@ -185,13 +185,6 @@ pub fn folder_path(store: &ConfigStore) -> PathBuf {
     options::DIR.of(store).to_owned()
 }
 
-/// The append-only files in the folder, where they are what the data is to be loaded from.
-pub fn append_only_files(store: &ConfigStore) -> Option<PathBuf> {
-    let named = |name: &[u8]| folder_path(store).join(String::from_utf8_lossy(name).as_ref());
-    let files = [named(options::APPENDDIRNAME.of(store)), named(options::APPENDFILENAME.of(store))];
-    options::APPENDONLY.of(store).then(|| files.into_iter().find(|path| path.exists())).flatten()
-}
-
 /// The file of the data.
 pub fn data_file(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())

@@ -220,10 +220,10 @@ fn upstart_sees_the_process_stop_itself() {
 
 #[test]
 fn a_start_names_options_that_have_no_effect_yet() {
-    let server = saker::start_binary(BINARY, &["--appendonly", "yes"]).expect("starts");
+    let server = saker::start_binary(BINARY, &["--sanitize-dump-payload", "yes"]).expect("starts");
     server.wait_for_log("Ready to accept connections tcp");
     let log = server.log();
-    assert!(log.contains("are set but have no effect: appendonly\n"), "{log}");
+    assert!(log.contains("Option 'sanitize-dump-payload' is set but has no effect"), "{log}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_configuration_is_checked_without_a_start() {
         assert!(output.status.code() == Some(code) && printed.contains(says), "{args:?}: {printed}");
     };
     check(&[], 0, "The configuration is good.");
-    check(&["--appendonly", "yes"], 0, "Option 'appendonly' has no effect");
+    check(&["--sanitize-dump-payload", "yes"], 0, "Option 'sanitize-dump-payload' has no effect");
     check(&["--save", "1"], 1, "Invalid save parameters");
     check(&["--dir", "/there/is/no/such/folder"], 1, "/there/is/no/such/folder");
     check(&["--bind", "no such host"], 1, "bind");
@@ -251,8 +251,11 @@ fn a_configuration_is_checked_without_a_start() {
         1,
         "'unixsocket' is not set\nsaker-server: there is no",
     );
-    fs::create_dir(folder.path().join("appendonlydir")).expect("created");
-    check(&["--dir", dir, "--appendonly", "yes"], 1, "an append-only file, which cannot be read yet");
+    let files = folder.path().join("appendonlydir");
+    fs::create_dir(&files).expect("created");
+    check(&["--dir", dir, "--appendonly", "yes"], 0, "The configuration is good.");
+    fs::write(files.join("appendonly.aof.manifest"), "file a\n").expect("written");
+    check(&["--dir", dir, "--appendonly", "yes"], 1, "Invalid AOF manifest file format, at line 1: 'file a'");
     let [conf, inner] = ["saker.conf", "inner.conf"].map(|name| folder.path().join(name));
     fs::write(&conf, format!("port 0\nunixsocket {dir}/s\ninclude {}\n", inner.display())).expect("written");
     let conf = conf.to_str().expect("UTF-8");

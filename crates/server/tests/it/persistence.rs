@@ -475,7 +475,7 @@ fn the_end_does_not_wait_for_a_save_that_waits_for_the_end() {
 }
 
 /// Versions of the format that the peer is known to read, of those that `rdb-version` writes.
-fn versions_of(peer: &mut Client) -> Vec<&'static str> {
+pub(super) fn versions_of(peer: &mut Client) -> Vec<&'static str> {
     let Value::Bulk(text) = peer.command(&["INFO", "server"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();
     let version = |field: &str| {
