@@ -222,7 +222,9 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     let (mut last_len_bytes, mut len_bytes) = (0, 0);
     for (number, part) in manifest.parts().enumerate() {
         let part_began = Instant::now();
-        let (is_last, is_base) = (number >= last, number == 0 && manifest.base.is_some());
+        let is_base = number == 0 && manifest.base.is_some();
+        // A base was complete before the manifest named it.
+        let is_last = number >= last && (!is_base || manifest.incr.is_empty());
         let good_len_bytes = load_part(shared, &folder.file(&part.name), (is_last, cuts), way)?;
         let kind = if is_base { "base" } else { "incr" };
         tracing::info!(

@@ -482,7 +482,7 @@ fn damage_is_refused_with_its_place() {
             "and is not the last file",
         ),
         (
-            &[("appendonly.aof.1.incr.aof", "i", torn), ("appendonly.aof.2.incr.aof", "i", b"")],
+            &[("appendonly.aof.1.base.aof", "b", torn), ("appendonly.aof.1.incr.aof", "i", b"")],
             "and is not the last file",
         ),
         (&[("appendonly.aof.1.base.rdb", "b", b"REDIS0011\xfa")], "Error reading the RDB preamble"),
@@ -515,6 +515,20 @@ fn damage_is_refused_with_its_place() {
     fs::remove_file(files_of(folder.path()).join("appendonly.aof.1.base.aof")).expect("removed");
     let log = refusal(folder.path(), ON);
     assert!(log.contains("appendonly.aof.1.base.aof") && log.contains("No such file or directory"), "{log}");
+}
+
+#[test]
+fn the_file_before_an_empty_one_may_be_torn() {
+    let good = requests(&[&["SELECT", "0"], &["SET", "a", "1"], &["SET", "b", "2"]]);
+    let folder = folder();
+    let torn = &good[..good.len() - 3];
+    lay_out(
+        folder.path(),
+        &[("appendonly.aof.1.incr.aof", "i", torn), ("appendonly.aof.2.incr.aof", "i", b"")],
+    );
+    // A rewrite had just begun the next file.
+    let server = start_in(folder.path(), ON);
+    assert_eq!(server.connect().command(&["DBSIZE"]), Value::Integer(1));
 }
 
 #[test]
