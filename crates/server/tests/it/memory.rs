@@ -67,13 +67,16 @@ fn each_policy_keeps_memory_at_its_limit() {
             }
             let before = info(&mut client, "evicted_keys");
             let limit = limit_to(&mut client, 1 << 20);
+            // What waits for the thread that frees counts as free while it is little (`slack`), and
+            // beside other work that thread may have no core for a while.
+            let used_max = limit + limit / 128 + 16 * 1024;
             let value = "x".repeat(500);
             for n in 0..5000 {
                 let key = format!("{policy}{n}");
                 assert_eq!(client.command(&["SET", &key, &value, "EX", "1000"]), ok());
                 if n % 500 == 0 {
                     let used = info(&mut client, "used_memory");
-                    assert!(used <= limit + 16 * 1024, "{policy}: {used} of {limit}");
+                    assert!(used <= used_max, "{policy}: {used} of {limit}");
                 }
             }
             assert!(info(&mut client, "evicted_keys") > before + 2000, "{policy}");
