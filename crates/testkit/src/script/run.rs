@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use resp::{Protocol, Value};
 
@@ -13,6 +14,9 @@ use crate::notation::{self, Expected};
 
 /// Failures told per script; the rest is counted.
 const FAILURES_TOLD_MAX: usize = 12;
+
+/// How long a background save of an earlier script may take.
+const SAVE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What running one or more scripts showed.
 #[derive(Debug, Default)]
@@ -121,9 +125,23 @@ pub(super) fn prepare(
     Ok(SavedOptions(saved))
 }
 
+/// Empties the server. A save that was begun before may take its time beside other work: it ends
+/// first, so that the next BGSAVE is none too many.
 fn empty(control: &mut Client) -> Result<(), String> {
+    let began = Instant::now();
+    while is_saving(control)? {
+        if began.elapsed() > SAVE_TIME_MAX {
+            return Err(format!("a background save takes more than {SAVE_TIME_MAX:?}"));
+        }
+        std::thread::yield_now();
+    }
     let reply = control.request(&["FLUSHALL"]).map_err(|error| error.to_string())?;
     if reply.is_error() { Err(format!("FLUSHALL answered {reply}")) } else { Ok(()) }
+}
+
+fn is_saving(control: &mut Client) -> Result<bool, String> {
+    let reply = control.request(&["INFO", "persistence"]).map_err(|error| error.to_string())?;
+    Ok(reply.to_string().contains("rdb_bgsave_in_progress:1"))
 }
 
 /// The beginning of an example: an emptied server, and new connections.
