@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use stdx::utc::utc;
 
 use crate::aof::{self, Until, UntilError};
 use crate::{rdb, text};
@@ -185,7 +186,7 @@ fn written_words(written: &aof::Written, out: &std::path::Path) -> String {
     let size = text::size(written.len_bytes);
     let mut words = format!("{}: {base}{commands} ({size})", out.display());
     if let Some(time_s) = written.last_time_s {
-        words += &format!(", the last of {} or later", text::utc(time_s));
+        words += &format!(", the last of {} or later", utc(time_s));
     }
     words += &match &written.cut {
         Some((file, offset)) => format!("\nWhat is behind byte {offset} of {file} was left out.\n"),

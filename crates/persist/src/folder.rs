@@ -157,10 +157,17 @@ pub fn temporary_name(pid: u32) -> String {
     format!("temp-{pid}.rdb")
 }
 
-/// The process whose save left this file, if it is one that [`temporary_name`] names. It may be
-/// removed where that process is no more.
+/// The name of the file that a process writes a base of an append-only file to.
+pub fn temporary_base_name(pid: u32) -> String {
+    format!("temp-rewriteaof-bg-{pid}.aof")
+}
+
+/// The process whose save left this file, if it is one that [`temporary_name`] or
+/// [`temporary_base_name`] names. It may be removed where that process is no more.
 pub fn left_by(name: &str) -> Option<u32> {
-    name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok()
+    let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
+    let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
+    of_snapshot(name).or_else(of_base)
 }
 
 /// Brings a save to its end in a file, and frees the keyspace of its walk, whatever comes of it.

@@ -128,7 +128,14 @@ pub fn fuzz_manifest(data: &[u8]) {
     manifest.replace_base("a b.aof", BaseKind::Rdb, KeptIncrs::From { seq });
     assert_eq!(manifest.incr.len(), 1);
     same(&manifest);
-    manifest.forget_history();
+    manifest.date_history(9);
+    let replaced = manifest.parts().count();
+    manifest.replace_base("a b.aof", BaseKind::Rdb, KeptIncrs::None);
+    manifest.note_restore(7, replaced);
+    same(&manifest);
+    assert!(manifest.was_restored(7) && manifest.generations().len() >= 2);
+    manifest.take_expired(i64::MAX, 0, |_| false);
+    assert!(manifest.history.is_empty());
     same(&manifest);
 }
 

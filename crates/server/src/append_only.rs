@@ -51,6 +51,12 @@ pub(crate) struct State {
     pub record: RewriteRecord,
     /// Not before this time is a rewrite tried again that nobody asked for.
     pub retry_at: Option<Instant>,
+    /// Files of the history are being removed: no rewrite begins.
+    pub is_removing: bool,
+    /// Not before this time is that tried again.
+    pub remove_at: Option<Instant>,
+    /// The data was taken back to this time, in Unix seconds, and has no base so far.
+    pub restored_until_s: Option<i64>,
 }
 
 /// What changes are written with.

@@ -39,6 +39,8 @@ pub struct Builder {
     supervisor: Option<&'static str>,
     /// What the data folder holds at the start.
     found: Found,
+    /// The time that the data is taken back to.
+    restore_until_s: Option<i64>,
 }
 
 /// What becomes of data that the folder holds at the start.
@@ -63,7 +65,14 @@ impl Builder {
     /// A server with these options, as a configuration file and a command line give
     /// them. Port 0 means no TCP.
     pub fn from_config(store: ConfigStore) -> Self {
-        Self { store, port_zero: PortZero::NoTcp, problem: None, supervisor: None, found: Found::Loaded }
+        Self {
+            store,
+            port_zero: PortZero::NoTcp,
+            problem: None,
+            supervisor: None,
+            found: Found::Loaded,
+            restore_until_s: None,
+        }
     }
 
     /// Any option of the configuration by its name, its value as it stands in a configuration file
@@ -146,6 +155,12 @@ impl Builder {
         self
     }
 
+    /// Takes the data back to a time, in Unix seconds, unless that was done by an earlier start:
+    /// see `persistence::restore`.
+    pub fn restore_until(self, time_s: Option<i64>) -> Self {
+        Self { restore_until_s: time_s, ..self }
+    }
+
     /// Starts the server: it accepts clients when this returns.
     pub fn start(mut self) -> Result<Server, StartError> {
         structures::alloc::configure();
@@ -186,7 +201,8 @@ impl Builder {
         let metrics = listen_for_scrapes(&start)?;
         let is_written = !save_rules(&self.store).is_empty() || persistence::APPENDONLY.of(&self.store);
         let saves = self.found == Found::Loaded && is_written;
-        let persistence = Persistence::new(unix_ms() / 1000);
+        let mut persistence = Persistence::new(unix_ms() / 1000);
+        persistence.restore_until_s = self.restore_until_s;
         if saves && let Err(trouble) = persistence.lock_folder(&self.store) {
             return Err(StartError::Option { name: "dir".to_owned(), reason: trouble.to_string() });
         }

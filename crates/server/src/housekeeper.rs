@@ -108,6 +108,7 @@ impl Housekeeper {
         let turns_nanos = shared.engine.threads.sum(|stats| &stats.cycles_nanos);
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
+            crate::persistence::aof::remove_history_if_due(shared);
             if shared.engine.settings.get().clients.timeout_s > 0 {
                 shared.broadcast(|| Message::CloseIdle);
             }

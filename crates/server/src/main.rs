@@ -32,6 +32,13 @@ fn main() -> ExitCode {
         args.remove(0);
     }
     let checks = args.iter().position(|arg| arg == CHECK_CONFIG).map(|at| args.remove(at)).is_some();
+    let restore_until_s = match take_restore_until(&mut args) {
+        Ok(until_s) => until_s,
+        Err(problem) => {
+            say(&format!("saker-server: {problem}"));
+            return ExitCode::FAILURE;
+        }
+    };
     // Read here and not by `load`, because a process that goes to the background hands it on.
     let mut input = Vec::new();
     if args.iter().any(|arg| arg == b"-")
@@ -45,7 +52,7 @@ fn main() -> ExitCode {
         Ok(Loaded::Help) => print(&help()),
         Ok(Loaded::Run(store)) if asks_for_health => healthcheck::run(&store),
         Ok(Loaded::Run(store)) if checks => check_config(&store),
-        Ok(Loaded::Run(store)) => run(*store, &input).unwrap_or_else(|problem| {
+        Ok(Loaded::Run(store)) => run(*store, &input, restore_until_s).unwrap_or_else(|problem| {
             report(&problem);
             ExitCode::FAILURE
         }),
@@ -58,6 +65,31 @@ fn main() -> ExitCode {
 
 /// The flag that asks whether the configuration is good.
 const CHECK_CONFIG: &[u8] = b"--check-config";
+
+/// The flag that takes the data back to a time. It is no option of the configuration: who goes back
+/// does so once, by hand.
+const RESTORE_UNTIL: &[u8] = b"--restore-until";
+
+/// Takes `--restore-until TIME` out of the arguments: the time in Unix seconds. Its words may be
+/// several arguments.
+///
+/// # Errors
+/// What it should look like.
+fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
+    let Some(at) = args.iter().position(|arg| arg == RESTORE_UNTIL) else { return Ok(None) };
+    let words = args[at + 1..].iter().take_while(|word| !word.starts_with(b"-")).count();
+    let taken: Vec<Vec<u8>> = args.drain(at..=at + words).collect();
+    if args.iter().any(|arg| arg == RESTORE_UNTIL) {
+        return Err("--restore-until stands there twice".to_owned());
+    }
+    let text = String::from_utf8_lossy(&taken[1..].join(&b' ')).into_owned();
+    stdx::utc::parse_time(&text).map(Some).ok_or_else(|| {
+        format!(
+            "--restore-until wants a time in UTC such as '2026-11-23 14:05:00', or seconds since 1970 such as \
+             1763906700, without fractions, and not '{text}'"
+        )
+    })
+}
 
 /// Says whether a server could start with these options, as far as that shows without starting one.
 /// What is wrong with a line of a file was said before.
@@ -94,6 +126,7 @@ fn help() -> String {
        saker-server - (read the configuration from standard input)
        saker-server -v or --version
        saker-server -h or --help
+       saker-server [/path/to/saker.conf] [options] --restore-until TIME (go back to a time)
        saker-server --check-config [/path/to/saker.conf] [options] (say what is wrong, start nothing)
        saker-server --healthcheck [/path/to/saker.conf] [options] (ask a running server for PONG)
 
@@ -110,7 +143,7 @@ Examples:
 
 /// Runs a server with these options until it is told to stop; `input` is what standard input held.
 /// An error is for people.
-fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
+fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result<ExitCode, String> {
     let supervisor = Supervisor::wanted(table::process::SUPERVISED.of(&store));
     // Who starts a server to watch it wants it to stay.
     let in_background =
@@ -139,7 +172,7 @@ fn run(store: ConfigStore, input: &[u8]) -> Result<ExitCode, String> {
     name_idle_options(&store);
     let mut files = if in_background { Files::in_background(&store) } else { Files::of(&store) };
     process::load_code();
-    let builder = Builder::from_config(store).supervised_by(supervisor.name());
+    let builder = Builder::from_config(store).supervised_by(supervisor.name()).restore_until(restore_until_s);
     let server = builder.start().map_err(|error| error.to_string())?;
     files.begin(server.socket_file().cloned());
     if let Err(error) = daemon::release_foreground() {

@@ -18,6 +18,7 @@ pub mod number;
 pub mod partial_sort;
 pub mod quoted;
 pub mod sync;
+pub mod utc;
 
 pub use address::Address;
 pub use byte_queue::{ByteQueue, SharedBytes};

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use persist::aof::reader::{Broken, TornTail};
 use serde::Serialize;
+use stdx::utc::utc;
 
 use super::tally::{Counts, Tally};
 use crate::rdb;
@@ -342,7 +343,7 @@ impl Report {
                 );
                 let written = rdb.aux.iter().find(|aux| aux.name == "ctime");
                 if let Some(time_s) = written.and_then(|aux| aux.value.parse().ok()) {
-                    push(out, format_args!("  written     {}\n", text::utc(time_s)));
+                    push(out, format_args!("  written     {}\n", utc(time_s)));
                 }
             }
         }
@@ -426,8 +427,8 @@ impl Report {
 /// From when to when a file's annotations say it is.
 fn times(file: &FileReport) -> String {
     match (file.first_time_s, file.last_time_s) {
-        (Some(first), Some(last)) if first == last => text::utc(first),
-        (Some(first), Some(last)) => format!("{} to {}", text::utc(first), text::utc(last)),
+        (Some(first), Some(last)) if first == last => utc(first),
+        (Some(first), Some(last)) => format!("{} to {}", utc(first), utc(last)),
         _ => "-".to_owned(),
     }
 }

@@ -11,14 +11,15 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
-use persist::aof::manifest::{Generation, Manifest};
+use persist::aof::manifest::{BaseTime, Chosen, Generation, Manifest, Part};
 use persist::aof::reader::{AofError, Batch, Cut, End, Next, Reader, starts_with_rdb};
-use persist::load::{LoadError, LoadOptions, Part, Splitter, Unsupported};
+use persist::load::{self, LoadError, LoadOptions, Splitter, Unsupported};
 use persist::rdb::VersionCheck;
+use stdx::utc::{parse_time, utc};
 
 use super::files::{self, Found};
+use crate::progress;
 use crate::rdb::file::FileSource;
-use crate::{progress, text};
 
 /// Up to where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Until {
     /// # Errors
     /// What it should look like.
     pub fn parse(word: &str) -> Result<Self, String> {
-        if let Some(time_s) = word.parse().ok().or_else(|| text::parse_utc(word)) {
+        if let Some(time_s) = parse_time(word) {
             return Ok(Until::Time { time_s });
         }
         let offset = word.rsplit_once(':').and_then(|(file, offset)| Some((file, offset.parse().ok()?)));
@@ -128,41 +129,46 @@ type Files = (Option<PathBuf>, Vec<PathBuf>);
 
 /// The newest base that is early enough, with what came after it.
 fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, UntilError> {
-    let generations = manifest.generations();
     let paths = |of: &Generation<'_>| {
         let path = |name: &str| folder.join(name);
         (of.base.map(|base| path(&base.name)), of.incr.iter().map(|incr| path(&incr.name)).collect())
     };
-    let mut written_s = None;
-    for generation in &generations {
-        let names = generation.base.iter().chain(&generation.incr).map(|part| &part.name);
-        match until {
-            Until::Offset { file: Some(file), .. } if !names.into_iter().any(|name| name == file) => {}
-            Until::Offset { .. } => return Ok(paths(generation)),
-            Until::Time { time_s } => {
-                let Some(base) = generation.base else { return Ok(paths(generation)) };
-                match Cutter::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
-                    Ok(Some(begin_s)) if begin_s > *time_s => written_s = Some(begin_s),
-                    Ok(_) => return Ok(paths(generation)),
-                    // The history may have been removed.
-                    Err(UntilError::Io(error))
-                        if error.kind() == io::ErrorKind::NotFound && written_s.is_some() => {}
-                    Err(error) => return Err(error),
-                }
+    let none = || UntilError::Files("the manifest names no files".to_owned());
+    let time_s = match until {
+        Until::Time { time_s } => *time_s,
+        Until::Offset { file: None, .. } => {
+            return manifest.generations().first().map(paths).ok_or_else(none);
+        }
+        Until::Offset { file: Some(file), .. } => {
+            let generations = manifest.generations();
+            let found = generations.iter().find(|of| of.parts().any(|part| part.name == *file));
+            return found.map(paths).ok_or_else(|| {
+                let what = format!("the manifest has no file {file}, or not the base that it belongs to");
+                UntilError::Files(what)
+            });
+        }
+    };
+    let mut is_first = true;
+    let base_time = |base: &Part| {
+        let is_newest = std::mem::take(&mut is_first);
+        match Cutter::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
+            Ok(begin_s) => Ok(begin_s.map_or(BaseTime::Unknown, BaseTime::At)),
+            // The history may have been removed.
+            Err(UntilError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !is_newest => {
+                Ok(BaseTime::Missing)
             }
+            Err(error) => Err(error),
         }
-    }
-    Err(UntilError::Files(match (until, written_s) {
-        (Until::Offset { file: Some(file), .. }, _) => {
-            format!("the manifest has no file {file}, or not the base that it belongs to")
-        }
-        (Until::Time { time_s }, Some(written_s)) => format!(
+    };
+    match manifest.generation_at(time_s, base_time)? {
+        Chosen::Generation(generation) => Ok(paths(&generation)),
+        Chosen::TooEarly { oldest_s: Some(oldest_s) } => Err(UntilError::Files(format!(
             "{} is too early: the oldest base that is there was written at {}",
-            text::utc(*time_s),
-            text::utc(written_s)
-        ),
-        _ => "the manifest names no files".to_owned(),
-    }))
+            utc(time_s),
+            utc(oldest_s)
+        ))),
+        Chosen::TooEarly { oldest_s: None } => Err(none()),
+    }
 }
 
 /// One file, for its parts.
@@ -203,10 +209,10 @@ impl Cutter {
         let mut rdb_time_s = None;
         loop {
             match splitter.next_part().map_err(broken)? {
-                Part::Fact { name, value } if name == b"ctime" => {
+                load::Part::Fact { name, value } if name == b"ctime" => {
                     rdb_time_s = std::str::from_utf8(&value).ok().and_then(|value| value.parse().ok());
                 }
-                Part::End => break,
+                load::Part::End => break,
                 _ => {}
             }
         }

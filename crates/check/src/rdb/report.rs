@@ -267,7 +267,7 @@ impl Report {
         push(out, format_args!("  checksum    {}\n", self.checksum.words()));
         for Aux { name, value } in &self.aux {
             let meaning = match (name.as_str(), value.parse::<u64>()) {
-                ("ctime", Ok(unix_s)) => i64::try_from(unix_s).map(text::utc).unwrap_or_default(),
+                ("ctime", Ok(unix_s)) => i64::try_from(unix_s).map(stdx::utc::utc).unwrap_or_default(),
                 ("used-mem", Ok(bytes)) => size(bytes),
                 _ => value.clone(),
             };

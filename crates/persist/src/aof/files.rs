@@ -35,6 +35,20 @@ pub enum Kept {
     Unnamed,
 }
 
+/// A new base, complete under its name ([`Files::next_base`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewBase {
+    /// How it is written.
+    pub kind: BaseKind,
+    /// What has come since its point.
+    pub kept: Kept,
+    /// Now, in Unix seconds.
+    pub now_s: i64,
+    /// That it holds the state of an earlier time, in Unix seconds, and not that which the files
+    /// lead to whose place it takes.
+    pub restored_until_s: Option<i64>,
+}
+
 /// Why the files cannot be told.
 #[derive(Debug)]
 pub enum FilesError {
@@ -161,18 +175,23 @@ impl Files {
         let _ = folder.remove(&temp_incr_name(&self.name));
     }
 
-    /// The next base is complete under its name ([`Files::next_base`]). What the files held that
-    /// are not kept is history from here on.
+    /// Takes the next base. The files that are not kept are history from here on.
     ///
     /// # Errors
     /// The manifest cannot be written; the old base holds.
-    pub fn take_base(&mut self, folder: &dyn Folder, kind: BaseKind, kept: Kept) -> Result<(), Trouble> {
+    pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), Trouble> {
+        let NewBase { kind, kept, now_s, restored_until_s } = base;
         let mut next = self.manifest.clone();
         let kept_incrs = match kept {
             Kept::None | Kept::Unnamed => KeptIncrs::None,
             Kept::From { seq } => KeptIncrs::From { seq },
         };
+        let history_before = next.history.len();
         let base = next.replace_base(&self.name, kind, kept_incrs).name.clone();
+        next.date_history(now_s);
+        if let Some(until_s) = restored_until_s {
+            next.note_restore(until_s, next.history.len() - history_before);
+        }
         let result = if kept == Kept::Unnamed {
             let incr = next.add_incr(&self.name).name.clone();
             folder.rename(&temp_incr_name(&self.name), &incr).and_then(|()| folder.sync())
@@ -187,21 +206,24 @@ impl Files {
         result
     }
 
-    /// Removes the files that are not needed any more.
+    /// Removes the files that became history `ttl_s` seconds ago or earlier, oldest first; how
+    /// many. What a restore left out stays ([`Manifest::take_expired`]).
     ///
     /// # Errors
     /// Some remain: the manifest names them, and the next time they go.
-    pub fn remove_history(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
+    pub fn remove_history(&mut self, folder: &dyn Folder, now_s: i64, ttl_s: i64) -> Result<usize, Trouble> {
         let mut next = self.manifest.clone();
-        let history = next.forget_history();
-        if history.is_empty() {
-            return Ok(());
+        next.date_history(now_s);
+        let expired = next.take_expired(now_s, ttl_s, |name| folder.has(name));
+        if next == self.manifest {
+            return Ok(0);
         }
-        for part in &history {
+        for part in &expired {
             if folder.has(&part.name) {
                 folder.remove(&part.name)?;
             }
         }
-        self.put(folder, next)
+        self.put(folder, next)?;
+        Ok(expired.len())
     }
 }

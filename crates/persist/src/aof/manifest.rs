@@ -2,14 +2,24 @@
 //!
 //! ```text
 //!   file NAME.2.base.rdb seq 2 type b                 the state that the other files begin at
-//!   file NAME.1.incr.aof seq 1 type h                 history: not needed any more
+//!   file NAME.1.incr.aof seq 1 type h replacedat 9    history: not needed any more
 //!   file NAME.2.incr.aof seq 2 type i startoffset 9   what came after; the last is appended to
 //! ```
 //! A line is words in pairs of a key and its value, `file`, `seq` and `type` among them; other keys
 //! are passed over. A name with blanks, quotes or bytes beyond ASCII stands in double quotes. A
 //! line that begins with `#` is a comment. There is at most one base, and the sequence numbers of
 //! the incremental files ascend. `startoffset` and `endoffset` come with Redis 8: the replication
-//! offsets at which the file begins and, once it is closed, ends.
+//! offsets at which the file begins and, once it is closed, ends. Three keys are Saker's own; Redis
+//! and Valkey pass over them, and drop them when they write the manifest:
+//!
+//! | key | of | value, in Unix seconds |
+//! |---|---|---|
+//! | `replacedat` | history | when the file became history |
+//! | `restoreduntil` | the base | the time that the data was last taken back to |
+//! | `leftout` | history | the same time, of files that a restored base took the place of |
+//!
+//! What is behind a `leftout` is another story than what came after the restore: the files of the
+//! one never follow those of the other ([`Manifest::generations`]).
 //!
 //! What is refused, and with which words, is as in Redis 8.0.6 and Valkey 9.1.2, with three
 //! additions: a name that is empty, `.` or `..` or holds a NUL, a name that is not UTF-8, and a
@@ -41,11 +51,56 @@ pub struct Part {
     pub start_offset: Option<i64>,
     /// The replication offset at its end, where it is closed.
     pub end_offset: Option<i64>,
+    /// Of a file of the history: when it became that, in Unix seconds.
+    pub replaced_s: Option<i64>,
+    /// Of a base: the time that the data was last taken back to, in Unix seconds.
+    pub restored_until_s: Option<i64>,
+    /// Of a file of the history: a restore up to this time took its place, in Unix seconds.
+    pub left_out_s: Option<i64>,
 }
 
 impl Part {
     fn new(name: String, seq: i64) -> Self {
-        Self { name, seq, start_offset: None, end_offset: None }
+        Self {
+            name,
+            seq,
+            start_offset: None,
+            end_offset: None,
+            replaced_s: None,
+            restored_until_s: None,
+            left_out_s: None,
+        }
+    }
+
+    /// The numbers that may be in a line, by their keys.
+    fn numbers(&self) -> [(&'static str, Option<i64>); 5] {
+        [
+            ("startoffset", self.start_offset),
+            ("endoffset", self.end_offset),
+            ("replacedat", self.replaced_s),
+            ("restoreduntil", self.restored_until_s),
+            ("leftout", self.left_out_s),
+        ]
+    }
+
+    /// One of [`Part::numbers`].
+    fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
+        Some(match &key.to_ascii_lowercase()[..] {
+            b"startoffset" => &mut self.start_offset,
+            b"endoffset" => &mut self.end_offset,
+            b"replacedat" => &mut self.replaced_s,
+            b"restoreduntil" => &mut self.restored_until_s,
+            b"leftout" => &mut self.left_out_s,
+            _ => return None,
+        })
+    }
+
+    fn is_incr(&self) -> bool {
+        self.name.ends_with(".incr.aof")
+    }
+
+    fn is_expired(&self, now_s: i64, ttl_s: i64) -> bool {
+        ttl_s <= 0 || self.replaced_s.is_some_and(|at_s| at_s.saturating_add(ttl_s) <= now_s)
     }
 }
 
@@ -91,8 +146,41 @@ pub struct Manifest {
 pub struct Generation<'m> {
     /// The state to begin with; that of an empty server where there is none.
     pub base: Option<&'m Part>,
-    /// What came after it, in order, up to the present.
+    /// What came after it, in order: up to the present, or to a restore.
     pub incr: Vec<&'m Part>,
+    /// Whether a restore took the place of where they lead to.
+    pub is_left_out: bool,
+}
+
+impl Generation<'_> {
+    /// Its files, in the order in which they are loaded.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.base.into_iter().chain(self.incr.iter().copied())
+    }
+}
+
+/// When the state was that a base holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseTime {
+    /// At this time, in Unix seconds: the base has all changes before this second, and none after
+    /// it.
+    At(i64),
+    /// The file does not say.
+    Unknown,
+    /// The file has been removed.
+    Missing,
+}
+
+/// Which files hold the state of a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen<'m> {
+    /// These.
+    Generation(Generation<'m>),
+    /// None: all that are there begin later, the oldest one at this time.
+    TooEarly {
+        /// In Unix seconds; `None` where no base is there.
+        oldest_s: Option<i64>,
+    },
 }
 
 /// Why a file is no manifest.
@@ -248,23 +336,62 @@ impl Manifest {
         self.base.iter().chain(&self.incr)
     }
 
-    /// From which files the present state can be built: the base with its incremental files, then
+    /// Which files lead to a state: the base with its incremental files to the present one, then
     /// each base of the history, newest first, with those of the history and of the present that
-    /// came after it. Files of the history may have been removed. O(bases × files).
+    /// came after it. Those of before a restore lead to the state that the restore took the place
+    /// of. Files of the history may have been removed. O(bases × files).
     pub fn generations(&self) -> Vec<Generation<'_>> {
-        let mut generations = Vec::new();
+        let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
-            generations.push(Generation { base: self.base.as_ref(), incr: self.incr.iter().collect() });
+            let (base, incr) = (self.base.as_ref(), follow.clone());
+            generations.push(Generation { base, incr, is_left_out: false });
         }
-        let is_incr = |part: &&Part| part.name.ends_with(".incr.aof");
-        for (at, base) in self.history.iter().enumerate().filter(|(_, part)| !is_incr(part)) {
-            // The incremental files of a base stand before it, those of newer bases before these.
-            let mut incr: Vec<&Part> = self.history[..at].iter().filter(is_incr).collect();
+        // The incremental files of a base stand before it, those of newer bases before these.
+        let (mut own, mut is_left_out) = (Vec::new(), false);
+        for part in &self.history {
+            let is_end = part.left_out_s.is_some();
+            if part.is_incr() {
+                if is_end && own.iter().all(|own: &&Part| own.left_out_s.is_none()) {
+                    // Files of a newer generation that has no base.
+                    own.clear();
+                }
+                own.push(part);
+                continue;
+            }
+            let ends_here = is_end || own.iter().any(|own| own.left_out_s.is_some());
+            let mut incr = std::mem::take(&mut own);
             incr.sort_by_key(|part| part.seq);
-            incr.extend(&self.incr);
-            generations.push(Generation { base: Some(base), incr });
+            is_left_out |= ends_here;
+            if !ends_here {
+                incr.extend(&follow);
+            }
+            follow.clone_from(&incr);
+            generations.push(Generation { base: Some(part), incr, is_left_out });
         }
         generations
+    }
+
+    /// The newest generation whose base is not later than `time_s`, in Unix seconds. `base_time`
+    /// says when the state of a base was; it is asked for one base after the other, newest first.
+    /// A base that does not say it is taken for early enough.
+    ///
+    /// # Errors
+    /// That of `base_time`.
+    pub fn generation_at<E>(
+        &self,
+        time_s: i64,
+        mut base_time: impl FnMut(&Part) -> Result<BaseTime, E>,
+    ) -> Result<Chosen<'_>, E> {
+        let mut oldest_s = None;
+        for generation in self.generations() {
+            let Some(base) = generation.base else { return Ok(Chosen::Generation(generation)) };
+            match base_time(base)? {
+                BaseTime::At(at_s) if at_s > time_s => oldest_s = Some(at_s),
+                BaseTime::Missing => {}
+                BaseTime::At(_) | BaseTime::Unknown => return Ok(Chosen::Generation(generation)),
+            }
+        }
+        Ok(Chosen::TooEarly { oldest_s })
     }
 
     /// The text of the file.
@@ -317,15 +444,63 @@ impl Manifest {
             KeptIncrs::None => self.incr.len(),
             KeptIncrs::From { seq } => self.incr.partition_point(|incr| incr.seq < seq),
         };
+        let restored_until_s = self.base.as_ref().and_then(|base| base.restored_until_s);
         let old = self.incr.drain(..rewritten).chain(self.base.take()).collect::<Vec<Part>>();
         self.history.splice(0..0, old);
         self.base_seq = part.seq;
-        self.base.insert(part)
+        self.base.insert(Part { restored_until_s, ..part })
     }
 
-    /// Takes the history out: what it named may be removed once the manifest is in its place.
-    pub fn forget_history(&mut self) -> Vec<Part> {
-        std::mem::take(&mut self.history)
+    /// Notes that the base holds the state of `until_s`, and that it took the place of the first
+    /// `replaced` files of the history, which hold what came later.
+    pub fn note_restore(&mut self, until_s: i64, replaced: usize) {
+        self.base.iter_mut().for_each(|base| base.restored_until_s = Some(until_s));
+        self.history.iter_mut().take(replaced).for_each(|part| part.left_out_s = Some(until_s));
+    }
+
+    /// Whether the data was taken back to this very time before, as far as that is known.
+    pub fn was_restored(&self, until_s: i64) -> bool {
+        let mut parts = self.base.iter().chain(&self.history);
+        parts.any(|part| [part.restored_until_s, part.left_out_s].contains(&Some(until_s)))
+    }
+
+    /// Notes that the files of the history that have no time have been there since `now_s`; whether
+    /// there were any.
+    pub fn date_history(&mut self, now_s: i64) -> bool {
+        let mut undated = self.history.iter_mut().filter(|part| part.replaced_s.is_none()).peekable();
+        let has_some = undated.peek().is_some();
+        undated.for_each(|part| part.replaced_s = Some(now_s));
+        has_some
+    }
+
+    /// Whether [`take_expired`](Self::take_expired) has something to do, or
+    /// [`date_history`](Self::date_history). O(files of the history).
+    pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
+        let last = self.history[..self.left_out_from()].last();
+        last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
+    }
+
+    /// Where in the history the files begin that a restore took the place of, and those before
+    /// that.
+    fn left_out_from(&self) -> usize {
+        self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
+    }
+
+    /// Takes those files out of the history that have been there for `ttl_s` seconds, oldest first:
+    /// they may be removed once the manifest is in its place. What a restore left out stays, with
+    /// all before it, until somebody removes the files; those at the end of which `has` says that
+    /// this has been done are forgotten. Nothing in between is: a gap would show in the data.
+    pub fn take_expired(&mut self, now_s: i64, ttl_s: i64, has: impl Fn(&str) -> bool) -> Vec<Part> {
+        let mut left_out = self.history.split_off(self.left_out_from());
+        while left_out.last().is_some_and(|part| !has(&part.name)) {
+            left_out.pop();
+        }
+        let mut expired = Vec::new();
+        while let Some(last) = self.history.pop_if(|last| last.is_expired(now_s, ttl_s)) {
+            expired.push(last);
+        }
+        self.history.append(&mut left_out);
+        expired
     }
 }
 
@@ -344,26 +519,24 @@ fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
     if !rest.is_empty() {
         return Err(Format);
     }
-    let (mut name, mut seq, mut kind, mut start_offset, mut end_offset) = (None, 0, None, None, None);
+    let (mut kind, mut part) = (None, Part::new(String::new(), 0));
     for [key, value] in pairs {
         if key.eq_ignore_ascii_case(b"file") {
             let is_path = value.iter().any(|byte| matches!(byte, b'/' | b'\\' | 0));
             if is_path || matches!(&value[..], b"" | b"." | b"..") {
                 return Err(Path);
             }
-            name = Some(String::from_utf8(value.clone()).map_err(|_| NameNotText)?);
+            part.name = String::from_utf8(value.clone()).map_err(|_| NameNotText)?;
         } else if key.eq_ignore_ascii_case(b"seq") {
-            seq = leading_number(value);
+            part.seq = leading_number(value);
         } else if key.eq_ignore_ascii_case(b"type") {
             kind = value.first().filter(|&&kind| kind != 0);
-        } else if key.eq_ignore_ascii_case(b"startoffset") {
-            start_offset = Some(leading_number(value));
-        } else if key.eq_ignore_ascii_case(b"endoffset") {
-            end_offset = Some(leading_number(value));
+        } else if let Some(number) = part.number_mut(key) {
+            *number = Some(leading_number(value));
         }
     }
-    let (Some(name), Some(kind)) = (name, kind) else { return Err(Format) };
-    if seq == 0 || seq > SEQ_MAX {
+    let Some(kind) = kind.filter(|_| !part.name.is_empty()) else { return Err(Format) };
+    if part.seq == 0 || part.seq > SEQ_MAX {
         return Err(Format);
     }
     let kind = match kind {
@@ -372,7 +545,7 @@ fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
         b'i' => Type::Incr,
         _ => return Err(UnknownType),
     };
-    Ok((kind, Part { name, seq, start_offset, end_offset }))
+    Ok((kind, part))
 }
 
 /// The number that a word begins with, 0 when it begins with none; at most as large as it can be.
@@ -391,9 +564,9 @@ fn add_line(text: &mut String, part: &Part, kind: char) {
     text.push_str("file ");
     add_word(text, &part.name);
     text.push_str(&format!(" seq {} type {kind}", part.seq));
-    for (key, offset) in [("startoffset", part.start_offset), ("endoffset", part.end_offset)] {
-        if let Some(offset) = offset {
-            text.push_str(&format!(" {key} {offset}"));
+    for (key, number) in part.numbers() {
+        if let Some(number) = number {
+            text.push_str(&format!(" {key} {number}"));
         }
     }
     text.push('\n');
@@ -545,9 +718,9 @@ mod tests {
         assert_eq!(manifest.to_text(), text);
         assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest);
 
-        let history = manifest.forget_history();
+        let history = manifest.take_expired(0, 0, |_| true);
         let names: Vec<&str> = history.iter().map(|part| &part.name[..]).collect();
-        assert_eq!(names, ["appendonly.aof.1.incr.aof", "appendonly.aof.1.base.aof"]);
+        assert_eq!(names, ["appendonly.aof.1.base.aof", "appendonly.aof.1.incr.aof"]);
         assert_eq!(manifest.parts().count(), 2);
         assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None).seq, 3);
         assert!(manifest.incr.is_empty());
@@ -573,6 +746,134 @@ mod tests {
         let expected =
             [("3.base.rdb", vec![5]), ("2.base.rdb", vec![3, 4, 5]), ("1.base.aof", vec![1, 2, 3, 4, 5])];
         assert_eq!(names, expected);
+    }
+
+    /// What a rewrite does, at this time.
+    fn rewrite(manifest: &mut Manifest, now_s: i64) {
+        let seq = manifest.add_incr(NAME).seq;
+        manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq });
+        manifest.date_history(now_s);
+    }
+
+    /// What a restore does.
+    fn restore(manifest: &mut Manifest, until_s: i64, now_s: i64) {
+        let replaced = manifest.parts().count();
+        manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        manifest.date_history(now_s);
+        manifest.note_restore(until_s, replaced);
+    }
+
+    /// The generations, as `base: incr incr`.
+    fn stories(manifest: &Manifest) -> Vec<String> {
+        let story = |of: &Generation<'_>| {
+            let incr: Vec<String> = of.incr.iter().map(|part| part.seq.to_string()).collect();
+            let left_out = if of.is_left_out { " left out" } else { "" };
+            format!("{}: {}{left_out}", of.base.unwrap().seq, incr.join(" "))
+        };
+        manifest.generations().iter().map(story).collect()
+    }
+
+    #[test]
+    fn what_a_restore_left_out_does_not_go_on_with_what_came_after_it() {
+        let mut manifest = Manifest::default();
+        manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        rewrite(&mut manifest, 10);
+        restore(&mut manifest, 15, 20);
+        assert_eq!(stories(&manifest), ["3: 3", "2: 2 left out", "1: 1 2 left out"]);
+        rewrite(&mut manifest, 30);
+        rewrite(&mut manifest, 40);
+        let expected = ["5: 5", "4: 4 5", "3: 3 4 5", "2: 2 left out", "1: 1 2 left out"];
+        assert_eq!(stories(&manifest), expected);
+        restore(&mut manifest, 35, 50);
+        let left_out = ["5: 5 left out", "4: 4 5 left out", "3: 3 4 5 left out"];
+        let expected = [&["6: 6"], &left_out[..], &expected[3..]].concat();
+        assert_eq!(stories(&manifest), expected);
+        for until_s in [15, 35] {
+            assert!(manifest.was_restored(until_s));
+        }
+        assert!(!manifest.was_restored(50));
+        rewrite(&mut manifest, 60);
+        let again = Manifest::parse(manifest.to_text().as_bytes()).unwrap();
+        assert_eq!(again, manifest);
+        assert!(again.was_restored(35), "the base has it from the one before");
+        assert!(
+            manifest.to_text().starts_with("file appendonly.aof.7.base.rdb seq 7 type b restoreduntil 35\n")
+        );
+    }
+
+    #[test]
+    fn files_of_the_history_leave_by_age_and_those_left_out_never() {
+        let mut manifest = Manifest::default();
+        manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        rewrite(&mut manifest, 10);
+        rewrite(&mut manifest, 20);
+        assert!(!manifest.has_expired(19, 10));
+        assert!(manifest.has_expired(20, 10));
+        let names =
+            |parts: Vec<Part>| parts.iter().map(|part| part.name[15..].to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(manifest.take_expired(20, 10, |_| true)), ["1.base.rdb", "1.incr.aof"]);
+        assert_eq!(stories(&manifest), ["3: 3", "2: 2 3"]);
+        restore(&mut manifest, 25, 30);
+        rewrite(&mut manifest, 40);
+        assert!(!manifest.has_expired(49, 10));
+        assert_eq!(names(manifest.take_expired(1000, 10, |_| true)), ["4.base.rdb", "4.incr.aof"]);
+        assert!(!manifest.has_expired(1000, 10));
+        assert!(manifest.take_expired(1000, 0, |_| true).is_empty());
+        assert_eq!(stories(&manifest), ["5: 5", "3: 3 left out", "2: 2 3 left out"]);
+        // Somebody removes the files, one of the older base last.
+        let middle = |name: &str| !name.contains(".3.");
+        manifest.take_expired(1000, 0, middle);
+        assert_eq!(stories(&manifest), ["5: 5", "3: 3 left out", "2: 2 3 left out"], "no gap");
+        manifest.take_expired(1000, 0, |name| name.contains(".3."));
+        assert_eq!(stories(&manifest), ["5: 5", "3: 3 left out"]);
+        manifest.take_expired(1000, 0, |_| false);
+        assert_eq!(stories(&manifest), ["5: 5"]);
+    }
+
+    #[test]
+    fn files_that_are_not_dated_stay_until_they_are() {
+        let text = b"file b.2.base.rdb seq 2 type b\nfile b.1.incr.aof seq 1 type h\n\
+                     file b.1.base.rdb seq 1 type h\n";
+        let mut manifest = Manifest::parse(text).unwrap();
+        assert!(manifest.has_expired(1000, 10), "they have to be dated");
+        assert!(manifest.take_expired(1000, 10, |_| true).is_empty());
+        assert!(manifest.date_history(1000));
+        assert!(!manifest.date_history(1001));
+        assert!(!manifest.has_expired(1009, 10));
+        assert_eq!(manifest.take_expired(1010, 10, |_| true).len(), 2);
+    }
+
+    #[test]
+    fn the_newest_base_that_is_early_enough_is_chosen() {
+        let mut manifest = Manifest::default();
+        manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
+        manifest.add_incr(NAME);
+        rewrite(&mut manifest, 20);
+        restore(&mut manifest, 25, 30);
+        let chosen = |time_s: i64, removed: &[i64]| {
+            let base_time = |base: &Part| {
+                Ok::<_, ()>(match base.seq {
+                    seq if removed.contains(&seq) => BaseTime::Missing,
+                    seq => BaseTime::At(seq * 10),
+                })
+            };
+            match manifest.generation_at(time_s, base_time).unwrap() {
+                Chosen::Generation(of) => Ok(of.base.unwrap().seq),
+                Chosen::TooEarly { oldest_s } => Err(oldest_s),
+            }
+        };
+        assert_eq!(chosen(9, &[]), Err(Some(10)));
+        assert_eq!(chosen(10, &[]), Ok(1));
+        assert_eq!(chosen(19, &[]), Ok(1));
+        assert_eq!(chosen(20, &[]), Ok(2));
+        assert_eq!(chosen(29, &[]), Ok(2));
+        assert_eq!(chosen(30, &[]), Ok(3));
+        assert_eq!(chosen(29, &[2]), Ok(1));
+        assert_eq!(chosen(29, &[1, 2]), Err(Some(30)));
+        assert_eq!(chosen(29, &[1, 2, 3]), Err(None));
     }
 
     #[test]

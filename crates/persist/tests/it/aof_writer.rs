@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use engine::log::merger::LogBatch;
 use engine::log::text::Text;
-use persist::aof::files::{Files, Kept};
+use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::reader::{End, Next as Part, Reader};
 use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
@@ -262,7 +262,9 @@ impl Life<'_> {
             self.folder.rename("temp-base", &self.files.next_base(kind))?;
             self.folder.sync()
         };
-        if write().is_err() || self.files.take_base(&self.folder, kind, Kept::From { seq }).is_err() {
+        let (kept, now_s) = (Kept::From { seq }, self.now.unix_s);
+        let base = NewBase { kind, kept, now_s, restored_until_s: None };
+        if write().is_err() || self.files.take_base(&self.folder, base).is_err() {
             return;
         }
         // What was written before its point is in it.
@@ -272,7 +274,7 @@ impl Life<'_> {
             promise.powerless = promise.powerless.max(position);
         });
         // What remains is removed the next time.
-        let _ = self.files.remove_history(&self.folder);
+        let _ = self.files.remove_history(&self.folder, now_s, 0);
     }
 
     fn step(&mut self) {

@@ -37,6 +37,12 @@ fn command() -> Command {
         .arg(flag("help", "Print how it is used").short('h'))
         .arg(flag("version", "Print the version").short('v'))
         .arg(flag("healthcheck", "Ask the running server whether it answers"))
+        .arg(
+            Arg::new("restore-until")
+                .long("restore-until")
+                .help("Take the data back to a time in UTC")
+                .value_hint(ValueHint::Other),
+        )
         .args(shown.map(argument))
 }
 

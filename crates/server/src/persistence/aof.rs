@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use engine::log::merger::{KeptBytes, LogBatch, LogReader};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use persist::aof::files::{Files, Kept};
+use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
@@ -38,6 +38,8 @@ const SYNC_LOOK: Duration = Duration::from_millis(100);
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long it sleeps where nothing is written.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// Between two tries to remove files of the history, where one has failed.
+const REMOVE_RETRY: Duration = Duration::from_secs(60);
 /// After this many rewrites in a row that failed the next ones are delayed, as in Redis.
 const FAILURES_BEFORE_DELAY: u64 = 3;
 /// The longest delay.
@@ -267,7 +269,7 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
         if state.rewrite.is_some() {
             return Asked::UnderWay;
         }
-        if shared.persistence.state().current.is_some() {
+        if state.is_removing || shared.persistence.state().current.is_some() {
             state.is_scheduled = true;
             return Asked::Scheduled;
         }
@@ -412,10 +414,12 @@ fn rewrite_files(
         None if awaits_base => Follows::Unnamed(files.begin_unnamed_incr(folder)?),
         None => Follows::Nowhere,
     };
-    let options = super::base_options(shared, kind);
+    let mut options = super::base_options(shared, kind);
     let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
     let outbox = Outbox::default();
     let mut at_point = |alone: &Exclusive| {
+        // Whoever goes back to a time must know that no change in the base is later.
+        super::set_time(&mut options, unix_ms() / 1000);
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
@@ -457,7 +461,7 @@ fn write_base(
     name: &str,
     (folder, syncing): (&DataFolder, Syncing),
 ) -> Result<u64, Unsaved> {
-    let temporary = format!("temp-rewriteaof-bg-{}.aof", std::process::id());
+    let temporary = folder::temporary_base_name(std::process::id());
     let target = Target { folder, temporary, name: name.to_owned(), syncing };
     let result = folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way));
     shared.persistence.state().current = None;
@@ -478,7 +482,9 @@ fn finish(
         Follows::Named(_, seq) => Kept::From { seq },
         Follows::Unnamed(_) => Kept::Unnamed,
     };
-    let taken = files.take_base(folder, kind, kept);
+    let restored_until_s = shared.append_only.state().restored_until_s;
+    let now_s = unix_ms() / 1000;
+    let taken = files.take_base(folder, NewBase { kind, kept, now_s, restored_until_s });
     if let Err(trouble) = taken {
         if kept == Kept::Unnamed {
             give_up_turning_on(shared, attached);
@@ -491,15 +497,62 @@ fn finish(
             state.active = Some(attached);
             state.awaits_base = false;
         }
+        state.restored_until_s = None;
         state.earlier_len_bytes = base_len_bytes;
         let present = state.active.as_ref().map_or(0, |active| active.writer.figures().len_bytes);
         state.base_len_bytes = base_len_bytes + present;
     }
-    let keeps = options::AOF_DISABLE_AUTO_GC.of(&shared.config());
-    if !keeps && let Err(trouble) = files.remove_history(folder) {
-        tracing::warn!("Files of the AOF that are not needed any more could not be removed: {trouble}");
-    }
+    remove_history(shared, files, folder);
     Ok(())
+}
+
+/// How long files of the history stay, in seconds; `None` where nothing removes them.
+fn history_ttl_s(store: &ConfigStore) -> Option<i64> {
+    (!options::AOF_DISABLE_AUTO_GC.of(store)).then(|| options::AOF_HISTORY_TTL.of(store))
+}
+
+/// Removes the files of the history that are old enough. What fails is tried again later.
+fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
+    let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
+    match files.remove_history(folder, unix_ms() / 1000, ttl_s) {
+        Ok(0) => {}
+        Ok(count) if ttl_s == 0 => tracing::debug!("Removed {count} files of the AOF that were rewritten"),
+        Ok(count) => tracing::info!(
+            "Removed {count} files of the AOF that were rewritten more than {ttl_s} seconds ago (aof-history-ttl)"
+        ),
+        Err(trouble) => {
+            shared.append_only.state().remove_at = Some(Instant::now() + REMOVE_RETRY);
+            tracing::warn!("Files of the AOF that are not needed any more could not be removed: {trouble}");
+        }
+    }
+}
+
+/// Has a thread remove files of the history that have become old enough since the last rewrite:
+/// the housekeeper's, each second.
+pub fn remove_history_if_due(shared: &Arc<Shared>) {
+    let Some(ttl_s) = history_ttl_s(&shared.config()).filter(|&ttl_s| ttl_s > 0) else { return };
+    let mut state = shared.append_only.state();
+    let may_try = !state.is_removing && state.remove_at.is_none_or(|at| at <= Instant::now());
+    let is_idle = state.active.is_some() && state.rewrite.is_none() && may_try;
+    let Some(files) = state.files.as_ref().filter(|_| is_idle) else { return };
+    if !files.manifest().has_expired(unix_ms() / 1000, ttl_s) {
+        return;
+    }
+    let Some(mut files) = state.files.take() else { return };
+    state.is_removing = true;
+    drop(state);
+    let thread_shared = Arc::clone(shared);
+    let body = move || {
+        let path = files_path(&thread_shared.config());
+        remove_history(&thread_shared, &mut files, &DataFolder::new(&path));
+        let mut state = thread_shared.append_only.state();
+        state.files = Some(files);
+        state.is_removing = false;
+    };
+    if std::thread::Builder::new().name("aof-history".to_owned()).spawn(body).is_err() {
+        // The files are read anew when they are needed.
+        shared.append_only.state().is_removing = false;
+    }
 }
 
 /// Stops writing to a file that will have no base. The option still asks for one: it is tried
@@ -570,8 +623,9 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
 /// Why there is no file to write to.
 pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
     let folder = make_folder(&shared.config())?;
+    let is_restored = shared.append_only.state().restored_until_s.is_some();
     // As in Redis, files that hold all changes from the first one on need no base.
-    let has_base = files.manifest().base.is_some() || files.last_incr().is_some();
+    let has_base = !is_restored && (files.manifest().base.is_some() || files.last_incr().is_some());
     {
         let mut state = shared.append_only.state();
         state.files = Some(files);

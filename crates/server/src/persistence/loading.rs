@@ -196,7 +196,8 @@ impl Loading<'_> {
     }
 }
 
-fn load_options(shared: &Shared) -> LoadOptions {
+/// How files are read, by the options.
+pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     let store = shared.config();
     let relaxed = options::RDB_VERSION_CHECK.of(&store) == crate::config::choices::VersionCheck::Relaxed;
     LoadOptions {

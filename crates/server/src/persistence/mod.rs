@@ -29,6 +29,7 @@ use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
 pub mod aof;
 pub mod loading;
 pub mod replay;
+pub mod restore;
 pub mod shutdown;
 pub mod startup;
 
@@ -54,6 +55,16 @@ fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
         BaseKind::Aof => SaveFormat::Commands { time_s: stamps.then(|| unix_ms() / 1000) },
     };
     SaveOptions { format, ..save_options_for(shared, "1") }
+}
+
+/// Sets when the file says that it was written, in Unix seconds.
+fn set_time(options: &mut SaveOptions, now_s: i64) {
+    if let SaveFormat::Commands { time_s: Some(time_s) } = &mut options.format {
+        *time_s = now_s;
+    }
+    if let Some((_, value)) = options.facts.iter_mut().find(|(name, _)| *name == "ctime") {
+        *value = now_s.to_string();
+    }
 }
 
 fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {

@@ -8,7 +8,7 @@
 //! ```
 
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -21,11 +21,11 @@ use engine::replay::{Failed, LANES_MAX, Lane, NotRouted, Routed, Router, Slice, 
 use engine::shared::GateSlot;
 use engine::stats::ThreadStats;
 use keyspace::gate::SharedPass;
-use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail};
+use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail, starts_with_rdb};
 use persist::folder::Trouble;
 use persist::save::Way;
 
-use super::loading::{Counted, FileSource, Report};
+use super::loading::{Counted, Duplicates, FileSource, LoadHow, Report, load_rdb_part};
 use crate::config::table::persistence as options;
 use crate::context::SystemClock;
 use crate::shared::Shared;
@@ -67,8 +67,12 @@ pub struct Replayed {
     pub errors: u64,
     /// How it ended.
     pub end: ReplayEnd,
+    /// Those of them that stand before the first annotation of the file.
+    pub untimed: u64,
     /// The time of the last annotation that was passed, in Unix seconds.
     pub last_time_s: Option<i64>,
+    /// The time of the annotation that ended it.
+    pub next_time_s: Option<i64>,
 }
 
 /// How a replay ended.
@@ -199,7 +203,7 @@ impl Replay<'_> {
         let figures = &self.shared.persistence.loading;
         let mut router = Router::new(&self.shared.engine, lanes.senders.len());
         let mut report = Report::new(self.shared, Counted::Commands);
-        let (mut commands, mut last_time_s) = (0, None);
+        let (mut commands, mut untimed, mut last_time_s, mut next_time_s) = (0, 0, None, None);
         let end = loop {
             if self.shared.stopping.load(Relaxed) {
                 break ReplayEnd::Abandoned;
@@ -211,6 +215,14 @@ impl Replay<'_> {
             };
             let (count, stopped) =
                 stop_at.map_or((batch.len(), None), |stop_at| part_before(&batch, stop_at));
+            if last_time_s.is_none() {
+                let first = batch.annotations().first().map_or(count, |first| first.requests_before);
+                untimed += first.min(count) as u64;
+            }
+            if let (Some(StopAt::TimeS(until_s)), Some(_)) = (stop_at, stopped) {
+                let mut later = batch.annotations().iter().filter(|it| it.time_s > until_s);
+                next_time_s = later.next().map(|it| it.time_s);
+            }
             let passed = batch.annotations().iter().take_while(|it| it.requests_before <= count);
             let passed = passed.filter(|it| stopped.is_none_or(|at| it.file_offset < at));
             last_time_s = passed.last().map(|it| it.time_s).or(last_time_s);
@@ -225,7 +237,7 @@ impl Replay<'_> {
             lanes.spares.try_iter().for_each(|batch| reader.recycle(batch));
             report.now_and_then();
         };
-        Ok(Replayed { commands, errors: 0, end, last_time_s })
+        Ok(Replayed { commands, errors: 0, end, untimed, last_time_s, next_time_s })
     }
 
     fn hand_out(&self, routed: Routed<'_, Batch>, lanes: &Lanes<'_>) {
@@ -344,6 +356,46 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Repla
     Ok(Replayed { errors, ..replayed })
 }
 
+/// Whether a file begins with a snapshot.
+pub(super) fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
+    let mut first = Vec::new();
+    File::open(path)?.take(9).read_to_end(&mut first)?;
+    Ok(starts_with_rdb(&first))
+}
+
+/// Loads one of the files, up to `stop_at`; what was replayed of it.
+pub(super) fn replay_part(
+    shared: &Shared,
+    path: &Path,
+    way: Way,
+    stop_at: Option<StopAt>,
+) -> Result<Replayed, Trouble> {
+    let name = path.display();
+    let has_snapshot =
+        begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
+    let mut from_offset = 0;
+    if has_snapshot {
+        let how = LoadHow { way, duplicates: Duplicates::Refused };
+        from_offset = load_rdb_part(shared, path, how).map_err(|error| {
+            tracing::error!("{name}: {error}");
+            Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
+        })?;
+    }
+    let how = ReplayHow { way, from_offset, stop_at };
+    replay_file(shared, path, how).map_err(|error| {
+        Trouble(match error {
+            ReplayError::Request(not_routed) => format!(
+                "{not_routed} reading the append only file {name}, at byte {}: a newer server or a module may know it",
+                not_routed.offset
+            ),
+            ReplayError::File(error) => format!(
+                "Bad file format reading the append only file {name}: {error}. Make a backup of your AOF file, then \
+                 use saker-check aof --fix <filename.manifest>"
+            ),
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -392,7 +444,8 @@ mod tests {
     }
 
     fn whole(commands: u64, errors: u64) -> Result<Replayed, String> {
-        Ok(Replayed { commands, errors, end: ReplayEnd::Whole, last_time_s: None })
+        let (end, untimed) = (ReplayEnd::Whole, commands);
+        Ok(Replayed { commands, errors, end, untimed, last_time_s: None, next_time_s: None })
     }
 
     #[test]
@@ -435,20 +488,20 @@ mod tests {
     #[test]
     fn a_part_of_a_file_can_be_run() {
         let lines = "SET a 1\n#TS:100\nSET b 1\nMULTI\nSET c 1\n#TS:200\nSET d 1\nEXEC\n#TS:300\nSET e 1";
-        let stopped = |commands, at, last_time_s| {
-            let end = ReplayEnd::Stopped(at);
-            Ok(Replayed { commands, errors: 0, end, last_time_s })
+        let stopped = |commands: u64, at, last_time_s, next_time_s| {
+            let (end, untimed) = (ReplayEnd::Stopped(at), commands.min(1));
+            Ok(Replayed { commands, errors: 0, end, untimed, last_time_s, next_time_s })
         };
         let until = |stop_at| check(lines, ReplayHow { stop_at: Some(stop_at), ..ALL });
-        assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None), 1));
+        assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None, Some(100)), 1));
         // It is in a transaction.
-        assert_eq!(until(StopAt::TimeS(100)), (stopped(2, 63, Some(100)), 2));
+        assert_eq!(until(StopAt::TimeS(100)), (stopped(2, 63, Some(100), Some(200)), 2));
         assert_eq!(until(StopAt::TimeS(299)).1, 4);
-        let all = Replayed { commands: 7, errors: 0, end: ReplayEnd::Whole, last_time_s: Some(300) };
-        assert_eq!(until(StopAt::TimeS(300)), (Ok(all), 5));
-        assert_eq!(until(StopAt::Offset(63)), (stopped(2, 63, Some(100)), 2));
-        assert_eq!(until(StopAt::Offset(62)), (stopped(1, 27, None), 1));
-        assert_eq!(until(StopAt::Offset(0)), (stopped(0, 0, None), 0));
+        let all = whole(7, 0).map(|all| Replayed { untimed: 1, last_time_s: Some(300), ..all });
+        assert_eq!(until(StopAt::TimeS(300)), (all, 5));
+        assert_eq!(until(StopAt::Offset(63)), (stopped(2, 63, Some(100), None), 2));
+        assert_eq!(until(StopAt::Offset(62)), (stopped(1, 27, None, None), 1));
+        assert_eq!(until(StopAt::Offset(0)), (stopped(0, 0, None, None), 0));
         let (replayed, keys) = check(lines, ReplayHow { from_offset: 63, ..ALL });
         assert_eq!((replayed.map(|it| it.commands), keys), (Ok(5), 3));
     }

@@ -4,22 +4,23 @@
 //!   appendonly yes   the append-only files, or the one of Redis 6; else the snapshot; else nothing
 //!   appendonly no    the snapshot; append-only files that are newer, where nobody set the option
 //! ```
+//! With `--restore-until` the append-only files are loaded up to a time (`restore`).
 //! With `appendonly yes` there is a file to write to and a base for it before anybody may write.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use persist::aof::files::Files;
-use persist::aof::reader::starts_with_rdb;
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
-use super::loading::{Duplicates, LoadHow, load_file, load_rdb_part};
-use super::replay::{ReplayEnd, ReplayError, ReplayHow, replay_file};
+use super::loading::{Duplicates, LoadHow, load_file};
+use super::replay::{ReplayEnd, replay_part};
+use super::restore;
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
@@ -45,6 +46,14 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     DataFolder::new(&folder_path(&shared.config())).remove_leftovers();
     DataFolder::new(&files_path(&shared.config())).remove_leftovers();
     let source = source(&shared.config());
+    let source = source.and_then(|source| match shared.persistence.restore_until_s {
+        Some(until_s) => {
+            let is_there = matches!(source, Some(Source::AppendOnly(_)));
+            let found = if is_there { restore::Found::Files } else { restore::Found::Nothing };
+            restore::check_options(&shared.config(), until_s, found).map(|()| source)
+        }
+        None => Ok(source),
+    });
     if matches!(source, Ok(None)) && !options::APPENDONLY.of(&shared.config()) {
         return Ok(None);
     }
@@ -164,7 +173,9 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     let mut lens = (0, 0);
     let files = match source {
         Some(Source::AppendOnly(files)) => {
-            lens = load_files(shared, &files, Way::Gate)?;
+            if !restore::restore_if_asked(shared, &files)? {
+                lens = load_files(shared, &files, Way::Gate)?;
+            }
             Some(files)
         }
         Some(Source::Snapshot(path)) => {
@@ -189,7 +200,9 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?
         }
     };
-    super::aof::open(shared, files, lens.0, lens.1)
+    super::aof::open(shared, files, lens.0, lens.1)?;
+    restore::note_end(shared);
+    Ok(())
 }
 
 /// Loads append-only files; how long the last incremental one and all are, in bytes.
@@ -239,39 +252,10 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     Ok((last_len_bytes, len_bytes))
 }
 
-/// Whether a file begins with a snapshot.
-fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
-    let mut first = Vec::new();
-    fs::File::open(path)?.take(9).read_to_end(&mut first)?;
-    Ok(starts_with_rdb(&first))
-}
-
 /// Loads one of the files; how many bytes of it are good.
 fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
     let name = path.display();
-    let has_snapshot =
-        begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
-    let mut from_offset = 0;
-    if has_snapshot {
-        let how = LoadHow { way, duplicates: Duplicates::Refused };
-        from_offset = load_rdb_part(shared, path, how).map_err(|error| {
-            tracing::error!("{name}: {error}");
-            Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))
-        })?;
-    }
-    let how = ReplayHow { way, from_offset, stop_at: None };
-    let replayed = replay_file(shared, path, how).map_err(|error| {
-        Trouble(match error {
-            ReplayError::Request(not_routed) => format!(
-                "{not_routed} reading the append only file {name}, at byte {}: a newer server or a module may know it",
-                not_routed.offset
-            ),
-            ReplayError::File(error) => format!(
-            "Bad file format reading the append only file {name}: {error}. Make a backup of your AOF file, then use \
-             saker-check aof --fix <filename.manifest>"
-            ),
-        })
-    })?;
+    let replayed = replay_part(shared, path, way, None)?;
     let torn = match replayed.end {
         ReplayEnd::Whole => {
             return fs::metadata(path).map(|found| found.len()).map_err(|error| Trouble(error.to_string()));

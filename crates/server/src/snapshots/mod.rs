@@ -29,6 +29,8 @@ pub struct Persistence {
     functions: Mutex<Vec<Box<[u8]>>>,
     /// How far loading is.
     pub loading: LoadFigures,
+    /// The time that the data is taken back to at the start, in Unix seconds: `--restore-until`.
+    pub restore_until_s: Option<i64>,
     /// What is in the data folder could not be loaded.
     pub load_failed: AtomicBool,
     /// A signal asked for the end, which has not come yet.
@@ -83,6 +85,7 @@ impl Persistence {
             lock: Mutex::new(None),
             functions: Mutex::default(),
             loading: LoadFigures::default(),
+            restore_until_s: None,
             load_failed: AtomicBool::new(false),
             shutdown_asked: AtomicBool::new(false),
         }

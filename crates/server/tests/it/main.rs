@@ -37,6 +37,7 @@ mod queue;
 mod replay;
 mod replies_wait;
 mod requests;
+mod restore;
 mod scripts;
 mod sessions;
 mod stalls;

@@ -46,6 +46,7 @@ pub static OPTIONS: &[&Opt] = &[
     &AOF_TIMESTAMP_ENABLED.opt,
     &AOF_REWRITE_INCREMENTAL_FSYNC.opt,
     &AOF_DISABLE_AUTO_GC.opt,
+    &AOF_HISTORY_TTL.opt,
 ];
 
 /// The working folder.
@@ -108,8 +109,18 @@ pub static AOF_TIMESTAMP_ENABLED: Handle<bool> =
 pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
     "aof-disable-auto-gc",
     "no",
-    "Keep append-only files that a rewrite has replaced: `saker-check aof --until` goes back to them. Nothing \
-     removes them until it is off again.",
+    "Keep append-only files that a rewrite has replaced: `--restore-until` and `saker-check aof --until` go back to \
+     them. Nothing removes them until it is off again.",
+)
+.typed();
+
+/// How long files stay that are not loaded any more.
+pub static AOF_HISTORY_TTL: Handle<i64> = Opt::integer(
+    "aof-history-ttl",
+    "0",
+    INT,
+    "For how many seconds append-only files are kept that a rewrite has replaced: `--restore-until` goes back to \
+     them. 0 removes them at once. Saker only.",
 )
 .typed();
 

@@ -1,0 +1,318 @@
+//! `--restore-until`: a start that takes the data back to an earlier time.
+//!
+//! ```text
+//!   manifest, with its history ─► the newest base of before TIME ─► what came after it, up to TIME
+//!        ─► a new base, complete and synced ─► manifest: new base, all that was there as history
+//! ```
+//! Until the new manifest is in its place, nothing of what was there has changed, so a crash or an
+//! error leaves the files as they were; from then on a start without the option loads what was
+//! restored. Clients wait (`-LOADING`) until then. Nothing is thrown away: what the new base took
+//! the place of stays as history, where no rewrite and no `aof-history-ttl` removes it
+//! (`Manifest::take_expired`). The manifest says which time was restored: a second start with the
+//! same option, as a supervisor does it, loads the files like any other.
+//!
+//! Times are those of the annotations that `aof-timestamp-enabled yes` writes. Where it cannot be
+//! known whether a change is later than TIME, the start is refused.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use persist::aof::files::Files;
+use persist::aof::manifest::{BaseTime, Chosen, Generation, Part};
+use persist::aof::reader::{Next, Reader};
+use persist::folder::Trouble;
+use persist::load::{self, Splitter};
+use persist::save::Way;
+use stdx::utc::utc;
+
+use super::loading::{FileSource, load_options};
+use super::replay::{ReplayEnd, StopAt, begins_with_snapshot, replay_part};
+use crate::append_only::{files_name, files_path};
+use crate::config::ConfigStore;
+use crate::config::table::persistence as options;
+use crate::context::unix_ms;
+use crate::shared::Shared;
+
+/// How long to wait at most for the second behind the last change.
+const WAIT_MAX_S: i64 = 2;
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
+fn now_s() -> i64 {
+    unix_ms() / 1000
+}
+
+/// A refusal, in words for the log.
+fn refused(why: impl std::fmt::Display) -> Trouble {
+    Trouble(format!("--restore-until: {why} Nothing was changed."))
+}
+
+/// What of an append-only file the folder holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Its files.
+    Files,
+    /// Nothing.
+    Nothing,
+}
+
+/// Whether the options and the folder permit it.
+///
+/// # Errors
+/// Why they do not.
+pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), Trouble> {
+    if !options::APPENDONLY.of(store) {
+        return Err(refused("this server has no append-only file: 'appendonly yes' is needed."));
+    }
+    let now_s = now_s();
+    if until_s > now_s {
+        return Err(refused(format_args!(
+            "{} is in the future, it is {}. The time is one in UTC, or seconds since 1970.",
+            utc(until_s),
+            utc(now_s)
+        )));
+    }
+    if found == Found::Nothing {
+        let place = files_path(store);
+        return Err(refused(format_args!("there is no append-only file in {}.", place.display())));
+    }
+    Ok(())
+}
+
+/// Loads the state of the time that was asked for, where one was asked for that the files are not
+/// restored to; whether it did. The data has no base then until [`super::aof::open`] makes one.
+///
+/// # Errors
+/// Why it cannot be loaded; the files are as they were.
+pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, Trouble> {
+    let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
+    if files.manifest().was_restored(until_s) {
+        tracing::warn!(
+            "--restore-until {}: the data was taken back to this time by an earlier start. It is loaded with all that \
+             came since; take the option away.",
+            utc(until_s)
+        );
+        return Ok(false);
+    }
+    let folder = files_path(&shared.config());
+    let generation = choose(shared, files, &folder, until_s)?;
+    let done = load(shared, &generation, &folder, until_s)?;
+    let keyspace = &shared.engine.keyspace;
+    let count = || (0..keyspace.db_count()).map(|db| keyspace.reachable_db_size(db).keys).sum::<usize>();
+    let keys = shared.engine.gate.exclusive(|_alone| count());
+    tracing::warn!(
+        "--restore-until {}: loaded {keys} keys from {}, with {} commands of these files{}.",
+        utc(until_s),
+        done.names.join(", "),
+        done.commands,
+        done.last_s.map_or(String::new(), |last_s| format!(", the last of {}", utc(last_s))),
+    );
+    if let Some((name, offset, next_s)) = &done.cut {
+        tracing::warn!(
+            "Left out: what is in {name} from byte {offset} on, of {}, and all after it.",
+            utc(*next_s)
+        );
+    }
+    await_next_second(files, &folder);
+    shared.append_only.state().restored_until_s = Some(until_s);
+    tracing::info!("Writing a new base. Until that is done, the files are as they were.");
+    Ok(true)
+}
+
+/// Says what became of the files, where the data was restored.
+pub(super) fn note_end(shared: &Shared) {
+    let Some(until_s) = shared.persistence.restore_until_s else { return };
+    let state = shared.append_only.state();
+    let Some(manifest) = state.files.as_ref().map(Files::manifest) else { return };
+    let replaced: Vec<&Part> = manifest.history.iter().take_while(|part| part.left_out_s.is_some()).collect();
+    let is_new = replaced.first().is_some_and(|part| part.left_out_s == Some(until_s));
+    let Some(base) = manifest.base.as_ref().filter(|_| is_new) else { return };
+    let names: Vec<&str> = manifest.history.iter().map(|part| &part.name[..]).collect();
+    tracing::warn!(
+        "The data of {} is in {} now. What was there before is kept ({}), also from rewrites, until you remove these \
+         files. To go back to it: --restore-until '{}'. Start without --restore-until from now on.",
+        utc(until_s),
+        base.name,
+        names.join(", "),
+        utc(replaced.first().and_then(|part| part.replaced_s).unwrap_or_else(now_s) - 1),
+    );
+}
+
+/// Waits for the second behind the last change of the files, so that each time is either before or
+/// behind the restore.
+fn await_next_second(files: &Files, folder: &Path) {
+    let changed_s = |part: &Part| {
+        let changed = fs::metadata(folder.join(&part.name)).and_then(|found| found.modified()).ok()?;
+        let since = changed.duration_since(std::time::UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_secs()).ok()
+    };
+    let Some(last_s) = files.manifest().parts().filter_map(changed_s).max() else { return };
+    let mut waited = Duration::ZERO;
+    while (0..WAIT_MAX_S).contains(&(last_s - now_s())) && waited.as_secs() < WAIT_MAX_S as u64 {
+        std::thread::sleep(WAIT_STEP);
+        waited += WAIT_STEP;
+    }
+}
+
+/// The files that hold the state of a time.
+fn choose<'f>(
+    shared: &Shared,
+    files: &'f Files,
+    folder: &Path,
+    until_s: i64,
+) -> Result<Generation<'f>, Trouble> {
+    let base_time = |base: &Part| {
+        let path = folder.join(&base.name);
+        base_time(shared, &path).map_err(|why| refused(format_args!("{} cannot be read: {why}.", base.name)))
+    };
+    match files.manifest().generation_at(until_s, base_time)? {
+        Chosen::Generation(generation) => Ok(generation),
+        Chosen::TooEarly { oldest_s: Some(oldest_s) } => Err(refused(format_args!(
+            "{} is too early: the files go back to {}, when the oldest base that is left was written. The time is one \
+             in UTC. 'aof-history-ttl' has older files kept.",
+            utc(until_s),
+            utc(oldest_s)
+        ))),
+        Chosen::TooEarly { oldest_s: None } => {
+            let name = files_name(&shared.config());
+            Err(refused(format_args!("no base that {name}.manifest names is there.")))
+        }
+    }
+}
+
+/// When the state of a base was.
+fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
+    let trouble = |error: io::Error| Trouble(error.to_string());
+    if !path.exists() {
+        return Ok(BaseTime::Missing);
+    }
+    let source = |path: &Path| {
+        let file = fs::File::open(path).map_err(trouble)?;
+        Ok::<_, Trouble>(FileSource { file, figures: &shared.persistence.loading })
+    };
+    let time_s = if begins_with_snapshot(path).map_err(trouble)? {
+        let broken = |error: load::LoadError| Trouble(error.to_string());
+        let db_count = shared.engine.keyspace.db_count();
+        let mut splitter = Splitter::open(source(path)?, load_options(shared), db_count).map_err(broken)?;
+        loop {
+            match splitter.next_part().map_err(broken)? {
+                load::Part::Fact { name, value } if name == b"ctime" => {
+                    break std::str::from_utf8(&value).ok().and_then(|value| value.parse().ok());
+                }
+                load::Part::Fact { .. } | load::Part::Module { .. } => {}
+                _ => break None,
+            }
+        }
+    } else {
+        match Reader::new(source(path)?).next_batch().map_err(|error| Trouble(error.to_string()))? {
+            Next::Batch(batch) => {
+                let first = batch.annotations().first();
+                first.filter(|first| first.file_offset == 0).map(|first| first.time_s)
+            }
+            Next::End(_) => None,
+        }
+    };
+    Ok(time_s.map_or(BaseTime::Unknown, BaseTime::At))
+}
+
+/// What was loaded.
+#[derive(Default)]
+struct Done {
+    /// From these files.
+    names: Vec<String>,
+    /// Commands that were run.
+    commands: u64,
+    /// The last time that was passed.
+    last_s: Option<i64>,
+    /// Whether changes were run behind that of which nobody knows the time.
+    has_untimed: bool,
+    /// The file and the place in it where the rest begins, and the time of that.
+    cut: Option<(String, u64, i64)>,
+}
+
+impl Done {
+    /// Why the time cannot be reached, as far as it was looked for; `until_s` and the next time
+    /// behind the changes that have none.
+    fn untimed(&self, until_s: i64, next_s: Option<i64>) -> Trouble {
+        let from = self.last_s.map_or("the base".to_owned(), utc);
+        let to = next_s.map_or("the end".to_owned(), utc);
+        refused(format_args!(
+            "the place of {} cannot be found: between {from} and {to} the files hold changes without a time, \
+             'aof-timestamp-enabled' was off. 'saker-check aof DIR --until FILE:BYTE' goes back to a place.",
+            utc(until_s)
+        ))
+    }
+}
+
+/// A file that is to be loaded.
+struct Listed<'m> {
+    part: &'m Part,
+    path: PathBuf,
+    /// `None` where it is not there.
+    len_bytes: Option<u64>,
+}
+
+/// Loads the files of a generation up to a time.
+fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Result<Done, Trouble> {
+    let listed = |part| {
+        let path = folder.join(&Part::clone(part).name);
+        let len_bytes = fs::metadata(&path).ok().map(|found| found.len());
+        Listed { part, path, len_bytes }
+    };
+    let files: Vec<Listed<'_>> = of.parts().map(listed).collect();
+    let total = files.iter().filter_map(|file| file.len_bytes).sum();
+    let last = files.iter().rposition(|file| file.len_bytes.is_some_and(|len_bytes| len_bytes > 0));
+    shared.persistence.loading.begin(now_s(), total);
+    let mut done = Done::default();
+    for (number, Listed { part, path, len_bytes }) in files.iter().enumerate() {
+        let name = &part.name;
+        if len_bytes.is_none() {
+            let why = "is needed to go back to that time, and is not there: bring it back.";
+            return Err(refused(format_args!("the file {name} {why}")));
+        }
+        let replayed = replay_part(shared, path, Way::Gate, Some(StopAt::TimeS(until_s)))?;
+        done.names.push(name.clone());
+        done.commands += replayed.commands;
+        done.has_untimed |= replayed.untimed > 0;
+        if let (true, Some(next_s)) =
+            (done.has_untimed && replayed.last_time_s.is_none(), replayed.next_time_s)
+        {
+            return Err(done.untimed(until_s, Some(next_s)));
+        }
+        if replayed.last_time_s.is_some() {
+            (done.last_s, done.has_untimed) = (replayed.last_time_s, false);
+        }
+        match replayed.end {
+            ReplayEnd::Whole => {}
+            ReplayEnd::Stopped(offset) => {
+                let next_s = replayed.next_time_s.unwrap_or(until_s);
+                done.cut = Some((name.clone(), offset, next_s));
+                return Ok(done);
+            }
+            ReplayEnd::Abandoned => return Err(Trouble("the server ends".to_owned())),
+            ReplayEnd::Torn(torn) if last == Some(number) && torn.request_within.is_none() => {
+                tracing::warn!("{name} ends within a request, which is left out: {torn}");
+            }
+            ReplayEnd::Torn(torn) => {
+                return Err(refused(format_args!(
+                    "{name} ends within a request: {torn}. See saker-check aof."
+                )));
+            }
+        }
+    }
+    if done.has_untimed {
+        return Err(done.untimed(until_s, None));
+    }
+    // Those that lead to what a restore left out are another state than the present one in any
+    // case.
+    if !of.is_left_out {
+        return Err(refused(format_args!(
+            "no change is later than {}{}: nothing would be left out. The time is one in UTC. Start without \
+             --restore-until to load everything.",
+            utc(until_s),
+            done.last_s.map_or(String::new(), |last_s| format!(", the last one is of {}", utc(last_s))),
+        )));
+    }
+    Ok(done)
+}
