@@ -496,7 +496,10 @@ impl State {
             SyncPolicy::EverySecond => is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS,
             SyncPolicy::Never => false,
         };
-        if !has_pending && !syncs {
+        // Replies were to wait for a sync, and the options have changed: an empty job lets them go.
+        let is_strict = self.policy == SyncPolicy::Always && self.syncs == Syncs::Done;
+        let holds_written = self.confirmed < front.pending_position && !is_strict;
+        if !has_pending && !syncs && !holds_written {
             return match self.policy {
                 SyncPolicy::EverySecond if is_behind && !syncs_rest => {
                     Next::At(self.sync_began_ms + SYNC_INTERVAL_MS)
@@ -506,7 +509,8 @@ impl State {
         }
         let (bytes, position) = match has_pending {
             true => (std::mem::take(&mut front.pending), front.pending_position),
-            false => (Vec::new(), self.written),
+            // All that was kept is written, if only with an error at its very end.
+            false => (Vec::new(), front.pending_position),
         };
         let cut = front.is_dirty.then_some(front.len_bytes);
         if syncs {

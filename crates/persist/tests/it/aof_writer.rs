@@ -15,7 +15,7 @@ use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::reader::{End, Next as Part, Reader};
 use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{Folder, LogFile};
+use persist::folder::{Folder, LogFile, Trouble, Unwritten};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
@@ -138,6 +138,7 @@ struct Promise {
 
 /// One life of a server.
 struct Life<'s> {
+    seed: u64,
     rng: Rng,
     stream: &'s mut Stream,
     folder: SimulatedFolder,
@@ -331,7 +332,7 @@ impl Life<'_> {
         }
         let figures = self.writer.figures();
         assert_eq!((figures.kept_bytes, figures.trouble), (0, None), "it recovers");
-        assert_eq!(self.confirmed, self.stream.last(), "all replies have left");
+        assert_eq!(self.confirmed, self.stream.last(), "seed {}: all replies have left", self.seed);
     }
 }
 
@@ -381,6 +382,7 @@ fn live(seed: u64) {
         writer.set_up(policy, times);
         let first = Promise { operations: 0, killed: before, powerless: 0, is_damaged: false };
         let mut life_of = Life {
+            seed,
             rng: Rng::new(rng.next_u64()),
             stream: &mut stream,
             folder: left.clone(),
@@ -454,4 +456,63 @@ fn nothing_promised_is_lost_and_nothing_is_half_at_any_crash() {
         return live(seed);
     }
     (0..seeds).for_each(|at| live(first.wrapping_add(at)));
+}
+
+/// Takes all bytes; reports an error the first time.
+#[derive(Default)]
+struct LateError(std::sync::atomic::AtomicBool);
+
+impl LogFile for LateError {
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
+        if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(Unwritten { written_bytes: bytes.len(), trouble: Trouble("late".to_owned()) })
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn cut(&self, _len_bytes: u64) -> Result<(), Trouble> {
+        Ok(())
+    }
+}
+
+/// Appends a unit; what the writer says then.
+fn append_unit(writer: &Writer, now: Moment) -> Appended {
+    let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
+    writer.append(&LogBatch { text: &text, offset: 0, position: 1 }, now)
+}
+
+/// Runs the next job, amid which `amid` happens; up to where replies may leave.
+fn run_job(writer: &Writer, now: Moment, amid: impl FnOnce()) -> u64 {
+    let Next::Job(job) = writer.next(now) else { panic!("there is a job") };
+    amid();
+    writer.done(job.run(), now).confirmed
+}
+
+const NOW: Moment = Moment { clock_ms: 100, unix_s: 0 };
+
+#[test]
+fn replies_leave_that_waited_for_a_sync_when_the_option_is_changed_back() {
+    let folder = SimulatedFolder::new(1);
+    let writer = Writer::new(folder.open_log("f", 0).unwrap(), 0, SyncPolicy::Always, 0);
+    assert_eq!(append_unit(&writer, NOW).confirmed, 0);
+    writer.set_up(SyncPolicy::Never, Times::Left);
+    let confirmed = run_job(&writer, NOW, || writer.set_up(SyncPolicy::Always, Times::Left));
+    assert_eq!(confirmed, 0, "it is not synced");
+    writer.set_up(SyncPolicy::Never, Times::Left);
+    assert_eq!(run_job(&writer, NOW, || ()), 1);
+    assert!(matches!(writer.next(NOW), Next::Nothing));
+}
+
+#[test]
+fn replies_leave_after_an_error_at_the_very_end_of_a_write() {
+    let writer = Writer::new(Arc::new(LateError::default()), 0, SyncPolicy::Never, 0);
+    assert_eq!(append_unit(&writer, NOW).confirmed, 0);
+    assert!(writer.figures().trouble.is_some());
+    let later = Moment { clock_ms: 5000, unix_s: 5 };
+    assert_eq!(run_job(&writer, later, || ()), 1);
+    assert_eq!(writer.figures().trouble, None);
 }
