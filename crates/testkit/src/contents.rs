@@ -32,6 +32,26 @@ pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     contents
 }
 
+/// A file must have nothing wrong.
+pub const STRICT: LoadOptions =
+    LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
+
+/// What values of a file become.
+pub fn rules(hasher: &Hasher) -> Rules<'_> {
+    let pack = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
+    Rules {
+        hasher,
+        list: ListLimits::from_option(-2),
+        set: SetLimits { intset_entries_max: 512, pack },
+        hash: pack,
+        zset: pack,
+        stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
+        string_len_bytes_max: 512 << 20,
+        versions: VersionCheck::Strict,
+        skips_checksums: false,
+    }
+}
+
 /// What a file holds.
 pub struct FileContents {
     /// Its keys.
@@ -45,23 +65,10 @@ pub struct FileContents {
 /// # Errors
 /// Why it cannot be loaded.
 pub fn of_file(source: impl ByteSource, hasher: &Hasher) -> Result<FileContents, String> {
-    let pack = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
-    let rules = Rules {
-        hasher,
-        list: ListLimits::from_option(-2),
-        set: SetLimits { intset_entries_max: 512, pack },
-        hash: pack,
-        zset: pack,
-        stream: StreamLimits { node_bytes_max: 4096, node_entries_max: 100 },
-        string_len_bytes_max: 512 << 20,
-        versions: VersionCheck::Strict,
-        skips_checksums: false,
-    };
-    let options =
-        LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
+    let rules = rules(hasher);
     let decoding = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms: i64::MIN };
     let mut found = FileContents { keys: Contents::new(), facts: BTreeMap::new() };
-    let mut splitter = Splitter::open(source, options, 16).map_err(|error| error.to_string())?;
+    let mut splitter = Splitter::open(source, STRICT, 16).map_err(|error| error.to_string())?;
     loop {
         match splitter.next_part().map_err(|error| error.to_string())? {
             Part::End => return Ok(found),

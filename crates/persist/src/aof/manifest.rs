@@ -183,6 +183,17 @@ pub enum Chosen<'m> {
     },
 }
 
+/// One of the files to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToLoad<'m> {
+    /// Which one.
+    pub part: &'m Part,
+    /// Whether the others begin at its state.
+    pub is_base: bool,
+    /// Whether a crash may have left a part of a request at its end.
+    pub may_be_torn: bool,
+}
+
 /// Why a file is no manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestError {
@@ -334,6 +345,19 @@ impl Manifest {
     /// The files to load, in their order.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
+    }
+
+    /// The files to load, in their order, of which `lens_bytes` says how long they are. O(files).
+    pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
+        // A new file is empty until the one before it is complete: that one may be torn.
+        let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
+        let parts = self.parts().enumerate().map(|(number, part)| {
+            let is_base = number == 0 && self.base.is_some();
+            // A base was complete before the manifest named it.
+            let may_be_torn = number >= last && (!is_base || self.incr.is_empty());
+            ToLoad { part, is_base, may_be_torn }
+        });
+        parts.collect()
     }
 
     /// Which files lead to a state: the base with its incremental files to the present one, then

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use persist::aof::files::Files;
+use persist::aof::manifest::ToLoad;
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
@@ -214,10 +215,9 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
         let store = shared.config();
         (files_path(&store), files_name(&store), options::AOF_LOAD_TRUNCATED.of(&store))
     };
-    let (folder, manifest, mut total) = (DataFolder::new(&path), files.manifest(), 0);
-    // A new file is empty until the one before it is complete: that one may be torn.
-    let mut last = 0;
-    for (number, part) in manifest.parts().enumerate() {
+    let (folder, manifest) = (DataFolder::new(&path), files.manifest());
+    let mut lens_bytes = Vec::new();
+    for part in manifest.parts() {
         let Ok(found) = fs::metadata(folder.file(&part.name)) else {
             return Err(Trouble(format!(
                 "The AOF file {} that {name}.manifest names cannot be read: No such file or directory. Bring it back, \
@@ -225,20 +225,14 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
                 part.name
             )));
         };
-        total += found.len();
-        if found.len() > 0 {
-            last = number;
-        }
+        lens_bytes.push(found.len());
     }
-    shared.persistence.loading.begin(unix_ms() / 1000, total);
+    shared.persistence.loading.begin(unix_ms() / 1000, lens_bytes.iter().sum());
     let began = Instant::now();
     let (mut last_len_bytes, mut len_bytes) = (0, 0);
-    for (number, part) in manifest.parts().enumerate() {
+    for ToLoad { part, is_base, may_be_torn } in manifest.to_load(&lens_bytes) {
         let part_began = Instant::now();
-        let is_base = number == 0 && manifest.base.is_some();
-        // A base was complete before the manifest named it.
-        let is_last = number >= last && (!is_base || manifest.incr.is_empty());
-        let good_len_bytes = load_part(shared, &folder.file(&part.name), (is_last, cuts), way)?;
+        let good_len_bytes = load_part(shared, &folder.file(&part.name), (may_be_torn, cuts), way)?;
         let kind = if is_base { "base" } else { "incr" };
         tracing::info!(
             "DB loaded from {kind} file {}: {:.3} seconds",

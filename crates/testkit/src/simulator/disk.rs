@@ -1,6 +1,9 @@
 //! The disk that the change log is written to: a reader that takes bytes at once and confirms them
 //! when they are synced, which chance decides. A crash keeps what was synced and tears the rest at
 //! any byte.
+//!
+//! Beside an append-only file it is a tape ([`Disk::tape`]): it notes the stream of all lives, and
+//! no reply waits for it.
 
 use std::sync::Mutex;
 
@@ -8,6 +11,7 @@ use engine::Shared;
 use engine::log::merger::{LogBatch, LogReader, ReaderId};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
+use persist::aof::reader::{Next, Reader};
 
 use crate::Rng;
 
@@ -19,6 +23,24 @@ struct Stream {
     synced_bytes: usize,
     synced_position: u64,
     reader: Option<ReaderId>,
+    /// Whether it is a tape: then, how long it was when this life began, and where the units of
+    /// this life end.
+    tape: Option<(usize, Vec<usize>)>,
+}
+
+/// Where the units of a part of the stream end, behind `from` bytes.
+fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
+    let (mut reader, mut ends) = (Reader::new(bytes), Vec::new());
+    while let Next::Batch(batch) = reader.next_batch().expect("the log's text can be read") {
+        for unit in batch.units() {
+            let last = batch.request(unit.end - 1);
+            // A SELECT belongs to what comes behind it.
+            if last.arg(0) != Some(b"SELECT") {
+                ends.push(from + last.file_offset as usize + last.len_bytes());
+            }
+        }
+    }
+    ends
 }
 
 /// See the module. Its lock is no yield point and a leaf.
@@ -31,24 +53,42 @@ pub(super) struct DiskReader(pub std::sync::Arc<Disk>);
 impl LogReader for DiskReader {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
         let mut stream = self.0.stream();
-        assert_eq!(batch.offset, stream.bytes.len() as u64, "the stream has no gaps");
+        let from = stream.bytes.len();
+        let before = stream.tape.as_ref().map_or(0, |(before, _)| *before);
+        assert_eq!(batch.offset, (from - before) as u64, "the stream has no gaps");
         assert!(batch.position > stream.position, "positions rise");
         batch.text.pieces().for_each(|piece| stream.bytes.extend_from_slice(piece));
         stream.position = batch.position;
-        stream.synced_position
-    }
-}
-
-/// A reader that wants nothing.
-struct Nothing;
-
-impl LogReader for Nothing {
-    fn append(&mut self, _batch: &LogBatch<'_>) -> u64 {
+        let Stream { bytes, tape, .. } = &mut *stream;
+        let Some((_, ends)) = tape else { return stream.synced_position };
+        ends.extend(ends_of_units(&bytes[from..], from));
+        assert_eq!(ends.len() as u64, batch.position, "each position is a unit");
+        (stream.synced_bytes, stream.synced_position) = (stream.bytes.len(), stream.position);
         u64::MAX
     }
 }
 
 impl Disk {
+    /// A tape that holds what earlier lives have left.
+    pub fn tape(bytes: Vec<u8>) -> Self {
+        let (synced_bytes, tape) = (bytes.len(), Some((bytes.len(), Vec::new())));
+        Self(Mutex::new(Stream { bytes, synced_bytes, tape, ..Stream::default() }))
+    }
+
+    /// Tape: where the unit of a position ends; for 0, where this life began.
+    pub fn end_of(&self, position: u64) -> usize {
+        let stream = self.stream();
+        let (before, ends) = stream.tape.as_ref().expect("it is a tape");
+        position.checked_sub(1).map_or(*before, |at| ends[at as usize])
+    }
+
+    /// Tape: whether a unit of this life, or all that was before, ends there.
+    pub fn is_end(&self, len_bytes: usize) -> bool {
+        let stream = self.stream();
+        let (before, ends) = stream.tape.as_ref().expect("it is a tape");
+        len_bytes == *before || ends.binary_search(&len_bytes).is_ok()
+    }
+
     fn stream(&self) -> std::sync::MutexGuard<'_, Stream> {
         self.0.lock().expect("nothing panics while it is locked")
     }
@@ -60,11 +100,10 @@ impl Disk {
 
     /// How long the stream is that all changes so far make, where there is one. The caller is alone
     /// in the gate.
-    pub fn cut(&self, shared: &Shared, alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
+    pub fn cut(&self, shared: &Shared, _alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
         self.stream().reader?;
-        // Whoever attaches gets what comes behind an exact cut: all before it has been merged.
-        let marker = shared.log.attach(alone, Box::new(Nothing), outbox)?;
-        shared.log.detach(alone, marker, outbox);
+        // Nothing is under way: this merges all there is.
+        shared.log.readers(outbox);
         Some(self.stream().bytes.len())
     }
 

@@ -27,6 +27,12 @@ pub(super) enum Message {
     EnforceMemory,
     /// Save.
     Save,
+    /// Rewrite the append-only file.
+    Rewrite,
+    /// Rewrite it if somebody or something has asked for that.
+    RewriteIfDue,
+    /// Change an option of the append-only file.
+    ChangeOptions,
     /// Leave the loop.
     Stop,
 }
@@ -155,7 +161,8 @@ pub(super) struct Port {
 
 /// See the module.
 pub(super) struct Kernel {
-    /// The I/O threads', then the housekeeper's and the saver's.
+    /// The I/O threads', then the housekeeper's, the saver's and that of the append-only
+    /// file.
     pub ports: Vec<Port>,
     bell: Arc<Bell>,
     sent: PlainMutex<Vec<Sent>>,

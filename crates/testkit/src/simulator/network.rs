@@ -19,9 +19,10 @@ use resp::decode::{decode, encode_request};
 use super::housekeeper::ROUND_MS;
 use super::kernel::{Event, LinkId, Message, Sent};
 use super::player::{Player, Received};
-use super::scenario::{Kind, Scenario, Step};
+use super::scenario::{AppendOnly, Kind, Log, Scenario, Step};
 use super::world::World;
 use crate::Rng;
+use crate::disk::Plan;
 
 /// Rounds of the housekeeper after which nothing is left to expire or to clean up.
 const LAST_ROUNDS: usize = 4;
@@ -62,6 +63,16 @@ enum Action {
     Save,
     /// Nobody wants the save under way any more.
     CancelSave,
+    /// A rewrite of the append-only file is asked for.
+    Rewrite,
+    /// An option of the append-only file changes.
+    ChangeOptions,
+    /// The disk of the append-only file begins to fail, or works again.
+    Fault,
+    /// Nothing happens for a while.
+    Pause,
+    /// As [`Action::Crash`], with an append-only file.
+    AofCrash,
 }
 
 /// A moment at which the machine might have lost its power.
@@ -72,11 +83,27 @@ pub(super) struct Crash {
     pub left: Vec<u8>,
 }
 
+/// The same with an append-only file, of whose disk each moment is noted.
+pub(super) struct AofCrash {
+    /// The step.
+    pub step: u64,
+    /// Operations of the disk before it.
+    pub operations: u64,
+    /// Only the process was killed.
+    pub is_kill: bool,
+}
+
 /// Crashes that are looked into in one run.
 const CRASHES_MAX: usize = 4;
 
 /// Saves that are asked for in one run.
 const SAVES_MAX: usize = 3;
+
+/// Rewrites that are asked for in one run.
+const REWRITES_MAX: usize = 5;
+
+/// Seconds in which an append-only file is written once the disk works.
+const RECOVERY_MAX_S: usize = 100;
 
 /// Values of `maxmemory-policy`.
 const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
@@ -92,12 +119,17 @@ pub(super) struct Network<'w> {
     seats: Vec<Seat>,
     links: LinkId,
     crashes: Vec<Crash>,
+    aof_crashes: Vec<AofCrash>,
+    rewrites_left: usize,
+    recovery_s: usize,
 }
 
 /// What is left of a run for the checks.
+#[derive(Default)]
 pub(super) struct Outcome {
     pub players: Vec<Player>,
     pub crashes: Vec<Crash>,
+    pub aof_crashes: Vec<AofCrash>,
 }
 
 impl<'w> Network<'w> {
@@ -106,7 +138,10 @@ impl<'w> Network<'w> {
         let rng = Rng::new(scenario.schedule ^ 0x6e65_7477_6f72_6b00);
         let mut network = Self {
             world,
-            has_disk: scenario.has_disk,
+            has_disk: scenario.log == Log::Disk,
+            rewrites_left: REWRITES_MAX,
+            recovery_s: 0,
+            aof_crashes: Vec::new(),
             saves_left: if scenario.has_saves { SAVES_MAX } else { 0 },
             evicts: scenario.kind == Kind::Everything && scenario.seed.is_multiple_of(3),
             rng,
@@ -144,6 +179,8 @@ impl<'w> Network<'w> {
                 self.world.kernel.wait();
             } else if self.seats.iter().any(|seat| seat.player.is_waiting()) && self.pass_time() {
                 continue;
+            } else if self.is_aof_behind() {
+                self.bring_aof_on();
             } else if rounds_left > 0 {
                 // What has expired is removed, and whoever cached it is told.
                 rounds_left -= 1;
@@ -154,7 +191,8 @@ impl<'w> Network<'w> {
         }
         self.judge_waiting();
         self.leave();
-        Outcome { players: self.seats.into_iter().map(|seat| seat.player).collect(), crashes: self.crashes }
+        let players = self.seats.into_iter().map(|seat| seat.player).collect();
+        Outcome { players, crashes: self.crashes, aof_crashes: self.aof_crashes }
     }
 
     /// Brings what threads have sent to the ends of the links.
@@ -201,7 +239,31 @@ impl<'w> Network<'w> {
         if self.saves_left > 0 && self.rng.below(24) == 0 {
             return Some(if self.rng.below(12) == 0 { Action::CancelSave } else { Action::Save });
         }
+        if let Some(aof) = &self.world.aof
+            && let Some(action) = choose_for_aof(&aof.options, &mut self.rng)
+        {
+            return Some(action);
+        }
         Some(*self.rng.pick(&possible))
+    }
+
+    fn is_aof_behind(&self) -> bool {
+        self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(self.world))
+    }
+
+    /// Lets the disk work, and time pass until all is written that clients wait for.
+    fn bring_aof_on(&mut self) {
+        let Some(aof) = &self.world.aof else { return };
+        aof.folder.plan(Plan::Never);
+        self.recovery_s += 1;
+        let is_late = self.recovery_s >= RECOVERY_MAX_S;
+        assert!(!is_late, "the append-only file does not recover: {}", aof.described(self.world));
+        self.world.advance(Duration::from_secs(1));
+        self.world.wake_aof();
+    }
+
+    fn send_to_saver(&self, message: Message) {
+        let _ = self.world.kernel.ports[self.world.threads() + 1].mailbox.send(message);
     }
 
     fn act(&mut self, action: Action) {
@@ -233,13 +295,37 @@ impl<'w> Network<'w> {
             }
             Action::Save => {
                 self.saves_left -= 1;
-                let _ = self.world.kernel.ports[self.world.threads() + 1].mailbox.send(Message::Save);
+                self.send_to_saver(Message::Save);
             }
+            Action::Rewrite => {
+                if self.rewrites_left > 0 {
+                    self.rewrites_left -= 1;
+                    self.send_to_saver(Message::Rewrite);
+                }
+            }
+            Action::ChangeOptions => self.send_to_saver(Message::ChangeOptions),
+            Action::Fault => {
+                if let Some(aof) = &self.world.aof {
+                    aof.plan_faults(&mut self.rng);
+                }
+            }
+            Action::Pause => self.world.advance(Duration::from_millis(50 + self.rng.below(1500) as u64)),
+            Action::AofCrash => self.note_crash(),
             Action::CancelSave => self.world.saves.cancel(&self.world.engine),
             Action::Crash => {
                 let left = self.world.disk.after_crash(&mut self.rng);
                 self.crashes.push(Crash { step: self.world.step(), left });
             }
+        }
+    }
+
+    /// The server might be killed here, or the machine lose its power.
+    fn note_crash(&mut self) {
+        let Some(aof) = &self.world.aof else { return };
+        let is_kill = self.rng.percent(50);
+        if self.aof_crashes.len() < CRASHES_MAX && aof.keeps_what_was_told(is_kill) {
+            let operations = aof.folder.operations();
+            self.aof_crashes.push(AofCrash { step: self.world.step(), operations, is_kill });
         }
     }
 
@@ -374,6 +460,7 @@ impl<'w> Network<'w> {
         let mut settings = Settings::clone(&world.engine.settings.get());
         settings.maxmemory_bytes = 0;
         world.engine.settings.set(settings);
+        self.recovery_s = 0;
         self.settle();
         self.seats.iter_mut().for_each(|seat| seat.player.finish());
         for Seat { link, .. } in &self.seats {
@@ -397,12 +484,26 @@ impl<'w> Network<'w> {
             self.take_sent();
             if self.world.disk.is_behind() {
                 self.act(Action::Sync);
+            } else if self.world.kernel.is_quiet() && self.is_aof_behind() {
+                self.bring_aof_on();
             } else if self.world.kernel.is_quiet() {
                 break;
             } else {
                 self.world.kernel.wait();
             }
         }
+    }
+}
+
+/// What happens around the append-only file, if anything does now.
+fn choose_for_aof(options: &AppendOnly, rng: &mut Rng) -> Option<Action> {
+    match rng.below(192) {
+        0..4 => Some(Action::Rewrite),
+        4..8 if !options.is_steady => Some(Action::ChangeOptions),
+        8..14 if options.has_faults => Some(Action::Fault),
+        14..18 => Some(Action::Pause),
+        18 | 19 => Some(Action::AofCrash),
+        _ => None,
     }
 }
 

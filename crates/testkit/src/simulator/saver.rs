@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use engine::threads::Outbox;
+use persist::aof::manifest::BaseKind;
 use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
 use persist::rdb::{Compression, Usage};
 use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
 
+use super::aof::{self, Aof};
 use super::kernel::Message;
 use super::replay::replay;
 use super::saves::Point;
@@ -24,7 +26,7 @@ const PID: u32 = 7;
 /// The fact of a file that says which save it is of.
 const NUMBER: &str = "save";
 /// Threads that walk, at most.
-const WALKERS_MAX: usize = 3;
+pub(super) const WALKERS_MAX: usize = 3;
 
 /// Runs until it is asked to stop.
 pub(super) fn run(world: &World, seed: u64) {
@@ -34,7 +36,11 @@ pub(super) fn run(world: &World, seed: u64) {
         match port.mailbox.receive() {
             Some(Message::Stop) => break,
             Some(Message::Save) => save(world, &mut rng),
-            Some(_) => {}
+            Some(message) => {
+                if let Some(aof) = &world.aof {
+                    run_for_aof(world, aof, message, &mut rng);
+                }
+            }
             None => {
                 let may_sleep = port.mailbox.prepare_sleep();
                 port.poll.wait(may_sleep.then_some(None));
@@ -45,10 +51,22 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Fixes the point of a save, and notes what it is. Commands say which save it is by their time.
-fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
-    let (engine, saves) = (&*world.engine, &world.saves);
-    let number = saves.state().points.len();
+/// Does what a message asks for that is about the append-only file.
+fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
+    match message {
+        Message::Rewrite => {
+            // What comes of it shows in the folder.
+            let _ = aof::rewrite(world, aof, rng);
+        }
+        Message::ChangeOptions => aof::change_options(world, aof, rng),
+        _ => {}
+    }
+    aof::rewrite_if_due(world, aof, rng);
+}
+
+/// What the file of a save is to be like, and what that is as a base. Commands say which save it is
+/// by their time.
+pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     let commands = SaveFormat::Commands { time_s: Some(number as i64) };
     let facts = vec![(NUMBER, number.to_string())];
     let options = SaveOptions {
@@ -60,6 +78,15 @@ fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
         facts,
         functions: Vec::new(),
     };
+    let kind = if options.format == SaveFormat::Rdb { BaseKind::Rdb } else { BaseKind::Aof };
+    (kind, options)
+}
+
+/// Fixes the point of a save, and notes what it is.
+fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
+    let (engine, saves) = (&*world.engine, &world.saves);
+    let number = saves.state().points.len();
+    let (_, options) = options(number, rng);
     let outbox = Outbox::default();
     let begun = engine.gate.exclusive(|alone| {
         let save = Save::begin(engine, alone, options)?;
@@ -111,7 +138,7 @@ fn save(world: &World, rng: &mut Rng) {
     }
 }
 
-fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
+pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
     let walk = |number| {
         let mut walker = save.walker(number, Way::Gate);
         loop {
@@ -145,7 +172,7 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
 }
 
 /// Which save a file is of, and what it holds or makes.
-fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
+pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
     let unnumbered = "the file does not say of which save it is";
     if let Some(rest) = bytes.strip_prefix(b"#TS:") {
         let end = rest.iter().position(|&byte| byte == b'\r').ok_or(unnumbered)?;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use engine::publish::notify::Notifications;
 use engine::settings::Settings;
+use persist::aof::writer::{SyncPolicy, Times};
 use resp::Value;
 
 use crate::history::sessions::{Call, Script};
@@ -98,6 +99,47 @@ pub struct Player {
     pub steps: Vec<Step>,
 }
 
+/// Where the change log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// There is none.
+    Nowhere,
+    /// To a disk, as one stream.
+    Disk,
+    /// To an append-only file.
+    AppendOnly(AppendOnly),
+}
+
+/// What an append-only file is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendOnly {
+    /// When it is synced.
+    pub policy: SyncPolicy,
+    /// Whether times are written between the changes.
+    pub times: Times,
+    /// Options stay as they are.
+    pub is_steady: bool,
+    /// Its disk fails at times.
+    pub has_faults: bool,
+    /// Servers one after the other, each of which begins with what a crash has left.
+    pub lives: usize,
+}
+
+impl AppendOnly {
+    fn new(kind: Kind, rng: &mut Rng) -> Self {
+        let policies = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
+        // A refused command within a transaction is none that the model knows.
+        let may_fail = matches!(kind, Kind::SingleKey | Kind::MultiKey | Kind::Everything);
+        Self {
+            policy: *rng.pick(&policies),
+            times: *rng.pick(&[Times::Left, Times::Written]),
+            is_steady: rng.percent(60),
+            has_faults: rng.percent(60) && may_fail,
+            lives: 1 + rng.below(4),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -109,8 +151,8 @@ pub struct Scenario {
     pub kind: Kind,
     /// I/O threads.
     pub threads: usize,
-    /// Whether the change log is written to a disk.
-    pub has_disk: bool,
+    /// Where the change log goes.
+    pub log: Log,
     /// Whether snapshots are saved.
     pub has_saves: bool,
     /// The clients.
@@ -203,13 +245,18 @@ impl Scenario {
             Kind::Everything => everything([clients, steps, 1 + rng.below(6)], &mut rng),
             Kind::Listeners => listeners([clients, steps, keys], &mut rng),
         };
-        let (schedule, has_disk) = (rng.next_u64(), rng.percent(60));
+        let schedule = rng.next_u64();
+        let log = match rng.below(10) {
+            0..4 => Log::AppendOnly(AppendOnly::new(kind, &mut rng)),
+            4..8 => Log::Disk,
+            _ => Log::Nowhere,
+        };
         let has_saves = rng.percent(if kind == Kind::Everything { 60 } else { 20 });
         let players = match kind {
             Kind::Everything if has_saves => with_long_words(players, &mut rng),
             _ => players,
         };
-        Self { seed, schedule, kind, threads, has_disk, has_saves, players }
+        Self { seed, schedule, kind, threads, log, has_saves, players }
     }
 
     /// The settings of its engine.
@@ -219,6 +266,19 @@ impl Scenario {
             settings.notifications = Notifications::parse(b"AKE");
         }
         settings
+    }
+
+    /// The part of it that one of its lives is.
+    pub(super) fn life(&self, life: usize) -> Self {
+        let Log::AppendOnly(AppendOnly { lives, .. }) = self.log else { return self.clone() };
+        let part = |player: &Player| {
+            let len = player.steps.len();
+            let steps = player.steps[life * len / lives..(life + 1) * len / lives].to_vec();
+            Player { role: player.role, steps }
+        };
+        let players = self.players.iter().map(part).collect();
+        let other = |seed: u64| seed.wrapping_add(life as u64 * 0x9e37_79b9);
+        Self { seed: other(self.seed), schedule: other(self.schedule), players, ..self.clone() }
     }
 
     /// Operations in all.
@@ -443,8 +503,12 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, schedule, kind, threads, has_disk, has_saves, .. } = self;
-        let disk = if *has_disk { "with a disk" } else { "without a disk" };
+        let Self { seed, schedule, kind, threads, log, has_saves, .. } = self;
+        let disk = match log {
+            Log::Nowhere => "without a disk".to_owned(),
+            Log::Disk => "with a disk".to_owned(),
+            Log::AppendOnly(options) => format!("with {options:?}"),
+        };
         let saves = if *has_saves { ", with saves" } else { "" };
         writeln!(f, "{kind:?}, {threads} threads, {disk}{saves}; seed {seed}, schedule {schedule}")?;
         for (client, player) in self.players.iter().enumerate() {

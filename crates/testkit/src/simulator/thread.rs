@@ -208,6 +208,9 @@ impl<'w> IoThread<'w> {
         if shown > world.disk.synced_position() && released != u64::MAX {
             world.find(format!("a reply left that shows position {shown}, which the disk may still lose"));
         }
+        if let Some(aof) = world.aof.as_ref().filter(|_| !bytes.is_empty()) {
+            aof.note_sent(world, shown);
+        }
         if !bytes.is_empty() || closed {
             world.kernel.send(Sent { link, bytes, closed });
         }

@@ -15,6 +15,8 @@ use engine::shared::Start;
 use engine::table::CommandTable;
 use engine::threads::Outbox;
 
+use super::aof::Aof;
+use super::crashes::Points;
 use super::disk::Disk;
 use super::host::COMMANDS;
 use super::kernel::{Kernel, LinkId, Message};
@@ -28,6 +30,9 @@ pub(super) struct World {
     pub clock: ManualClock,
     pub disk: Arc<Disk>,
     pub saves: Saves,
+    pub aof: Option<Aof>,
+    /// Of the bases of all lives.
+    pub points: Points,
     /// Steps so far: the time of histories.
     steps: AtomicU64,
     /// When a thread let the client of this link begin to wait.
@@ -36,28 +41,60 @@ pub(super) struct World {
     findings: Mutex<Vec<String>>,
 }
 
+/// The time at the start of all runs.
+pub(super) const START: Duration = Duration::from_secs(1_000_000);
+
 /// An engine without data, its clock at the start of all runs.
 pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
+    engine_at(START, threads, settings, seed)
+}
+
+/// An engine without data at this Unix time.
+fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     let now = Instant::now();
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
     let table =
         TABLE.get_or_init(|| CommandTable::new(engine::exec::commands().chain(COMMANDS.iter().copied())));
     let table = table.clone();
     let start = Start { threads, databases: 16, table, settings, seed: [seed, 2, 3, 4], now };
-    (Arc::new(Shared::new(start)), ManualClock::new(now, Duration::from_secs(1_000_000)))
+    (Arc::new(Shared::new(start)), ManualClock::new(now, unix))
+}
+
+/// What a life of a server begins with.
+pub(super) struct Life {
+    /// The time.
+    pub unix: Duration,
+    /// The append-only file, if there is one.
+    pub aof: Option<Aof>,
+    /// The changes that earlier lives have left.
+    pub tape: Vec<u8>,
+    /// The bases of earlier lives.
+    pub points: Points,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self { unix: START, aof: None, tape: Vec::new(), points: Points::default() }
+    }
 }
 
 impl World {
-    /// The world of a scenario.
-    pub fn new(scenario: &Scenario) -> Self {
+    /// The world of a scenario; of one life of it, where it has several.
+    pub fn new(scenario: &Scenario, life: Life) -> Self {
         let (threads, seed) = (scenario.threads, scenario.seed);
-        let (engine, clock) = engine(threads, scenario.settings(), seed);
+        let (engine, clock) = engine_at(life.unix, threads, scenario.settings(), seed);
+        let others = match (&life.aof, scenario.has_saves) {
+            (Some(_), _) => 3,
+            (None, has_saves) => 1 + usize::from(has_saves),
+        };
         Self {
             engine,
-            kernel: Kernel::new(threads + 1 + usize::from(scenario.has_saves)),
+            kernel: Kernel::new(threads + others),
             saves: Saves::new(seed),
             clock,
-            disk: Arc::default(),
+            disk: Arc::new(if life.aof.is_some() { Disk::tape(life.tape) } else { Disk::default() }),
+            aof: life.aof,
+            points: life.points,
             steps: AtomicU64::new(0),
             blocked: Mutex::default(),
             findings: Mutex::default(),

@@ -1,0 +1,553 @@
+//! The append-only file of a simulated server: the thread that writes and syncs, rewrites, turning
+//! it on and off. The order of things is that of `server/src/persistence/aof.rs`; what decides is
+//! in `persist::aof`.
+//!
+//! Beside it the change log is recorded on a tape ([`super::disk`]). What was promised is noted
+//! with the number of the operation of the disk that comes next: that a crash from there on leaves
+//! at least so much of the tape, see [`super::crashes`].
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use engine::clock::{Clock as _, ManualClock};
+use engine::log::merger::{KeptBytes, LogBatch, LogReader, ReaderId};
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+use persist::aof::files::{Files, Kept};
+use persist::aof::manifest::BaseKind;
+use persist::aof::writer::{Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::folder::{Folder as _, LogFile, Syncing, Target, Trouble, Unsaved, save_into};
+use persist::save::Save;
+
+use super::kernel::{Message, Poll};
+use super::load::Found;
+use super::saver;
+use super::scenario::AppendOnly;
+use super::world::World;
+use crate::Rng;
+use crate::disk::{Fault, Plan, SimulatedFolder};
+
+/// Between two looks of the thread, in milliseconds.
+const LOOK_MS: u64 = 100;
+/// The policies that an option that changes gets.
+const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
+
+/// What must be there after a crash from an operation on: so many bytes of the tape.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Promise {
+    /// Operations of the disk before it.
+    pub operations: u64,
+    /// Where the process is killed.
+    pub killed: usize,
+    /// Where the power fails.
+    pub powerless: usize,
+    /// A sync has failed, and there was no new base since: what the disk holds is unknown.
+    pub is_damaged: bool,
+}
+
+/// What changes are written with.
+#[derive(Clone)]
+struct Active {
+    writer: Arc<Writer>,
+    reader: ReaderId,
+}
+
+/// See [`Aof`].
+struct State {
+    files: Option<Files>,
+    active: Option<Active>,
+    /// Whether the option is on.
+    is_wanted: bool,
+    /// A rewrite begins as soon as it can.
+    is_scheduled: bool,
+    /// A job is under way.
+    is_working: bool,
+    policy: SyncPolicy,
+    syncs: Syncs,
+    times: Times,
+    /// Replies that show nothing behind this position may have left under another policy.
+    policy_since: u64,
+    promises: Vec<Promise>,
+}
+
+/// The append-only file of a life. Its lock is no yield point and a leaf.
+pub(super) struct Aof {
+    pub folder: SimulatedFolder,
+    pub options: AppendOnly,
+    state: Mutex<State>,
+}
+
+/// Hands the log to the writer.
+struct AofReader {
+    writer: Arc<Writer>,
+    kept: KeptBytes,
+    clock: (ManualClock, Instant),
+    poll: Arc<Poll>,
+}
+
+fn moment((clock, started): &(ManualClock, Instant)) -> Moment {
+    let clock_ms = (clock.now() - *started).as_millis() as u64;
+    Moment { clock_ms, unix_s: clock.unix_ms() / 1000 }
+}
+
+impl LogReader for AofReader {
+    fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
+        let appended = self.writer.append(batch, moment(&self.clock));
+        self.kept.set(appended.kept_bytes);
+        if appended.has_job {
+            self.poll.wake();
+        }
+        appended.confirmed
+    }
+}
+
+impl Aof {
+    /// One that is on, in a folder as a crash left it. `first` is what that must hold.
+    pub fn new(options: AppendOnly, folder: SimulatedFolder, first: Promise) -> Self {
+        let state = State {
+            files: None,
+            active: None,
+            is_wanted: true,
+            is_scheduled: false,
+            is_working: false,
+            policy: options.policy,
+            syncs: Syncs::Done,
+            times: options.times,
+            policy_since: 0,
+            promises: vec![first],
+        };
+        Self { folder, options, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// What was promised, in order.
+    pub fn promises(&self) -> Vec<Promise> {
+        self.state().promises.clone()
+    }
+
+    fn promise(&self, change: impl FnOnce(&mut Promise)) {
+        let (operations, mut state) = (self.folder.operations(), self.state());
+        let mut promise = *state.promises.last().expect("there is one");
+        promise.operations = operations;
+        change(&mut promise);
+        state.promises.push(promise);
+    }
+
+    /// Whether a crash now must leave all that clients were told; `is_kill` is one of the process
+    /// alone.
+    pub fn keeps_what_was_told(&self, is_kill: bool) -> bool {
+        let state = self.state();
+        let Some(Active { writer, .. }) = &state.active else { return false };
+        let figures = writer.figures();
+        let is_damaged = state.promises.last().is_some_and(|promise| promise.is_damaged);
+        match (is_kill, state.policy) {
+            _ if !self.options.is_steady => false,
+            (true, SyncPolicy::EverySecond) => figures.kept_bytes == 0 && !state.is_working,
+            (true, _) => true,
+            (false, policy) => policy == SyncPolicy::Always && !is_damaged,
+        }
+    }
+
+    /// A reply has left that shows changes up to `position`.
+    pub fn note_sent(&self, world: &World, position: u64) {
+        if position == 0 {
+            return;
+        }
+        let (is_written, is_synced) = {
+            let state = self.state();
+            let Some(Active { writer, .. }) = &state.active else { return };
+            let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
+            let is_strict = state.policy == SyncPolicy::Always && state.syncs == Syncs::Done;
+            // `everysec` lets replies leave while what they show waits for a sync.
+            let is_lax = self.options.policy == SyncPolicy::EverySecond || !self.options.is_steady;
+            (is_idle || !is_lax, is_strict && position > state.policy_since)
+        };
+        let end = world.disk.end_of(position);
+        self.promise(|promise| {
+            if is_written {
+                promise.killed = promise.killed.max(end);
+            }
+            if is_synced {
+                promise.powerless = promise.powerless.max(end);
+            }
+        });
+    }
+
+    /// Whether something waits that only time, or a disk that works, brings to its end.
+    pub fn is_behind(&self, world: &World) -> bool {
+        let state = self.state();
+        let is_behind = |active: &Active| {
+            let figures = active.writer.figures();
+            figures.trouble.is_some() || figures.kept_bytes > 0
+        };
+        state.is_scheduled
+            || (state.is_wanted && state.active.is_none())
+            || state.active.as_ref().is_some_and(is_behind)
+            || world.engine.log.released() < world.engine.log.drawn()
+    }
+
+    /// What there is to say of one that does not recover.
+    pub fn described(&self, world: &World) -> String {
+        let (state, log) = (self.state(), &world.engine.log);
+        let figures = state.active.as_ref().map(|active| active.writer.figures());
+        let State { is_wanted, is_scheduled, is_working, policy, syncs, .. } = &*state;
+        format!(
+            "{figures:?}, wanted {is_wanted}, scheduled {is_scheduled}, working {is_working}, {policy:?}, {syncs:?}, \
+             {} merged, {} of {} released",
+            log.progress().position,
+            log.released(),
+            log.drawn()
+        )
+    }
+
+    /// Network: plans that the disk fails, or that it works again.
+    pub fn plan_faults(&self, rng: &mut Rng) {
+        let at = self.folder.operations() + rng.below(8) as u64;
+        let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
+        let chance = Plan::Chance(1 + rng.below(200));
+        let plans = [Plan::Once(at, fault), Plan::From(at, fault), chance, Plan::Never];
+        self.folder.plan(*rng.pick(&plans));
+    }
+
+    fn set_up(&self, writer: &Writer) {
+        let state = self.state();
+        writer.set_up(state.policy, state.times);
+        writer.set_syncs(state.syncs);
+    }
+}
+
+impl World {
+    fn moment(&self) -> Moment {
+        moment(&(self.clock.clone(), self.engine.started()))
+    }
+
+    fn aof_port(&self) -> usize {
+        self.threads() + 2
+    }
+
+    /// Wakes the thread that writes, and the saver if a rewrite is due.
+    pub fn wake_aof(&self) {
+        self.kernel.ports[self.aof_port()].poll.wake();
+        // A full mailbox: the saver looks for it behind each message.
+        let _ = self.kernel.ports[self.threads() + 1].mailbox.send(Message::RewriteIfDue);
+    }
+}
+
+/// The thread that writes what could not be written at once, and syncs: until it is asked to stop.
+pub(super) fn run(world: &World) {
+    let aof = world.aof.as_ref().expect("there is one");
+    let port = &world.kernel.ports[world.aof_port()];
+    let outbox = Outbox::default();
+    while port.mailbox.receive() != Some(Message::Stop) {
+        let next = {
+            let mut state = aof.state();
+            let active = state.active.clone();
+            let next = active.map(|active| (active.writer.next(world.moment()), active));
+            state.is_working = matches!(next, Some((Next::Job(_), _)));
+            next
+        };
+        let deadline_ms = match next {
+            None => None,
+            Some((Next::Job(job), active)) => {
+                shuttle::thread::yield_now();
+                let appended = active.writer.done(job.run(), world.moment());
+                aof.state().is_working = false;
+                note(world, aof, &active, &outbox);
+                world.engine.log.kept().set(appended.kept_bytes);
+                world.engine.log.confirm([(active.reader, appended.confirmed)], &outbox);
+                world.wake(&outbox);
+                continue;
+            }
+            Some((Next::At(clock_ms), _)) => Some(clock_ms.min(world.uptime_ms() + LOOK_MS)),
+            Some((Next::Nothing, _)) => Some(world.uptime_ms() + LOOK_MS),
+        };
+        let may_sleep = port.mailbox.prepare_sleep();
+        port.poll.wait(may_sleep.then_some(deadline_ms));
+        port.mailbox.awake();
+    }
+    world.kernel.leave();
+}
+
+/// Has writes refused or permitted, and a rewrite scheduled where a sync has failed.
+fn note(world: &World, aof: &Aof, active: &Active, outbox: &Outbox) {
+    let figures = active.writer.figures();
+    let damages = active.writer.needs_rewrite();
+    let synced = world.disk.end_of(figures.synced_position);
+    aof.promise(|promise| {
+        promise.is_damaged |= damages;
+        promise.killed = promise.killed.max(synced);
+        if !promise.is_damaged {
+            promise.powerless = promise.powerless.max(synced);
+        }
+    });
+    world.engine.standing.note_log(figures.trouble.as_ref().map(|trouble| &*trouble.0));
+    if damages {
+        aof.state().is_scheduled = true;
+        world.wake_aof();
+    }
+    drop(outbox.take());
+}
+
+/// Has changes written to `file`, which holds `len_bytes` and all that has happened so far.
+fn attach(
+    world: &World,
+    aof: &Aof,
+    alone: &Exclusive,
+    (file, len_bytes): (Arc<dyn LogFile>, u64),
+    outbox: &Outbox,
+) -> Active {
+    let log = &world.engine.log;
+    let writer = Arc::new(Writer::new(file, len_bytes, SyncPolicy::EverySecond, log.drawn()));
+    aof.set_up(&writer);
+    let reader = AofReader {
+        writer: Arc::clone(&writer),
+        kept: log.kept().clone(),
+        clock: (world.clock.clone(), world.engine.started()),
+        poll: Arc::clone(&world.kernel.ports[world.aof_port()].poll),
+    };
+    let reader = log.attach(alone, Box::new(reader), outbox).expect("there is room for it");
+    Active { writer, reader }
+}
+
+/// Opens the files after all data was loaded: makes what is missing.
+pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Result<(), String> {
+    let (last_len_bytes, mut files) = (found.last_len_bytes(), found.files);
+    if files.manifest().is_empty() {
+        aof.state().files = Some(files);
+        return match rewrite(world, aof, rng) {
+            Ok(()) => Ok(()),
+            Err(unsaved) => Err(format!("the first base cannot be written: {unsaved:?}")),
+        };
+    }
+    let file = match files.last_incr() {
+        Some(_) => files.resume_incr(&aof.folder, last_len_bytes),
+        None => files.begin_incr(&aof.folder),
+    };
+    let file = file.map_err(|trouble| trouble.to_string())?;
+    let outbox = Outbox::default();
+    let active =
+        world.engine.gate.exclusive(|alone| attach(world, aof, alone, (file, last_len_bytes), &outbox));
+    let mut state = aof.state();
+    (state.files, state.active) = (Some(files), Some(active));
+    drop(state);
+    // A process that was killed may have left what was not safe.
+    let before = world.disk.end_of(0);
+    aof.promise(|promise| promise.powerless = promise.powerless.max(before));
+    Ok(())
+}
+
+/// Where a rewrite puts what comes behind its point.
+enum Follows {
+    Nowhere,
+    Named(Arc<dyn LogFile>, i64),
+    Unnamed(Arc<dyn LogFile>),
+}
+
+/// Writes a new base.
+pub(super) fn rewrite(world: &World, aof: &Aof, rng: &mut Rng) -> Result<(), Unsaved> {
+    let mut files = {
+        let mut state = aof.state();
+        state.is_scheduled = false;
+        state.files.take().expect("nobody else rewrites")
+    };
+    let result = rewrite_files(world, aof, &mut files, rng);
+    aof.state().files = Some(files);
+    result
+}
+
+fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> Result<(), Unsaved> {
+    let (engine, folder) = (&*world.engine, &aof.folder);
+    let (active, awaits_base, policy) = {
+        let state = aof.state();
+        (state.active.clone(), state.is_wanted && state.active.is_none(), state.policy)
+    };
+    let follows = match &active {
+        Some(_) => {
+            let never = policy == SyncPolicy::Never;
+            if let Some(last) = files.manifest().incr.last().filter(|_| never) {
+                folder.sync_file(&last.name).inspect_err(|_| note_damage(aof))?;
+            }
+            let file = files.begin_incr(folder)?;
+            Follows::Named(file, files.last_incr().expect("it was begun"))
+        }
+        None if awaits_base => Follows::Unnamed(files.begin_unnamed_incr(folder)?),
+        None => Follows::Nowhere,
+    };
+    let (outbox, mut attached) = (Outbox::default(), None);
+    let number = world.points.state().len();
+    let (kind, options) = saver::options(number, rng);
+    let mut point_end = 0;
+    let save = engine.gate.exclusive(|alone| {
+        let save = Save::begin(engine, alone, options)?;
+        match (&follows, &active) {
+            (Follows::Named(file, _), Some(active)) => {
+                engine.log.begin_part(alone, &outbox);
+                active.writer.turn_to(Arc::clone(file));
+            }
+            (Follows::Unnamed(file), _) => {
+                attached = Some(attach(world, aof, alone, (Arc::clone(file), 0), &outbox));
+            }
+            _ => {}
+        }
+        point_end = world.points.add(world, alone, &outbox);
+        Some(save)
+    });
+    world.wake(&outbox);
+    world.wake_aof();
+    let save = save.ok_or(Trouble("another save is in progress".to_owned()))?;
+    world.saves.state().current = Some(Arc::clone(&save));
+    let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
+    let temporary = "temp-rewriteaof-bg-7.aof".to_owned();
+    let target = Target { folder, temporary, name: files.next_base(kind), syncing };
+    let walkers = 1 + rng.below(saver::WALKERS_MAX);
+    let result = save_into(target, &save, engine, |out| saver::drive(world, &save, out, walkers));
+    world.saves.state().current = None;
+    match result {
+        Ok(()) => finish(world, aof, files, (kind, follows, attached), point_end),
+        Err(unsaved) => {
+            if let Follows::Unnamed(_) = follows {
+                give_up_turning_on(world, attached);
+                files.drop_unnamed_incr(folder);
+            }
+            Err(unsaved)
+        }
+    }
+}
+
+/// A sync has failed.
+fn note_damage(aof: &Aof) {
+    aof.promise(|promise| promise.is_damaged = true);
+    aof.state().is_scheduled = true;
+}
+
+fn finish(
+    world: &World,
+    aof: &Aof,
+    files: &mut Files,
+    (kind, follows, attached): (BaseKind, Follows, Option<Active>),
+    point_end: usize,
+) -> Result<(), Unsaved> {
+    let kept = match follows {
+        Follows::Nowhere => Kept::None,
+        Follows::Named(_, seq) => Kept::From { seq },
+        Follows::Unnamed(_) => Kept::Unnamed,
+    };
+    if let Err(trouble) = files.take_base(&aof.folder, kind, kept) {
+        if kept == Kept::Unnamed {
+            give_up_turning_on(world, attached);
+        }
+        return Err(trouble.into());
+    }
+    if attached.is_some() {
+        aof.state().active = attached;
+    }
+    aof.promise(|promise| {
+        promise.killed = promise.killed.max(point_end);
+        promise.powerless = promise.powerless.max(point_end);
+        // What was written before its point is in it.
+        promise.is_damaged = false;
+    });
+    // What remains is removed the next time.
+    let _ = files.remove_history(&aof.folder);
+    Ok(())
+}
+
+fn give_up_turning_on(world: &World, attached: Option<Active>) {
+    let Some(attached) = attached else { return };
+    let outbox = Outbox::default();
+    let log = &world.engine.log;
+    world.engine.gate.exclusive(|alone| drop(log.detach(alone, attached.reader, &outbox)));
+    world.wake(&outbox);
+}
+
+/// Saver: changes an option.
+pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
+    match rng.below(4) {
+        0 => {
+            let is_wanted = !aof.state().is_wanted;
+            aof.state().is_wanted = is_wanted;
+            if !is_wanted {
+                turn_off(world, aof);
+            }
+            return;
+        }
+        1 => aof.state().policy = *rng.pick(POLICIES),
+        2 => aof.state().syncs = *rng.pick(&[Syncs::Done, Syncs::Resting]),
+        _ => aof.state().times = *rng.pick(&[Times::Written, Times::Left]),
+    }
+    let merged = world.engine.log.progress().position;
+    aof.state().policy_since = merged.max(world.engine.log.drawn());
+    let active = aof.state().active.clone();
+    if let Some(active) = active {
+        aof.set_up(&active.writer);
+        world.wake_aof();
+    }
+}
+
+fn turn_off(world: &World, aof: &Aof) {
+    let active = {
+        let mut state = aof.state();
+        state.is_scheduled = false;
+        state.active.take()
+    };
+    let Some(active) = active else { return };
+    let (outbox, mut end) = (Outbox::default(), 0);
+    world.engine.gate.exclusive(|alone| {
+        world.engine.log.detach(alone, active.reader, &outbox);
+        end = world.disk.cut(&world.engine, alone, &outbox).expect("there is a tape");
+    });
+    world.wake(&outbox);
+    while aof.state().is_working {
+        shuttle::thread::yield_now();
+    }
+    let result = active.writer.finish();
+    let damages = active.writer.needs_rewrite();
+    aof.promise(|promise| {
+        promise.is_damaged |= damages;
+        if result.is_ok() {
+            promise.killed = promise.killed.max(end);
+            if !promise.is_damaged {
+                promise.powerless = promise.powerless.max(end);
+            }
+        }
+    });
+    world.engine.log.kept().set(0);
+    world.engine.standing.note_log(None);
+}
+
+/// Saver: rewrites the file if somebody or something asked for it.
+pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
+    let is_due = {
+        let state = aof.state();
+        state.is_scheduled || (state.is_wanted && state.active.is_none())
+    };
+    if is_due && rewrite(world, aof, rng).is_err() {
+        let mut state = aof.state();
+        // As long as a sync that has failed is not made good it is tried again.
+        state.is_scheduled =
+            state.is_wanted && state.promises.last().is_some_and(|promise| promise.is_damaged);
+    }
+}
+
+/// The end of a server that was asked to end, whose threads have ended: all that has happened is
+/// safe.
+pub(super) fn finish_all(world: &World, aof: &Aof) {
+    aof.folder.plan(Plan::Never);
+    let active = aof.state().active.clone();
+    let Some(active) = active else { return };
+    let outbox = Outbox::default();
+    world.engine.log.readers(&outbox);
+    if let Err(trouble) = active.writer.finish() {
+        world.find(format!("the append-only file cannot be brought to its end: {trouble}"));
+    }
+    let end = world.disk.all().len();
+    aof.promise(|promise| {
+        promise.killed = promise.killed.max(end);
+        if !promise.is_damaged {
+            promise.powerless = promise.powerless.max(end);
+        }
+    });
+}

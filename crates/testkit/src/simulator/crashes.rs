@@ -1,0 +1,195 @@
+//! What a crash leaves of the append-only file, at each operation of the disk: a base and requests
+//! that make up a beginning of the tape ([`super::disk`]), whole units of it, and at least what was
+//! promised. Some of that is loaded, too, and compared with the data that the tape makes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use engine::clock::ManualClock;
+use engine::settings::Settings;
+use engine::threads::Outbox;
+use keyspace::Exclusive;
+
+use super::aof::{Aof, Promise};
+use super::load::{Found, find, load};
+use super::replay::replay;
+use super::saver::held_by;
+use super::world::{World, engine};
+use crate::Rng;
+use crate::contents::{Contents, difference, of_keyspace};
+use crate::disk::{Operation, Plan, SimulatedFolder};
+
+/// Moments of a life at which a crash is looked into, where it has more than a few.
+const MOMENTS_MAX: usize = 400;
+/// Crashes of a life whose files are loaded, besides the one at which the next life begins.
+const LOADED_MAX: usize = 2;
+
+/// A SELECT of one of the first ten databases.
+const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
+
+/// What a base must hold.
+pub(super) struct Point {
+    contents: Contents,
+    /// Bytes of the tape up to there.
+    end: usize,
+}
+
+/// The points of all bases of all lives. Its lock is no yield point and a leaf.
+#[derive(Clone, Default)]
+pub(super) struct Points(Arc<Mutex<Vec<Point>>>);
+
+impl Points {
+    pub fn state(&self) -> MutexGuard<'_, Vec<Point>> {
+        self.0.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Notes the point of the next base; how long the tape is then.
+    pub fn add(&self, world: &World, alone: &Exclusive, outbox: &Outbox) -> usize {
+        let contents = of_keyspace(&world.engine.keyspace);
+        let end = world.disk.cut(&world.engine, alone, outbox).expect("there is a tape");
+        self.state().push(Point { contents, end });
+        end
+    }
+}
+
+/// A crash of a life.
+pub(super) struct Left {
+    pub folder: SimulatedFolder,
+    /// Bytes of the tape that the files make up.
+    pub end: usize,
+    /// Whether the power has failed, so that all that is there is safe.
+    pub is_safe: bool,
+}
+
+/// What was found of bases and requests: the same ones come again and again.
+#[derive(Default)]
+struct Known {
+    /// The end of the tape at the point of a base.
+    bases: HashMap<Vec<u8>, usize>,
+}
+
+/// Looks into crashes of a life that has ended. Gives the one at which the next life begins, and
+/// how much of the tape is left where one of `crashes` happens, by operations and whether it is a
+/// kill.
+pub(super) fn check(
+    world: &World,
+    aof: &Aof,
+    crashes: &[(u64, bool)],
+    rng: &mut Rng,
+) -> Result<(Left, Vec<usize>), String> {
+    let promises = aof.promises();
+    let (kills, power_cuts) = (aof.folder.kills(), aof.folder.crashes(rng));
+    let moments = kills.len();
+    let (chosen, prefers_kill) = (rng.below(moments), rng.percent(50));
+    let (mut next, mut known, mut loaded) = (None, Known::default(), 0);
+    let mut ends = vec![None; crashes.len()];
+    for (at, left) in kills.into_iter().zip(power_cuts).enumerate() {
+        let is_noted = crashes.iter().any(|&(operations, _)| operations == at as u64);
+        let is_drawn = moments <= MOMENTS_MAX || rng.below(moments) < MOMENTS_MAX;
+        if !(is_noted || is_drawn || at + 1 == moments) {
+            continue;
+        }
+        let promise = promises[promises.partition_point(|promise| promise.operations <= at as u64) - 1];
+        for (is_kill, folder) in [(true, left.0), (false, left.1)] {
+            if promise.is_damaged && !is_kill {
+                continue;
+            }
+            let loads = loaded < LOADED_MAX && rng.below(moments) < LOADED_MAX;
+            loaded += usize::from(loads);
+            // Loading cuts off what is torn.
+            let folder = folder.fork(Plan::Never);
+            let end =
+                check_crash(world, &folder, (&promise, is_kill), (&mut known, loads)).map_err(|finding| {
+                    let what = if is_kill { "the process was killed" } else { "the power failed" };
+                    format!("{what} at operation {at} of {moments} of the disk: {finding}")
+                })?;
+            for (end_of, crash) in ends.iter_mut().zip(crashes) {
+                if *crash == (at as u64, is_kill) {
+                    *end_of = Some(end);
+                }
+            }
+            // Where a sync has failed the next process cannot see what the disk lacks.
+            let is_fit =
+                !is_kill || !promise.is_damaged && !aof.folder.failed().contains(&Operation::SyncFile);
+            if is_fit && (next.is_none() || at <= chosen && is_kill == prefers_kill) {
+                next = Some(Left { folder, end, is_safe: !is_kill });
+            }
+        }
+    }
+    let ends = ends.into_iter().map(|end| end.expect("each was looked into")).collect();
+    Ok((next.ok_or("no crash can be gone on from")?, ends))
+}
+
+/// Compares what one crash left with the tape; how much of that it makes up.
+fn check_crash(
+    world: &World,
+    folder: &SimulatedFolder,
+    (promise, is_kill): (&Promise, bool),
+    (known, loads): (&mut Known, bool),
+) -> Result<usize, String> {
+    let found = find(folder)?;
+    let (tape, requests) = (world.disk.all(), found.requests()?);
+    let from = end_of_base(world, &found, known)?;
+    if !tape[from..].starts_with(&requests) {
+        let same = requests.iter().zip(&tape[from..]).take_while(|(left, made)| left == made).count();
+        let show = |bytes: &[u8]| {
+            bytes[same.min(bytes.len())..].escape_ascii().to_string().chars().take(200).collect::<String>()
+        };
+        let (files, made) = (show(&requests), show(&tape[from..]));
+        let at = from + same;
+        return Err(format!("at byte {at} of the tape the files have {files}, the tape has {made}"));
+    }
+    let end = from + requests.len();
+    // A SELECT stands ahead of the unit that it is for.
+    let select = requests.len() - SELECT_LEN_BYTES.min(requests.len());
+    let is_select = requests[select..].starts_with(b"*2\r\n$6\r\nSELECT");
+    let is_whole = world.disk.is_end(end) || end < world.disk.end_of(0) || is_select;
+    if !is_whole {
+        return Err(format!("the files end at byte {end} of the tape, within a unit"));
+    }
+    let at_least = if is_kill { promise.killed } else { promise.powerless };
+    if end < at_least {
+        let lost = tape[end..at_least].escape_ascii();
+        return Err(format!(
+            "of {at_least} bytes of the tape that were promised {end} are left, without {lost}"
+        ));
+    }
+    if loads {
+        let (engine, clock) = engine(1, Settings::default(), 1);
+        loads_as_the_tape(&engine, &clock, (&found, 2), &tape[..end])?;
+    }
+    Ok(end)
+}
+
+/// Loads files into an empty engine with so many lanes, and compares that with what the tape makes.
+pub(super) fn loads_as_the_tape(
+    engine: &Arc<engine::Shared>,
+    clock: &ManualClock,
+    (found, lanes): (&Found, usize),
+    tape: &[u8],
+) -> Result<(), String> {
+    load(engine, clock, found, lanes)?;
+    let (replica, _) = replay(tape)?;
+    let contents = [&replica, engine].map(|engine| of_keyspace(&engine.keyspace));
+    let [expected, loaded] = &contents;
+    difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)
+}
+
+/// How long the tape was at the point of the base, which holds what there was then.
+fn end_of_base(world: &World, found: &Found, known: &mut Known) -> Result<usize, String> {
+    let Some(base) = &found.base else {
+        return if found.incr.is_empty() { Ok(0) } else { Err("there is no base".to_owned()) };
+    };
+    if let Some(&end) = known.bases.get(base) {
+        return Ok(end);
+    }
+    let (number, contents) = held_by(world, base)?;
+    let points = world.points.state();
+    let point = points.get(number).ok_or("the base is of a point that there was not")?;
+    let at_point = ("at its point the keyspace", &point.contents);
+    if let Some(difference) = difference(at_point, ("the base", &contents)) {
+        return Err(format!("base {number}: {difference}"));
+    }
+    known.bases.insert(base.clone(), point.end);
+    Ok(point.end)
+}

@@ -1,0 +1,206 @@
+//! Loading the append-only files of a simulated folder into an engine, as a server does at its
+//! start: the base, then the requests, in lanes that are threads of the simulator.
+
+use std::sync::Arc;
+
+use engine::Shared;
+use engine::clock::ManualClock;
+use engine::replay::{Lane, Routed, Router, Slice, Task};
+use engine::shared::GateSlot;
+use engine::stats::ThreadStats;
+use keyspace::Access;
+use persist::aof::files::Files;
+use persist::aof::manifest::ToLoad;
+use persist::aof::reader::{Batch, End, Next, Reader, starts_with_rdb};
+use persist::folder::{Folder as _, Trouble};
+use persist::load::{DecodeOptions, Decoded, Part, Splitter, decode_batch};
+
+use crate::contents::{STRICT, rules};
+use crate::disk::SimulatedFolder;
+
+/// The name of the append-only file.
+pub(super) const NAME: &str = "a.aof";
+
+/// What the files of a folder hold.
+pub(super) struct Found {
+    pub files: Files,
+    /// The base, if there is one.
+    pub base: Option<Vec<u8>>,
+    /// The others, in their order, without what is torn.
+    pub incr: Vec<Vec<u8>>,
+    /// The file that is torn, if one is, and how long it is without that.
+    torn: Option<(String, u64)>,
+}
+
+impl Found {
+    /// Cuts off what is torn, as a server does that goes on with the files.
+    pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), Trouble> {
+        let Some((name, len_bytes)) = &self.torn else { return Ok(()) };
+        folder.open_log(name, *len_bytes)?.sync()
+    }
+
+    /// How long the last incremental file is without what is torn.
+    pub fn last_len_bytes(&self) -> u64 {
+        self.incr.last().map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    /// All requests behind the base, as they stand in the files without times.
+    pub fn requests(&self) -> Result<Vec<u8>, String> {
+        let mut all = Vec::new();
+        for bytes in &self.incr {
+            let whole = each_batch(bytes, |batch| {
+                for request in batch.requests() {
+                    all.extend_from_slice(&request.bytes[..request.len_bytes()]);
+                }
+            })?;
+            assert_eq!(whole, bytes.len(), "what is torn was cut off");
+        }
+        Ok(all)
+    }
+}
+
+/// Reads the whole units of a file; how long it is with them.
+fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String> {
+    let mut reader = Reader::new(bytes);
+    loop {
+        match reader.next_batch().map_err(|error| error.to_string())? {
+            Next::Batch(batch) => each(batch),
+            Next::End(End::Whole) => return Ok(bytes.len()),
+            Next::End(End::TornTail(torn)) => return Ok(torn.good_len_bytes as usize),
+        }
+    }
+}
+
+/// What a folder holds after a crash. Sectors that were not written are zeros: the end of the file,
+/// as for an operator who repairs it. Only a file that may be torn is cut.
+pub(super) fn find(folder: &SimulatedFolder) -> Result<Found, String> {
+    let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
+    let names = files.manifest().parts().map(|part| part.name.clone());
+    let contents = names.map(|name| folder.file(&name).ok_or(format!("{name} is missing")));
+    let mut contents: Vec<Vec<u8>> = contents.collect::<Result<_, String>>()?;
+    let lens_bytes: Vec<u64> = contents.iter().map(|bytes| bytes.len() as u64).collect();
+    let (mut base, mut incr, mut torn) = (None, Vec::new(), None);
+    for (ToLoad { part, is_base, may_be_torn }, bytes) in
+        files.manifest().to_load(&lens_bytes).into_iter().zip(&mut contents)
+    {
+        let bytes = std::mem::take(bytes);
+        if is_base {
+            base = Some(bytes);
+            continue;
+        }
+        let hole = bytes.iter().position(|&byte| byte == 0).filter(|_| may_be_torn);
+        let readable = &bytes[..hole.unwrap_or(bytes.len())];
+        let whole = each_batch(readable, drop).map_err(|error| format!("{}: {error}", part.name))?;
+        if whole < bytes.len() && !may_be_torn {
+            return Err(format!("{} is torn, and files behind it are not empty", part.name));
+        }
+        if whole < bytes.len() {
+            torn = Some((part.name.clone(), whole as u64));
+        }
+        incr.push(bytes[..whole].to_vec());
+    }
+    Ok(Found { files, base, incr, torn })
+}
+
+/// Loads files into an engine that nobody else uses, with so many lanes.
+pub(super) fn load(
+    engine: &Arc<Shared>,
+    clock: &ManualClock,
+    found: &Found,
+    lanes: usize,
+) -> Result<(), String> {
+    match &found.base {
+        Some(base) if starts_with_rdb(base) => load_snapshot(engine, base)?,
+        Some(base) => replay(engine, clock, base, lanes)?,
+        None => {}
+    }
+    found.incr.iter().try_for_each(|bytes| replay(engine, clock, bytes, lanes))
+}
+
+fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
+    let (keyspace, text) = (&engine.keyspace, |error: persist::load::LoadError| error.to_string());
+    let rules = rules(keyspace.hasher());
+    // What has expired is kept: the requests behind it were run when it had not.
+    let options = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms: i64::MIN };
+    let mut splitter = Splitter::open(bytes, STRICT, keyspace.db_count()).map_err(text)?;
+    loop {
+        match splitter.next_part().map_err(text)? {
+            Part::End => return Ok(()),
+            Part::Batch(batch) => {
+                let mut entries = Vec::new();
+                let decoded = decode_batch(&batch, &options, |decoded| {
+                    if let Decoded::Key(entry) = decoded {
+                        entries.push((keyspace.hasher().hash_key(entry.key()), entry));
+                    }
+                });
+                decoded.map_err(text)?;
+                let _pass = engine.enter_gate(GateSlot::Background(0));
+                let added = keyspace.insert_all_absent(batch.db(), entries);
+                added.map_err(|key| format!("{} is there twice", key.key().escape_ascii()))?;
+            }
+            Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } | Part::Module { .. } => {}
+        }
+    }
+}
+
+/// Replays the requests of a file.
+fn replay(engine: &Arc<Shared>, clock: &ManualClock, bytes: &[u8], lanes: usize) -> Result<(), String> {
+    let (mut router, mut failed) = (Router::new(engine, lanes), None);
+    let mut tasks: Vec<Vec<Task<Batch>>> = (0..lanes).map(|_| Vec::new()).collect();
+    let mut refused = None;
+    let len_bytes = each_batch(bytes, |batch| {
+        let batch = Arc::new(batch);
+        let routed = router.route(&batch, 0..batch.len(), |routed| match routed {
+            Routed::Tasks(of_lanes) => {
+                tasks.iter_mut().zip(of_lanes).for_each(|(tasks, of_lane)| tasks.extend(of_lane));
+            }
+            Routed::Function(_) => failed = Some("a function".to_owned()),
+            Routed::Failed(request) => failed = Some(described(&request)),
+        });
+        refused = refused.take().or(routed.err());
+    })?;
+    assert_eq!(len_bytes, bytes.len(), "what is torn was cut off");
+    if let Some(refused) = refused {
+        return Err(refused.to_string());
+    }
+    let found = run_lanes(engine, clock, tasks);
+    failed.or(found).map_or(Ok(()), |failed| Err(format!("a request of a file failed: {failed}")))
+}
+
+fn described(failed: &engine::replay::Failed<'_>) -> String {
+    format!("{} at byte {}: {}", failed.command, failed.offset, failed.error.escape_ascii())
+}
+
+/// Runs each lane's tasks on a thread of its own; a request that failed, if one did.
+fn run_lanes(engine: &Arc<Shared>, clock: &ManualClock, tasks: Vec<Vec<Task<Batch>>>) -> Option<String> {
+    let threads = tasks.into_iter().enumerate().map(|(number, tasks)| {
+        let (engine, clock) = (Arc::clone(engine), clock.clone());
+        shuttle::thread::spawn(move || run_lane(&engine, &clock, number, tasks))
+    });
+    let threads: Vec<_> = threads.collect();
+    let ended = threads.into_iter().map(|thread| thread.join().expect("a lane that panics ends the run"));
+    ended.fold(None, Option::or)
+}
+
+fn run_lane(engine: &Shared, clock: &ManualClock, number: usize, tasks: Vec<Task<Batch>>) -> Option<String> {
+    let stats = ThreadStats::new(engine.table.id_count()).into_inner();
+    let mut lane = Lane::new(engine, &stats, number as u64, clock.clone());
+    let mut failed = None;
+    let mut run = |slice: &Slice<Batch>| {
+        let mut pass = engine.enter_gate(GateSlot::Background(number));
+        lane.run(slice, &mut pass, |request| failed = failed.take().or(Some(described(&request))));
+        drop(pass);
+        drop(lane.outbox().take());
+    };
+    for task in tasks {
+        match task {
+            Task::Run(slice) => run(&slice),
+            Task::Meet(meeting) if meeting.arrive() => {
+                run(meeting.slice());
+                meeting.end();
+            }
+            Task::Meet(meeting) => meeting.wait(),
+        }
+    }
+    failed
+}
