@@ -78,13 +78,25 @@ pub enum Operation {
     Cut,
 }
 
-/// What is in a file, by its number.
+/// What is in a file, by its number: shared with the moments at which it was the same.
 #[derive(Clone, Debug, Default)]
 struct File {
     /// As processes see it.
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     /// As a crash would leave it at least.
-    safe: Vec<u8>,
+    safe: Arc<Vec<u8>>,
+}
+
+impl File {
+    fn append(&mut self, bytes: &[u8]) {
+        Arc::make_mut(&mut self.bytes).extend_from_slice(bytes);
+    }
+
+    fn cut(&mut self, len_bytes: u64) {
+        for bytes in [&mut self.bytes, &mut self.safe] {
+            Arc::make_mut(bytes).truncate(len_bytes as usize);
+        }
+    }
 }
 
 /// The disk at one moment.
@@ -117,7 +129,8 @@ impl SimulatedFolder {
 
     fn holding(rng: Rng, contents: BTreeMap<String, Vec<u8>>) -> Self {
         let names: BTreeMap<_, _> = contents.keys().cloned().zip(0..).collect();
-        let files = contents.into_values().map(|bytes| File { safe: bytes.clone(), bytes }).collect();
+        let files = contents.into_values().map(Arc::new);
+        let files = files.map(|bytes| File { safe: Arc::clone(&bytes), bytes }).collect();
         let state = State {
             rng,
             files,
@@ -164,7 +177,7 @@ impl SimulatedFolder {
     /// What is in a file, as processes see it.
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
-        state.names.get(name).map(|&file| state.files[file].bytes.clone())
+        state.names.get(name).map(|&file| state.files[file].bytes.to_vec())
     }
 
     /// The names of its files.
@@ -306,9 +319,7 @@ impl Folder for SimulatedFolder {
                     number
                 }
             };
-            let File { bytes, safe } = &mut state.files[number];
-            bytes.truncate(len_bytes as usize);
-            safe.truncate(len_bytes as usize);
+            state.files[number].cut(len_bytes);
             let folder = self.clone();
             Ok(Arc::new(SimulatedFile { folder, number }) as Arc<dyn LogFile>)
         })
@@ -384,7 +395,7 @@ impl DataFile for SimulatedFile {
                 let is_last = write == WRITES_MAX || state.rng.percent(60);
                 let short = state.rng.below(rest.len() + 1);
                 let len = if is_last && fault.is_none() { rest.len() } else { short };
-                state.files[self.number].bytes.extend_from_slice(&rest[..len]);
+                state.files[self.number].append(&rest[..len]);
                 fault.map_or(Ok(&rest[len..]), |fault| Err(fault.trouble()))
             })?;
             if rest.is_empty() {
@@ -400,13 +411,13 @@ impl DataFile for SimulatedFile {
             let unsafe_bytes = &bytes[safe.len()..];
             match fault {
                 None => {
-                    safe.extend_from_slice(unsafe_bytes);
+                    Arc::make_mut(safe).extend_from_slice(unsafe_bytes);
                     Ok(())
                 }
                 Some(fault) => {
                     let mut lost = torn(unsafe_bytes, safe.len(), &mut state.rng);
                     lost.resize(unsafe_bytes.len(), 0);
-                    safe.extend_from_slice(&lost);
+                    Arc::make_mut(safe).extend_from_slice(&lost);
                     Err(fault.trouble())
                 }
             }
@@ -423,7 +434,7 @@ impl LogFile for SimulatedFile {
                 let is_last = write == WRITES_MAX || state.rng.percent(60);
                 let short = state.rng.below(rest.len() + 1);
                 let len = if is_last && fault.is_none() { rest.len() } else { short };
-                state.files[self.number].bytes.extend_from_slice(&rest[..len]);
+                state.files[self.number].append(&rest[..len]);
                 written_bytes += len;
                 fault.map_or(Ok(()), |fault| Err(fault.trouble()))
             });
@@ -444,9 +455,7 @@ impl LogFile for SimulatedFile {
         self.folder.operate(Operation::Cut, |state, fault| match fault {
             Some(fault) => Err(fault.trouble()),
             None => {
-                let File { bytes, safe } = &mut state.files[self.number];
-                bytes.truncate(len_bytes as usize);
-                safe.truncate(len_bytes as usize);
+                state.files[self.number].cut(len_bytes);
                 Ok(())
             }
         })

@@ -17,10 +17,10 @@ use super::saver::held_by;
 use super::world::{World, engine};
 use crate::Rng;
 use crate::contents::{Contents, difference, of_keyspace};
-use crate::disk::{Operation, Plan, SimulatedFolder};
+use crate::disk::{Operation, SimulatedFolder};
 
 /// Moments of a life at which a crash is looked into, where it has more than a few.
-const MOMENTS_MAX: usize = 400;
+const MOMENTS_MAX: usize = 150;
 /// Crashes of a life whose files are loaded, besides the one at which the next life begins.
 const LOADED_MAX: usize = 2;
 
@@ -77,7 +77,7 @@ pub(super) fn check(
     crashes: &[(u64, bool)],
     rng: &mut Rng,
 ) -> Result<(Left, Vec<usize>), String> {
-    let promises = aof.promises();
+    let (promises, tape) = (aof.promises(), world.disk.all());
     let (kills, power_cuts) = (aof.folder.kills(), aof.folder.crashes(rng));
     let moments = kills.len();
     let (chosen, prefers_kill) = (rng.below(moments), rng.percent(50));
@@ -89,20 +89,19 @@ pub(super) fn check(
         if !(is_noted || is_drawn || at + 1 == moments) {
             continue;
         }
-        let promise = promises[promises.partition_point(|promise| promise.operations <= at as u64) - 1];
+        let promise = &promises[promises.partition_point(|promise| promise.operations <= at as u64) - 1];
         for (is_kill, folder) in [(true, left.0), (false, left.1)] {
             if promise.is_damaged && !is_kill {
                 continue;
             }
             let loads = loaded < LOADED_MAX && rng.below(moments) < LOADED_MAX;
             loaded += usize::from(loads);
-            // Loading cuts off what is torn.
-            let folder = folder.fork(Plan::Never);
-            let end =
-                check_crash(world, &folder, (&promise, is_kill), (&mut known, loads)).map_err(|finding| {
+            let end = check_crash(world, &folder, (&tape, promise, is_kill), (&mut known, loads)).map_err(
+                |finding| {
                     let what = if is_kill { "the process was killed" } else { "the power failed" };
                     format!("{what} at operation {at} of {moments} of the disk: {finding}")
-                })?;
+                },
+            )?;
             for (end_of, crash) in ends.iter_mut().zip(crashes) {
                 if *crash == (at as u64, is_kill) {
                     *end_of = Some(end);
@@ -124,11 +123,11 @@ pub(super) fn check(
 fn check_crash(
     world: &World,
     folder: &SimulatedFolder,
-    (promise, is_kill): (&Promise, bool),
+    (tape, promise, is_kill): (&[u8], &Promise, bool),
     (known, loads): (&mut Known, bool),
 ) -> Result<usize, String> {
     let found = find(folder)?;
-    let (tape, requests) = (world.disk.all(), found.requests()?);
+    let requests = found.requests()?;
     let from = end_of_base(world, &found, known)?;
     if !tape[from..].starts_with(&requests) {
         let same = requests.iter().zip(&tape[from..]).take_while(|(left, made)| left == made).count();
