@@ -11,7 +11,7 @@ use engine::threads::Outbox;
 use keyspace::Exclusive;
 
 use super::aof::{Aof, Promise};
-use super::load::{Found, find, load};
+use super::load::{Found, Readings, find, load};
 use super::replay::replay;
 use super::saver::held_by;
 use super::world::{World, engine};
@@ -66,6 +66,7 @@ pub(super) struct Left {
 struct Known {
     /// The end of the tape at the point of a base.
     bases: HashMap<Vec<u8>, usize>,
+    readings: Readings,
 }
 
 /// Looks into crashes of a life that has ended. Gives the one at which the next life begins, and
@@ -126,15 +127,15 @@ fn check_crash(
     (tape, promise, is_kill): (&[u8], &Promise, bool),
     (known, loads): (&mut Known, bool),
 ) -> Result<usize, String> {
-    let found = find(folder)?;
-    let requests = found.requests()?;
+    let found = find(folder, &mut known.readings)?;
+    let requests = &found.requests;
     let from = end_of_base(world, &found, known)?;
-    if !tape[from..].starts_with(&requests) {
+    if !tape[from..].starts_with(requests) {
         let same = requests.iter().zip(&tape[from..]).take_while(|(left, made)| left == made).count();
         let show = |bytes: &[u8]| {
             bytes[same.min(bytes.len())..].escape_ascii().to_string().chars().take(200).collect::<String>()
         };
-        let (files, made) = (show(&requests), show(&tape[from..]));
+        let (files, made) = (show(requests), show(&tape[from..]));
         let at = from + same;
         return Err(format!("at byte {at} of the tape the files have {files}, the tape has {made}"));
     }

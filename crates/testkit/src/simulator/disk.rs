@@ -11,7 +11,8 @@ use engine::Shared;
 use engine::log::merger::{LogBatch, LogReader, ReaderId};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use persist::aof::reader::{Next, Reader};
+use resp::Value;
+use resp::decode::decode;
 
 use crate::Rng;
 
@@ -30,14 +31,19 @@ struct Stream {
 
 /// Where the units of a part of the stream end, behind `from` bytes.
 fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
-    let (mut reader, mut ends) = (Reader::new(bytes), Vec::new());
-    while let Next::Batch(batch) = reader.next_batch().expect("the log's text can be read") {
-        for unit in batch.units() {
-            let last = batch.request(unit.end - 1);
-            // A SELECT belongs to what comes behind it.
-            if last.arg(0) != Some(b"SELECT") {
-                ends.push(from + last.file_offset as usize + last.len_bytes());
-            }
+    let (mut at, mut is_within, mut ends) = (0, false, Vec::new());
+    while let Some((request, len_bytes)) = decode(&bytes[at..]).expect("the log's text can be read") {
+        at += len_bytes;
+        let Value::Array(words) = request else { panic!("not a request: {request}") };
+        match words.first().and_then(Value::as_bytes) {
+            Some(b"MULTI") => is_within = true,
+            Some(b"EXEC") => is_within = false,
+            // It belongs to what comes behind it.
+            Some(b"SELECT") => continue,
+            _ => {}
+        }
+        if !is_within {
+            ends.push(from + at);
         }
     }
     ends

@@ -1,6 +1,7 @@
 //! Loading the append-only files of a simulated folder into an engine, as a server does at its
 //! start: the base, then the requests, in lanes that are threads of the simulator.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::Shared;
@@ -28,6 +29,8 @@ pub(super) struct Found {
     pub base: Option<Vec<u8>>,
     /// The others, in their order, without what is torn.
     pub incr: Vec<Vec<u8>>,
+    /// The requests of these, as they stand there without times.
+    pub requests: Vec<u8>,
     /// The file that is torn, if one is, and how long it is without that.
     torn: Option<(String, u64)>,
 }
@@ -43,19 +46,33 @@ impl Found {
     pub fn last_len_bytes(&self) -> u64 {
         self.incr.last().map_or(0, |bytes| bytes.len() as u64)
     }
+}
 
-    /// All requests behind the base, as they stand in the files without times.
-    pub fn requests(&self) -> Result<Vec<u8>, String> {
-        let mut all = Vec::new();
-        for bytes in &self.incr {
-            let whole = each_batch(bytes, |batch| {
-                for request in batch.requests() {
-                    all.extend_from_slice(&request.bytes[..request.len_bytes()]);
-                }
-            })?;
-            assert_eq!(whole, bytes.len(), "what is torn was cut off");
+/// What was read of incremental files: the same ones come again and again.
+#[derive(Default)]
+pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
+
+struct Reading {
+    /// Its requests, as they stand in it without times.
+    requests: Vec<u8>,
+    /// How long it is with its whole units.
+    whole_len_bytes: usize,
+}
+
+impl Readings {
+    fn of(&mut self, bytes: &[u8]) -> Result<Arc<Reading>, String> {
+        if let Some(reading) = self.0.get(bytes) {
+            return Ok(Arc::clone(reading));
         }
-        Ok(all)
+        let mut requests = Vec::new();
+        let whole_len_bytes = each_batch(bytes, |batch| {
+            for request in batch.requests() {
+                requests.extend_from_slice(&request.bytes[..request.len_bytes()]);
+            }
+        })?;
+        let reading = Arc::new(Reading { requests, whole_len_bytes });
+        self.0.insert(bytes.to_vec(), Arc::clone(&reading));
+        Ok(reading)
     }
 }
 
@@ -73,13 +90,13 @@ fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String
 
 /// What a folder holds after a crash. Sectors that were not written are zeros: the end of the file,
 /// as for an operator who repairs it. Only a file that may be torn is cut.
-pub(super) fn find(folder: &SimulatedFolder) -> Result<Found, String> {
+pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<Found, String> {
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
     let names = files.manifest().parts().map(|part| part.name.clone());
     let contents = names.map(|name| folder.file(&name).ok_or(format!("{name} is missing")));
     let mut contents: Vec<Vec<u8>> = contents.collect::<Result<_, String>>()?;
     let lens_bytes: Vec<u64> = contents.iter().map(|bytes| bytes.len() as u64).collect();
-    let (mut base, mut incr, mut torn) = (None, Vec::new(), None);
+    let (mut base, mut incr, mut requests, mut torn) = (None, Vec::new(), Vec::new(), None);
     for (ToLoad { part, is_base, may_be_torn }, bytes) in
         files.manifest().to_load(&lens_bytes).into_iter().zip(&mut contents)
     {
@@ -90,7 +107,9 @@ pub(super) fn find(folder: &SimulatedFolder) -> Result<Found, String> {
         }
         let hole = bytes.iter().position(|&byte| byte == 0).filter(|_| may_be_torn);
         let readable = &bytes[..hole.unwrap_or(bytes.len())];
-        let whole = each_batch(readable, drop).map_err(|error| format!("{}: {error}", part.name))?;
+        let reading = readings.of(readable).map_err(|error| format!("{}: {error}", part.name))?;
+        let whole = reading.whole_len_bytes;
+        requests.extend_from_slice(&reading.requests);
         if whole < bytes.len() && !may_be_torn {
             return Err(format!("{} is torn, and files behind it are not empty", part.name));
         }
@@ -99,7 +118,7 @@ pub(super) fn find(folder: &SimulatedFolder) -> Result<Found, String> {
         }
         incr.push(bytes[..whole].to_vec());
     }
-    Ok(Found { files, base, incr, torn })
+    Ok(Found { files, base, incr, requests, torn })
 }
 
 /// Loads files into an engine that nobody else uses, with so many lanes.

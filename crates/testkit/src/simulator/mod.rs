@@ -61,6 +61,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use self::aof::{Aof, Promise};
 use self::crashes::{Left, Points};
 use self::disk::DiskReader;
+use self::load::Readings;
 use self::network::{Crash, Network, Outcome};
 use self::scenario::{Kind, Log, Scenario};
 use self::schedule::SeededScheduler;
@@ -169,7 +170,7 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
     let found = match &world.aof {
         None => None,
         Some(aof) => {
-            let found = load::find(&aof.folder)?;
+            let found = load::find(&aof.folder, &mut Readings::default())?;
             found.cut_torn(&aof.folder).map_err(|trouble| trouble.to_string())?;
             let lanes = 1 + rng.below(3);
             let all = world.disk.all();
