@@ -41,6 +41,18 @@ pub struct LoadHow {
     pub way: Way,
     /// Whether a key that is there already is an error.
     pub duplicates: Duplicates,
+    /// What becomes of keys that have expired.
+    pub expired: Expired,
+}
+
+/// What becomes of keys that have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    /// They are left out.
+    LeftOut,
+    /// They are there, and expire later. So it is with a file that requests are behind: these were
+    /// run while the keys had not expired, and may have made them stay.
+    Kept,
 }
 
 /// What becomes of a key that is there already.
@@ -105,6 +117,7 @@ impl Loading<'_> {
         } else {
             Access::Lru { clock_s: (now_ms / 1000) as u32 }
         };
+        let now_ms = if self.how.expired == Expired::Kept { i64::MIN } else { now_ms };
         let options = DecodeOptions { rules: &rules, access, now_ms };
         let figures = &self.shared.persistence.loading;
         loop {

@@ -25,7 +25,7 @@ use persist::aof::reader::{AofError, Batch, End, Next, Reader, TornTail, starts_
 use persist::folder::Trouble;
 use persist::save::Way;
 
-use super::loading::{Counted, Duplicates, FileSource, LoadHow, Report, load_rdb_part};
+use super::loading::{Counted, Duplicates, Expired, FileSource, LoadHow, Report, load_rdb_part};
 use crate::config::table::persistence as options;
 use crate::context::SystemClock;
 use crate::shared::Shared;
@@ -375,7 +375,7 @@ pub(super) fn replay_part(
         begins_with_snapshot(path).map_err(|error| Trouble(format!("{name} cannot be read: {error}")))?;
     let mut from_offset = 0;
     if has_snapshot {
-        let how = LoadHow { way, duplicates: Duplicates::Refused };
+        let how = LoadHow { way, duplicates: Duplicates::Refused, expired: Expired::Kept };
         from_offset = load_rdb_part(shared, path, how).map_err(|error| {
             tracing::error!("{name}: {error}");
             Trouble(format!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"))

@@ -19,7 +19,7 @@ use persist::aof::manifest::ToLoad;
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
-use super::loading::{Duplicates, LoadHow, load_file};
+use super::loading::{Duplicates, Expired, LoadHow, load_file};
 use super::replay::{ReplayEnd, replay_part};
 use super::restore;
 use crate::append_only::{files_name, files_path};
@@ -180,7 +180,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             Some(files)
         }
         Some(Source::Snapshot(path)) => {
-            let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused };
+            let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::LeftOut };
             load_file(shared, &path, how).map_err(|error| {
                 tracing::error!("{} cannot be loaded: {error}", path.display());
                 tracing::error!("Terminating server after rdb file reading failure.");

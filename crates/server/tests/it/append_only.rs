@@ -518,6 +518,27 @@ fn damage_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_key_of_the_base_whose_time_is_over_is_there_for_the_requests_behind_it() {
+    let folder = folder();
+    let mut base = b"REDIS0011".to_vec();
+    for key in [b'k', b'l'] {
+        // A string that expires at 1000 ms of 1970.
+        base.extend_from_slice(b"\xfc");
+        base.extend_from_slice(&1000_u64.to_le_bytes());
+        base.extend_from_slice(&[0, 1, key, 1, b'v']);
+    }
+    base.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
+    let persist = requests(&[&["SELECT", "0"], &["PERSIST", "k"]]);
+    let files = [("appendonly.aof.1.base.rdb", "b", &base[..]), ("appendonly.aof.1.incr.aof", "i", &persist)];
+    lay_out(folder.path(), &files);
+    let server = start_in(folder.path(), ON);
+    let mut client = server.connect();
+    assert_eq!(client.command(&["GET", "k"]), Value::Bulk(b"v".to_vec()));
+    assert_eq!(client.command(&["PTTL", "k"]), Value::Integer(-1));
+    assert_eq!(client.command(&["GET", "l"]), Value::Null);
+}
+
+#[test]
 fn the_file_before_an_empty_one_may_be_torn() {
     let good = requests(&[&["SELECT", "0"], &["SET", "a", "1"], &["SET", "b", "2"]]);
     let folder = folder();

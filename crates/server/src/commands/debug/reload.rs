@@ -10,7 +10,7 @@ use persist::save::Way;
 
 use crate::append_only::{files_name, files_path};
 use crate::context::ServerCtx;
-use crate::persistence::loading::{Duplicates, LoadHow, load_file};
+use crate::persistence::loading::{Duplicates, Expired, LoadHow, load_file};
 use crate::persistence::{aof, save_here, startup, wait_for_end};
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file};
@@ -84,7 +84,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         if flushes {
             empty(shared);
         }
-        let how = LoadHow { way: Way::Owner, duplicates };
+        let how = LoadHow { way: Way::Owner, duplicates, expired: Expired::LeftOut };
         match load_file(shared, &path, how) {
             Ok(_) => {
                 tracing::warn!("DB reloaded by DEBUG RELOAD");
