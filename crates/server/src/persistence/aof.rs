@@ -180,9 +180,13 @@ pub fn prepare(store: &ConfigStore) -> Result<(), Trouble> {
 
 /// What the options say of how it is written.
 fn set_up(shared: &Shared, writer: &Writer) {
-    let store = shared.config();
-    let times = if options::AOF_TIMESTAMP_ENABLED.of(&store) { Times::Written } else { Times::Left };
-    writer.set_up(options::APPENDFSYNC.of(&store), times);
+    let policy = options::APPENDFSYNC.of(&shared.config());
+    writer.set_up(policy, times(shared));
+}
+
+/// Whether times are written between the changes.
+fn times(shared: &Shared) -> Times {
+    if options::AOF_TIMESTAMP_ENABLED.of(&shared.config()) { Times::Written } else { Times::Left }
 }
 
 /// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
@@ -429,6 +433,10 @@ fn rewrite_files(
             }
             (Follows::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
+                // No reply waits for a sync: without its base the file is worth nothing.
+                if let Some(attached) = &attached {
+                    attached.writer.set_up(SyncPolicy::Never, times(shared));
+                }
             }
             _ => {}
         }
@@ -491,6 +499,9 @@ fn finish(
         }
         return Err(trouble.into());
     }
+    if let Some(attached) = &attached {
+        set_up(shared, &attached.writer);
+    }
     {
         let mut state = shared.append_only.state();
         if let Some(attached) = attached {
@@ -502,6 +513,7 @@ fn finish(
         let present = state.active.as_ref().map_or(0, |active| active.writer.figures().len_bytes);
         state.base_len_bytes = base_len_bytes + present;
     }
+    shared.append_only.signal.set();
     remove_history(shared, files, folder);
     Ok(())
 }

@@ -285,6 +285,24 @@ fn it_is_turned_on_and_off_with_writers_running() {
 }
 
 #[test]
+fn writes_are_answered_while_it_is_turned_on_with_always() {
+    let folder = folder();
+    let server = start_in(folder.path(), &["--appendfsync", "always", "--rdb-key-save-delay", "100000"]);
+    let mut client = server.connect();
+    ok(&mut client, &["DEBUG", "POPULATE", "3000"]);
+    ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    ok(&mut client, &["SET", "k", "1"]);
+    assert_eq!(persistence(&mut client, "aof_rewrite_in_progress"), "1");
+    ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    await_rewrite(&mut client);
+    ok(&mut client, &["SET", "l", "2"]);
+    let expected = digest(&mut client);
+    kill(server);
+    let server = start_in(folder.path(), ON);
+    assert_eq!(digest(&mut server.connect()), expected);
+}
+
+#[test]
 fn waitaof_says_how_far_it_is() {
     let folder = folder();
     let server = start_in(folder.path(), &[]);
