@@ -33,7 +33,7 @@ pub fn empty_engine(seed: u64) -> Shared {
 }
 
 /// No command of a server is known.
-struct NoHost;
+pub struct NoHost;
 
 impl Host for NoHost {
     fn run(&self, _: HostCommand, _: Call<'_, '_, '_>, _: &Args<'_>) -> Result<(), CommandError> {
@@ -41,11 +41,11 @@ impl Host for NoHost {
     }
 }
 
-/// The one client of an engine that has one thread.
-pub struct Player<'s> {
+/// The one client of an engine that nobody else uses; `H` runs the commands of a server.
+pub struct Player<'s, H: Host = NoHost> {
     shared: &'s Shared,
     clock: ManualClock,
-    engine: Engine<'s, ManualClock, NoHost>,
+    engine: Engine<'s, ManualClock, H>,
     session: Session,
     /// Sources of functions that were to be loaded.
     pub functions: Vec<Vec<u8>>,
@@ -54,11 +54,17 @@ pub struct Player<'s> {
 impl<'s> Player<'s> {
     /// A client of this engine.
     pub fn new(shared: &'s Shared) -> Self {
-        let clock = ManualClock::new(Instant::now(), NOW);
-        let executor = Executor::new(shared, Some(0), 1, (clock.clone(), NoHost));
+        Self::with_host(shared, ManualClock::new(Instant::now(), NOW), NoHost)
+    }
+}
+
+impl<'s, H: Host> Player<'s, H> {
+    /// A client of this engine, which has this clock and host.
+    pub fn with_host(shared: &'s Shared, clock: ManualClock, host: H) -> Self {
+        let executor = Executor::new(shared, Some(0), 1, (clock.clone(), host));
         let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
         let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
-        let info = Arc::new(ClientInfo::new(1, place, (address(), address()), 0));
+        let info = Arc::new(ClientInfo::new(u64::MAX, place, (address(), address()), 0));
         let session = Session::new(info, Some(User));
         Self { shared, clock, engine: Engine::new(executor), session, functions: Vec::new() }
     }
@@ -85,6 +91,7 @@ impl<'s> Player<'s> {
         let mut pass = self.shared.gate.shared(0);
         self.engine.begin(self.clock.now());
         self.engine.run(&mut self.session, &incoming, &mut out, &mut pass);
+        self.engine.executor.commit.broadcast();
         self.engine.executor.end_turn();
         drop(self.engine.executor.commit.outbox.take());
         let bytes: Vec<u8> = out.io_slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();

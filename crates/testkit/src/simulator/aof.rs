@@ -178,6 +178,9 @@ impl Aof {
 
     /// Whether something waits that only time, or a disk that works, brings to its end.
     pub fn is_behind(&self, world: &World) -> bool {
+        if world.engine.log.released() < world.engine.log.drawn() {
+            return true;
+        }
         let state = self.state();
         let is_behind = |active: &Active| {
             let figures = active.writer.figures();
@@ -186,20 +189,18 @@ impl Aof {
         state.is_scheduled
             || (state.is_wanted && state.active.is_none())
             || state.active.as_ref().is_some_and(is_behind)
-            || world.engine.log.released() < world.engine.log.drawn()
     }
 
     /// What there is to say of one that does not recover.
     pub fn described(&self, world: &World) -> String {
-        let (state, log) = (self.state(), &world.engine.log);
+        let log = &world.engine.log;
+        let positions = [log.progress().position, log.released(), log.drawn()];
+        let state = self.state();
         let figures = state.active.as_ref().map(|active| active.writer.figures());
         let State { is_wanted, is_scheduled, is_working, policy, syncs, .. } = &*state;
         format!(
             "{figures:?}, wanted {is_wanted}, scheduled {is_scheduled}, working {is_working}, {policy:?}, {syncs:?}, \
-             {} merged, {} of {} released",
-            log.progress().position,
-            log.released(),
-            log.drawn()
+             merged, released and drawn {positions:?}"
         )
     }
 
@@ -388,7 +389,10 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
                 active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) => {
-                attached = Some(attach(world, aof, alone, (Arc::clone(file), 0), &outbox));
+                let unnamed = attach(world, aof, alone, (Arc::clone(file), 0), &outbox);
+                // No reply waits for a sync: without its base the file is worth nothing.
+                unnamed.writer.set_up(SyncPolicy::Never, aof.state().times);
+                attached = Some(unnamed);
             }
             _ => {}
         }
@@ -441,8 +445,14 @@ fn finish(
         }
         return Err(trouble.into());
     }
-    if attached.is_some() {
-        aof.state().active = attached;
+    if let Some(attached) = attached {
+        aof.set_up(&attached.writer);
+        let drawn = world.engine.log.drawn();
+        let mut state = aof.state();
+        state.policy_since = drawn;
+        state.active = Some(attached);
+        drop(state);
+        world.wake_aof();
     }
     aof.promise(|promise| {
         promise.killed = promise.killed.max(point_end);

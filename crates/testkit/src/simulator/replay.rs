@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::Shared;
-use engine::batch::Incoming;
-use engine::client::{ClientInfo, Place};
 use engine::clock::{Clock, ManualClock};
 use engine::expire::ActiveExpiry;
-use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
-use engine::session::{Session, User};
 use engine::settings::Settings;
-use engine::turn::Engine;
 use resp::Value;
 use resp::decode::decode;
-use stdx::{Address, ByteQueue, ConnId};
 
 use super::host::SimulatedHost;
 use super::scenario::Args;
 use super::world::engine;
+use crate::replay::Player;
 
 /// Keys by database and name, and what they hold in words.
 pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
@@ -28,41 +23,16 @@ pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 const DATABASES: usize = 2;
 
 /// A client inside the engine, alone with it: all its threads have ended.
-pub(super) struct Inspector<'s> {
-    shared: &'s Shared,
-    clock: ManualClock,
-    engine: Engine<'s, ManualClock, SimulatedHost>,
-    session: Session,
-}
+pub(super) struct Inspector<'s>(Player<'s, SimulatedHost>);
 
 impl<'s> Inspector<'s> {
     pub fn new(shared: &'s Arc<Shared>, clock: &ManualClock) -> Self {
-        let host = SimulatedHost(Arc::clone(shared));
-        let executor = Executor::new(shared, Some(0), 1, (clock.clone(), host));
-        let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
-        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
-        let info = Arc::new(ClientInfo::new(u64::MAX, place, (address(), address()), 0));
-        let session = Session::new(info, Some(User));
-        Self { shared, clock: clock.clone(), engine: Engine::new(executor), session }
+        Self(Player::with_host(shared, clock.clone(), SimulatedHost(Arc::clone(shared))))
     }
 
     /// Runs a command in a turn of its own.
     pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
-        let owned = OwnedArgs::new(words.iter().map(Vec::as_slice));
-        let args = owned.args(self.shared.keyspace.hasher());
-        let incoming = Incoming { registered: self.shared.table.find(args.get(0)), args };
-        let mut out = ByteQueue::new();
-        let mut pass = self.shared.gate.shared(0);
-        self.engine.begin(self.clock.now());
-        self.engine.run(&mut self.session, &incoming, &mut out, &mut pass);
-        self.engine.executor.commit.broadcast();
-        self.engine.executor.end_turn();
-        drop(self.engine.executor.commit.outbox.take());
-        let bytes: Vec<u8> = out.io_slices(usize::MAX).iter().flat_map(|piece| piece.to_vec()).collect();
-        match decode(&bytes) {
-            Ok(Some((value, _))) => value,
-            other => Value::Error(format!("no reply: {other:?}").into()),
-        }
+        self.0.run(words)
     }
 
     fn ask(&mut self, words: &[&[u8]]) -> Value {
