@@ -136,19 +136,21 @@ impl Aof {
         state.promises.push(promise);
     }
 
-    /// Whether a crash now must leave all that clients were told; `is_kill` is one of the process
-    /// alone.
-    pub fn keeps_what_was_told(&self, is_kill: bool) -> bool {
+    /// Whether a kill of the process now must leave all that clients were told.
+    pub fn survives_kill(&self) -> bool {
         let state = self.state();
         let Some(Active { writer, .. }) = &state.active else { return false };
-        let figures = writer.figures();
+        // `everysec` lets replies leave while what they show waits for a sync.
+        let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
+        self.options.is_steady && (is_idle || state.policy != SyncPolicy::EverySecond)
+    }
+
+    /// The same of a failure of the power.
+    pub fn survives_power_failure(&self) -> bool {
+        let state = self.state();
         let is_damaged = state.promises.last().is_some_and(|promise| promise.is_damaged);
-        match (is_kill, state.policy) {
-            _ if !self.options.is_steady => false,
-            (true, SyncPolicy::EverySecond) => figures.kept_bytes == 0 && !state.is_working,
-            (true, _) => true,
-            (false, policy) => policy == SyncPolicy::Always && !is_damaged,
-        }
+        let is_strict = self.options.is_steady && state.policy == SyncPolicy::Always;
+        state.active.is_some() && is_strict && !is_damaged
     }
 
     /// A reply has left that shows changes up to `position`.

@@ -24,7 +24,7 @@
 //! - The replayed log is the data, expiries of keys and fields included; no record fails.
 //! - A reply that left is on the disk: after a crash, what the disk holds and what clients were
 //!   told have one order that explains both.
-//! - At each operation of a disk that also fails, a kill or a power failure leaves append-only files
+//! - At each operation of a failing disk a kill or a power failure leaves append-only files
 //!   that hold a beginning of the log: whole units, all that `appendfsync` promised by then; a
 //!   server that loads them goes on with that data ([`aof`], [`crashes`]).
 //! - A snapshot in a file is the keyspace of its point, and what the change log up to there makes.

@@ -323,7 +323,8 @@ impl<'w> Network<'w> {
     fn note_crash(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         let is_kill = self.rng.percent(50);
-        if self.aof_crashes.len() < CRASHES_MAX && aof.keeps_what_was_told(is_kill) {
+        let survives = if is_kill { aof.survives_kill() } else { aof.survives_power_failure() };
+        if self.aof_crashes.len() < CRASHES_MAX && survives {
             let operations = aof.folder.operations();
             self.aof_crashes.push(AofCrash { step: self.world.step(), operations, is_kill });
         }
