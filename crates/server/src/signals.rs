@@ -1,5 +1,5 @@
-//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew. SIGXFSZ, which
-//! would end the process where a file is as long as files may be, asks for nothing.
+//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew. SIGXFSZ, by
+//! which the system ends a process whose file is as long as files may be, asks for nothing.
 
 use std::io;
 use std::sync::Arc;

@@ -17,8 +17,8 @@
 //! **A new file** ([`Writer::turn_to`]) gets nothing before the old one is complete and synced: so
 //! only the last file can be torn.
 //!
-//! Once a base is in place that holds all up to the point where a file begins, the files before that
-//! one matter no more, whatever could not be written to them ([`Writer::base_is_in`]).
+//! Once a base is in place that holds all up to the point where a file begins, the files before
+//! that one matter no more, whatever could not be written to them ([`Writer::base_is_in`]).
 //!
 //! **Trouble.** What could not be written is kept and tried again each [`RETRY_MS`]; meanwhile its
 //! replies wait and the server refuses writes. After a sync that failed nobody knows what is on the

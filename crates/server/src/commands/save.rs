@@ -126,7 +126,11 @@ static BGREWRITEAOF: Command<Runner> = Command {
 /// BGREWRITEAOF: of a transaction it begins when that has ended.
 fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
-    ctx.reply.simple(match aof::rewrite_as_asked(shared, ctx.session.in_exec) {
+    let asked = match ctx.session.in_exec {
+        true => aof::schedule_as_asked(shared),
+        false => aof::rewrite_as_asked(shared),
+    };
+    ctx.reply.simple(match asked {
         aof::Asked::Begun => "Background append only file rewriting started",
         aof::Asked::Scheduled => "Background append only file rewriting scheduled",
         aof::Asked::UnderWay => {

@@ -364,23 +364,28 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
 }
 
 /// A rewrite begins as soon as it can.
-pub fn schedule(shared: &Shared) {
+fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
 }
 
-/// Rewrites the file in the background because somebody asks for it, as
-/// [`rewrite_in_background`]; `in_exec`: once the transaction has ended.
-pub fn rewrite_as_asked(shared: &Arc<Shared>, in_exec: bool) -> Asked {
+/// Rewrites the file in the background because somebody asks for it. What has failed before does
+/// not delay it, as in Redis.
+pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
     if shared.append_only.is_rewriting() {
         return Asked::UnderWay;
     }
-    // What has failed before does not delay it, as in Redis.
     shared.append_only.state().forget_failures();
-    if in_exec {
-        schedule(shared);
-        return Asked::Scheduled;
-    }
     rewrite_in_background(shared)
+}
+
+/// The same for a transaction: it begins when that has ended.
+pub fn schedule_as_asked(shared: &Shared) -> Asked {
+    if shared.append_only.is_rewriting() {
+        return Asked::UnderWay;
+    }
+    shared.append_only.state().forget_failures();
+    schedule(shared);
+    Asked::Scheduled
 }
 
 fn begin(state: &mut State) {
