@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::Instant;
 
-use persist::aof::reader::{AofError, Batch, Broken, End, Next, Reader, What, starts_with_rdb};
+use persist::aof::reader::{AofError, Batch, End, Next, Reader, starts_with_rdb};
 
 use crate::rdb::file::FileSource;
 use crate::{progress, rdb};
@@ -55,10 +55,15 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     report.unlisted = unlisted;
     report.problems.extend(problem);
     let mut tally = Tally::new();
-    let last_of = files.iter().rposition(|file| file.role.is_loaded());
+    // A new file is empty until the one before it is complete: that one may be torn. A base was
+    // complete before the manifest named it.
+    let has_bytes = |file: &ListedFile| std::fs::metadata(&file.path).is_ok_and(|found| found.len() > 0);
+    let last_of = files.iter().rposition(|file| file.role.is_loaded() && has_bytes(file)).unwrap_or(0);
+    let has_incr = files.iter().any(|file| file.role == Role::Incr);
     for (number, file) in files.iter().enumerate() {
         let of_file = check_file(file, options, &mut tally)?;
-        let place = if last_of == Some(number) { Place::Last } else { Place::Earlier };
+        let is_last = number >= last_of && !(file.role == Role::Base && has_incr);
+        let place = if is_last { Place::Last } else { Place::Earlier };
         report.take_file(of_file, place);
     }
     report.take_tally(tally, options.listed_max);
@@ -106,13 +111,12 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     let problem = match end {
         Ok(End::Whole) => None,
         Ok(End::TornTail(torn)) => Some(Wrong::Torn(torn)),
-        Err(AofError::Broken(broken)) if is_zeros(&mut file, &broken)? => Some(Wrong::Zeros(broken)),
         Err(AofError::Broken(broken)) => Some(Wrong::Broken(broken)),
         Err(AofError::Reading(trouble)) => return Err(io::Error::other(trouble)),
     };
     (report.good_len_bytes, report.state) = match &problem {
         Some(Wrong::Torn(torn)) => (torn.good_len_bytes, State::Torn),
-        Some(Wrong::Broken(broken) | Wrong::Zeros(broken)) => (broken.good_len_bytes, State::Broken),
+        Some(Wrong::Broken(broken)) => (broken.good_len_bytes, State::Broken),
         _ => (report.len_bytes, State::Good),
     };
     let from = match &problem {
@@ -132,23 +136,6 @@ fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     file.take(9).read_to_end(&mut first)?;
     file.rewind()?;
     Ok(starts_with_rdb(&first))
-}
-
-/// Whether there is nothing but zeros from the broken place on: what some file systems leave after
-/// a power failure.
-fn is_zeros(file: &mut File, broken: &Broken) -> io::Result<bool> {
-    if broken.what != What::FirstByte(0) {
-        return Ok(false);
-    }
-    file.seek(SeekFrom::Start(broken.offset))?;
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(true),
-            len if buffer[..len].iter().any(|&byte| byte != 0) => return Ok(false),
-            _ => {}
-        }
-    }
 }
 
 /// Reads a file to its end; `tally` counts what is in it.

@@ -12,6 +12,7 @@
 //! [`load::Splitter`]: crate::load::Splitter
 
 mod batch;
+mod ends;
 pub mod files;
 pub mod manifest;
 pub mod reader;

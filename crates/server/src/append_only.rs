@@ -112,6 +112,14 @@ pub struct Figures {
     pub record: RewriteRecord,
 }
 
+impl State {
+    /// Rewrites that failed delay the next one no more.
+    pub(crate) fn forget_failures(&mut self) {
+        self.record.failures = 0;
+        self.retry_at = None;
+    }
+}
+
 impl AppendOnly {
     /// What is known, to read or change.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,5 @@
-//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew.
+//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew. SIGXFSZ, by
+//! which the system ends a process whose file is as long as files may be, asks for nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use server::persistence;
 use server::persistence::shutdown::{ShutdownWish, last_work};
 use server::shared::Shared;
 use server::supervisor::Supervisor;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// How often an end that waits is looked at.
@@ -19,7 +20,7 @@ const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Takes the signals over from the system, whose answer to each of them is to end the process.
 pub fn take_over() -> io::Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGHUP])
+    Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ])
 }
 
 /// Ends the server at a signal to end, unless SHUTDOWN ABORT comes first or the data cannot be
@@ -30,6 +31,8 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
             let asked = &shared.persistence.shutdown_asked;
             match signal {
                 SIGHUP => reload(&supervisor),
+                // A file reached the length that files may have: who writes to it gets an error.
+                SIGXFSZ => {}
                 SIGINT if asked.load(Acquire) => {
                     tracing::warn!("You insist... exiting now.");
                     persistence::remove_temporary(&shared);

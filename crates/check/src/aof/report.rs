@@ -178,8 +178,6 @@ pub(crate) enum Wrong {
     Rdb,
     Torn(TornTail),
     Broken(Broken),
-    /// From this place on there are zeros alone.
-    Zeros(Broken),
 }
 
 /// Something that is wrong.
@@ -281,7 +279,7 @@ impl Report {
     pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
         let CheckedFile { report, problem } = file;
         if let Some(wrong) = problem {
-            let can_be_cut = matches!(wrong, Wrong::Torn(_) | Wrong::Broken(_) | Wrong::Zeros(_));
+            let can_be_cut = matches!(wrong, Wrong::Torn(_) | Wrong::Broken(_));
             // With something wrong before it, its end is not what matters.
             self.fix = (can_be_cut && place == Place::Last && self.problems.is_empty()).then(|| Fix {
                 name: report.name.clone(),
@@ -441,10 +439,6 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
         Wrong::Rdb => (None, "the snapshot that it begins with is broken".to_owned()),
         Wrong::Torn(torn) => (Some(torn.good_len_bytes), torn_words(torn)),
         Wrong::Broken(broken) => (Some(broken.offset), broken.what.to_string()),
-        Wrong::Zeros(broken) => {
-            let what = "from here on there are zeros alone, as a power failure leaves them";
-            (Some(broken.offset), what.to_owned())
-        }
     };
     let copy = "Make a copy of the folder first.";
     let advice = match wrong {
@@ -464,13 +458,14 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
              off. {copy} Mend the length by hand, or let --fix cut off {loss}; so does a server with \
              aof-load-truncated yes when it starts."
         ),
+        Wrong::Torn(TornTail { zeros_offset: Some(_), .. }) => format!(
+            "A server with aof-load-truncated yes, the default, cuts off {loss} when it starts; Redis and Valkey \
+             refuse to start. --fix does the same now."
+        ),
         Wrong::Torn(_) => format!(
             "A crash leaves this. A server with aof-load-truncated yes, the default, cuts off {loss} when it \
              starts; --fix does the same now."
         ),
-        Wrong::Zeros(_) => {
-            format!("A server refuses to start. {copy} --fix cuts off {loss}, which holds nothing.")
-        }
         Wrong::Broken(Broken { .. }) => format!(
             "A server refuses to start. {copy} Mend the place by hand, or let --fix cut off {loss} from it on."
         ),
@@ -479,9 +474,15 @@ fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
 }
 
 fn torn_words(torn: &TornTail) -> String {
+    let zeros = torn.zeros_offset.map_or(String::new(), |zeros| {
+        format!(": from byte {zeros} on there are zeros alone, as a power failure leaves them")
+    });
     match torn.multi_offset {
-        Some(_) => "the file ends within the transaction that begins here".to_owned(),
-        None => "the file ends within the command that begins here".to_owned(),
+        Some(_) => format!("the file ends within the transaction that begins here{zeros}"),
+        None if torn.zeros_offset == Some(torn.good_len_bytes) => {
+            "from here on there are zeros alone, as a power failure leaves them".to_owned()
+        }
+        None => format!("the file ends within the command that begins here{zeros}"),
     }
 }
 

@@ -199,10 +199,38 @@ fn zeros_at_the_end_hold_nothing() {
     let (_, offset, what, advice) = problem(folder.path());
     assert_eq!(offset, Some(len));
     assert!(what.contains("zeros alone"), "{what}");
-    assert!(
-        advice.ends_with("--fix cuts off 4,096 bytes (85.2 % of the file), which holds nothing."),
-        "{advice}"
+    assert!(advice.contains("aof-load-truncated yes, the default, cuts off 4,096 bytes (85.2 %"), "{advice}");
+    // Behind the beginning of a command, and behind that of a transaction.
+    change(&path, |bytes| drop(bytes.splice(len as usize..len as usize + 9, *b"*2\r\n$3\r\nD")));
+    let (_, offset, what, _) = problem(folder.path());
+    assert_eq!(offset, Some(len));
+    let zeros = format!(
+        "the file ends within the command that begins here: from byte {} on there are zeros",
+        len + 9
     );
+    assert!(what.starts_with(&zeros), "{what}");
+    change(&path, |bytes| bytes.push(b'x'));
+    assert!(!problem(folder.path()).2.contains("zeros"), "they do not go to the end");
+    change(&path, |bytes| bytes.truncate(bytes.len() - 1));
+    run(folder.path(), &["--fix", "--yes"]);
+    assert_eq!(fs::metadata(&path).unwrap().len(), len);
+    assert_eq!(json(folder.path())["commands"], 22);
+}
+
+#[test]
+fn the_file_before_an_empty_one_is_cut() {
+    let folder = redis();
+    let other = "appendonly.aof.3.incr.aof";
+    fs::write(folder.path().join(other), "").unwrap();
+    change(&folder.path().join(MANIFEST), |text| {
+        text.extend_from_slice(format!("file {other} seq 3 type i\n").as_bytes());
+    });
+    change(&incr(&folder), |bytes| bytes.truncate(bytes.len() - 3));
+    let (file, _, _, advice) = problem(folder.path());
+    assert_eq!(file, INCR);
+    assert!(advice.contains("aof-load-truncated yes, the default, cuts off"), "{advice}");
+    assert_eq!(run(folder.path(), &["--fix", "--yes"]).status.code(), Some(0));
+    assert_eq!(json(folder.path())["commands"], 21);
 }
 
 #[test]

@@ -13,20 +13,20 @@
 //! request. What a length claims costs nothing before its bytes are there.
 //!
 //! Where a file ends within a unit, it was torn by a crash: [`End::TornTail`] says how much of it
-//! is whole, which is what Redis truncates it to. Bytes that begin no request are an error. The
+//! is whole, which is what Redis truncates it to. Zeros from some place within a unit to the end of
+//! the file are the same: a file system may have made the file longer before the power failed, and
+//! its bytes were not written. Other bytes that begin no request are an error. The
 //! lines of requests must end with CR LF, as redis-check-aof wants it; Redis itself, when it
 //! starts, looks at few of these. A length that was damaged so that it claims more than is there
 //! cannot be told from a torn tail for certain; whole requests behind it make it likely
 //! ([`TornTail::request_within`]).
 
-use std::fmt;
-
-use resp::{Limits, Parsed, Progress, ProtocolError, Span, parse_request};
+use resp::{Limits, Parsed, Progress, Span, parse_request};
 use stdx::number::parse_i64;
 
 use super::batch::Place;
 pub use super::batch::{Annotation, Batch, Cut, Request, Standing};
-use crate::folder::Trouble;
+pub use super::ends::{AofError, Broken, End, TornTail, What};
 use crate::load::ByteSource;
 
 /// Bytes of a batch whose units are not bigger.
@@ -49,119 +49,6 @@ const LIMITS: Limits = Limits {
 /// RDB part, for [`Splitter`](crate::load::Splitter) to read.
 pub fn starts_with_rdb(bytes: &[u8]) -> bool {
     [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
-}
-
-/// What is wrong with an append-only file, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AofError {
-    /// Bytes that are no request, or one at the wrong place.
-    Broken(Broken),
-    /// The file cannot be read.
-    Reading(Trouble),
-}
-
-/// Bytes that are no request, or one at the wrong place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// Where the request begins that is wrong.
-    pub offset: u64,
-    /// How much of the file, from its beginning, is whole units. All of them were given out.
-    pub good_len_bytes: u64,
-    /// What is wrong.
-    pub what: What,
-}
-
-/// What is wrong with a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It begins with this byte instead of `*`.
-    FirstByte(u8),
-    /// It has no arguments.
-    NoArguments,
-    /// A count or a length, or what should be one.
-    Protocol(ProtocolError),
-    /// No CR LF behind a count, a length or an argument.
-    LineEnd,
-    /// A line that begins with `#` and does not end.
-    LongAnnotation,
-    /// MULTI within a transaction.
-    NestedMulti,
-    /// EXEC outside a transaction.
-    ExecWithoutMulti,
-}
-
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            What::FirstByte(byte) => {
-                write!(f, "a command begins with '*', here stands '{}'", byte.escape_ascii())
-            }
-            What::NoArguments => f.write_str("a command without a name"),
-            What::Protocol(ProtocolError::ExpectedDollar(byte)) => {
-                write!(f, "an argument begins with '$', here stands '{}'", byte.escape_ascii())
-            }
-            What::Protocol(ProtocolError::InvalidBulkLength | ProtocolError::TooBigBulkCount) => {
-                f.write_str("the length of an argument is no number, or over 4 GiB with those before it")
-            }
-            What::Protocol(_) => f.write_str("the number of a command's arguments is no number"),
-            What::LineEnd => f.write_str("a line or an argument does not end with CR LF"),
-            What::LongAnnotation => f.write_str("a line with '#' is too long"),
-            What::NestedMulti => f.write_str("MULTI within a transaction"),
-            What::ExecWithoutMulti => f.write_str("EXEC without MULTI"),
-        }
-    }
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, at byte {}", self.what, self.offset)
-    }
-}
-
-impl fmt::Display for AofError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AofError::Broken(broken) => write!(f, "{broken}"),
-            AofError::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
-        }
-    }
-}
-
-impl std::error::Error for AofError {}
-
-/// How a file ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Behind a whole unit.
-    Whole,
-    /// Within a unit, or within an annotation.
-    TornTail(TornTail),
-}
-
-/// A file that ends within a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TornTail {
-    /// How much of the file, from its beginning, is whole units. All of them were given out.
-    pub good_len_bytes: u64,
-    /// The length of the file.
-    pub file_len_bytes: u64,
-    /// Where the MULTI stands whose EXEC is missing.
-    pub multi_offset: Option<u64>,
-    /// Where in the last request, which is not whole, there is something that looks like a whole
-    /// request: then it is likely that a length of it is damaged, and that what would be cut off is
-    /// good. An argument that is such a text itself looks the same.
-    pub request_within: Option<u64>,
-}
-
-impl fmt::Display for TornTail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lost_bytes = self.file_len_bytes - self.good_len_bytes;
-        write!(f, "the last {lost_bytes} bytes, from byte {} on, are ", self.good_len_bytes)?;
-        match self.multi_offset {
-            Some(_) => f.write_str("a transaction whose EXEC is missing"),
-            None => f.write_str("a part of a request"),
-        }
-    }
 }
 
 /// What [`Reader::next_batch`] found.
@@ -265,9 +152,7 @@ impl<S: ByteSource> Reader<S> {
                     self.stop = self.read_more(missing);
                 }
                 Err(what) => {
-                    let offset = self.batch.file_offset + self.batch.len_bytes as u64;
-                    let good_len_bytes = self.good_len_bytes();
-                    self.stop = Some(Stop::Error(AofError::Broken(Broken { offset, good_len_bytes, what })));
+                    self.stop = Some(self.stop_at(what));
                 }
             }
         }
@@ -381,6 +266,37 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
+    /// What ends the reading where the request behind what was parsed is wrong.
+    #[cold]
+    fn stop_at(&mut self, what: What) -> Stop {
+        let offset = self.batch.file_offset + self.batch.len_bytes as u64;
+        let good_len_bytes = self.good_len_bytes();
+        let broken = Stop::Error(AofError::Broken(Broken { offset, good_len_bytes, what }));
+        let found = &self.batch.bytes[self.batch.len_bytes..self.filled];
+        let written_len = found.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        // What is wrong is in there: behind it are zeros, or these are not why.
+        if written_len == found.len() || !begins_request(&found[..written_len]) {
+            return broken;
+        }
+        let mut rest = vec![0; READ_LEN_BYTES_MIN];
+        let mut rest_len_bytes = 0;
+        loop {
+            match self.source.read(&mut rest) {
+                Ok(0) => break,
+                Ok(len) if rest[..len].iter().all(|&byte| byte == 0) => rest_len_bytes += len as u64,
+                Ok(_) => return broken,
+                Err(trouble) => return Stop::Error(AofError::Reading(trouble)),
+            }
+        }
+        Stop::End(End::TornTail(TornTail {
+            good_len_bytes,
+            file_len_bytes: self.batch.file_offset + self.filled as u64 + rest_len_bytes,
+            multi_offset: self.multi_offset,
+            request_within: request_within(&found[..written_len]).map(|at| offset + at as u64),
+            zeros_offset: Some(offset + written_len as u64),
+        }))
+    }
+
     /// How the file ends, all of which was read.
     fn end(&self) -> End {
         if self.batch.len_bytes == self.filled && self.multi_offset.is_none() {
@@ -393,6 +309,7 @@ impl<S: ByteSource> Reader<S> {
             file_len_bytes: self.batch.file_offset + self.filled as u64,
             multi_offset: self.multi_offset,
             request_within: request_within(torn).map(|at| torn_offset + at as u64),
+            zeros_offset: None,
         })
     }
 
@@ -479,10 +396,25 @@ pub fn request_within(torn: &[u8]) -> Option<usize> {
     })
 }
 
+/// Whether these bytes may be the beginning of a request or an annotation that is not whole.
+fn begins_request(input: &[u8]) -> bool {
+    match input.first() {
+        None => true,
+        Some(b'#') => !input.contains(&b'\n') && input.len() < ANNOTATION_LEN_BYTES_MAX,
+        Some(b'*') => {
+            let parsed = parse_request(input, 0, &LIMITS, &mut Progress::default(), &mut Vec::new());
+            matches!(parsed, Ok(Parsed::Incomplete { .. }))
+        }
+        Some(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::Trouble;
     use proptest::prelude::*;
+    use resp::ProtocolError;
 
     /// What a file holds: the offset, place and arguments of each request, then how it ends.
     type Meaning = (Vec<(u64, Standing, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
@@ -549,6 +481,23 @@ mod tests {
             }
             let broken = |what| {
                 let (offset, good_len_bytes) = (at as u64, good.0 as u64);
+                let zeros = file.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1).max(at);
+                let written = &file[at..zeros];
+                let is_begun = match written.first() {
+                    None => true,
+                    Some(b'#') => !written.contains(&b'\n') && written.len() < 1024,
+                    Some(b'*') => twin_request(written) == Ok(None),
+                    Some(_) => false,
+                };
+                if zeros < file.len() && is_begun {
+                    return Ok(End::TornTail(TornTail {
+                        good_len_bytes,
+                        file_len_bytes: file.len() as u64,
+                        multi_offset: multi,
+                        request_within: request_within(written).map(|within| (at + within) as u64),
+                        zeros_offset: Some(zeros as u64),
+                    }));
+                }
                 Err(AofError::Broken(Broken { offset, good_len_bytes, what }))
             };
             let torn = || {
@@ -557,6 +506,7 @@ mod tests {
                     file_len_bytes: file.len() as u64,
                     multi_offset: multi,
                     request_within: request_within(&file[at..]).map(|within| (at + within) as u64),
+                    zeros_offset: None,
                 }))
             };
             let rest = &file[at..];
@@ -753,6 +703,33 @@ mod tests {
     }
 
     #[test]
+    fn zeros_up_to_the_end_are_a_torn_tail() {
+        let good = encode(&[&["SET", "k", "v"]]);
+        let begun = encode(&[&["MULTI"], &["SET", "k", &"v".repeat(300)]]);
+        for (len, zeros) in (0..begun.len()).flat_map(|len| [1, 2, 70, 2000].map(|zeros| (len, zeros))) {
+            let file = [&good[..], &begun[..len], &vec![0; zeros]].concat();
+            let torn = torn(&file);
+            assert_eq!(torn.good_len_bytes, good.len() as u64, "{len} {zeros}");
+            assert_eq!(torn.file_len_bytes, file.len() as u64);
+            let zeros_offset = (good.len() + len) as u64;
+            assert!(torn.zeros_offset.is_none_or(|offset| offset == zeros_offset), "{torn:?}");
+            assert!(torn.zeros_offset.is_some() || zeros < 2000, "{torn:?}");
+        }
+        let torn = torn(&[&good[..], &[0; 100_000]].concat());
+        assert_eq!(
+            torn.to_string(),
+            "the last 100000 bytes, from byte 27 on, are zeros, as a power failure leaves them"
+        );
+        for behind in ["#TS:1", "*", "*3\r", "*3\r\n$3\r\nSE"] {
+            let file = [&good[..], behind.as_bytes(), &[0; 3000]].concat();
+            assert_eq!(self::torn(&file).zeros_offset, Some((good.len() + behind.len()) as u64), "{behind}");
+        }
+        for behind in ["*3\r\n:1\r\n", "x", "*x\r\n"] {
+            what(&[&good[..], behind.as_bytes(), &[0; 3000]].concat());
+        }
+    }
+
+    #[test]
     fn a_damaged_length_looks_torn_but_for_the_requests_behind_it() {
         let mut file = encode(&[&["SET", "k", "v"], &["SET", "k", "v"], &["SET", "k", "w"]]);
         let second = file.len() / 3;
@@ -771,7 +748,7 @@ mod tests {
         let len = good.len() as u64;
         let behind = |bytes: &[u8]| what(&[&good, bytes].concat());
         assert_eq!(behind(b"PING\r\n"), (len, len, What::FirstByte(b'P')));
-        assert_eq!(behind(&[0; 4096]), (len, len, What::FirstByte(0)));
+        assert_eq!(behind(&[&[0; 4096][..], b"*"].concat()), (len, len, What::FirstByte(0)));
         assert_eq!(behind(b"*0\r\n"), (len, len, What::NoArguments));
         assert_eq!(behind(b"*-1\r\n"), (len, len, What::NoArguments));
         let protocol = |error| (len, len, What::Protocol(error));
@@ -787,7 +764,7 @@ mod tests {
         assert_eq!(behind(&encode(&[&["EXEC"]])), (len, len, What::ExecWithoutMulti));
         assert_eq!(behind(&encode(&[&["MULTI"], &["MULTI"]])), (len + 15, len, What::NestedMulti));
         assert_eq!(
-            behind(&[&encode(&[&["MULTI"]])[..], b"\0"].concat()),
+            behind(&[&encode(&[&["MULTI"]])[..], b"\0", &good].concat()),
             (len + 15, len, What::FirstByte(0))
         );
     }
@@ -885,19 +862,23 @@ mod tests {
             2 => (0..100_i64).prop_map(|time| format!("#TS:{time}\r\n").into_bytes()),
             1 => odd,
         ];
+        let zeros = prop_oneof![3 => Just(0), 1 => 1..100_usize, 1 => Just(1500)];
         let damage = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2);
         let cut = any::<prop::sample::Index>();
-        (proptest::collection::vec(piece, 0..8), damage, cut).prop_map(|(pieces, damage, cut)| {
-            let mut file = pieces.concat();
-            for (index, byte) in damage {
-                if !file.is_empty() {
-                    let at = index.index(file.len());
-                    file[at] = byte;
+        (proptest::collection::vec(piece, 0..8), damage, cut, zeros).prop_map(
+            |(pieces, damage, cut, zeros)| {
+                let mut file = pieces.concat();
+                for (index, byte) in damage {
+                    if !file.is_empty() {
+                        let at = index.index(file.len());
+                        file[at] = byte;
+                    }
                 }
-            }
-            file.truncate(file.len() - cut.index(file.len() + 1) / 2);
-            file
-        })
+                file.truncate(file.len() - cut.index(file.len() + 1) / 2);
+                file.resize(file.len() + zeros, 0);
+                file
+            },
+        )
     }
 
     proptest! {

@@ -17,6 +17,9 @@
 //! **A new file** ([`Writer::turn_to`]) gets nothing before the old one is complete and synced: so
 //! only the last file can be torn.
 //!
+//! Once a base is in place that holds all up to the point where a file begins, the files before
+//! that one matter no more, whatever could not be written to them ([`Writer::base_is_in`]).
+//!
 //! **Trouble.** What could not be written is kept and tried again each [`RETRY_MS`]; meanwhile its
 //! replies wait and the server refuses writes. After a sync that failed nobody knows what is on the
 //! disk: under `always` all since the last sync is cut off the file and written again, else the
@@ -135,6 +138,8 @@ struct Working {
     /// Whether its bytes are cut off again and written anew where it fails, since replies wait for
     /// the sync.
     undoes: bool,
+    /// Whether its file matters no more.
+    is_obsolete: bool,
 }
 
 /// What is shown of a writer.
@@ -285,6 +290,17 @@ impl Writer {
         len_bytes
     }
 
+    /// A base is in place that holds all up to the point where `file` begins, and is synced: what
+    /// was to be written to the files before it is dropped, and so is what is wrong with them.
+    pub fn base_is_in(&self, file: &Arc<dyn LogFile>) {
+        self.state().base_is_in(file);
+    }
+
+    /// How far it is at present.
+    pub fn appended(&self, now: Moment) -> Appended {
+        self.state().appended(now)
+    }
+
     /// What to do next, for the thread that does it; [`Writer::done`] follows each job.
     pub fn next(&self, now: Moment) -> Next {
         self.state().next(now)
@@ -355,7 +371,7 @@ impl State {
     /// How long the last file is with all that is on its way to it.
     fn last_len_bytes(&self) -> u64 {
         let last = self.targets.back().expect("there is a file");
-        let working = self.working.filter(|_| self.targets.len() == 1);
+        let working = self.working.filter(|working| self.targets.len() == 1 && !working.is_obsolete);
         last.len_bytes + (last.pending.len() + working.map_or(0, |working| working.len_bytes)) as u64
     }
 
@@ -428,6 +444,26 @@ impl State {
                 return Ok(());
             }
             self.targets.pop_front();
+        }
+    }
+
+    /// See [`Writer::base_is_in`].
+    fn base_is_in(&mut self, file: &Arc<dyn LogFile>) {
+        let is_it = |target: &Target| std::ptr::addr_eq(Arc::as_ptr(&target.file), Arc::as_ptr(file));
+        let Some(at @ 1..) = self.targets.iter().position(is_it) else { return };
+        let position = self.targets[at - 1].pending_position;
+        self.targets.drain(..at);
+        self.written = self.written.max(position);
+        self.synced = self.synced.max(position);
+        self.confirmed = self.confirmed.max(position);
+        if let Some(working) = &mut self.working {
+            working.is_obsolete = true;
+        }
+        // Nothing else was written to so far.
+        self.trouble = None;
+        self.needs_rewrite = false;
+        if self.kept_bytes() == 0 {
+            self.lag_ends();
         }
     }
 
@@ -517,7 +553,13 @@ impl State {
             self.sync_began_ms = now.clock_ms;
         }
         let undoes = syncs && self.policy == SyncPolicy::Always;
-        self.working = Some(Working { len_bytes: bytes.len(), syncs, began_ms: now.clock_ms, undoes });
+        self.working = Some(Working {
+            len_bytes: bytes.len(),
+            syncs,
+            began_ms: now.clock_ms,
+            undoes,
+            is_obsolete: false,
+        });
         self.job_position = position;
         let units = position.saturating_sub(self.confirmed);
         Next::Job(Job { file: Arc::clone(&front.file), cut, bytes, position, syncs, units })
@@ -525,7 +567,10 @@ impl State {
 
     fn done(&mut self, done: Done, now: Moment) -> Appended {
         let Done { job, written, synced } = done;
-        let Working { undoes, began_ms, .. } = self.working.take().expect("a job was under way");
+        let Working { undoes, began_ms, is_obsolete, .. } = self.working.take().expect("a job was under way");
+        if is_obsolete {
+            return self.appended(now);
+        }
         let Self { targets, .. } = self;
         let front = targets.front_mut().expect("there is a file");
         let was_synced = front.synced_bytes == front.len_bytes;

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use engine::log::merger::LogBatch;
 use engine::log::text::Text;
@@ -161,7 +162,7 @@ struct Life<'s> {
     /// A sync has failed, and there was no new base since.
     is_damaged: bool,
     /// Where a rewrite under way has its point, and its first file.
-    rewrite: Option<(u64, i64)>,
+    rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
 
@@ -244,17 +245,17 @@ impl Life<'_> {
 
     fn turn(&mut self) {
         let Ok(file) = self.files.begin_incr(&self.folder) else { return };
-        self.writer.turn_to(file);
+        self.writer.turn_to(Arc::clone(&file));
         (self.lags, self.turns) = (true, true);
         if self.rng.percent(60) {
             let seq = self.files.last_incr().expect("it was begun");
-            self.rewrite = Some((self.stream.last(), seq));
+            self.rewrite = Some((self.stream.last(), seq, file));
         }
     }
 
     /// The base of the rewrite under way is complete.
     fn take_base(&mut self) {
-        let Some((position, seq)) = self.rewrite.take() else { return };
+        let Some((position, seq, file)) = self.rewrite.take() else { return };
         let kind = BaseKind::Aof;
         let write = || {
             let mut file = self.folder.create("temp-base")?;
@@ -270,6 +271,7 @@ impl Life<'_> {
         }
         // What was written before its point is in it.
         self.is_damaged = false;
+        self.writer.base_is_in(&file);
         self.promise(|promise| {
             promise.killed = promise.killed.max(position);
             promise.powerless = promise.powerless.max(position);
@@ -304,7 +306,7 @@ impl Life<'_> {
                 let position = self.stream.last();
                 if result.is_err() {
                     self.is_damaged |= self.writer.needs_rewrite();
-                    self.rewrite = self.rewrite.filter(|_| !self.is_damaged);
+                    self.rewrite = self.rewrite.take().filter(|_| !self.is_damaged);
                 } else {
                     self.confirmed = position;
                     self.promise(|promise| (promise.killed, promise.powerless) = (position, position));
@@ -464,7 +466,7 @@ struct LateError(std::sync::atomic::AtomicBool);
 
 impl LogFile for LateError {
     fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
-        if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if self.0.swap(true, Relaxed) {
             return Ok(());
         }
         Err(Unwritten { written_bytes: bytes.len(), trouble: Trouble("late".to_owned()) })
@@ -515,4 +517,118 @@ fn replies_leave_after_an_error_at_the_very_end_of_a_write() {
     let later = Moment { clock_ms: 5000, unix_s: 5 };
     assert_eq!(run_job(&writer, later, || ()), 1);
     assert_eq!(writer.figures().trouble, None);
+}
+
+/// A file that takes so many bytes, and syncs if it may.
+#[derive(Default)]
+struct Small {
+    bytes: std::sync::Mutex<Vec<u8>>,
+    room_bytes: std::sync::atomic::AtomicUsize,
+    syncs: std::sync::atomic::AtomicBool,
+}
+
+impl LogFile for Small {
+    fn append(&self, bytes: &[u8]) -> Result<(), Unwritten> {
+        let mut held = self.bytes.lock().expect("no panic");
+        let written_bytes = self.room_bytes.load(Relaxed).saturating_sub(held.len()).min(bytes.len());
+        held.extend_from_slice(&bytes[..written_bytes]);
+        let trouble = || Trouble("File too large (os error 27)".to_owned());
+        if written_bytes < bytes.len() {
+            Err(Unwritten { written_bytes, trouble: trouble() })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn sync(&self) -> Result<(), Trouble> {
+        if self.syncs.load(Relaxed) { Ok(()) } else { Err(Trouble("Input/output error".to_owned())) }
+    }
+
+    fn cut(&self, len_bytes: u64) -> Result<(), Trouble> {
+        self.bytes.lock().expect("no panic").truncate(len_bytes as usize);
+        Ok(())
+    }
+}
+
+fn append(writer: &Writer, text: &str, position: u64, now: Moment) -> Appended {
+    let text = Text::of(text.as_bytes().to_vec());
+    writer.append(&LogBatch { text: &text, offset: 0, position }, now)
+}
+
+/// Does the jobs that there are.
+fn work(writer: &Writer, now: Moment) {
+    while let Next::Job(job) = writer.next(now) {
+        writer.done(job.run(), now);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_does_not_matter_once_the_base_is_in() {
+    for policy in POLICIES {
+        for (room_bytes, syncs) in [(3, true), (100, false)] {
+            for is_amid in [false, true] {
+                let [old, new] = [(room_bytes, syncs), (100, true)].map(|(room_bytes, syncs)| {
+                    Arc::new(Small { room_bytes: room_bytes.into(), syncs: syncs.into(), ..Small::default() })
+                });
+                let mut now = Moment { clock_ms: 5000, unix_s: 5 };
+                let writer = Writer::new(old.clone(), 0, policy, 0);
+                append(&writer, "old 1", 1, now);
+                work(&writer, now);
+                now.clock_ms += 2000;
+                append(&writer, "old 2", 2, now);
+                work(&writer, now);
+                let file: Arc<dyn LogFile> = new.clone();
+                writer.turn_to(Arc::clone(&file));
+                append(&writer, "new 1", 3, now);
+                now.clock_ms += 2000;
+                work(&writer, now);
+                let what = format!("{policy:?}, room {room_bytes}, syncs {syncs}, amid {is_amid}");
+                assert!(writer.figures().trouble.is_some(), "{what}");
+                assert_eq!(new.bytes.lock().expect("no panic").len(), 0, "{what}");
+                now.clock_ms += 2000;
+                let running = match writer.next(now) {
+                    Next::Job(job) if is_amid => Some(job),
+                    Next::Job(job) => {
+                        writer.done(job.run(), now);
+                        None
+                    }
+                    _ => panic!("it is tried again: {what}"),
+                };
+                writer.base_is_in(&file);
+                assert!(writer.appended(now).confirmed >= 2, "what is in the base is safe: {what}");
+                if let Some(job) = running {
+                    writer.done(job.run(), now);
+                }
+                work(&writer, now);
+                append(&writer, "new 2", 4, now);
+                work(&writer, now);
+                let figures = writer.figures();
+                assert_eq!((figures.trouble, figures.kept_bytes, figures.len_bytes), (None, 0, 10), "{what}");
+                assert_eq!(&*new.bytes.lock().expect("no panic"), b"new 1new 2", "{what}");
+                assert_eq!(writer.appended(now).confirmed, 4, "{what}");
+                assert!(!writer.needs_rewrite(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sync_that_fails_delays_replies_with_always_and_asks_for_a_rewrite_otherwise() {
+    for (policy, needs_rewrite) in [(SyncPolicy::Always, false), (SyncPolicy::EverySecond, true)] {
+        let file = Arc::new(Small { room_bytes: 100.into(), ..Small::default() });
+        let mut now = Moment { clock_ms: 5000, unix_s: 5 };
+        let writer = Writer::new(file.clone(), 0, policy, 0);
+        append(&writer, "one", 1, now);
+        work(&writer, now);
+        assert!(writer.figures().trouble.is_some(), "{policy:?}");
+        assert_eq!(writer.appended(now).confirmed, u64::from(policy != SyncPolicy::Always), "{policy:?}");
+        assert_eq!(append(&writer, "two", 2, now).confirmed, u64::from(policy != SyncPolicy::Always));
+        file.syncs.store(true, Relaxed);
+        assert!(matches!(writer.next(now), Next::At(_)), "{policy:?}");
+        now.clock_ms += 1000;
+        work(&writer, now);
+        assert_eq!((writer.figures().trouble, writer.appended(now).confirmed), (None, 2), "{policy:?}");
+        assert_eq!(&*file.bytes.lock().expect("no panic"), b"onetwo", "{policy:?}");
+        assert_eq!(writer.needs_rewrite(), needs_rewrite, "{policy:?}");
+    }
 }

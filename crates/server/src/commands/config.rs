@@ -20,7 +20,7 @@ use crate::config::table::{OptId, clients, persistence, process, security};
 use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::persistence::aof;
+use crate::persistence::aof::{self, Unprepared};
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
 use crate::{limits, listen, logging};
@@ -173,9 +173,12 @@ fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Re
         Prepare::WorkingFolder => {
             std::env::set_current_dir(persistence::DIR.of(new)).map_err(|error| error.to_string().into())
         }
-        Prepare::AppendOnly => aof::prepare(new).map_err(|trouble| {
-            tracing::warn!("The append-only file cannot be turned on: {trouble}");
-            "Unable to turn on AOF. Check server logs.".into()
+        Prepare::AppendOnly => aof::prepare(shared, new).map_err(|why| match why {
+            Unprepared::Taken(trouble) => trouble.0.into(),
+            Unprepared::Failed(trouble) => {
+                tracing::warn!("The append-only file cannot be turned on: {trouble}");
+                "Unable to turn on AOF. Check server logs.".into()
+            }
         }),
         Prepare::LogLevel => {
             logging::set_level(process::LOGLEVEL.of(new));
@@ -210,10 +213,9 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                 ctx.shared.broadcast(|| Message::CountClients);
             }
             FollowUp::AppendOnly => {
-                if !persistence::APPENDONLY.of(&ctx.shared.config()) {
-                    ctx.pass.outside(|| aof::cancel_rewrite(ctx.shared));
-                }
-                aof::follow_options(ctx.shared, |act| ctx.pass.exclusive(|alone| act(alone)));
+                let is_off = !persistence::APPENDONLY.of(&ctx.shared.config());
+                let stopped = if is_off { ctx.pass.outside(|| aof::stop_rewrites(ctx.shared)) } else { None };
+                aof::follow_options(ctx.shared, stopped, |act| ctx.pass.exclusive(|alone| act(alone)));
             }
         }
     }

@@ -126,13 +126,9 @@ static BGREWRITEAOF: Command<Runner> = Command {
 /// BGREWRITEAOF: of a transaction it begins when that has ended.
 fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
-    let asked = if shared.append_only.is_rewriting() {
-        aof::Asked::UnderWay
-    } else if ctx.session.in_exec {
-        aof::schedule(shared);
-        aof::Asked::Scheduled
-    } else {
-        aof::rewrite_in_background(shared)
+    let asked = match ctx.session.in_exec {
+        true => aof::schedule_as_asked(shared),
+        false => aof::rewrite_as_asked(shared),
     };
     ctx.reply.simple(match asked {
         aof::Asked::Begun => "Background append only file rewriting started",

@@ -93,16 +93,17 @@ pub fn run(shared: &Shared) {
                 let done = job.run();
                 let took = began.elapsed();
                 let appended = active.writer.done(done, shared.moment());
+                shared.engine.log.kept().set(appended.kept_bytes);
                 note(shared, &active, appended, &outbox);
                 gather(append_only, units, appended, took);
             }
             Next::At(clock_ms) => {
-                note_synced(shared, &active.writer.figures());
+                note(shared, &active, active.writer.appended(shared.moment()), &outbox);
                 let left_ms = clock_ms.saturating_sub(shared.moment().clock_ms);
                 shared.append_only.signal.wait(Duration::from_millis(left_ms).min(SYNC_LOOK));
             }
             Next::Nothing => {
-                note_synced(shared, &active.writer.figures());
+                note(shared, &active, active.writer.appended(shared.moment()), &outbox);
                 shared.append_only.signal.wait(SYNC_LOOK);
             }
         }
@@ -121,25 +122,39 @@ fn gather(append_only: &AppendOnly, units: u64, appended: Appended, took: Durati
     append_only.gathers_units.store(0, Relaxed);
 }
 
-/// Lets replies leave after a job, and says what is wrong.
+/// Lets replies leave after a job, and says what is wrong. Also between jobs: a write of another
+/// thread may have failed, or a new base may have made up for it.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
-    shared.engine.log.kept().set(appended.kept_bytes);
     shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
     shared.wake(outbox);
     let figures = active.writer.figures();
     note_synced(shared, &figures);
-    let trouble = figures.trouble;
-    let standing = &shared.engine.standing;
+    note_trouble(shared, active);
+    if active.writer.needs_rewrite() {
+        tracing::warn!("The AOF file may have lost what could not be synced: it is rewritten.");
+        shared.append_only.state().is_scheduled = true;
+    }
+}
+
+/// Has writes refused or not, as the file can be written.
+fn note_trouble(shared: &Shared, active: &Active) {
+    // Locked to the end: where it is turned off meanwhile, nothing is wrong any more.
+    let state = shared.append_only.state();
+    if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
+        return;
+    }
+    let (trouble, standing) = (active.writer.figures().trouble, &shared.engine.standing);
     match (&trouble, standing.log_failed.load(Relaxed)) {
         (Some(trouble), false) => tracing::warn!("Error writing to the AOF file: {trouble}"),
         (None, true) => tracing::warn!("AOF write error looks solved. The server can write again."),
         _ => {}
     }
-    standing.note_log(trouble.as_ref().map(|trouble| &*trouble.0));
-    if active.writer.needs_rewrite() {
-        tracing::warn!("The AOF file may have lost what could not be synced: it is rewritten.");
-        shared.append_only.state().is_scheduled = true;
-    }
+    standing.note_log(trouble.as_ref().map(system_words));
+}
+
+/// What the system says, without its number: replies have it as those of Redis.
+fn system_words(trouble: &Trouble) -> &str {
+    trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
 /// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as
@@ -164,14 +179,31 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
     Ok(DataFolder::new(&path))
 }
 
-/// Sees whether an append-only file can be turned on, where the options want one.
+/// Why an append-only file cannot be turned on.
+pub enum Unprepared {
+    /// Another server writes to the folder.
+    Taken(Trouble),
+    /// The files cannot be opened.
+    Failed(Trouble),
+}
+
+impl From<Trouble> for Unprepared {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+/// Sees whether an append-only file can be turned on, where the options want one, and keeps other
+/// servers from the folder.
 ///
 /// # Errors
 /// Why it cannot.
-pub fn prepare(store: &ConfigStore) -> Result<(), Trouble> {
+pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     if !options::APPENDONLY.of(store) {
         return Ok(());
     }
+    // First: the files may be those of another server.
+    shared.persistence.lock_folder(store).map_err(Unprepared::Taken)?;
     let (folder, name) = (make_folder(store)?, files_name(store));
     let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
     files.begin_unnamed_incr(&folder)?;
@@ -190,46 +222,91 @@ fn times(shared: &Shared) -> Times {
 }
 
 /// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
-/// of the keyspace for a moment. No rewrite is under way where it is turned off.
-pub fn follow_options(shared: &Arc<Shared>, as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive))) {
-    let is_wanted = options::APPENDONLY.of(&shared.config());
+/// of the keyspace for a moment. Where it is turned off, [`stop_rewrites`] came before. While data
+/// is loaded nothing happens: [`settle`] does it at the end.
+pub(crate) fn follow_options(
+    shared: &Arc<Shared>,
+    stopped: Option<Active>,
+    as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive)),
+) {
+    if let Some(active) = stopped {
+        turn_off(shared, &active, as_owner);
+    }
+    let is_loading = shared.engine.standing.is_loading.load(Relaxed);
+    if is_loading || !options::APPENDONLY.of(&shared.config()) {
+        return;
+    }
     let (active, awaits_base) = {
-        let state = shared.append_only.state();
-        (state.active.clone(), state.awaits_base)
+        let mut state = shared.append_only.state();
+        let active = state.active.clone();
+        let awaits_base = std::mem::replace(&mut state.awaits_base, active.is_none());
+        (active, awaits_base)
     };
-    if is_wanted && active.is_none() && !awaits_base {
-        shared.append_only.state().awaits_base = true;
-        if rewrite_in_background(shared) == Asked::Scheduled {
-            tracing::warn!(
-                "AOF was enabled but there is already another background operation. An AOF background was scheduled \
-                 to start when possible."
-            );
-        }
-    } else if !is_wanted && (active.is_some() || awaits_base) {
-        turn_off(shared, as_owner);
-    } else if let Some(active) = active {
+    if let Some(active) = active {
         set_up(shared, &active.writer);
         shared.append_only.signal.set();
+    } else if !awaits_base {
+        begin_first_base(shared);
     }
 }
 
-fn turn_off(shared: &Shared, as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive))) {
-    let active = {
+/// Does what options ask for that were changed while data was loaded.
+pub(super) fn settle(shared: &Arc<Shared>) {
+    let is_off = !options::APPENDONLY.of(&shared.config());
+    let stopped = if is_off { stop_rewrites(shared) } else { None };
+    follow_options(shared, stopped, |act| shared.engine.gate.exclusive(|alone| act(alone)));
+}
+
+/// Begins the rewrite that makes the first base, or has it begin as soon as it can.
+fn begin_first_base(shared: &Arc<Shared>) {
+    // Somebody asked for it: that others have failed does not delay it, as in Redis.
+    shared.append_only.state().forget_failures();
+    match rewrite_in_background(shared) {
+        Asked::Begun => {}
+        Asked::Scheduled => tracing::info!(
+            "AOF was enabled but there is already another background operation. An AOF background was scheduled \
+             to start when possible."
+        ),
+        Asked::UnderWay => {
+            tracing::info!(
+                "AOF was enabled but there is already an AOF rewriting in background. Stopping background AOF and \
+                 starting a rewrite now."
+            );
+            schedule(shared);
+            if let Some(current) = &shared.persistence.state().current {
+                current.save.abandon(&shared.engine);
+            }
+        }
+    }
+}
+
+/// Ends the rewrite under way, if there is one, and lets none begin that would go on with the
+/// append-only file: it is turned off. Gives what writes to it, which is to be detached. The caller
+/// is outside the gate.
+pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
+    if shared.engine.standing.is_loading.load(Relaxed) {
+        return None;
+    }
+    loop {
+        cancel_rewrite(shared);
         let mut state = shared.append_only.state();
-        state.awaits_base = false;
-        state.is_scheduled = false;
-        state.active.take()
-    };
-    let Some(active) = active else { return };
+        // Another one may have begun since.
+        if state.rewrite.is_none() {
+            state.awaits_base = false;
+            state.is_scheduled = false;
+            return state.active.take();
+        }
+    }
+}
+
+fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnMut(&Exclusive))) {
     let outbox = Outbox::default();
     as_owner(&mut |alone| drop(shared.engine.log.detach(alone, active.reader, &outbox)));
     shared.wake(&outbox);
     if let Err(trouble) = active.writer.finish() {
         tracing::warn!("The end of the AOF file could not be written: {trouble}");
     }
-    let mut state = shared.append_only.state();
-    state.earlier_len_bytes += active.writer.figures().len_bytes;
-    drop(state);
+    shared.append_only.state().earlier_len_bytes += active.writer.figures().len_bytes;
     shared.engine.log.kept().set(0);
     shared.engine.standing.note_log(None);
 }
@@ -266,7 +343,8 @@ pub enum Asked {
     UnderWay,
 }
 
-/// Rewrites the file in the background.
+/// Rewrites the file in the background. From here to its end no save in the background begins
+/// ([`super::fix`]), so that nothing comes between it and its point.
 pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
     {
         let mut state = shared.append_only.state();
@@ -292,8 +370,28 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
 }
 
 /// A rewrite begins as soon as it can.
-pub fn schedule(shared: &Shared) {
+fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
+}
+
+/// Rewrites the file in the background because somebody asks for it. What has failed before does
+/// not delay it, as in Redis.
+pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
+    if shared.append_only.is_rewriting() {
+        return Asked::UnderWay;
+    }
+    shared.append_only.state().forget_failures();
+    rewrite_in_background(shared)
+}
+
+/// The same for a transaction: it begins when that has ended.
+pub fn schedule_as_asked(shared: &Shared) -> Asked {
+    if shared.append_only.is_rewriting() {
+        return Asked::UnderWay;
+    }
+    shared.append_only.state().forget_failures();
+    schedule(shared);
+    Asked::Scheduled
 }
 
 fn begin(state: &mut State) {
@@ -407,10 +505,11 @@ fn rewrite_files(
 ) -> Result<(), Unsaved> {
     let follows = match &active {
         Some(_) => {
-            // Nobody else does that with `no`, and behind the point clients wait for it.
+            // Nobody else does that with `no`, and behind the point clients wait for it. Where it
+            // fails, the base makes up for it.
             let never = options::APPENDFSYNC.of(&shared.config()) == SyncPolicy::Never;
             if let Some(last) = files.manifest().incr.last().filter(|_| never) {
-                folder.sync_file(&last.name)?;
+                let _ = folder.sync_file(&last.name);
             }
             let file = files.begin_incr(folder)?;
             Follows::Named(file, files.last_incr().unwrap_or_default())
@@ -485,9 +584,9 @@ fn finish(
     (follows, attached): (Follows, Option<Active>),
     base_len_bytes: u64,
 ) -> Result<(), Unsaved> {
-    let kept = match follows {
+    let kept = match &follows {
         Follows::Nowhere => Kept::None,
-        Follows::Named(_, seq) => Kept::From { seq },
+        Follows::Named(_, seq) => Kept::From { seq: *seq },
         Follows::Unnamed(_) => Kept::Unnamed,
     };
     let restored_until_s = shared.append_only.state().restored_until_s;
@@ -501,6 +600,10 @@ fn finish(
     }
     if let Some(attached) = &attached {
         set_up(shared, &attached.writer);
+    }
+    if let (Follows::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
+        // What could not be written before the point is in the base.
+        active.writer.base_is_in(file);
     }
     {
         let mut state = shared.append_only.state();

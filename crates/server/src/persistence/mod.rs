@@ -106,14 +106,22 @@ pub fn changes(shared: &Shared) -> u64 {
 enum Whose {
     /// Nobody: it is in the background.
     Nobodys,
-    /// The caller.
-    Callers,
+    /// The caller. As the owner of the keyspace it is through before a rewrite comes to its point.
+    Callers {
+        /// How the caller comes to the keyspace.
+        way: Way,
+    },
     /// A rewrite of the append-only file.
     Rewrites,
 }
 
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
+    let rewrites = shared.append_only.state();
+    if matches!(whose, Whose::Nobodys | Whose::Callers { way: Way::Gate }) && rewrites.rewrite.is_some() {
+        // It has begun and comes to its point soon, or has been there.
+        return None;
+    }
     let mut state = shared.persistence.state();
     // A save whose walk is over may still be bringing its file into the folder. Ahead of the walk:
     // nobody would bring one to its end that was begun for nothing. And a part of what a broken
@@ -160,14 +168,20 @@ pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMu
 pub fn save_here(
     shared: &Shared,
     way: Way,
-    alone: impl FnOnce(&mut dyn FnMut(&Exclusive)),
+    alone: impl Fn(&mut dyn FnMut(&Exclusive)),
 ) -> Result<(), Unsaved> {
-    if way == Way::Gate {
-        aof::wait_for_rewrite(shared);
-    }
     let options = save_options(shared);
     let mut save = None;
-    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Callers));
+    loop {
+        if way == Way::Gate {
+            aof::wait_for_rewrite(shared);
+        }
+        alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Callers { way }));
+        // Another rewrite may have begun before the point.
+        if save.is_some() || way == Way::Owner || !shared.append_only.is_rewriting() {
+            break;
+        }
+    }
     let Some(save) = save else { return Err(Trouble("another save is in progress".to_owned()).into()) };
     let result = write(shared, &save, way);
     let outcome = result.clone();

@@ -62,12 +62,15 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     let shared = Arc::clone(shared);
     let load = move || {
         let loaded = source.and_then(|source| load(&shared, source));
-        if let Err(trouble) = loaded {
+        if let Err(trouble) = &loaded {
             tracing::error!("{trouble}");
             shared.persistence.load_failed.store(true, Relaxed);
             shared.stop();
         }
         shared.persistence.end_loading(&shared.engine);
+        if loaded.is_ok() {
+            super::aof::settle(&shared);
+        }
     };
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }

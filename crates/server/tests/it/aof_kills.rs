@@ -214,8 +214,9 @@ fn disturb(server: &ServerProcess, rng: &mut Rng, promises: &AtomicBool) {
                 let since = Instant::now();
                 let is_on = |client: &mut Client| {
                     field(client, "aof_enabled") == "1"
-                        && field(client, "aof_rewrite_in_progress") == "0"
+                        // First this: a scheduled one may begin between the two.
                         && field(client, "aof_rewrite_scheduled") == "0"
+                        && field(client, "aof_rewrite_in_progress") == "0"
                         && field(client, "aof_last_bgrewrite_status") == "ok"
                 };
                 while !is_on(&mut client) {

@@ -1,6 +1,7 @@
 //! The server through its sockets, embedded in the test process, on each way to the kernel.
 
 mod any_request;
+mod aof_faults;
 mod aof_kills;
 mod append_only;
 mod blocking;
