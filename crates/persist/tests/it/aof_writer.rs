@@ -231,9 +231,14 @@ impl Life<'_> {
             None => {
                 if let Next::Job(job) = self.writer.next(self.now) {
                     self.running = Some(Err(job));
-                } else if self.writer.figures().trouble.is_none() {
+                    return;
+                }
+                if self.writer.figures().trouble.is_none() {
                     self.turns = false;
                 }
+                // Also without a job: a new base may have made up for what was not written.
+                let appended = self.writer.appended(self.now);
+                self.note(appended);
             }
             Some(Err(job)) => self.running = Some(Ok(job.run())),
             Some(Ok(done)) => {

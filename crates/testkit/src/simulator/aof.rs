@@ -6,76 +6,31 @@
 //! with the number of the operation of the disk that comes next: that a crash from there on leaves
 //! at least so much of the tape, see [`super::crashes`].
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use engine::clock::{Clock as _, ManualClock};
-use engine::log::merger::{KeptBytes, LogBatch, LogReader, ReaderId};
+use engine::log::merger::{KeptBytes, LogBatch, LogReader};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use persist::aof::files::{Files, Kept};
+use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
-use persist::aof::writer::{Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::aof::writer::{Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{Folder as _, LogFile, Syncing, Target, Trouble, Unsaved, save_into};
 use persist::save::Save;
 
+use super::aof_state::{Active, Aof};
 use super::kernel::{Message, Poll};
 use super::load::Found;
-use super::saver;
-use super::scenario::AppendOnly;
+use super::walk;
 use super::world::World;
 use crate::Rng;
-use crate::disk::{Fault, Plan, SimulatedFolder};
+use crate::disk::Plan;
 
 /// Between two looks of the thread, in milliseconds.
 const LOOK_MS: u64 = 100;
 /// The policies that an option that changes gets.
 const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
-
-/// What must be there after a crash from an operation on: so many bytes of the tape.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Promise {
-    /// Operations of the disk before it.
-    pub operations: u64,
-    /// Where the process is killed.
-    pub killed: usize,
-    /// Where the power fails.
-    pub powerless: usize,
-    /// A sync has failed, and there was no new base since: what the disk holds is unknown.
-    pub is_damaged: bool,
-}
-
-/// What changes are written with.
-#[derive(Clone)]
-struct Active {
-    writer: Arc<Writer>,
-    reader: ReaderId,
-}
-
-/// See [`Aof`].
-struct State {
-    files: Option<Files>,
-    active: Option<Active>,
-    /// Whether the option is on.
-    is_wanted: bool,
-    /// A rewrite begins as soon as it can.
-    is_scheduled: bool,
-    /// A job is under way.
-    is_working: bool,
-    policy: SyncPolicy,
-    syncs: Syncs,
-    times: Times,
-    /// Replies that show nothing behind this position may have left under another policy.
-    policy_since: u64,
-    promises: Vec<Promise>,
-}
-
-/// The append-only file of a life. Its lock is no yield point and a leaf.
-pub(super) struct Aof {
-    pub folder: SimulatedFolder,
-    pub options: AppendOnly,
-    state: Mutex<State>,
-}
 
 /// Hands the log to the writer.
 struct AofReader {
@@ -98,127 +53,6 @@ impl LogReader for AofReader {
             self.poll.wake();
         }
         appended.confirmed
-    }
-}
-
-impl Aof {
-    /// One that is on, in a folder as a crash left it. `first` is what that must hold.
-    pub fn new(options: AppendOnly, folder: SimulatedFolder, first: Promise) -> Self {
-        let state = State {
-            files: None,
-            active: None,
-            is_wanted: true,
-            is_scheduled: false,
-            is_working: false,
-            policy: options.policy,
-            syncs: Syncs::Done,
-            times: options.times,
-            policy_since: 0,
-            promises: vec![first],
-        };
-        Self { folder, options, state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it is locked")
-    }
-
-    /// What was promised, in order.
-    pub fn promises(&self) -> Vec<Promise> {
-        self.state().promises.clone()
-    }
-
-    fn promise(&self, change: impl FnOnce(&mut Promise)) {
-        let (operations, mut state) = (self.folder.operations(), self.state());
-        let mut promise = *state.promises.last().expect("there is one");
-        promise.operations = operations;
-        change(&mut promise);
-        state.promises.push(promise);
-    }
-
-    /// Whether a kill of the process now must leave all that clients were told.
-    pub fn survives_kill(&self) -> bool {
-        let state = self.state();
-        let Some(Active { writer, .. }) = &state.active else { return false };
-        // `everysec` lets replies leave while what they show waits for a sync.
-        let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
-        self.options.is_steady && (is_idle || state.policy != SyncPolicy::EverySecond)
-    }
-
-    /// The same of a failure of the power.
-    pub fn survives_power_failure(&self) -> bool {
-        let state = self.state();
-        let is_damaged = state.promises.last().is_some_and(|promise| promise.is_damaged);
-        let is_strict = self.options.is_steady && state.policy == SyncPolicy::Always;
-        state.active.is_some() && is_strict && !is_damaged
-    }
-
-    /// A reply has left that shows changes up to `position`.
-    pub fn note_sent(&self, world: &World, position: u64) {
-        if position == 0 {
-            return;
-        }
-        let (is_written, is_synced) = {
-            let state = self.state();
-            let Some(Active { writer, .. }) = &state.active else { return };
-            let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
-            let is_strict = state.policy == SyncPolicy::Always && state.syncs == Syncs::Done;
-            // `everysec` lets replies leave while what they show waits for a sync.
-            let is_lax = self.options.policy == SyncPolicy::EverySecond || !self.options.is_steady;
-            (is_idle || !is_lax, is_strict && position > state.policy_since)
-        };
-        let end = world.disk.end_of(position);
-        self.promise(|promise| {
-            if is_written {
-                promise.killed = promise.killed.max(end);
-            }
-            if is_synced {
-                promise.powerless = promise.powerless.max(end);
-            }
-        });
-    }
-
-    /// Whether something waits that only time, or a disk that works, brings to its end.
-    pub fn is_behind(&self, world: &World) -> bool {
-        if world.engine.log.released() < world.engine.log.drawn() {
-            return true;
-        }
-        let state = self.state();
-        let is_behind = |active: &Active| {
-            let figures = active.writer.figures();
-            figures.trouble.is_some() || figures.kept_bytes > 0
-        };
-        state.is_scheduled
-            || (state.is_wanted && state.active.is_none())
-            || state.active.as_ref().is_some_and(is_behind)
-    }
-
-    /// What there is to say of one that does not recover.
-    pub fn described(&self, world: &World) -> String {
-        let log = &world.engine.log;
-        let positions = [log.progress().position, log.released(), log.drawn()];
-        let state = self.state();
-        let figures = state.active.as_ref().map(|active| active.writer.figures());
-        let State { is_wanted, is_scheduled, is_working, policy, syncs, .. } = &*state;
-        format!(
-            "{figures:?}, wanted {is_wanted}, scheduled {is_scheduled}, working {is_working}, {policy:?}, {syncs:?}, \
-             merged, released and drawn {positions:?}"
-        )
-    }
-
-    /// Network: plans that the disk fails, or that it works again.
-    pub fn plan_faults(&self, rng: &mut Rng) {
-        let at = self.folder.operations() + rng.below(8) as u64;
-        let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
-        let chance = Plan::Chance(1 + rng.below(200));
-        let plans = [Plan::Once(at, fault), Plan::From(at, fault), chance, Plan::Never];
-        self.folder.plan(*rng.pick(&plans));
-    }
-
-    fn set_up(&self, writer: &Writer) {
-        let state = self.state();
-        writer.set_up(state.policy, state.times);
-        writer.set_syncs(state.syncs);
     }
 }
 
@@ -258,14 +92,17 @@ pub(super) fn run(world: &World) {
                 shuttle::thread::yield_now();
                 let appended = active.writer.done(job.run(), world.moment());
                 aof.state().is_working = false;
-                note(world, aof, &active, &outbox);
                 world.engine.log.kept().set(appended.kept_bytes);
-                world.engine.log.confirm([(active.reader, appended.confirmed)], &outbox);
-                world.wake(&outbox);
+                note(world, aof, &active, appended, &outbox);
                 continue;
             }
-            Some((Next::At(clock_ms), _)) => Some(clock_ms.min(world.uptime_ms() + LOOK_MS)),
-            Some((Next::Nothing, _)) => Some(world.uptime_ms() + LOOK_MS),
+            Some((next, active)) => {
+                // Also between jobs: a new base may have made up for what was not written.
+                let appended = active.writer.appended(world.moment());
+                note(world, aof, &active, appended, &outbox);
+                let look_ms = world.uptime_ms() + LOOK_MS;
+                Some(if let Next::At(clock_ms) = next { clock_ms.min(look_ms) } else { look_ms })
+            }
         };
         let may_sleep = port.mailbox.prepare_sleep();
         port.poll.wait(may_sleep.then_some(deadline_ms));
@@ -274,8 +111,9 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Has writes refused or permitted, and a rewrite scheduled where a sync has failed.
-fn note(world: &World, aof: &Aof, active: &Active, outbox: &Outbox) {
+/// Lets replies leave, has writes refused or permitted, and a rewrite scheduled where a sync has
+/// failed.
+fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
     let synced = world.disk.end_of(figures.synced_position);
@@ -291,7 +129,8 @@ fn note(world: &World, aof: &Aof, active: &Active, outbox: &Outbox) {
         aof.state().is_scheduled = true;
         world.wake_aof();
     }
-    drop(outbox.take());
+    world.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
+    world.wake(outbox);
 }
 
 /// Has changes written to `file`, which holds `len_bytes` and all that has happened so far.
@@ -371,7 +210,10 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
         Some(_) => {
             let never = policy == SyncPolicy::Never;
             if let Some(last) = files.manifest().incr.last().filter(|_| never) {
-                folder.sync_file(&last.name).inspect_err(|_| note_damage(aof))?;
+                // Where it fails, the base makes up for it.
+                if folder.sync_file(&last.name).is_err() {
+                    note_damage(aof);
+                }
             }
             let file = files.begin_incr(folder)?;
             Follows::Named(file, files.last_incr().expect("it was begun"))
@@ -381,7 +223,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     };
     let (outbox, mut attached) = (Outbox::default(), None);
     let number = world.points.state().len();
-    let (kind, options) = saver::options(number, rng);
+    let (kind, options) = walk::options(number, rng);
     let mut point_end = 0;
     let save = engine.gate.exclusive(|alone| {
         let save = Save::begin(engine, alone, options)?;
@@ -398,7 +240,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
             }
             _ => {}
         }
-        point_end = world.points.add(world, alone, &outbox);
+        point_end = world.points.add((engine, &world.disk), alone, &outbox);
         Some(save)
     });
     world.wake(&outbox);
@@ -408,8 +250,8 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
     let temporary = "temp-rewriteaof-bg-7.aof".to_owned();
     let target = Target { folder, temporary, name: files.next_base(kind), syncing };
-    let walkers = 1 + rng.below(saver::WALKERS_MAX);
-    let result = save_into(target, &save, engine, |out| saver::drive(world, &save, out, walkers));
+    let walkers = 1 + rng.below(walk::WALKERS_MAX);
+    let result = save_into(target, &save, engine, |out| walk::drive(world, &save, out, walkers));
     world.saves.state().current = None;
     match result {
         Ok(()) => finish(world, aof, files, (kind, follows, attached), point_end),
@@ -436,12 +278,14 @@ fn finish(
     (kind, follows, attached): (BaseKind, Follows, Option<Active>),
     point_end: usize,
 ) -> Result<(), Unsaved> {
-    let kept = match follows {
+    let kept = match &follows {
         Follows::Nowhere => Kept::None,
-        Follows::Named(_, seq) => Kept::From { seq },
+        Follows::Named(_, seq) => Kept::From { seq: *seq },
         Follows::Unnamed(_) => Kept::Unnamed,
     };
-    if let Err(trouble) = files.take_base(&aof.folder, kind, kept) {
+    let now_s = world.clock.unix_ms() / 1000;
+    let base = NewBase { kind, kept, now_s, restored_until_s: None };
+    if let Err(trouble) = files.take_base(&aof.folder, base) {
         if kept == Kept::Unnamed {
             give_up_turning_on(world, attached);
         }
@@ -456,6 +300,12 @@ fn finish(
         drop(state);
         world.wake_aof();
     }
+    let active = aof.state().active.clone();
+    if let (Follows::Named(file, _), Some(active)) = (&follows, active) {
+        // What could not be written before the point is in the base.
+        active.writer.base_is_in(file);
+        world.wake_aof();
+    }
     aof.promise(|promise| {
         promise.killed = promise.killed.max(point_end);
         promise.powerless = promise.powerless.max(point_end);
@@ -463,7 +313,7 @@ fn finish(
         promise.is_damaged = false;
     });
     // What remains is removed the next time.
-    let _ = files.remove_history(&aof.folder);
+    let _ = files.remove_history(&aof.folder, now_s, 0);
     Ok(())
 }
 

@@ -3,20 +3,18 @@
 //! promised. Some of that is loaded, too, and compared with the data that the tape makes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use engine::clock::ManualClock;
 use engine::settings::Settings;
-use engine::threads::Outbox;
-use keyspace::Exclusive;
 
-use super::aof::{Aof, Promise};
+use super::aof_state::{Aof, Promise};
 use super::load::{Found, Readings, find, load};
 use super::replay::replay;
-use super::saver::held_by;
+use super::walk::held_by;
 use super::world::{World, engine};
 use crate::Rng;
-use crate::contents::{Contents, difference, of_keyspace};
+use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, SimulatedFolder};
 
 /// Moments of a life at which a crash is looked into, where it has more than a few.
@@ -26,31 +24,6 @@ const LOADED_MAX: usize = 2;
 
 /// A SELECT of one of the first ten databases.
 const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
-
-/// What a base must hold.
-pub(super) struct Point {
-    contents: Contents,
-    /// Bytes of the tape up to there.
-    end: usize,
-}
-
-/// The points of all bases of all lives. Its lock is no yield point and a leaf.
-#[derive(Clone, Default)]
-pub(super) struct Points(Arc<Mutex<Vec<Point>>>);
-
-impl Points {
-    pub fn state(&self) -> MutexGuard<'_, Vec<Point>> {
-        self.0.lock().expect("nothing panics while it is locked")
-    }
-
-    /// Notes the point of the next base; how long the tape is then.
-    pub fn add(&self, world: &World, alone: &Exclusive, outbox: &Outbox) -> usize {
-        let contents = of_keyspace(&world.engine.keyspace);
-        let end = world.disk.cut(&world.engine, alone, outbox).expect("there is a tape");
-        self.state().push(Point { contents, end });
-        end
-    }
-}
 
 /// A crash of a life.
 pub(super) struct Left {

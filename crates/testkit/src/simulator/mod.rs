@@ -35,6 +35,7 @@
 //! **A failure** prints its seed, and the scenario cut down to what still fails ([`shrink`]).
 
 mod aof;
+mod aof_state;
 mod checks;
 mod crashes;
 mod disk;
@@ -44,6 +45,7 @@ mod kernel;
 mod load;
 mod network;
 mod player;
+mod points;
 mod replay;
 mod saver;
 mod saves;
@@ -51,6 +53,7 @@ pub mod scenario;
 mod schedule;
 pub mod shrink;
 mod thread;
+mod walk;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,11 +64,12 @@ use engine::clock::Clock as _;
 use engine::threads::Outbox;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-use self::aof::{Aof, Promise};
-use self::crashes::{Left, Points};
+use self::aof_state::{Aof, Promise};
+use self::crashes::Left;
 use self::disk::DiskReader;
 use self::load::Readings;
 use self::network::{Crash, Network, Outcome};
+use self::points::Points;
 use self::scenario::{Kind, Log, Scenario};
 use self::schedule::SeededScheduler;
 use self::thread::IoThread;

@@ -248,7 +248,7 @@ impl<'w> Network<'w> {
     }
 
     fn is_aof_behind(&self) -> bool {
-        self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(self.world))
+        self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(&self.world.engine.log))
     }
 
     /// Lets the disk work, and time pass until all is written that clients wait for.
@@ -257,7 +257,7 @@ impl<'w> Network<'w> {
         aof.folder.plan(Plan::Never);
         self.recovery_s += 1;
         let is_late = self.recovery_s >= RECOVERY_MAX_S;
-        assert!(!is_late, "the append-only file does not recover: {}", aof.described(self.world));
+        assert!(!is_late, "the append-only file does not recover: {}", aof.described(&self.world.engine.log));
         self.world.advance(Duration::from_secs(1));
         self.world.wake_aof();
     }

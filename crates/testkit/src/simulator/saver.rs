@@ -5,28 +5,24 @@
 use std::sync::Arc;
 
 use engine::threads::Outbox;
-use persist::aof::manifest::BaseKind;
 use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
-use persist::rdb::{Compression, Usage};
-use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
+use persist::save::Save;
 
-use super::aof::{self, Aof};
+use super::aof;
+use super::aof_state::Aof;
 use super::kernel::Message;
 use super::replay::replay;
 use super::saves::Point;
+use super::walk::{WALKERS_MAX, drive, held_by, options};
 use super::world::World;
 use crate::Rng;
-use crate::contents::{Contents, difference, of_file, of_keyspace};
+use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, Plan, SimulatedFolder};
 
 /// The file's name.
 const NAME: &str = "dump.rdb";
 /// The process that saves.
 const PID: u32 = 7;
-/// The fact of a file that says which save it is of.
-const NUMBER: &str = "save";
-/// Threads that walk, at most.
-pub(super) const WALKERS_MAX: usize = 3;
 
 /// Runs until it is asked to stop.
 pub(super) fn run(world: &World, seed: u64) {
@@ -62,24 +58,6 @@ fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
         _ => {}
     }
     aof::rewrite_if_due(world, aof, rng);
-}
-
-/// What the file of a save is to be like, and what that is as a base. Commands say which save it is
-/// by their time.
-pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
-    let commands = SaveFormat::Commands { time_s: Some(number as i64) };
-    let facts = vec![(NUMBER, number.to_string())];
-    let options = SaveOptions {
-        format: *rng.pick(&[SaveFormat::Rdb, commands]),
-        compression: *rng.pick(&[Compression::None, Compression::Lzf]),
-        checksum: true,
-        usage: Usage::None,
-        version: None,
-        facts,
-        functions: Vec::new(),
-    };
-    let kind = if options.format == SaveFormat::Rdb { BaseKind::Rdb } else { BaseKind::Aof };
-    (kind, options)
 }
 
 /// Fixes the point of a save, and notes what it is.
@@ -138,25 +116,6 @@ fn save(world: &World, rng: &mut Rng) {
     }
 }
 
-pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
-    let walk = |number| {
-        let mut walker = save.walker(number, Way::Gate);
-        loop {
-            match save.step(&world.engine, &mut walker, out) {
-                Step::More => {}
-                Step::Waiting => shuttle::thread::yield_now(),
-                Step::Done => return,
-            }
-        }
-    };
-    shuttle::thread::scope(|scope| {
-        for number in 1..walkers {
-            scope.spawn(move || walk(number));
-        }
-        walk(0);
-    });
-}
-
 /// After the run: a crash at each operation of the disk leaves the last file that was reported, or
 /// one that was begun since; it holds the keyspace of its point, which is what the change log up to
 /// there makes.
@@ -169,20 +128,6 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
             return;
         }
     }
-}
-
-/// Which save a file is of, and what it holds or makes.
-pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
-    let unnumbered = "the file does not say of which save it is";
-    if let Some(rest) = bytes.strip_prefix(b"#TS:") {
-        let end = rest.iter().position(|&byte| byte == b'\r').ok_or(unnumbered)?;
-        let number = stdx::number::parse_i64(&rest[..end]).ok_or(unnumbered)?;
-        let (engine, _) = replay(&rest[end + 2..])?;
-        return Ok((number as usize, of_keyspace(&engine.keyspace)));
-    }
-    let file = of_file(bytes, world.engine.keyspace.hasher())?;
-    let number = file.facts.get(NUMBER.as_bytes()).and_then(|text| stdx::number::parse_i64(text));
-    Ok((number.ok_or(unnumbered)? as usize, file.keys))
 }
 
 /// `are_right` has, for each save, the file that was found to be right.

@@ -209,7 +209,7 @@ impl<'w> IoThread<'w> {
             world.find(format!("a reply left that shows position {shown}, which the disk may still lose"));
         }
         if let Some(aof) = world.aof.as_ref().filter(|_| !bytes.is_empty()) {
-            aof.note_sent(world, shown);
+            aof.note_sent(&world.disk, shown);
         }
         if !bytes.is_empty() || closed {
             world.kernel.send(Sent { link, bytes, closed });

@@ -15,11 +15,11 @@ use engine::shared::Start;
 use engine::table::CommandTable;
 use engine::threads::Outbox;
 
-use super::aof::Aof;
-use super::crashes::Points;
+use super::aof_state::Aof;
 use super::disk::Disk;
 use super::host::COMMANDS;
 use super::kernel::{Kernel, LinkId, Message};
+use super::points::Points;
 use super::saves::Saves;
 use super::scenario::Scenario;
 

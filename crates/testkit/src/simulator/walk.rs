@@ -1,0 +1,68 @@
+//! Walking the keyspace for a file, and reading which save a file is of: what the saver has in
+//! common with rewrites of the append-only file.
+
+use persist::aof::manifest::BaseKind;
+use persist::rdb::{Compression, Usage};
+use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Way};
+
+use super::replay::replay;
+use super::world::World;
+use crate::Rng;
+use crate::contents::{Contents, of_file, of_keyspace};
+
+/// The fact of a file that says which save it is of.
+const NUMBER: &str = "save";
+/// Threads that walk, at most.
+pub(super) const WALKERS_MAX: usize = 3;
+
+/// What the file of a save is to be like, and what that is as a base. Commands say which save it is
+/// by their time.
+pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
+    let commands = SaveFormat::Commands { time_s: Some(number as i64) };
+    let facts = vec![(NUMBER, number.to_string())];
+    let options = SaveOptions {
+        format: *rng.pick(&[SaveFormat::Rdb, commands]),
+        compression: *rng.pick(&[Compression::None, Compression::Lzf]),
+        checksum: true,
+        usage: Usage::None,
+        version: None,
+        facts,
+        functions: Vec::new(),
+    };
+    let kind = if options.format == SaveFormat::Rdb { BaseKind::Rdb } else { BaseKind::Aof };
+    (kind, options)
+}
+
+/// Walks with so many threads until all is written.
+pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
+    let walk = |number| {
+        let mut walker = save.walker(number, Way::Gate);
+        loop {
+            match save.step(&world.engine, &mut walker, out) {
+                Step::More => {}
+                Step::Waiting => shuttle::thread::yield_now(),
+                Step::Done => return,
+            }
+        }
+    };
+    shuttle::thread::scope(|scope| {
+        for number in 1..walkers {
+            scope.spawn(move || walk(number));
+        }
+        walk(0);
+    });
+}
+
+/// Which save a file is of, and what it holds or makes.
+pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
+    let unnumbered = "the file does not say of which save it is";
+    if let Some(rest) = bytes.strip_prefix(b"#TS:") {
+        let end = rest.iter().position(|&byte| byte == b'\r').ok_or(unnumbered)?;
+        let number = stdx::number::parse_i64(&rest[..end]).ok_or(unnumbered)?;
+        let (engine, _) = replay(&rest[end + 2..])?;
+        return Ok((number as usize, of_keyspace(&engine.keyspace)));
+    }
+    let file = of_file(bytes, world.engine.keyspace.hasher())?;
+    let number = file.facts.get(NUMBER.as_bytes()).and_then(|text| stdx::number::parse_i64(text));
+    Ok((number.ok_or(unnumbered)? as usize, file.keys))
+}
