@@ -126,7 +126,9 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
     });
     world.engine.standing.note_log(figures.trouble.as_ref().map(|trouble| &*trouble.0));
     if damages {
-        aof.state().is_scheduled = true;
+        let mut state = aof.state();
+        (state.is_scheduled, state.is_damaged_since_point) = (true, true);
+        drop(state);
         world.wake_aof();
     }
     world.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
@@ -240,6 +242,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
             }
             _ => {}
         }
+        aof.state().is_damaged_since_point = false;
         point_end = world.points.add((engine, &world.disk), alone, &outbox);
         Some(save)
     });
@@ -306,11 +309,12 @@ fn finish(
         active.writer.base_is_in(file);
         world.wake_aof();
     }
+    let is_damaged = aof.state().is_damaged_since_point;
     aof.promise(|promise| {
         promise.killed = promise.killed.max(point_end);
         promise.powerless = promise.powerless.max(point_end);
         // What was written before its point is in it.
-        promise.is_damaged = false;
+        promise.is_damaged = is_damaged;
     });
     // What remains is removed the next time.
     let _ = files.remove_history(&aof.folder, now_s, 0);
@@ -336,17 +340,25 @@ pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
             }
             return;
         }
-        1 => aof.state().policy = *rng.pick(POLICIES),
-        2 => aof.state().syncs = *rng.pick(&[Syncs::Done, Syncs::Resting]),
+        1 => {
+            // Until the writer does so, too, replies leave by either policy.
+            let mut state = aof.state();
+            (state.policy, state.policy_since) = (*rng.pick(POLICIES), u64::MAX);
+        }
+        2 => {
+            let mut state = aof.state();
+            (state.syncs, state.policy_since) = (*rng.pick(&[Syncs::Done, Syncs::Resting]), u64::MAX);
+        }
         _ => aof.state().times = *rng.pick(&[Times::Written, Times::Left]),
     }
-    let merged = world.engine.log.progress().position;
-    aof.state().policy_since = merged.max(world.engine.log.drawn());
     let active = aof.state().active.clone();
     if let Some(active) = active {
         aof.set_up(&active.writer);
         world.wake_aof();
     }
+    let merged = world.engine.log.progress().position;
+    let drawn = world.engine.log.drawn();
+    aof.state().policy_since = merged.max(drawn);
 }
 
 fn turn_off(world: &World, aof: &Aof) {

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub is_scheduled: bool,
     /// A job is under way.
     pub is_working: bool,
+    /// A sync has failed since the point of the last base: maybe that of a file that follows it.
+    pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
     pub times: Times,
@@ -67,6 +69,7 @@ impl Aof {
             is_wanted: true,
             is_scheduled: false,
             is_working: false,
+            is_damaged_since_point: false,
             policy: options.policy,
             syncs: Syncs::Done,
             times: options.times,
