@@ -167,6 +167,11 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
             utc(time_s),
             utc(oldest_s)
         ))),
+        Chosen::BehindRestore { restored_s, .. } => Err(UntilError::Files(format!(
+            "{} cannot be reached: an earlier state was restored at {}, and the base of then is not there any more",
+            utc(time_s),
+            utc(restored_s)
+        ))),
         Chosen::TooEarly { oldest_s: None } => Err(none()),
     }
 }

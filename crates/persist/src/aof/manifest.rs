@@ -150,6 +150,8 @@ pub struct Generation<'m> {
     pub incr: Vec<&'m Part>,
     /// Whether a restore took the place of where they lead to.
     pub is_left_out: bool,
+    /// When it did, in Unix seconds, where that is known.
+    pub replaced_s: Option<i64>,
 }
 
 impl Generation<'_> {
@@ -179,6 +181,14 @@ pub enum Chosen<'m> {
     /// None: all that are there begin later, the oldest one at this time.
     TooEarly {
         /// In Unix seconds; `None` where no base is there.
+        oldest_s: Option<i64>,
+    },
+    /// None: those that led to it after a restore are not there any more, and those of before it
+    /// lead to another state.
+    BehindRestore {
+        /// When the restore was, in Unix seconds.
+        restored_s: i64,
+        /// The oldest base that is left of after it, in Unix seconds.
         oldest_s: Option<i64>,
     },
 }
@@ -368,10 +378,10 @@ impl Manifest {
         let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
             let (base, incr) = (self.base.as_ref(), follow.clone());
-            generations.push(Generation { base, incr, is_left_out: false });
+            generations.push(Generation { base, incr, is_left_out: false, replaced_s: None });
         }
         // The incremental files of a base stand before it, those of newer bases before these.
-        let (mut own, mut is_left_out) = (Vec::new(), false);
+        let (mut own, mut is_left_out, mut replaced_s) = (Vec::new(), false, None);
         for part in &self.history {
             let is_end = part.left_out_s.is_some();
             if part.is_incr() {
@@ -386,11 +396,13 @@ impl Manifest {
             let mut incr = std::mem::take(&mut own);
             incr.sort_by_key(|part| part.seq);
             is_left_out |= ends_here;
-            if !ends_here {
+            if ends_here {
+                replaced_s = part.replaced_s;
+            } else {
                 incr.extend(&follow);
             }
             follow.clone_from(&incr);
-            generations.push(Generation { base: Some(part), incr, is_left_out });
+            generations.push(Generation { base: Some(part), incr, is_left_out, replaced_s });
         }
         generations
     }
@@ -408,6 +420,9 @@ impl Manifest {
     ) -> Result<Chosen<'_>, E> {
         let mut oldest_s = None;
         for generation in self.generations() {
+            if let Some(restored_s) = generation.replaced_s.filter(|&restored_s| restored_s <= time_s) {
+                return Ok(Chosen::BehindRestore { restored_s, oldest_s });
+            }
             let Some(base) = generation.base else { return Ok(Chosen::Generation(generation)) };
             match base_time(base)? {
                 BaseTime::At(at_s) if at_s > time_s => oldest_s = Some(at_s),
@@ -877,7 +892,7 @@ mod tests {
         manifest.add_incr(NAME);
         rewrite(&mut manifest, 20);
         restore(&mut manifest, 25, 30);
-        let chosen = |time_s: i64, removed: &[i64]| {
+        let chosen_of = |manifest: &Manifest, time_s: i64, removed: &[i64]| {
             let base_time = |base: &Part| {
                 Ok::<_, ()>(match base.seq {
                     seq if removed.contains(&seq) => BaseTime::Missing,
@@ -887,8 +902,13 @@ mod tests {
             match manifest.generation_at(time_s, base_time).unwrap() {
                 Chosen::Generation(of) => Ok(of.base.unwrap().seq),
                 Chosen::TooEarly { oldest_s } => Err(oldest_s),
+                Chosen::BehindRestore { restored_s, oldest_s } => {
+                    assert_eq!(restored_s, 30);
+                    Err(oldest_s.map(|oldest_s| oldest_s + 1000))
+                }
             }
         };
+        let chosen = |time_s: i64, removed: &[i64]| chosen_of(&manifest, time_s, removed);
         assert_eq!(chosen(9, &[]), Err(Some(10)));
         assert_eq!(chosen(10, &[]), Ok(1));
         assert_eq!(chosen(19, &[]), Ok(1));
@@ -898,6 +918,12 @@ mod tests {
         assert_eq!(chosen(29, &[2]), Ok(1));
         assert_eq!(chosen(29, &[1, 2]), Err(Some(30)));
         assert_eq!(chosen(29, &[1, 2, 3]), Err(None));
+        rewrite(&mut manifest, 40);
+        let chosen = |time_s: i64, removed: &[i64]| chosen_of(&manifest, time_s, removed);
+        assert_eq!(chosen(35, &[]), Ok(3));
+        assert_eq!(chosen(29, &[3]), Ok(2));
+        assert_eq!(chosen(30, &[3]), Err(Some(1040)), "another state than that of then");
+        assert_eq!(chosen(35, &[2, 3]), Err(Some(1040)));
     }
 
     #[test]

@@ -49,7 +49,9 @@ fn save_options(shared: &Shared) -> SaveOptions {
 
 /// What the base of an append-only file is to be like.
 fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
-    let stamps = options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
+    // A restored base always says when it was written: what it took the place of is found by that.
+    let is_restored = shared.append_only.state().restored_until_s.is_some();
+    let stamps = is_restored || options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
     let format = match kind {
         BaseKind::Rdb => SaveFormat::Rdb,
         BaseKind::Aof => SaveFormat::Commands { time_s: stamps.then(|| unix_ms() / 1000) },

@@ -88,9 +88,19 @@ pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> 
 pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, Trouble> {
     let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
     if files.manifest().was_restored(until_s) {
+        let base = files.manifest().base.as_ref();
+        let later_s = base.and_then(|base| base.restored_until_s).filter(|&later_s| later_s != until_s);
+        let later = later_s.map_or(String::new(), |later_s| {
+            format!(
+                " Since then it was taken to {}: that is what is loaded. To go back to {} all the same, name a second \
+                 close to it.",
+                utc(later_s),
+                utc(until_s)
+            )
+        });
         tracing::warn!(
             "--restore-until {}: the data was taken back to this time by an earlier start. It is loaded with all that \
-             came since; take the option away.",
+             came since; take the option away.{later}",
             utc(until_s)
         );
         return Ok(false);
@@ -123,19 +133,25 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
 /// Says what became of the files, where the data was restored.
 pub(super) fn note_end(shared: &Shared) {
     let Some(until_s) = shared.persistence.restore_until_s else { return };
-    let state = shared.append_only.state();
-    let Some(manifest) = state.files.as_ref().map(Files::manifest) else { return };
+    let manifest = shared.append_only.state().files.as_ref().map(|files| files.manifest().clone());
+    let Some(manifest) = manifest else { return };
     let replaced: Vec<&Part> = manifest.history.iter().take_while(|part| part.left_out_s.is_some()).collect();
     let is_new = replaced.first().is_some_and(|part| part.left_out_s == Some(until_s));
     let Some(base) = manifest.base.as_ref().filter(|_| is_new) else { return };
     let names: Vec<&str> = manifest.history.iter().map(|part| &part.name[..]).collect();
+    // The second before that of the base, whose writing may have taken long: it may not be chosen.
+    let path = files_path(&shared.config()).join(&base.name);
+    let base_s = match base_time(shared, &path) {
+        Ok(BaseTime::At(base_s)) => Some(base_s),
+        _ => replaced.first().and_then(|part| part.replaced_s),
+    };
     tracing::warn!(
         "The data of {} is in {} now. What was there before is kept ({}), also from rewrites, until you remove these \
          files. To go back to it: --restore-until '{}'. Start without --restore-until from now on.",
         utc(until_s),
         base.name,
         names.join(", "),
-        utc(replaced.first().and_then(|part| part.replaced_s).unwrap_or_else(now_s) - 1),
+        utc(base_s.unwrap_or_else(now_s) - 1),
     );
 }
 
@@ -173,6 +189,13 @@ fn choose<'f>(
              in UTC. 'aof-history-ttl' has older files kept.",
             utc(until_s),
             utc(oldest_s)
+        ))),
+        Chosen::BehindRestore { restored_s, oldest_s } => Err(refused(format_args!(
+            "{} cannot be reached: an earlier state was restored at {}, and the files that led on from it have been \
+             removed{}. 'aof-history-ttl' has them kept.",
+            utc(until_s),
+            utc(restored_s),
+            oldest_s.map_or(String::new(), |oldest_s| format!(" up to {}", utc(oldest_s)))
         ))),
         Chosen::TooEarly { oldest_s: None } => {
             let name = files_name(&shared.config());

@@ -204,7 +204,11 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?
         }
     };
-    super::aof::open(shared, files, lens.0, lens.1)?;
+    let is_restored = shared.append_only.state().restored_until_s.is_some();
+    super::aof::open(shared, files, lens.0, lens.1).map_err(|trouble| match is_restored {
+        true => Trouble(format!("--restore-until: the new base cannot be put in place: {trouble}")),
+        false => trouble,
+    })?;
     restore::note_end(shared);
     Ok(())
 }

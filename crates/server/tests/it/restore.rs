@@ -103,12 +103,9 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
 
     // The restore.
     let server = start_in(folder.path(), &words(&good, &[]));
-    server.wait_for_log("Start without --restore-until from now on");
+    let undo = undo_of(&server);
     assert_eq!(keys(&server), ["a", "b"]);
     ok(&mut server.connect(), &["SET", "e", "1"]);
-    let log = server.log();
-    let undo = log.split("go back to it: --restore-until '").nth(1).and_then(|rest| rest.split('\'').next());
-    let undo = undo.expect("the log says how to undo it").to_owned();
     kill(server);
 
     // With the option once more, as a supervisor does it, and without.
@@ -210,6 +207,53 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
     fs::remove_file(files_of(folder.path()).join("appendonly.aof.1.incr.aof")).expect("removed");
     let log = refusal(folder.path(), &words("1010", &[]));
     assert!(log.contains("appendonly.aof.1.incr.aof is needed"), "{log}");
+}
+
+/// The time that the log names to undo a restore.
+fn undo_of(server: &ServerProcess) -> String {
+    server.wait_for_log("Start without --restore-until from now on");
+    let log = server.log();
+    let undo = log.split("go back to it: --restore-until '").nth(1).and_then(|rest| rest.split('\'').next());
+    undo.expect("the log says how to undo it").to_owned()
+}
+
+#[test]
+fn a_restore_that_took_long_is_undone_at_the_time_that_the_log_names() {
+    for kind in ["yes", "no"] {
+        let folder = folder();
+        lay_out_times(folder.path());
+        // More than a second between the point of the base and its end.
+        let slow = ["--aof-use-rdb-preamble", kind, "--rdb-key-save-delay", "800000"];
+        let slow = [&slow[..], &["--aof-timestamp-enabled", "no"]].concat();
+        let server = start_in(folder.path(), &words("1010", &slow));
+        let undo = undo_of(&server);
+        assert_eq!(keys(&server), ["a", "b"]);
+        kill(server);
+        let server = start_in(folder.path(), &words(&undo, &[]));
+        assert_eq!(keys(&server), ["c", "d"], "base as a snapshot: {kind}");
+        kill(server);
+        // What was restored once is not restored again, and the log says what is there instead.
+        let server = start_in(folder.path(), &words("1010", &[]));
+        assert_eq!(keys(&server), ["c", "d"]);
+        assert!(server.log().contains("Since then it was taken to"), "{}", server.log());
+    }
+}
+
+#[test]
+fn what_a_restore_left_out_is_not_taken_for_what_came_after_it() {
+    let folder = folder();
+    lay_out_times(folder.path());
+    let server = start_in(folder.path(), &words("1010", &[]));
+    undo_of(&server);
+    let mut client = server.connect();
+    let after = await_next_second().to_string();
+    ok(&mut client, &["SET", "e", "1"]);
+    // Without `aof-history-ttl` the base of the restore goes.
+    rewrite(&mut client);
+    kill(server);
+    let log = refusal(folder.path(), &words(&after, &[]));
+    assert!(log.contains("cannot be reached: an earlier state was restored at"), "{log}");
+    assert_eq!(keys(&start_in(folder.path(), ON)), ["a", "b", "e"]);
 }
 
 #[test]
