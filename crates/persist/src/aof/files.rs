@@ -169,6 +169,18 @@ impl Files {
         folder.open_log(&temp_incr_name(&self.name), 0)
     }
 
+    /// Sees whether there can be that file. One that is there is left as it is: a rewrite may be
+    /// under way that needs what is in it.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub fn try_unnamed_incr(&self, folder: &dyn Folder) -> Result<(), Trouble> {
+        match folder.has(&temp_incr_name(&self.name)) {
+            true => Ok(()),
+            false => self.begin_unnamed_incr(folder).map(drop),
+        }
+    }
+
     /// Removes that file: there will be no base for it.
     pub fn drop_unnamed_incr(&self, folder: &dyn Folder) {
         // The next one takes its place in any case.

@@ -637,3 +637,19 @@ fn a_sync_that_fails_delays_replies_with_always_and_asks_for_a_rewrite_otherwise
         assert_eq!(writer.needs_rewrite(), needs_rewrite, "{policy:?}");
     }
 }
+
+#[test]
+fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
+    let folder = SimulatedFolder::new(1);
+    let mut files = Files::open(&folder, NAME).expect("there is none");
+    let base = NewBase { kind: BaseKind::Rdb, kept: Kept::Unnamed, now_s: 1, restored_until_s: None };
+    files.try_unnamed_incr(&folder).expect("it can be begun");
+    let file = files.begin_unnamed_incr(&folder).expect("it can");
+    file.append(b"behind the point").expect("there is room");
+    // One client turns the file off and another one on again before that is done.
+    files.try_unnamed_incr(&folder).expect("it could be begun");
+    folder.create(&files.next_base(base.kind)).expect("there is room");
+    files.take_base(&folder, base).expect("it is there");
+    let incr = &files.manifest().incr[0].name;
+    assert_eq!(folder.file(incr).as_deref(), Some(&b"behind the point"[..]));
+}

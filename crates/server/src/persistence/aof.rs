@@ -206,19 +206,19 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     shared.persistence.lock_folder(store).map_err(Unprepared::Taken)?;
     let (folder, name) = (make_folder(store)?, files_name(store));
     let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
-    files.begin_unnamed_incr(&folder)?;
+    files.try_unnamed_incr(&folder)?;
     Ok(())
 }
 
-/// What the options say of how it is written.
+/// Has it written as the options say. They stay as they are meanwhile: what was set last holds.
 fn set_up(shared: &Shared, writer: &Writer) {
-    let policy = options::APPENDFSYNC.of(&shared.config());
-    writer.set_up(policy, times(shared));
+    let store = shared.config();
+    writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
 }
 
 /// Whether times are written between the changes.
-fn times(shared: &Shared) -> Times {
-    if options::AOF_TIMESTAMP_ENABLED.of(&shared.config()) { Times::Written } else { Times::Left }
+fn times(store: &ConfigStore) -> Times {
+    if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
 
 /// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
@@ -534,7 +534,7 @@ fn rewrite_files(
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
                 // No reply waits for a sync: without its base the file is worth nothing.
                 if let Some(attached) = &attached {
-                    attached.writer.set_up(SyncPolicy::Never, times(shared));
+                    attached.writer.set_up(SyncPolicy::Never, times(&shared.config()));
                 }
             }
             _ => {}
@@ -616,6 +616,10 @@ fn finish(
         let present = state.active.as_ref().map_or(0, |active| active.writer.figures().len_bytes);
         state.base_len_bytes = base_len_bytes + present;
     }
+    if let Some(active) = shared.append_only.active() {
+        // What was changed before it was there did not come to it.
+        set_up(shared, &active.writer);
+    }
     shared.append_only.signal.set();
     remove_history(shared, files, folder);
     Ok(())
@@ -677,6 +681,8 @@ fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| drop(shared.engine.log.detach(alone, attached.reader, &outbox)));
     shared.wake(&outbox);
+    // Nobody writes it any more, and no write waits for it.
+    shared.engine.log.kept().set(0);
 }
 
 /// Begins a rewrite if a rule or somebody asks for one: the housekeeper's, each round.
