@@ -1,0 +1,71 @@
+//! The first line of a script, `#!lua flags=no-writes,allow-oom`, and of a library,
+//! `#!lua name=mylib`.
+
+use bitflags::bitflags;
+use stdx::quoted::split_quoted;
+
+bitflags! {
+    /// What a script or function says about itself.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct ScriptFlags: u8 {
+        /// `no-writes`: it changes no data.
+        const NO_WRITES = 1;
+        /// `allow-oom`: it may run when memory is full.
+        const ALLOW_OOM = 1 << 1;
+        /// `allow-stale`: it may run on a replica without its primary.
+        const ALLOW_STALE = 1 << 2;
+        /// `no-cluster`: it refuses to run in a cluster.
+        const NO_CLUSTER = 1 << 3;
+        /// `allow-cross-slot-keys`: its keys may be of several slots.
+        const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
+        /// A script without a first line `#!`: each command in it is checked on its own.
+        const COMPATIBLE = 1 << 7;
+    }
+}
+
+/// The names of flags, as FUNCTION LIST shows them.
+pub const FLAG_NAMES: [(&str, ScriptFlags); 5] = [
+    ("no-writes", ScriptFlags::NO_WRITES),
+    ("allow-oom", ScriptFlags::ALLOW_OOM),
+    ("allow-stale", ScriptFlags::ALLOW_STALE),
+    ("no-cluster", ScriptFlags::NO_CLUSTER),
+    ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
+];
+
+/// The flag called `name`.
+pub fn parse_flag(name: &[u8]) -> Option<ScriptFlags> {
+    FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
+}
+
+/// What the first line says, and where Lua code begins: at the line's end, so that lines keep
+/// their numbers. The error is a line without its `ERR`.
+pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
+    if !body.starts_with(b"#!") {
+        return Ok((ScriptFlags::COMPATIBLE, body));
+    }
+    let Some(end) = body.iter().position(|&byte| byte == b'\n') else {
+        return Err(b"Invalid script shebang".to_vec());
+    };
+    let (line, code) = body.split_at(end);
+    let words = split_quoted(line).unwrap_or_default();
+    let Some((engine, options)) = words.split_first() else {
+        return Err(b"Invalid engine in script shebang".to_vec());
+    };
+    if engine != b"#!lua" {
+        return Err([b"Unexpected engine in script shebang: ", engine.as_slice()].concat());
+    }
+    let mut flags = ScriptFlags::empty();
+    for option in options {
+        let Some(names) = option.strip_prefix(b"flags=") else {
+            return Err([b"Unknown lua shebang option: ", option.as_slice()].concat());
+        };
+        if names.is_empty() {
+            continue;
+        }
+        for name in names.split(|&byte| byte == b',') {
+            flags |=
+                parse_flag(name).ok_or_else(|| [b"Unexpected flag in script shebang: ", name].concat())?;
+        }
+    }
+    Ok((flags, code))
+}

@@ -1,0 +1,45 @@
+//! The name of a script: the SHA-1 of its text in lowercase hexadecimal digits.
+
+use std::fmt;
+
+use sha1::{Digest, Sha1};
+
+/// The name of a script.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sha([u8; 40]);
+
+impl Sha {
+    /// The name of the script with the text `body`. O(bytes).
+    pub fn of(body: &[u8]) -> Self {
+        let mut hex = [0; 40];
+        for (at, byte) in Sha1::digest(body).iter().enumerate() {
+            hex[2 * at] = b"0123456789abcdef"[usize::from(byte >> 4)];
+            hex[2 * at + 1] = b"0123456789abcdef"[usize::from(byte & 15)];
+        }
+        Self(hex)
+    }
+
+    /// A name as clients send it, in capital or small letters; `None` when it has not 40 bytes.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let mut hex: [u8; 40] = text.try_into().ok()?;
+        hex.make_ascii_lowercase();
+        Some(Self(hex))
+    }
+
+    /// The digits.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Sha {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for Sha {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
