@@ -18,7 +18,7 @@ pub trait Commands {
     /// `redis.set_repl`: where the writes that follow are propagated to.
     fn set_repl(&mut self, repl: Repl);
 
-    /// `redis.acl_check_cmd`: whether the script's user may run this; `None` for an unknown command.
+    /// `redis.acl_check_cmd`: whether the script's user may run this; `None`: unknown command.
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool>;
 }
 

@@ -2,7 +2,7 @@
 //! and bit, and conversions between Lua's values and replies. What a script asks of the server goes
 //! through [`Commands`]; engine, keyspace, threads and sockets are not known here.
 //!
-//! Each thread has its own [`Vm`]. Scripts and libraries are text that is shared by whoever owns the
+//! Each thread has its own [`Vm`]. Scripts and libraries are text shared by whoever owns the
 //! registry: a `Vm` compiles them when they run for the first time and may forget them at any time.
 //!
 //! Rooms, in the order of their arrows: `sha`, `flags`, `commands` (what goes in and out), `raised`
