@@ -1,5 +1,6 @@
-//! Saves, and rewrites of the append-only file: how long one takes, what it costs in memory, and how
-//! long clients wait meanwhile; how long the file takes to load, and how soon the server answers.
+//! Saves, and rewrites of the append-only file: how long one takes, what it costs in memory, and
+//! how long clients wait meanwhile; how long the file takes to load, and how soon the server
+//! answers.
 //!
 //! Writers keep a steady pace, so that a stall shows as requests that took long, not as a lower
 //! rate. Each phase with a save has one without right before it.
