@@ -3,13 +3,18 @@
 
 use crate::slab::Slab;
 use crate::sys::turn_memory::TurnMemory;
-use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Socket};
+use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket};
 
 /// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
 const GATHER_ACTIVE_MIN: usize = 24;
 /// The mean time between two requests up to which a poll gathers: when they arrive more slowly,
 /// waiting for the second would be felt.
 const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
+/// That where output is held back ([`Pace::Held`]): what a poll waits for is lost in what the peers
+/// wait for anyhow, and without it each request costs a wake-up.
+const HELD_INTERVAL_NS_MAX: u64 = 200_000;
+/// Busy connections from which on that holds.
+const HELD_ACTIVE_MIN: usize = 100;
 /// A poll gathers for the time in which this part of the busy connections sends: what it adds to
 /// the time from one request of a connection to its next is a few percent, however many they are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
@@ -22,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) conns: Slab,
     pub(crate) inputs: Inputs,
     pub(crate) outputs: Outputs,
+    pub(crate) pace: Pace,
     /// Connections that have ended but were not reported yet.
     ended: Vec<ConnId>,
     /// Connections to report drained.
@@ -35,6 +41,7 @@ impl Core {
             conns: Slab::default(),
             inputs: Inputs::new(memory),
             outputs: Outputs::default(),
+            pace: Pace::Prompt,
             ended: Vec::new(),
             drained: Vec::new(),
         }
@@ -70,7 +77,7 @@ impl Core {
     /// How long the next poll may gather requests, in microseconds; 0 for not at all.
     pub(crate) fn gather_us(&self) -> u32 {
         let (interval_ns, active) = (self.inputs.report_interval_ns(), self.inputs.active_count());
-        gather_us(interval_ns, active, self.options.gather_us_max)
+        gather_us(self.pace, interval_ns, active, self.options.gather_us_max)
     }
 
     /// Notes that the connection has ended; it is reported when its turn has come. The first reason
@@ -169,8 +176,12 @@ impl Core {
 
 /// How long a poll may gather requests, in microseconds, when one arrives every `interval_ns` on
 /// average and `active` connections are busy: 0 when these are few, or when little arrives.
-fn gather_us(interval_ns: u64, active: usize, max_us: u32) -> u32 {
-    if max_us == 0 || interval_ns > GATHER_INTERVAL_NS_MAX || active < GATHER_ACTIVE_MIN {
+fn gather_us(pace: Pace, interval_ns: u64, active: usize, max_us: u32) -> u32 {
+    let (interval_ns_max, max_us) = match pace {
+        Pace::Held if active >= HELD_ACTIVE_MIN => (HELD_INTERVAL_NS_MAX, 2 * max_us),
+        Pace::Prompt | Pace::Held => (GATHER_INTERVAL_NS_MAX, max_us),
+    };
+    if max_us == 0 || interval_ns > interval_ns_max || active < GATHER_ACTIVE_MIN {
         return 0;
     }
     let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
@@ -183,17 +194,26 @@ mod tests {
 
     #[test]
     fn few_or_slow_connections_are_never_waited_for() {
-        assert_eq!(gather_us(3_000, GATHER_ACTIVE_MIN - 1, 100), 0);
-        assert_eq!(gather_us(GATHER_INTERVAL_NS_MAX + 1, 1024, 100), 0);
-        assert_eq!(gather_us(u64::MAX, 1024, 100), 0, "nothing was measured yet");
-        assert_eq!(gather_us(3_000, 1024, 0), 0, "switched off");
+        assert_eq!(gather_us(Pace::Prompt, 3_000, GATHER_ACTIVE_MIN - 1, 100), 0);
+        assert_eq!(gather_us(Pace::Prompt, GATHER_INTERVAL_NS_MAX + 1, 1024, 100), 0);
+        assert_eq!(gather_us(Pace::Prompt, u64::MAX, 1024, 100), 0, "nothing was measured yet");
+        assert_eq!(gather_us(Pace::Prompt, 3_000, 1024, 0), 0, "switched off");
+    }
+
+    #[test]
+    fn where_output_is_held_back_many_slow_connections_are_waited_for() {
+        assert_eq!(gather_us(Pace::Held, 50_000, HELD_ACTIVE_MIN - 1, 100), 0);
+        assert_eq!(gather_us(Pace::Held, 40_000, HELD_ACTIVE_MIN, 100), 160);
+        assert_eq!(gather_us(Pace::Held, 40_000, 512, 100), 200, "twice the longest time");
+        assert_eq!(gather_us(Pace::Held, HELD_INTERVAL_NS_MAX + 1, 512, 100), 0);
+        assert_eq!(gather_us(Pace::Held, 3_000, 512, 0), 0, "switched off");
     }
 
     #[test]
     fn the_time_is_that_of_a_24th_of_the_busy_connections_within_bounds() {
-        assert_eq!(gather_us(4_000, GATHER_ACTIVE_MIN, 100), 8, "two requests at least");
-        assert_eq!(gather_us(4_000, 240, 100), 40);
-        assert_eq!(gather_us(4_000, 10_000, 100), 100, "at most the longest time");
-        assert_eq!(gather_us(1, 50, 100), 1, "some time, where gathering is on");
+        assert_eq!(gather_us(Pace::Prompt, 4_000, GATHER_ACTIVE_MIN, 100), 8, "two requests at least");
+        assert_eq!(gather_us(Pace::Prompt, 4_000, 240, 100), 40);
+        assert_eq!(gather_us(Pace::Prompt, 4_000, 10_000, 100), 100, "at most the longest time");
+        assert_eq!(gather_us(Pace::Prompt, 1, 50, 100), 1, "some time, where gathering is on");
     }
 }

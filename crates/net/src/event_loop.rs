@@ -11,7 +11,7 @@ use crate::sys::turn_memory::{Arena, TurnMemory};
 use crate::uring::Uring;
 use crate::{
     Address, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId, LoopOptions,
-    Outputs, Socket, Waker,
+    Outputs, Pace, Socket, Waker,
 };
 
 /// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and
@@ -137,6 +137,12 @@ impl EventLoop {
             #[cfg(target_os = "linux")]
             Driver::Uring(uring) => Ok(uring.adopt(&mut self.core, socket)),
         }
+    }
+
+    /// Sets how soon the peers of most connections wait to be answered, for the polls that follow.
+    #[inline]
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.core.pace = pace;
     }
 
     /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are

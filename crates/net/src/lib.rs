@@ -42,7 +42,7 @@ pub use event_loop::EventLoop;
 pub use id::ListenerId;
 pub use input::Inputs;
 pub use listener::{Listener, UNIX_PATH_LEN_MAX};
-pub use options::{Backend, BackendChoice, LoopOptions};
+pub use options::{Backend, BackendChoice, LoopOptions, Pace};
 pub use output::Outputs;
 pub use socket::Socket;
 pub use socket_file::SocketFile;

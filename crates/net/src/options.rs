@@ -2,6 +2,17 @@
 
 use std::time::Duration;
 
+/// How soon the peers of most connections wait to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As soon as possible.
+    Prompt,
+    /// Output of connections is held back until something slower than a poll is done. Where a
+    /// hundred are busy, a poll gathers then although requests arrive slowly, and for twice as long
+    /// as [`LoopOptions::gather_us_max`]; what releases the output may wait for the end of that.
+    Held,
+}
+
 /// Which way to the kernel is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,37 @@ pub struct AppendOnly {
     pub(crate) signal: Signal,
     /// With so many units waiting a sync begins at once; with fewer it waits a little for more.
     pub(crate) gathers_units: AtomicU64,
+    /// How long a write with its sync takes at present, in microseconds.
+    pub(crate) sync_us: RunningMean,
     /// The position up to which all is synced; 0 where nothing is written.
     pub(crate) synced: AtomicU64,
     /// Clients that wait for a sync.
     pub(crate) waiters: AtomicU64,
     /// How long each write takes longer, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
     pub(crate) sleep_us: AtomicU64,
+}
+
+/// A mean in which the last few values count most. Any thread; values that come at the same moment
+/// may be lost.
+#[derive(Default)]
+pub(crate) struct RunningMean(AtomicU64);
+
+impl RunningMean {
+    /// What a new value counts, as a part.
+    const PART: u64 = 8;
+
+    /// Adds a value.
+    pub fn add(&self, value: u64) {
+        // Relaxed, here and below: a figure.
+        let mean = self.0.load(Relaxed);
+        // Rounded up: else a mean of less than a part would never grow.
+        self.0.store((mean * (Self::PART - 1) + value).div_ceil(Self::PART), Relaxed);
+    }
+
+    /// The mean, 0 before the first value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Guarded by one lock, a leaf.

@@ -47,7 +47,7 @@ use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, Session};
 use engine::stats::latency_events::Event as LatencyEvent;
-use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId};
+use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Pace};
 use resp::parse::Progress;
 use stdx::ByteQueue;
 
@@ -204,6 +204,7 @@ impl<'s> Worker<'s> {
         loop {
             let may_sleep = mailbox.prepare_sleep() && self.run_queue.is_empty();
             let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
+            self.net.set_pace(if self.release.is_empty() { Pace::Prompt } else { Pace::Held });
             let polled = self.net.poll(timeout, &mut events);
             mailbox.awake();
             polled?;

@@ -6,6 +6,7 @@
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
 //!                                           └─► thread "aof" ─► written, synced ─► replies leave
+//!                                               (or at once, where a sync costs nothing: tmpfs)
 //!   BGREWRITEAOF, a rule ─► thread "aof-rewrite": a new file for what comes, a point, a base
 //! ```
 
@@ -20,7 +21,7 @@ use engine::threads::Outbox;
 use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
-use persist::aof::writer::{self, Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
+use persist::aof::writer::{self, Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
 use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
@@ -34,6 +35,9 @@ use crate::snapshots::DataFolder;
 
 /// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
+/// How long a write with its sync may take that the merging thread does itself, in microseconds: as
+/// long as a command. A disk that has to move anything takes longer.
+const SYNC_AT_ONCE_US_MAX: u64 = 30;
 /// The longest wait for others before a sync.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long it sleeps where nothing is written.
@@ -66,13 +70,43 @@ struct AofReader {
 
 impl LogReader for AofReader {
     fn append(&mut self, batch: &LogBatch<'_>) -> u64 {
-        let appended = self.writer.append(batch, moment(self.started));
+        let mut appended = self.writer.append(batch, moment(self.started));
+        if appended.has_job && self.syncs_at_once() {
+            appended = self.write_and_sync().unwrap_or(appended);
+        }
         self.kept.set(appended.kept_bytes);
         if appended.has_job && appended.waiting_units >= self.append_only.gathers_units.load(Relaxed) {
             self.append_only.signal.set();
         }
         appended.confirmed
     }
+}
+
+impl AofReader {
+    /// Whether the thread that merges writes and syncs itself: that takes less than waking another
+    /// one, and no client notices. Clients of WAITAOF are told by that other one.
+    fn syncs_at_once(&self) -> bool {
+        let append_only = &self.append_only;
+        (1..SYNC_AT_ONCE_US_MAX).contains(&append_only.sync_us.get())
+            && append_only.waiters.load(Relaxed) == 0
+            && append_only.sleep_us.load(Relaxed) == 0
+    }
+
+    /// Does the job that the writer has, if it still has one.
+    fn write_and_sync(&self) -> Option<Appended> {
+        let Next::Job(job) = self.writer.next(moment(self.started)) else { return None };
+        let done = timed(&self.append_only, job);
+        Some(self.writer.done(done, moment(self.started)))
+    }
+}
+
+/// Does a job and notes how long it took.
+fn timed(append_only: &AppendOnly, job: Job) -> Done {
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_micros(append_only.sleep_us.load(Relaxed)));
+    let done = job.run();
+    append_only.sync_us.add(began.elapsed().as_micros() as u64);
+    done
 }
 
 /// The thread that syncs, and writes what could not be written at once. Runs until the server
@@ -88,14 +122,12 @@ pub fn run(shared: &Shared) {
         };
         match active.writer.next(shared.moment()) {
             Next::Job(job) => {
-                let (units, began) = (job.units(), Instant::now());
-                std::thread::sleep(Duration::from_micros(shared.append_only.sleep_us.load(Relaxed)));
-                let done = job.run();
-                let took = began.elapsed();
+                let units = job.units();
+                let done = timed(append_only, job);
                 let appended = active.writer.done(done, shared.moment());
                 shared.engine.log.kept().set(appended.kept_bytes);
                 note(shared, &active, appended, &outbox);
-                gather(append_only, units, appended, took);
+                gather(append_only, units, appended);
             }
             Next::At(clock_ms) => {
                 note(shared, &active, active.writer.appended(shared.moment()), &outbox);
@@ -111,14 +143,14 @@ pub fn run(shared: &Shared) {
 }
 
 /// Waits after a job for as many units as it had together with those that came meanwhile, as long
-/// as it took at most. Those whose replies have just left come again at once: without a pause
+/// as a job takes at most. Those whose replies have just left come again at once: without a pause
 /// they would wait for the sync behind the next one, always, and each sync would have half of all.
-fn gather(append_only: &AppendOnly, units: u64, appended: Appended, took: Duration) {
+fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
     }
     append_only.gathers_units.store(units + appended.waiting_units, Relaxed);
-    append_only.signal.wait(took.min(GATHER_MAX));
+    append_only.signal.wait(Duration::from_micros(append_only.sync_us.get()).min(GATHER_MAX));
     append_only.gathers_units.store(0, Relaxed);
 }
 

@@ -1,5 +1,6 @@
-//! Saves: how long one takes, what it costs in memory, and how long clients wait meanwhile; how
-//! long the file takes to load, and how soon the server answers.
+//! Saves, and rewrites of the append-only file: how long one takes, what it costs in memory, and
+//! how long clients wait meanwhile; how long the file takes to load, and how soon the server
+//! answers.
 //!
 //! Writers keep a steady pace, so that a stall shows as requests that took long, not as a lower
 //! rate. Each phase with a save has one without right before it.
@@ -42,6 +43,9 @@ pub struct Options {
     /// Elements of a set, a hash, a sorted set and a list, measured instead of the keys.
     #[arg(long, default_value_t = 0)]
     elements: u64,
+    /// The append-only file is on (`everysec`) and is rewritten; loading is not measured.
+    #[arg(long)]
+    rewrite: bool,
 }
 
 /// What the writers saw.
@@ -69,6 +73,11 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
     let mut client = server.connect();
     set_option(&mut client, "save", "")?;
     fill(&mut client, options)?;
+    if options.rewrite {
+        set_option(&mut client, "auto-aof-rewrite-percentage", "0")?;
+        set_option(&mut client, "appendonly", "yes")?;
+        wait_while(&mut client, "aof_rewrite_in_progress")?;
+    }
     thread::sleep(Duration::from_secs(1));
     let before = resident_bytes(server.pid())?;
     let control = phase(&server, options, |_| {
@@ -76,20 +85,26 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
         Ok(())
     })?;
     let saved = phase(&server, options, |client| {
-        expect_simple(client.request(&["BGSAVE"])?)?;
-        while info(client, "persistence", "rdb_bgsave_in_progress")? == 1 {
-            thread::sleep(LOOK);
-        }
-        Ok(())
+        let (command, field) = if options.rewrite {
+            ("BGREWRITEAOF", "aof_rewrite_in_progress")
+        } else {
+            ("BGSAVE", "rdb_bgsave_in_progress")
+        };
+        expect_simple(client.request(&[command])?)?;
+        wait_while(client, field)
     })?;
     let extra = saved.rss_peak.saturating_sub(saved.rss_before);
-    let file = server.dir().join("dump.rdb");
-    let (load_s, answer_s) = load(options, name, &file)?;
+    let loaded = if options.rewrite {
+        "| ".to_owned()
+    } else {
+        let (load_s, answer_s) = load(options, name, &server.dir().join("dump.rdb"))?;
+        format!("{load_s:.2} | {answer_s:.3}")
+    };
     let rate = |phase: &Phase| phase.seen.requests.load(Relaxed) as f64 / phase.took.as_secs_f64();
     let long = |phase: &Phase| phase.seen.long.load(Relaxed);
     let longest_ms = |phase: &Phase| phase.seen.longest_ns.load(Relaxed) as f64 / 1e6;
     Ok(format!(
-        "{:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {} | {} | {:.1} | {:.1} | {load_s:.2} | {answer_s:.3}",
+        "{:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {} | {} | {:.1} | {:.1} | {loaded}",
         before as f64 / 1e6,
         saved.took.as_secs_f64(),
         extra as f64 / 1e6,
@@ -101,6 +116,14 @@ fn measure(options: &Options, name: &str) -> Result<String, Box<dyn Error>> {
         longest_ms(&saved),
         longest_ms(&control),
     ))
+}
+
+/// Waits until a field of INFO's persistence section is no longer 1.
+fn wait_while(client: &mut Client, field: &str) -> Result<(), Box<dyn Error>> {
+    while info(client, "persistence", field)? == 1 {
+        thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 fn expect_simple(value: Value) -> Result<(), Box<dyn Error>> {
