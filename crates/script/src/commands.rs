@@ -4,8 +4,8 @@ use resp::Protocol;
 
 /// The server, as a running script sees it.
 pub trait Commands {
-    /// Runs a command (`redis.call`, `redis.pcall`) and appends its reply in RESP of `protocol` to
-    /// `reply`. An error is a reply `-…`: `redis.call` raises it. `Err` ends the script at once,
+    /// Runs a command (`redis.call`, `redis.pcall`) and appends the reply to `reply`, in RESP of
+    /// `protocol`. An error is a reply `-…`: `redis.call` raises it. `Err` ends the script at once,
     /// and nothing in it can catch that.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop>;
 

@@ -69,3 +69,14 @@ pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
     }
     Ok((flags, code))
 }
+
+/// A function of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionInfo {
+    /// What FCALL calls it.
+    pub name: Vec<u8>,
+    /// Its description, if it has one.
+    pub description: Option<Vec<u8>>,
+    /// Its flags.
+    pub flags: ScriptFlags,
+}

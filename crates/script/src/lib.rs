@@ -5,21 +5,32 @@
 //! Each thread has its own [`Vm`]. Scripts and libraries are text shared by whoever owns the
 //! registry: a `Vm` compiles them when they run for the first time and may forget them at any time.
 //!
-//! Rooms, in the order of their arrows: `sha`, `flags`, `commands` (what goes in and out), `raised`
-//! (errors as Lua values), `bridge` (the way from a Lua function to `Commands`), the libraries
-//! (`pattern`, `strings`, `cjson`, `cmsgpack`, `structs`, `bits`, `math`), `reply` (conversions),
-//! `api` (`redis.*`), `sandbox`, `library`, `vm`.
-#![forbid(unsafe_code)]
+//! Rooms, in the order of their arrows: `sha`, `flags`, `options`, `commands` (what goes in and
+//! out), `lua` (Lua's C interface, and all that is unsafe), `shell` (read-only tables), `errors`,
+//! `math` and `base` (what differs in Lua's own libraries), `reply` (conversions), `api`
+//! (`redis.*`), `library` (FUNCTION LOAD), `sandbox` (what scripts find), `vm`.
 
+#![deny(unsafe_code)]
+
+mod api;
+mod base;
 pub mod commands;
+mod errors;
 pub mod flags;
+mod library;
+#[allow(unsafe_code)]
+mod lua;
+mod math;
+mod numbers;
+pub mod options;
+mod reply;
+mod sandbox;
 pub mod sha;
+mod shell;
 pub mod vm;
 
 pub use commands::{Commands, LogLevel, Repl, Stop};
-pub use flags::{ScriptFlags, parse_flag};
+pub use flags::{FunctionInfo, ScriptFlags, parse_flag};
+pub use options::VmOptions;
 pub use sha::Sha;
-pub use vm::{
-    Call, CompileError, ErrorReply, FunctionInfo, FunctionName, Library, LibraryError, RunError, Vm,
-    VmOptions,
-};
+pub use vm::{Call, CompileError, ErrorReply, FunctionName, Library, LibraryError, RunError, Vm};

@@ -1,30 +1,21 @@
 //! One thread's Lua: compiled scripts, loaded libraries, and running them.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 
-use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua};
 use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
-use crate::commands::Commands;
-use crate::flags::{ScriptFlags, parse_script_line};
+use crate::commands::{Commands, Stop};
+use crate::flags::{FunctionInfo, ScriptFlags, parse_script_line};
+use crate::library::parse_library_line;
+use crate::lua::{Stack, State, Type};
+use crate::options::VmOptions;
+use crate::reply::{error_fields, one_line, write_reply};
+use crate::sandbox::{
+    self, CHUNKS, FUNCTION_GLOBALS, GLOBALS, HANDLER, LIBRARIES, LIBRARY_SHELL, LOADING_GLOBALS, REGISTERED,
+};
 use crate::sha::Sha;
-
-/// What scripts can ask about the server, and what bounds them.
-#[derive(Clone, Debug)]
-pub struct VmOptions {
-    /// `redis.REDIS_VERSION`: the version of Redis that we are compatible with.
-    pub redis_version: String,
-    /// `redis.REDIS_VERSION_NUM`: that version as a number, 0xMMmmpp.
-    pub redis_version_number: u32,
-    /// `server.SERVER_NAME`.
-    pub server_name: String,
-    /// `server.SERVER_VERSION`: our own version.
-    pub server_version: String,
-    /// The memory of one thread's Lua at which scripts fail with `not enough memory`.
-    pub memory_limit_bytes: Option<usize>,
-}
 
 /// What a script or function is called with.
 #[derive(Clone, Copy, Debug)]
@@ -67,17 +58,6 @@ pub struct CompileError(pub Vec<u8>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryError(pub Vec<u8>);
 
-/// A function of a library.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionInfo {
-    /// What FCALL calls it.
-    pub name: Vec<u8>,
-    /// Its description, if it has one.
-    pub description: Option<Vec<u8>>,
-    /// Its flags.
-    pub flags: ScriptFlags,
-}
-
 /// A library, validated by loading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
@@ -89,16 +69,35 @@ pub struct Library {
     pub code: Vec<u8>,
 }
 
+/// A function and its library.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionName<'a> {
+    /// The library.
+    pub library: &'a [u8],
+    /// The function.
+    pub function: &'a [u8],
+}
+
 /// One thread's Lua.
 pub struct Vm {
-    lua: Lua,
-    chunks: HashMap<Sha, Function>,
+    state: State,
+    /// The numbers of compiled scripts.
+    chunks: HashMap<Sha, i32>,
+    /// Numbers that are free again.
+    free: Vec<i32>,
+    /// The highest number given.
+    last: i32,
 }
+
+const SCRIPT_NAME: &CStr = c"@user_script";
+const LIBRARY_NAME: &CStr = c"@user_function";
 
 impl Vm {
     /// A Lua state with the sandbox. Some 100 µs, 100 KB.
-    pub fn new(_options: VmOptions) -> Self {
-        Self { lua: Lua::new(), chunks: HashMap::new() }
+    pub fn new(options: &VmOptions) -> Self {
+        let mut state = State::new(options.memory_limit_bytes);
+        sandbox::open(&mut state, options);
+        Self { state, chunks: HashMap::new(), free: Vec::new(), last: 0 }
     }
 
     /// Compiles a script and keeps it under its name. O(bytes).
@@ -106,11 +105,19 @@ impl Vm {
         let (flags, code) =
             parse_script_line(body).map_err(|text| CompileError([b"ERR ", text.as_slice()].concat()))?;
         if !self.chunks.contains_key(sha) {
-            let chunk = self.lua.load(code).set_name("@user_script").set_mode(ChunkMode::Text);
-            let function = chunk.into_function().map_err(|error| {
-                CompileError(format!("ERR Error compiling script (new function): {error}").into_bytes())
-            })?;
-            self.chunks.insert(*sha, function);
+            let stack = self.state.stack();
+            let loaded = stack.load(code, SCRIPT_NAME);
+            if loaded.is_err() {
+                let text = one_line(&pop_text(stack));
+                let line = [b"ERR Error compiling script (new function): ", text.as_slice()];
+                return Err(CompileError(line.concat()));
+            }
+            let number = self.free.pop().unwrap_or_else(|| {
+                self.last += 1;
+                self.last
+            });
+            stack.raw_set_at(CHUNKS, number);
+            self.chunks.insert(*sha, number);
         }
         Ok(flags)
     }
@@ -127,14 +134,19 @@ impl Vm {
 
     /// Forgets a script.
     pub fn evict(&mut self, sha: &Sha) {
-        self.chunks.remove(sha);
+        if let Some(number) = self.chunks.remove(sha) {
+            let stack = self.state.stack();
+            stack.push_nil();
+            stack.raw_set_at(CHUNKS, number);
+            self.free.push(number);
+        }
     }
 
     /// Forgets up to `scripts_max` scripts; whether some are left. A new state is faster for many.
     pub fn clear_some(&mut self, scripts_max: usize) -> bool {
         let victims: Vec<Sha> = self.chunks.keys().take(scripts_max).copied().collect();
         for sha in &victims {
-            self.chunks.remove(sha);
+            self.evict(sha);
         }
         !self.chunks.is_empty()
     }
@@ -144,68 +156,235 @@ impl Vm {
         &mut self,
         sha: &Sha,
         call: &Call<'_>,
-        _commands: &mut dyn Commands,
+        commands: &mut dyn Commands,
         reply: &mut ByteQueue,
     ) -> Result<(), RunError> {
-        let function = self.chunks.get(sha).ok_or(RunError::Missing)?;
-        let number: Option<i64> = function.call(()).map_err(|error| {
-            let line = format!("ERR {error}").into_bytes();
-            RunError::Error(ErrorReply { line, counted: false })
-        })?;
-        match number {
-            Some(number) => Reply::new(reply, call.protocol).integer(number),
-            None => Reply::new(reply, call.protocol).null(),
-        }
-        Ok(())
+        let number = *self.chunks.get(sha).ok_or(RunError::Missing)?;
+        self.state.context().in_function.set(false);
+        let ended = self.state.with_commands(commands, |stack| {
+            push_texts(stack, call.keys);
+            stack.raw_set_field(GLOBALS, b"KEYS");
+            push_texts(stack, call.args);
+            stack.raw_set_field(GLOBALS, b"ARGV");
+            stack.raw_get_at(CHUNKS, number);
+            end(stack, 0, call, reply)
+        });
+        self.finish(ended, &Ran { name: sha.as_bytes(), kill_command: "SCRIPT KILL" })
     }
 
     /// Loads a library (FUNCTION LOAD): its code runs and registers its functions. Nothing is kept
-    /// when it fails. A library of the same name stays until [`Vm::drop_library`]: `name`s of
+    /// when it fails; a library of the same name is replaced by one that loads. `name`s of
     /// functions are checked within the library only, other libraries are the registry's business.
     pub fn load_library(
         &mut self,
-        _code: &[u8],
-        _commands: &mut dyn Commands,
+        code: &[u8],
+        commands: &mut dyn Commands,
     ) -> Result<Library, LibraryError> {
-        Err(LibraryError(b"ERR not implemented".to_vec()))
+        let failed = |text: &[u8]| LibraryError([b"ERR ", text].concat());
+        let line = parse_library_line(code).map_err(|text| failed(&text))?;
+        let context = self.state.context();
+        context.registered.take();
+        context.loading.set(true);
+        let bottom = self.state.stack().top();
+        let loaded = self.state.with_commands(commands, |stack| load(stack, &code[line.code_start..]));
+        let context = self.state.context();
+        context.loading.set(false);
+        let functions = context.registered.take();
+        let stopped = self.state.stopped();
+        let stack = self.state.stack();
+        sandbox::set_library_globals(stack, FUNCTION_GLOBALS);
+        let result = match loaded {
+            _ if stopped.is_some() => Err(failed(b"Error registering functions: FUNCTION LOAD timeout")),
+            Err(text) => Err(failed(&one_line(&text))),
+            Ok(()) if functions.is_empty() => Err(failed(b"No functions registered")),
+            Ok(()) => {
+                keep_functions(stack, &line.name, &functions);
+                Ok(Library { name: line.name, functions, code: code.to_vec() })
+            }
+        };
+        for at in (1..=stack.len(REGISTERED) as i32).rev() {
+            stack.push_nil();
+            stack.raw_set_at(REGISTERED, at);
+        }
+        stack.set_top(bottom);
+        result
     }
 
     /// Whether the library is loaded here.
-    pub fn contains_library(&self, _library: &[u8]) -> bool {
-        false
+    pub fn contains_library(&mut self, library: &[u8]) -> bool {
+        let stack = self.state.stack();
+        stack.raw_get_field(LIBRARIES, library);
+        let contains = stack.kind(-1) == Type::Table;
+        stack.pop(1);
+        contains
     }
 
     /// Calls a function of a loaded library; its reply is appended to `reply`, an error is not.
     pub fn call_function(
         &mut self,
-        _name: &FunctionName<'_>,
-        _call: &Call<'_>,
-        _commands: &mut dyn Commands,
-        _reply: &mut ByteQueue,
+        name: &FunctionName<'_>,
+        call: &Call<'_>,
+        commands: &mut dyn Commands,
+        reply: &mut ByteQueue,
     ) -> Result<(), RunError> {
-        Err(RunError::Missing)
+        if !self.contains_library(name.library) {
+            return Err(RunError::Missing);
+        }
+        self.state.context().in_function.set(true);
+        let ended = self.state.with_commands(commands, |stack| {
+            stack.raw_get_field(LIBRARIES, name.library);
+            stack.raw_get_field(-1, name.function);
+            stack.remove(-2);
+            if stack.kind(-1) != Type::Function {
+                return Ended::Missing;
+            }
+            push_texts(stack, call.keys);
+            push_texts(stack, call.args);
+            end(stack, 2, call, reply)
+        });
+        self.finish(ended, &Ran { name: name.function, kill_command: "FUNCTION KILL" })
     }
 
     /// Forgets a library.
-    pub fn drop_library(&mut self, _library: &[u8]) {}
+    pub fn drop_library(&mut self, library: &[u8]) {
+        let stack = self.state.stack();
+        stack.push_nil();
+        stack.raw_set_field(LIBRARIES, library);
+    }
 
     /// The memory of this Lua state in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.lua.used_memory()
+        self.state.used_bytes()
     }
 
     /// A whole garbage collection: for idle time.
     pub fn collect_garbage(&mut self) {
-        // An error of a finalizer: scripts cannot define any.
-        let _ = self.lua.gc_collect();
+        self.state.collect();
+    }
+
+    /// Turns how a run ended into what the caller gets.
+    fn finish(&mut self, ended: Ended, ran: &Ran<'_>) -> Result<(), RunError> {
+        self.state.stack().set_top(LIBRARY_SHELL);
+        match self.state.stopped() {
+            Some(Stop::Again) => return Err(RunError::Again),
+            Some(Stop::Killed) => return Err(RunError::Killed(ran.killed(self.state.stopped_at()))),
+            None => {}
+        }
+        match ended {
+            Ended::Replied => Ok(()),
+            Ended::Missing => Err(RunError::Missing),
+            Ended::Error(error) => Err(RunError::Error(error)),
+            Ended::Failed { message, place, counted } => {
+                Err(RunError::Error(ErrorReply { line: ran.line(message, place), counted }))
+            }
+            Ended::Broken(text) => {
+                let text = &text[..text.len().min(100)];
+                let line = [b"ERR Error running script ", ran.name, b", ", text].concat();
+                Err(RunError::Error(ErrorReply { line: one_line(&line), counted: false }))
+            }
+        }
     }
 }
 
-/// A function and its library.
-#[derive(Clone, Copy, Debug)]
-pub struct FunctionName<'a> {
-    /// The library.
-    pub library: &'a [u8],
-    /// The function.
-    pub function: &'a [u8],
+/// How a run ended.
+enum Ended {
+    /// The reply is written.
+    Replied,
+    /// There is no such function.
+    Missing,
+    /// The script returned an error.
+    Error(ErrorReply),
+    /// The script raised an error.
+    Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
+    /// An error that nothing described: out of memory.
+    Broken(Vec<u8>),
+}
+
+/// Pushes a table of texts.
+fn push_texts(stack: &mut Stack, texts: &[&[u8]]) {
+    stack.push_table(texts.len(), 0);
+    for (at, text) in texts.iter().enumerate() {
+        stack.push(text);
+        stack.raw_set_at(-2, at as i32 + 1);
+    }
+}
+
+/// Pops the text of an error.
+fn pop_text(stack: &mut Stack) -> Vec<u8> {
+    let text = stack.text(-1).unwrap_or(b"execution failure").to_vec();
+    stack.pop(1);
+    text
+}
+
+/// Calls the function on the stack and writes what it returns.
+fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> Ended {
+    if stack.call_with_handler(args, 1, HANDLER).is_err() {
+        if stack.kind(-1) != Type::Table {
+            return Ended::Broken(pop_text(stack));
+        }
+        let fields = error_fields(stack);
+        let message = one_line(&fields.message);
+        return Ended::Failed { message, place: fields.place, counted: fields.counted };
+    }
+    if stack.kind(-1) == Type::Table {
+        stack.raw_get_field(-1, b"err");
+        let is_error = stack.kind(-1) == Type::String;
+        stack.pop(1);
+        if is_error {
+            let fields = error_fields(stack);
+            return Ended::Error(ErrorReply { line: one_line(&fields.message), counted: fields.counted });
+        }
+    }
+    let protocol = stack.context().protocol.get();
+    write_reply(stack, &mut Reply::new(reply, call.protocol), protocol, 0);
+    Ended::Replied
+}
+
+/// Compiles and runs the text of a library. The error is a line without its `ERR`.
+fn load(stack: &mut Stack, code: &[u8]) -> Result<(), Vec<u8>> {
+    sandbox::set_library_globals(stack, LOADING_GLOBALS);
+    if stack.load(code, LIBRARY_NAME).is_err() {
+        return Err([b"Error compiling function: ", pop_text(stack).as_slice()].concat());
+    }
+    stack.push_value(LIBRARY_SHELL);
+    stack.set_environment(-2);
+    if stack.call(0, 0).is_err() {
+        let text = if stack.kind(-1) == Type::Table { error_fields(stack).message } else { pop_text(stack) };
+        let text = text.strip_prefix(b"ERR ").unwrap_or(&text);
+        return Err([b"Error registering functions: ", text].concat());
+    }
+    Ok(())
+}
+
+/// Keeps the functions that a library has registered under its name.
+fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo]) {
+    stack.push_table(0, functions.len());
+    for (at, function) in functions.iter().enumerate() {
+        stack.raw_get_at(REGISTERED, at as i32 + 1);
+        stack.raw_set_field(-2, &function.name);
+    }
+    stack.raw_set_field(LIBRARIES, library);
+}
+
+/// A run, as its errors name it.
+struct Ran<'a> {
+    name: &'a [u8],
+    kill_command: &'a str,
+}
+
+impl Ran<'_> {
+    fn killed(&self, at: Option<(Vec<u8>, i32)>) -> ErrorReply {
+        let message = format!("ERR Script killed by user with {}.", self.kill_command);
+        let place = at.map(|(source, line)| (source, line.to_string().into_bytes()));
+        ErrorReply { line: self.line(message.into_bytes(), place), counted: false }
+    }
+
+    /// An error line with its place.
+    fn line(&self, mut message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>) -> Vec<u8> {
+        if let Some((source, line)) = place {
+            let place = [b" script: ", self.name, b", on ", &source, b":", &line, b"."];
+            message.extend_from_slice(&place.concat());
+        }
+        message
+    }
 }

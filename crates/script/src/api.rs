@@ -1,0 +1,313 @@
+//! `redis.*`: what scripts ask of the server.
+
+use resp::Protocol;
+
+use crate::commands::{LogLevel, Repl};
+use crate::lua::{Function, Raise, Returns, Stack, Type};
+use crate::options::VmOptions;
+use crate::reply::{push_error, push_reply};
+use crate::sha::Sha;
+
+/// The functions that scripts and functions of libraries have.
+const FUNCTIONS: [(&[u8], Function); 9] = [
+    (b"call", call),
+    (b"pcall", pcall),
+    (b"error_reply", error_reply),
+    (b"status_reply", status_reply),
+    (b"sha1hex", sha1hex),
+    (b"log", log),
+    (b"setresp", set_resp),
+    (b"set_repl", set_repl),
+    (b"acl_check_cmd", acl_check_cmd),
+];
+
+/// The functions that scripts have besides.
+const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
+    [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
+
+/// The numbers that all have.
+const LOG_LEVELS: [(&[u8], f64); 4] =
+    [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
+
+/// The numbers that scripts and functions of libraries have.
+const REPL: [(&[u8], f64); 5] = [
+    (b"REPL_NONE", 0.0),
+    (b"REPL_AOF", 1.0),
+    (b"REPL_SLAVE", 2.0),
+    (b"REPL_REPLICA", 2.0),
+    (b"REPL_ALL", 3.0),
+];
+
+/// Pushes `redis` of scripts.
+pub(crate) fn push_script_api(stack: &mut Stack, options: &VmOptions) {
+    push_function_api(stack, options);
+    add_functions(stack, &SCRIPT_FUNCTIONS);
+}
+
+/// Pushes `redis` of functions of libraries.
+pub(crate) fn push_function_api(stack: &mut Stack, options: &VmOptions) {
+    push_constants(stack, options);
+    add_functions(stack, &FUNCTIONS);
+    add_numbers(stack, &REPL);
+}
+
+/// Pushes `redis` of libraries that are being loaded, but `register_function`.
+pub(crate) fn push_loading_api(stack: &mut Stack, options: &VmOptions) {
+    push_constants(stack, options);
+    add_functions(stack, &[(b"log", log)]);
+}
+
+fn push_constants(stack: &mut Stack, options: &VmOptions) {
+    stack.push_table(0, 32);
+    add_numbers(stack, &LOG_LEVELS);
+    let texts = [
+        (b"REDIS_VERSION".as_slice(), &options.redis_version),
+        (b"SERVER_NAME", &options.server_name),
+        (b"SERVER_VERSION", &options.server_version),
+    ];
+    for (name, text) in texts {
+        stack.push(text.as_bytes());
+        stack.raw_set_field(-2, name);
+    }
+    let number = f64::from(options.redis_version_number);
+    add_numbers(stack, &[(b"REDIS_VERSION_NUM", number), (b"SERVER_VERSION_NUM", number)]);
+}
+
+fn add_functions(stack: &mut Stack, functions: &[(&[u8], Function)]) {
+    for (name, function) in functions {
+        stack.push_function(*function, 0);
+        stack.raw_set_field(-2, name);
+    }
+}
+
+fn add_numbers(stack: &mut Stack, numbers: &[(&[u8], f64)]) {
+    for (name, number) in numbers {
+        stack.push_number(*number);
+        stack.raw_set_field(-2, name);
+    }
+}
+
+/// Raises an error as a table, which gets the code ERR.
+pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
+    push_error(stack, text.as_bytes());
+    Raise
+}
+
+/// Words of a command on the stack of one call without an allocation.
+const WORDS_INLINE: usize = 16;
+
+/// Looks at the arguments of `call`, `pcall` and `acl_check_cmd`; numbers become texts in place.
+fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
+    let count = stack.top();
+    if count == 0 {
+        return Err(raise_table(stack, "Please specify at least one argument for this redis lib call"));
+    }
+    for at in 1..=count {
+        match stack.kind(at) {
+            Type::String => {}
+            Type::Number => {
+                number_word(stack, at);
+            }
+            _ => {
+                return Err(raise_table(
+                    stack,
+                    "Lua redis lib command arguments must be strings or integers",
+                ));
+            }
+        }
+    }
+    Ok(count as usize)
+}
+
+/// A number becomes its text: an integer's digits, otherwise the shortest text that reads back.
+fn number_word(stack: &mut Stack, at: i32) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = stack.number(at).unwrap_or(0.0);
+    if number.abs() <= EXACT && number.trunc() == number {
+        stack.push(itoa::Buffer::new().format(number as i64).as_bytes());
+    } else if number.is_nan() && number.is_sign_negative() {
+        stack.push(b"-nan");
+    } else {
+        let mut text = [0; stdx::number::F64_TEXT_LEN_MAX];
+        let text = stdx::number::format_f64(number, &mut text);
+        stack.push(text.as_bytes());
+    }
+    stack.replace(at);
+}
+
+/// Gives the prepared words to `work`.
+fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
+    let word = |at: usize| stack.bytes(at as i32 + 1).unwrap_or_default();
+    if count <= WORDS_INLINE {
+        let mut words: [&[u8]; WORDS_INLINE] = [b""; WORDS_INLINE];
+        for (at, slot) in words[..count].iter_mut().enumerate() {
+            *slot = word(at);
+        }
+        work(&words[..count])
+    } else {
+        work(&(0..count).map(word).collect::<Vec<_>>())
+    }
+}
+
+fn call(stack: &mut Stack) -> Returns {
+    let is_error = run_command(stack)?;
+    if is_error { Err(Raise) } else { Ok(1) }
+}
+
+fn pcall(stack: &mut Stack) -> Returns {
+    match run_command(stack) {
+        Ok(_) => Ok(1),
+        // An error of the arguments is a table; a stop is a text, and is raised.
+        Err(Raise) if stack.kind(-1) == Type::Table => Ok(1),
+        Err(Raise) => Err(Raise),
+    }
+}
+
+/// Runs the command on the stack and pushes its reply; whether that is an error.
+fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
+    let count = prepare_words(stack)?;
+    let protocol = stack.context().protocol.get();
+    let mut reply = stack.context().reply.take();
+    reply.clear();
+    let done = with_words(stack, count, |words| {
+        stack.context().with_commands(|commands| commands.call(words, protocol, &mut reply))
+    });
+    let result = match done {
+        Some(Ok(())) => Ok(reply.first() == Some(&b'-')),
+        Some(Err(stop)) => Err(stack.raise_stop(stop)),
+        None => Err(raise_table(stack, "redis.call/pcall can only be called inside a script invocation")),
+    };
+    let result = result.and_then(|is_error| match push_reply(stack, &reply) {
+        Ok(_) => Ok(is_error),
+        Err(_) => Err(raise_table(stack, "reached lua stack limit")),
+    });
+    if reply.capacity() > KEPT_BYTES_MAX {
+        reply = Vec::new();
+    }
+    stack.context().reply.replace(reply);
+    result
+}
+
+/// A buffer larger than this is given back.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+fn one_text(stack: &mut Stack) -> Option<Vec<u8>> {
+    if stack.top() == 1 { stack.bytes(1).map(<[u8]>::to_vec) } else { None }
+}
+
+fn error_reply(stack: &mut Stack) -> Returns {
+    match one_text(stack) {
+        Some(text) => {
+            let line = [b"-", text.strip_prefix(b"-").unwrap_or(&text)].concat();
+            push_error(stack, &line);
+        }
+        None => push_error(stack, b"wrong number or type of arguments"),
+    }
+    Ok(1)
+}
+
+fn status_reply(stack: &mut Stack) -> Returns {
+    match one_text(stack) {
+        Some(text) => {
+            stack.push_table(0, 1);
+            stack.push(&text);
+            stack.raw_set_field(-2, b"ok");
+        }
+        None => push_error(stack, b"wrong number or type of arguments"),
+    }
+    Ok(1)
+}
+
+fn sha1hex(stack: &mut Stack) -> Returns {
+    if stack.top() != 1 {
+        return Err(raise_table(stack, "wrong number of arguments"));
+    }
+    let sha = Sha::of(stack.text(1).unwrap_or_default());
+    stack.push(sha.as_bytes());
+    Ok(1)
+}
+
+/// `redis.log(level, text…)`.
+fn log(stack: &mut Stack) -> Returns {
+    let count = stack.top();
+    if count < 2 {
+        return Err(raise_table(stack, "redis.log() requires two arguments or more."));
+    }
+    if stack.number(1).is_none() {
+        return Err(raise_table(stack, "First argument must be a number (log level)."));
+    }
+    let level = match stack.number(1).unwrap_or(0.0) as i64 {
+        0 => LogLevel::Debug,
+        1 => LogLevel::Verbose,
+        2 => LogLevel::Notice,
+        3 => LogLevel::Warning,
+        _ => return Err(raise_table(stack, "Invalid log level.")),
+    };
+    let mut message = Vec::new();
+    for at in 2..=count {
+        if let Some(text) = stack.text(at) {
+            if at > 2 {
+                message.push(b' ');
+            }
+            message.extend_from_slice(text);
+        }
+    }
+    stack.context().with_commands(|commands| commands.log(level, &message));
+    Ok(0)
+}
+
+fn set_resp(stack: &mut Stack) -> Returns {
+    if stack.top() != 1 {
+        return Err(raise_table(stack, "redis.setresp() requires one argument."));
+    }
+    let protocol = match stack.number(1).unwrap_or(0.0) as i64 {
+        2 => Protocol::Resp2,
+        3 => Protocol::Resp3,
+        _ => return Err(raise_table(stack, "RESP version must be 2 or 3.")),
+    };
+    stack.context().protocol.set(protocol);
+    Ok(0)
+}
+
+fn set_repl(stack: &mut Stack) -> Returns {
+    if stack.top() != 1 {
+        return Err(raise_table(stack, "redis.set_repl() requires one argument."));
+    }
+    let flags = stack.number(1).unwrap_or(0.0) as i64;
+    if flags & !3 != 0 {
+        return Err(raise_table(
+            stack,
+            "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        ));
+    }
+    let repl = Repl { aof: flags & 1 != 0, replicas: flags & 2 != 0 };
+    stack.context().with_commands(|commands| commands.set_repl(repl));
+    Ok(0)
+}
+
+fn acl_check_cmd(stack: &mut Stack) -> Returns {
+    let count = prepare_words(stack)?;
+    let allowed = with_words(stack, count, |words| {
+        stack.context().with_commands(|commands| commands.acl_check_cmd(words))
+    });
+    match allowed.flatten() {
+        Some(allowed) => stack.push_boolean(allowed),
+        None => return Err(raise_table(stack, "Invalid command passed to redis.acl_check_cmd()")),
+    }
+    Ok(1)
+}
+
+fn replicate_commands(stack: &mut Stack) -> Returns {
+    stack.push_boolean(true);
+    Ok(1)
+}
+
+/// Nobody debugs: nothing stops here.
+fn breakpoint(stack: &mut Stack) -> Returns {
+    stack.push_boolean(false);
+    Ok(1)
+}
+
+fn debug(_: &mut Stack) -> Returns {
+    Ok(0)
+}

@@ -1,0 +1,284 @@
+//! Functions of Lua's own libraries that differ in scripts: those that would get round read-only
+//! tables, that would load bytecode, and that must not use up the thread's stack.
+
+use crate::lua::{Function, Raise, Returns, Stack, Type};
+use crate::shell;
+
+/// Global functions.
+pub(crate) const FUNCTIONS: [(&[u8], Function); 7] = [
+    (b"pcall", pcall),
+    (b"load", load),
+    (b"loadstring", loadstring),
+    (b"rawget", rawget),
+    (b"rawset", rawset),
+    (b"getmetatable", getmetatable),
+    (b"setmetatable", setmetatable),
+];
+
+/// Functions of `table`.
+pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 1] = [(b"insert", insert)];
+
+/// `table.foreach`, with Lua's own as the first upvalue.
+pub(crate) fn foreach(stack: &mut Stack) -> Returns {
+    shell::unwrap(stack, 1);
+    delegate(stack)
+}
+
+/// `collectgarbage`, with Lua's own as the first upvalue: scripts neither stop nor tune it.
+pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
+    let inert = matches!(stack.bytes(1), Some(b"stop" | b"restart" | b"setpause" | b"setstepmul"));
+    if inert {
+        stack.push_number(0.0);
+        return Ok(1);
+    }
+    delegate(stack)
+}
+
+/// Calls the first upvalue with all arguments.
+fn delegate(stack: &mut Stack) -> Returns {
+    let args = stack.top();
+    stack.push_upvalue(1);
+    if args > 0 {
+        stack.insert(1);
+    }
+    Ok(stack.call_for_all(args)? as usize)
+}
+
+/// As Redis' own: of an error table with a text `err`, the caller gets that text.
+fn pcall(stack: &mut Stack) -> Returns {
+    let args = stack.top() - 1;
+    if args < 0 {
+        return Err(stack.raise_argument(1, "value expected"));
+    }
+    if stack.call_for_all(args).is_ok() {
+        stack.push_boolean(true);
+        stack.insert(1);
+        return Ok(stack.top() as usize);
+    }
+    stack.go_on()?;
+    stack.push_boolean(false);
+    stack.insert(-2);
+    if stack.kind(-1) != Type::Table {
+        return Ok(2);
+    }
+    shell::unwrap(stack, -1);
+    stack.raw_get_field(-1, b"err");
+    if matches!(stack.kind(-1), Type::String | Type::Number) {
+        stack.replace(-2);
+        return Ok(2);
+    }
+    Ok(3)
+}
+
+/// The longest text that `load` gathers.
+const TEXT_LEN_MAX: usize = 512 << 20;
+/// The longest name of a chunk.
+const CHUNK_NAME_LEN_MAX: usize = 1 << 16;
+
+fn loadstring(stack: &mut Stack) -> Returns {
+    stack.check_text(1)?;
+    let text = stack.bytes(1).unwrap_or_default().to_vec();
+    let name = if stack.is_none_or_nil(2) { text.clone() } else { stack.check_text(2)?.to_vec() };
+    compile(stack, &text, &name)
+}
+
+fn load(stack: &mut Stack) -> Returns {
+    if stack.kind(1) != Type::Function {
+        return Err(stack.raise_type(1, "function"));
+    }
+    let name = if stack.is_none_or_nil(2) { b"=(load)".to_vec() } else { stack.check_text(2)?.to_vec() };
+    let mut text = Vec::new();
+    loop {
+        stack.push_value(1);
+        if stack.call(0, 1).is_err() {
+            stack.go_on()?;
+            stack.push_nil();
+            stack.insert(-2);
+            return Ok(2);
+        }
+        match stack.kind(-1) {
+            Type::Nil => break,
+            Type::String | Type::Number => {
+                let piece = stack.text(-1).unwrap_or_default();
+                if piece.is_empty() {
+                    break;
+                }
+                text.extend_from_slice(piece);
+            }
+            _ => {
+                stack.push_nil();
+                stack.push(b"reader function must return a string");
+                return Ok(2);
+            }
+        }
+        if text.len() > TEXT_LEN_MAX {
+            stack.push_nil();
+            stack.push(b"not enough memory");
+            return Ok(2);
+        }
+        stack.pop(1);
+        stack.interrupt()?;
+    }
+    compile(stack, &text, &name)
+}
+
+fn compile(stack: &mut Stack, text: &[u8], name: &[u8]) -> Returns {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    let mut name = name[..end.min(CHUNK_NAME_LEN_MAX)].to_vec();
+    name.push(0);
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    if stack.load(text, name).is_err() {
+        stack.push_nil();
+        stack.insert(-2);
+        return Ok(2);
+    }
+    Ok(1)
+}
+
+/// `next`, with Lua's own as the first upvalue.
+pub(crate) fn next(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    shell::unwrap(stack, 1);
+    delegate(stack)
+}
+
+/// `pairs`, with Lua's own `next` and the one above as upvalues.
+pub(crate) fn pairs(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    stack.push_upvalue(if shell::is_shell(stack, 1) { 2 } else { 1 });
+    stack.push_value(1);
+    stack.push_nil();
+    Ok(3)
+}
+
+fn rawget(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    stack.check_any(2)?;
+    shell::unwrap(stack, 1);
+    stack.set_top(2);
+    stack.raw_get(1);
+    Ok(1)
+}
+
+fn rawset(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    stack.check_any(2)?;
+    stack.check_any(3)?;
+    shell::check_writable(stack, 1)?;
+    stack.set_top(3);
+    match (stack.kind(2), stack.number(2)) {
+        (Type::Nil, _) => return Err(stack.raise(b"table index is nil")),
+        (Type::Number, Some(key)) if key.is_nan() => return Err(stack.raise(b"table index is NaN")),
+        _ => {}
+    }
+    stack.raw_set(1);
+    Ok(1)
+}
+
+fn getmetatable(stack: &mut Stack) -> Returns {
+    stack.check_any(1)?;
+    if stack.kind(1) == Type::String || shell::is_shell(stack, 1) {
+        shell::push_visible(stack, 1);
+        return Ok(1);
+    }
+    if !stack.metatable(1) {
+        stack.push_nil();
+        return Ok(1);
+    }
+    stack.raw_get_field(-1, b"__metatable");
+    if stack.kind(-1) == Type::Nil {
+        stack.pop(1);
+    }
+    Ok(1)
+}
+
+fn setmetatable(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    if !matches!(stack.kind(2), Type::Nil | Type::Table) {
+        return Err(stack.raise_argument(2, "nil or table expected"));
+    }
+    shell::check_writable(stack, 1)?;
+    if stack.metatable(1) {
+        stack.raw_get_field(-1, b"__metatable");
+        if stack.kind(-1) != Type::Nil {
+            return Err(stack.raise_here(b"cannot change a protected metatable"));
+        }
+    }
+    stack.set_top(2);
+    stack.set_metatable(1);
+    Ok(1)
+}
+
+/// `table.insert`.
+fn insert(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    let end = stack.len(1) as i32 + 1;
+    let at = match stack.top() {
+        2 => end,
+        3 => {
+            let at = stack.check_integer(2)? as i32;
+            shell::check_writable(stack, 1)?;
+            for to in (at.saturating_add(1)..=end.max(at)).rev() {
+                if to % 65_536 == 0 {
+                    stack.interrupt()?;
+                }
+                stack.raw_get_at(1, to - 1);
+                stack.raw_set_at(1, to);
+            }
+            at
+        }
+        _ => return Err(stack.raise_here(b"wrong number of arguments to 'insert'")),
+    };
+    shell::check_writable(stack, 1)?;
+    stack.raw_set_at(1, at);
+    Ok(0)
+}
+
+/// `coroutine.resume`, with Lua's own as the first upvalue.
+pub(crate) fn resume(stack: &mut Stack) -> Returns {
+    if stack.kind(1) == Type::Thread && stack.is_deep() {
+        stack.push_boolean(false);
+        stack.push(b"C stack overflow");
+        return Ok(2);
+    }
+    if stack.kind(1) != Type::Thread {
+        return Err(stack.raise_argument(1, "coroutine expected"));
+    }
+    let count = delegate(stack)?;
+    stack.go_on()?;
+    Ok(count)
+}
+
+/// `coroutine.wrap`, with Lua's own `create` and `resume` as upvalues.
+pub(crate) fn wrap(stack: &mut Stack) -> Returns {
+    if stack.kind(1) != Type::Function || stack.is_c_function(1) {
+        return Err(stack.raise_argument(1, "Lua function expected"));
+    }
+    stack.push_upvalue(1);
+    stack.push_value(1);
+    stack.call(1, 1)?;
+    stack.push_upvalue(2);
+    stack.push_function(step, 2);
+    Ok(1)
+}
+
+/// The function that `coroutine.wrap` gives: the coroutine and Lua's own `resume` are upvalues.
+fn step(stack: &mut Stack) -> Returns {
+    if stack.is_deep() {
+        return Err(stack.raise_here(b"C stack overflow"));
+    }
+    let args = stack.top();
+    stack.push_upvalue(2);
+    stack.push_upvalue(1);
+    stack.insert(1);
+    stack.insert(1);
+    stack.call_for_all(args + 1)?;
+    stack.go_on()?;
+    if stack.boolean(1) {
+        return Ok(stack.top() as usize - 1);
+    }
+    match stack.bytes(-1).map(<[u8]>::to_vec) {
+        Some(text) => Err(stack.raise_here(&text)),
+        None => Err(Raise),
+    }
+}

@@ -1,0 +1,748 @@
+//! The stack of Lua's values that a function of ours works on.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use mlua_sys as ffi;
+
+use super::context::Context;
+use crate::commands::Stop;
+
+/// The value on top of the stack is an error that is to be raised.
+#[derive(Debug)]
+pub(crate) struct Raise;
+
+/// How many values on top of the stack a function returns.
+pub(crate) type Returns = Result<usize, Raise>;
+
+/// A function of ours that Lua can call.
+pub(crate) type Function = fn(&mut Stack) -> Returns;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    None,
+    Nil,
+    Boolean,
+    LightUserdata,
+    Number,
+    String,
+    Table,
+    Function,
+    Userdata,
+    Thread,
+}
+
+/// A function on the stack of calls.
+pub(crate) struct Where {
+    pub(crate) is_c: bool,
+    pub(crate) source: Vec<u8>,
+    pub(crate) line: i32,
+}
+
+/// The stack of the function that runs: its arguments are at 1, 2 …, negative indices count from
+/// the top.
+pub(crate) struct Stack {
+    l: *mut ffi::lua_State,
+}
+
+/// `(lua_Integer)number` as x86-64 does it.
+pub(crate) fn truncate(number: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
+}
+
+impl Stack {
+    /// # Safety
+    /// `l` is a live state made by `State::new`, or a coroutine of one.
+    pub(super) unsafe fn new(l: *mut ffi::lua_State) -> Self {
+        Self { l }
+    }
+
+    /// What belongs to this Lua state.
+    pub(crate) fn context(&self) -> &Context {
+        let mut data = ptr::null_mut();
+        // SAFETY: the state is live.
+        unsafe { ffi::lua_getallocf(self.l, &raw mut data) };
+        // SAFETY: `State::new` gave the allocator its boxed context, which lives as long as the
+        // state.
+        unsafe { &*data.cast::<Context>() }
+    }
+
+    // Places.
+
+    pub(crate) fn top(&self) -> i32 {
+        // SAFETY: the state is live.
+        unsafe { ffi::lua_gettop(self.l) }
+    }
+
+    /// Pops down to, or fills with nil up to, `top` values.
+    pub(crate) fn set_top(&mut self, top: i32) {
+        let now = self.top();
+        assert!(top >= 0, "a size");
+        if top > now {
+            self.reserve(top - now);
+        }
+        // SAFETY: 0 <= top, and there is room.
+        unsafe { ffi::lua_settop(self.l, top) }
+    }
+
+    pub(crate) fn pop(&mut self, count: i32) {
+        self.set_top(self.top() - count);
+    }
+
+    /// Pops values whose bytes nobody has borrowed any more: the caller says so.
+    fn drop_top(&self, count: i32) {
+        let top = self.top() - count;
+        assert!(top >= 0, "a size");
+        // SAFETY: 0 <= top <= size.
+        unsafe { ffi::lua_settop(self.l, top) }
+    }
+
+    /// Whether there is room for `count` more values; the limit is Lua's (8,000).
+    pub(crate) fn has_room(&self, count: i32) -> bool {
+        // SAFETY: the state is live; no memory is refused while our code runs.
+        unsafe { ffi::lua_checkstack(self.l, count) != 0 }
+    }
+
+    fn reserve(&self, count: i32) {
+        assert!(self.has_room(count), "functions that nest or push much ask for room first");
+    }
+
+    /// `index` as a place from the bottom, if there is a value.
+    fn place(&self, index: i32) -> Option<c_int> {
+        let top = self.top();
+        let place = if index > 0 { index } else { top + 1 + index };
+        (1..=top).contains(&place).then_some(place)
+    }
+
+    fn existing(&self, index: i32) -> c_int {
+        self.place(index).expect("the caller counted the values on its stack")
+    }
+
+    /// The place of an upvalue of the running function, the first is 1.
+    fn upvalue_place(at: i32) -> c_int {
+        assert!((1..=200).contains(&at), "an upvalue");
+        ffi::lua_upvalueindex(at + 1)
+    }
+
+    // Reading.
+
+    pub(crate) fn kind(&self, index: i32) -> Type {
+        let Some(place) = self.place(index) else { return Type::None };
+        // SAFETY: there is a value.
+        match unsafe { ffi::lua_type(self.l, place) } {
+            ffi::LUA_TNIL => Type::Nil,
+            ffi::LUA_TBOOLEAN => Type::Boolean,
+            ffi::LUA_TLIGHTUSERDATA => Type::LightUserdata,
+            ffi::LUA_TNUMBER => Type::Number,
+            ffi::LUA_TSTRING => Type::String,
+            ffi::LUA_TTABLE => Type::Table,
+            ffi::LUA_TFUNCTION => Type::Function,
+            ffi::LUA_TUSERDATA => Type::Userdata,
+            ffi::LUA_TTHREAD => Type::Thread,
+            _ => Type::None,
+        }
+    }
+
+    pub(crate) fn is_none_or_nil(&self, index: i32) -> bool {
+        matches!(self.kind(index), Type::None | Type::Nil)
+    }
+
+    /// The name of the value's type, as error texts say it.
+    pub(crate) fn type_name(&self, index: i32) -> &'static str {
+        match self.kind(index) {
+            Type::None => "no value",
+            Type::Nil => "nil",
+            Type::Boolean => "boolean",
+            Type::LightUserdata | Type::Userdata => "userdata",
+            Type::Number => "number",
+            Type::String => "string",
+            Type::Table => "table",
+            Type::Function => "function",
+            Type::Thread => "thread",
+        }
+    }
+
+    pub(crate) fn boolean(&self, index: i32) -> bool {
+        self.place(index).is_some_and(|place| {
+            // SAFETY: there is a value.
+            unsafe { ffi::lua_toboolean(self.l, place) != 0 }
+        })
+    }
+
+    /// A number, or a string that is the text of one.
+    pub(crate) fn number(&self, index: i32) -> Option<f64> {
+        let place = self.place(index)?;
+        // SAFETY: there is a value.
+        let number = unsafe { ffi::lua_tonumber(self.l, place) };
+        // SAFETY: as above.
+        (number != 0.0 || unsafe { ffi::lua_isnumber(self.l, place) } != 0).then_some(number)
+    }
+
+    /// The bytes of a string.
+    pub(crate) fn bytes(&self, index: i32) -> Option<&[u8]> {
+        if self.kind(index) == Type::String { self.text(index) } else { None }
+    }
+
+    /// The bytes of a string; a number becomes a string in its place. Not for keys of a `next`.
+    pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
+        let place = self.place(index)?;
+        let mut len = 0;
+        // SAFETY: there is a value, and no memory is refused while our code runs.
+        let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
+        if bytes.is_null() {
+            return None;
+        }
+        // SAFETY: Lua's strings do not move; see the module about how long they live.
+        Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
+    }
+
+    /// An address that is the value's own: for telling tables apart.
+    pub(crate) fn address(&self, index: i32) -> usize {
+        // SAFETY: there is a value.
+        self.place(index).map_or(0, |place| unsafe { ffi::lua_topointer(self.l, place) } as usize)
+    }
+
+    pub(crate) fn light(&self, index: i32) -> Option<usize> {
+        (self.kind(index) == Type::LightUserdata).then(|| {
+            // SAFETY: there is a value.
+            unsafe { ffi::lua_touserdata(self.l, self.existing(index)) as usize }
+        })
+    }
+
+    pub(crate) fn is_c_function(&self, index: i32) -> bool {
+        // SAFETY: there is a value.
+        self.place(index).is_some_and(|place| unsafe { ffi::lua_iscfunction(self.l, place) } != 0)
+    }
+
+    /// `#` of a string or table, without metamethods.
+    pub(crate) fn len(&self, index: i32) -> usize {
+        // SAFETY: there is a value.
+        self.place(index).map_or(0, |place| unsafe { ffi::lua_objlen(self.l, place) })
+    }
+
+    pub(crate) fn raw_equal(&self, one: i32, other: i32) -> bool {
+        // SAFETY: there are values.
+        unsafe { ffi::lua_rawequal(self.l, self.existing(one), self.existing(other)) != 0 }
+    }
+
+    // Pushing.
+
+    pub(crate) fn push_nil(&self) {
+        self.reserve(1);
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushnil(self.l) }
+    }
+
+    pub(crate) fn push_boolean(&self, value: bool) {
+        self.reserve(1);
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushboolean(self.l, c_int::from(value)) }
+    }
+
+    pub(crate) fn push_number(&self, value: f64) {
+        self.reserve(1);
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushnumber(self.l, value) }
+    }
+
+    pub(crate) fn push_light(&self, value: usize) {
+        self.reserve(1);
+        // SAFETY: there is room; Lua never follows the address.
+        unsafe { ffi::lua_pushlightuserdata(self.l, ptr::without_provenance_mut(value)) }
+    }
+
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        self.reserve(1);
+        // SAFETY: there is room, and the bytes are readable; an empty slice's address is not null.
+        unsafe { ffi::lua_pushlstring_(self.l, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    pub(crate) fn push_value(&self, index: i32) {
+        let place = self.existing(index);
+        self.reserve(1);
+        // SAFETY: there is a value and room.
+        unsafe { ffi::lua_pushvalue(self.l, place) }
+    }
+
+    pub(crate) fn push_upvalue(&self, at: i32) {
+        self.reserve(1);
+        let place = Self::upvalue_place(at);
+        // SAFETY: a place of an upvalue that is not there gives nil.
+        if unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TNONE {
+            return self.push_nil();
+        }
+        // SAFETY: there is a value and room.
+        unsafe { ffi::lua_pushvalue(self.l, place) }
+    }
+
+    /// Pops a value into an upvalue of the running function.
+    pub(crate) fn set_upvalue(&mut self, at: i32) {
+        self.existing(-1);
+        let place = Self::upvalue_place(at);
+        // SAFETY: there is a value on top.
+        assert!(unsafe { ffi::lua_type(self.l, place) } != ffi::LUA_TNONE, "an upvalue it was made with");
+        // SAFETY: there is a value on top, and the place exists.
+        unsafe { ffi::lua_replace(self.l, place) }
+    }
+
+    pub(crate) fn push_table(&self, array: usize, fields: usize) {
+        self.reserve(1);
+        let size = |wanted: usize| c_int::try_from(wanted).unwrap_or(c_int::MAX).min(1 << 24);
+        // SAFETY: there is room; no memory is refused while our code runs.
+        unsafe { ffi::lua_createtable(self.l, size(array), size(fields)) }
+    }
+
+    /// Pops `upvalues` values and pushes a function that has them.
+    pub(crate) fn push_function(&mut self, function: Function, upvalues: i32) {
+        self.reserve(1);
+        let first = self.top() - upvalues + 1;
+        assert!(first >= 1, "the upvalues are on the stack");
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushlightuserdata(self.l, function as *mut c_void) }
+        // SAFETY: 1 <= first <= size.
+        unsafe { ffi::lua_insert(self.l, first) }
+        // SAFETY: the values are on the stack, and `trampoline` finds the function among them.
+        unsafe { ffi::lua_pushcclosure(self.l, trampoline, upvalues + 1) }
+    }
+
+    /// Moves the top value to `index`, and those above up.
+    pub(crate) fn insert(&mut self, index: i32) {
+        let place = self.existing(index);
+        // SAFETY: there is a value.
+        unsafe { ffi::lua_insert(self.l, place) }
+    }
+
+    /// Moves the top value into the place of another.
+    pub(crate) fn replace(&mut self, index: i32) {
+        let place = self.existing(index);
+        // SAFETY: there is a value.
+        unsafe { ffi::lua_replace(self.l, place) }
+    }
+
+    pub(crate) fn remove(&mut self, index: i32) {
+        let place = self.existing(index);
+        // SAFETY: there is a value.
+        unsafe { ffi::lua_remove(self.l, place) }
+    }
+
+    // Tables, without metamethods.
+
+    fn table(&self, index: i32) -> c_int {
+        let place = self.existing(index);
+        // SAFETY: there is a value.
+        assert!(unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TTABLE, "the caller looked");
+        place
+    }
+
+    /// The value of the key on top takes its place.
+    pub(crate) fn raw_get(&self, table: i32) {
+        let table = self.table(table);
+        self.existing(-1);
+        // SAFETY: it is a table, and there is a key.
+        unsafe { ffi::lua_rawget_(self.l, table) }
+    }
+
+    /// Pushes `table[index]`.
+    pub(crate) fn raw_get_at(&self, table: i32, index: i32) {
+        let table = self.table(table);
+        self.reserve(1);
+        // SAFETY: it is a table, and there is room.
+        unsafe { ffi::lua_rawgeti_(self.l, table, index) }
+    }
+
+    /// Pushes `table[name]`.
+    pub(crate) fn raw_get_field(&self, table: i32, name: &[u8]) {
+        let table = self.table(table);
+        self.push(name);
+        // SAFETY: it is a table, and there is a key.
+        unsafe { ffi::lua_rawget_(self.l, table) }
+    }
+
+    /// Pops a value and its key below it, which is neither nil nor NaN, into a table.
+    pub(crate) fn raw_set(&self, table: i32) {
+        let table = self.table(table);
+        let key = self.existing(-2);
+        // SAFETY: there is a key.
+        match unsafe { ffi::lua_type(self.l, key) } {
+            ffi::LUA_TNIL => panic!("nil is no key"),
+            ffi::LUA_TNUMBER => {
+                // SAFETY: there is a key.
+                assert!(!unsafe { ffi::lua_tonumber(self.l, key) }.is_nan(), "NaN is no key");
+            }
+            _ => {}
+        }
+        // SAFETY: it is a table, the key is good, and no memory is refused while our code runs.
+        unsafe { ffi::lua_rawset(self.l, table) }
+    }
+
+    /// Pops a value into `table[index]`.
+    pub(crate) fn raw_set_at(&self, table: i32, index: i32) {
+        let table = self.table(table);
+        self.existing(-1);
+        // SAFETY: it is a table, there is a value, and no memory is refused while our code runs.
+        unsafe { ffi::lua_rawseti_(self.l, table, index) }
+    }
+
+    /// Pops a value into `table[name]`.
+    pub(crate) fn raw_set_field(&mut self, table: i32, name: &[u8]) {
+        let table = self.table(table);
+        self.existing(-1);
+        self.push(name);
+        self.insert(-2);
+        // SAFETY: it is a table, the key is a string, and no memory is refused while our code runs.
+        unsafe { ffi::lua_rawset(self.l, table) }
+    }
+
+    /// Pops a key and pushes the next one and its value; `false`, and nothing pushed, after the
+    /// last. The key is nil or was in the table when the last `next` gave it.
+    pub(crate) fn next(&self, table: i32) -> bool {
+        let table = self.table(table);
+        self.existing(-1);
+        self.reserve(2);
+        // SAFETY: it is a table, and the key is one of its keys.
+        unsafe { ffi::lua_next(self.l, table) != 0 }
+    }
+
+    /// Pushes the value's metatable, if it has one.
+    pub(crate) fn metatable(&self, index: i32) -> bool {
+        let Some(place) = self.place(index) else { return false };
+        self.reserve(1);
+        // SAFETY: there is a value, and room.
+        unsafe { ffi::lua_getmetatable(self.l, place) != 0 }
+    }
+
+    /// Pops a table or nil, which becomes the metatable of a value.
+    pub(crate) fn set_metatable(&mut self, index: i32) {
+        let place = self.existing(index);
+        assert!(matches!(self.kind(-1), Type::Nil | Type::Table), "the caller looked");
+        // SAFETY: there is a value, and a table or nil on top.
+        unsafe { ffi::lua_setmetatable(self.l, place) };
+    }
+
+    // Calling.
+
+    /// Calls the function below its arguments, in protected mode.
+    pub(crate) fn call(&mut self, args: i32, results: i32) -> Result<(), Raise> {
+        self.call_with_handler(args, results, 0)
+    }
+
+    /// Calls the function below its arguments; the function at `handler` is given an error.
+    pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
+        assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
+        self.existing(-1 - args);
+        self.reserve(results + 1);
+        let handler = if handler == 0 { 0 } else { self.existing(handler) };
+        let ours = self.context().ours.replace(0);
+        // SAFETY: function and arguments are on the stack, there is room for the results, and the
+        // call is protected.
+        let status = unsafe { ffi::lua_pcall(self.l, args, results, handler) };
+        self.context().ours.set(ours);
+        if status == 0 { Ok(()) } else { Err(Raise) }
+    }
+
+    /// Calls the function below its arguments, in protected mode; how many results are on top.
+    pub(crate) fn call_for_all(&mut self, args: i32) -> Result<i32, Raise> {
+        assert!(args >= 0, "a size");
+        self.existing(-1 - args);
+        let below = self.top() - args - 1;
+        let ours = self.context().ours.replace(0);
+        // SAFETY: function and arguments are on the stack, which Lua widens for the results, and
+        // the call is protected.
+        let status = unsafe { ffi::lua_pcall(self.l, args, ffi::LUA_MULTRET, 0) };
+        self.context().ours.set(ours);
+        if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
+    }
+
+    /// Pops a table, which becomes the global variables of a function and those it makes.
+    pub(crate) fn set_environment(&mut self, function: i32) {
+        let place = self.existing(function);
+        assert!(self.kind(-1) == Type::Table, "global variables are a table");
+        assert!(self.kind(function) == Type::Function, "a function");
+        // SAFETY: there are a function and a table.
+        unsafe { ffi::lua_setfenv(self.l, place) };
+    }
+
+    /// Compiles text, never bytecode, and pushes the function, or the error.
+    pub(crate) fn load(&mut self, text: &[u8], name: &CStr) -> Result<(), Raise> {
+        // The first byte of bytecode; behind a space, it is read as text.
+        let escaped;
+        let text = if text.first() == Some(&0x1b) {
+            escaped = [b" ", text].concat();
+            &escaped
+        } else {
+            text
+        };
+        // The name's string must outlive the compiler's work: Lua 5.1 does not keep it.
+        self.push(name.to_bytes());
+        self.reserve(2);
+        let ours = self.context().ours.replace(0);
+        // SAFETY: the text is readable, and loading is protected.
+        let status = unsafe { ffi::luaL_loadbuffer(self.l, text.as_ptr().cast(), text.len(), name.as_ptr()) };
+        self.context().ours.set(ours);
+        self.remove(-2);
+        if status == 0 { Ok(()) } else { Err(Raise) }
+    }
+
+    // Errors.
+
+    /// Raises a text.
+    pub(crate) fn raise(&self, text: &[u8]) -> Raise {
+        // SAFETY: a function that raises is given up: what was pushed is worthless.
+        let top = self.top();
+        if !self.has_room(4) && top > 4 {
+            self.drop_top(4);
+        }
+        self.push(text);
+        Raise
+    }
+
+    /// Raises a text with the line of the Lua code that called the running function before it.
+    pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
+        if !self.has_room(4) && self.top() > 4 {
+            self.drop_top(4);
+        }
+        self.reserve(1);
+        // SAFETY: there is room, and no memory is refused while our code runs.
+        unsafe { ffi::luaL_where(self.l, 1) };
+        let line = [self.bytes(-1).unwrap_or_default(), text].concat();
+        self.push(&line);
+        Raise
+    }
+
+    /// Raises what is wrong with an argument.
+    pub(crate) fn raise_argument(&self, argument: i32, text: &str) -> Raise {
+        let Some(mut info) = self.info(0, c"n") else {
+            return self.raise_here(format!("bad argument #{argument} ({text})").as_bytes());
+        };
+        let mut argument = argument;
+        // SAFETY: `lua_getinfo` with "n" has set it to a text that lives as long as its function.
+        if unsafe { text_of(info.namewhat) } == b"method" {
+            argument -= 1;
+            if argument == 0 {
+                // SAFETY: as above.
+                let name = unsafe { text_of(info.name) };
+                let text = [b"calling '", name, b"' on bad self (", text.as_bytes(), b")"].concat();
+                return self.raise_here(&text);
+            }
+        }
+        if info.name.is_null() {
+            info.name = c"?".as_ptr();
+        }
+        // SAFETY: as above.
+        let name = unsafe { text_of(info.name) };
+        let start = format!("bad argument #{argument} to '");
+        self.raise_here(&[start.as_bytes(), name, b"' (", text.as_bytes(), b")"].concat())
+    }
+
+    pub(crate) fn raise_type(&self, argument: i32, expected: &str) -> Raise {
+        let text = format!("{expected} expected, got {}", self.type_name(argument));
+        self.raise_argument(argument, &text)
+    }
+
+    /// Ends the script, because the server said so.
+    pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
+        self.note_stop();
+        self.context().stop(stop);
+        self.raise(STOPPED)
+    }
+
+    /// Asks in the middle of long work whether the script may go on.
+    pub(crate) fn interrupt(&self) -> Result<(), Raise> {
+        self.context().interrupt().map_err(|_| {
+            self.note_stop();
+            self.raise(STOPPED)
+        })
+    }
+
+    /// Keeps the place in the script where it was stopped.
+    fn note_stop(&self) {
+        let place = [0, 1, 2].into_iter().find_map(|level| self.function_at(level).filter(|at| !at.is_c));
+        let mut stopped_at = self.context().stopped_at.borrow_mut();
+        if stopped_at.is_none() {
+            *stopped_at = place.map(|place| (place.source, place.line));
+        }
+    }
+
+    /// Raises again in a script that has to end and has caught that.
+    pub(crate) fn go_on(&self) -> Result<(), Raise> {
+        if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
+    }
+
+    /// Whether the thread's stack is used so far that no coroutine may start another.
+    pub(crate) fn is_deep(&self) -> bool {
+        const USED_BYTES_MAX: usize = 256 << 10;
+        self.context().stack_start.get().abs_diff(stack_address()) > USED_BYTES_MAX
+    }
+
+    fn info(&self, level: i32, what: &CStr) -> Option<ffi::lua_Debug> {
+        // SAFETY: plain numbers and addresses, for which zeros are good.
+        let mut info: ffi::lua_Debug = unsafe { std::mem::zeroed() };
+        // SAFETY: the state is live; a level that is not there gives 0.
+        if unsafe { ffi::lua_getstack(self.l, level, &raw mut info) } == 0 {
+            return None;
+        }
+        // SAFETY: `info` is of a level that exists, and the letters push nothing.
+        unsafe { ffi::lua_getinfo(self.l, what.as_ptr(), &raw mut info) };
+        Some(info)
+    }
+
+    /// The function at a level of the stack of calls; 0 is the running one.
+    pub(crate) fn function_at(&self, level: i32) -> Option<Where> {
+        let info = self.info(level, c"Sl")?;
+        // SAFETY: `lua_getinfo` with "S" has set it.
+        let is_c = unsafe { text_of(info.what) } == b"C";
+        // SAFETY: as above.
+        let source = unsafe { text_of(info.source) }.to_vec();
+        Some(Where { is_c, source, line: info.currentline })
+    }
+
+    // Arguments, as `luaL_check…` reads them.
+
+    pub(crate) fn check_any(&self, argument: i32) -> Result<(), Raise> {
+        if self.kind(argument) == Type::None {
+            return Err(self.raise_argument(argument, "value expected"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_table(&self, argument: i32) -> Result<(), Raise> {
+        if self.kind(argument) != Type::Table {
+            return Err(self.raise_type(argument, "table"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_text(&self, argument: i32) -> Result<&[u8], Raise> {
+        self.text(argument).ok_or_else(|| self.raise_type(argument, "string"))
+    }
+
+    pub(crate) fn check_number(&self, argument: i32) -> Result<f64, Raise> {
+        self.number(argument).ok_or_else(|| self.raise_type(argument, "number"))
+    }
+
+    /// `luaL_checkinteger`.
+    pub(crate) fn check_integer(&self, argument: i32) -> Result<i64, Raise> {
+        self.check_number(argument).map(truncate)
+    }
+
+    /// `luaL_optinteger`.
+    pub(crate) fn optional_integer(&self, argument: i32, default: i64) -> Result<i64, Raise> {
+        if self.is_none_or_nil(argument) { Ok(default) } else { self.check_integer(argument) }
+    }
+}
+
+/// A place in the thread's stack, near the top.
+#[inline(never)]
+pub(super) fn stack_address() -> usize {
+    let here = 0_u8;
+    std::hint::black_box(&raw const here) as usize
+}
+
+/// What a script that was stopped raises again and again; nobody reads it.
+const STOPPED: &[u8] = b"script stopped";
+/// How many instructions run between two questions whether to go on.
+const INSTRUCTIONS_BETWEEN_INTERRUPTS: c_int = 10_000;
+
+/// # Safety
+/// `text` is null or a C string that lives as long as the result.
+unsafe fn text_of<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: the caller's.
+    unsafe { CStr::from_ptr(text) }.to_bytes()
+}
+
+/// What Lua calls: finds the function among the upvalues, runs it, and raises what it wants raised.
+unsafe extern "C-unwind" fn trampoline(l: *mut ffi::lua_State) -> c_int {
+    // SAFETY: Lua called with its live state.
+    let count = unsafe { run_ours(l) };
+    if count >= 0 {
+        return count;
+    }
+    // SAFETY: the error is on top of the stack; this frame has nothing to drop.
+    unsafe { ffi::lua_error(l) }
+}
+
+/// Runs a function of ours; -1 when the value on top is to be raised. A panic ends the process
+/// here.
+///
+/// # Safety
+/// Called by `trampoline` only.
+unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
+    // SAFETY: every closure of `trampoline` was made by `push_function`.
+    let address = unsafe { ffi::lua_touserdata(l, ffi::lua_upvalueindex(1)) };
+    // SAFETY: its first upvalue is the address of a `Function`.
+    let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };
+    // SAFETY: the state is live.
+    let mut stack = unsafe { Stack::new(l) };
+    let context: *const Context = stack.context();
+    // SAFETY: the context lives as long as the state.
+    let context = unsafe { &*context };
+    if context.stopped.get().is_some() {
+        stack.push(STOPPED);
+        return -1;
+    }
+    context.ours.set(context.ours.get() + 1);
+    let result = function(&mut stack);
+    context.ours.set(context.ours.get() - 1);
+    match result {
+        Ok(_) if context.is_over_limit() => {
+            context.ours.set(context.ours.get() + 1);
+            // SAFETY: a whole collection runs no code of scripts: they cannot define finalizers.
+            unsafe { ffi::lua_gc(l, ffi::LUA_GCCOLLECT, 0) };
+            if context.is_over_limit() {
+                stack.push(b"not enough memory");
+                context.ours.set(context.ours.get() - 1);
+                return -1;
+            }
+            context.ours.set(context.ours.get() - 1);
+            result.map_or(-1, |count| count as c_int)
+        }
+        Ok(count) => count as c_int,
+        Err(Raise) => -1,
+    }
+}
+
+/// Asked every some thousand instructions; raises in a script that has to end.
+pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+    // SAFETY: Lua called with its live state.
+    if unsafe { may_go_on(l) } {
+        return;
+    }
+    // SAFETY: there is room for one value in a hook; this frame has nothing to drop.
+    unsafe { ffi::lua_pushlstring_(l, STOPPED.as_ptr().cast(), STOPPED.len()) };
+    // SAFETY: the error is on top of the stack.
+    unsafe { ffi::lua_error(l) }
+}
+
+/// # Safety
+/// Called by `hook` only.
+unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
+    // SAFETY: the state is live.
+    let stack = unsafe { Stack::new(l) };
+    if stack.context().interrupt().is_ok() {
+        return true;
+    }
+    stack.note_stop();
+    // From now on every instruction of this coroutine raises, so that no `pcall` in it goes on.
+    // SAFETY: the state is live.
+    unsafe { set_hook(l, 1) };
+    false
+}
+
+/// # Safety
+/// The state is live.
+pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
+    // SAFETY: the caller's.
+    unsafe { ffi::lua_sethook(l, Some(hook), ffi::LUA_MASKCOUNT, instructions) };
+}
+
+/// # Safety
+/// The state is live.
+pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
+    // SAFETY: the caller's.
+    unsafe { set_hook(l, INSTRUCTIONS_BETWEEN_INTERRUPTS) };
+}

@@ -1,0 +1,190 @@
+//! A Lua state, and the memory it lives in.
+
+use std::alloc::Layout;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+
+use mlua_sys as ffi;
+use resp::Protocol;
+
+use super::context::Context;
+use super::stack::{Stack, set_usual_hook, stack_address};
+use crate::commands::{Commands, Stop};
+
+/// A Lua state. Belongs to one thread.
+pub(crate) struct State {
+    l: *mut ffi::lua_State,
+    context: NonNull<Context>,
+    stack: Stack,
+}
+
+/// PUC Lua's own libraries.
+const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
+    (ffi::luaopen_base, b""),
+    (ffi::luaopen_table, b"table"),
+    (ffi::luaopen_string, b"string"),
+    (ffi::luaopen_math, b"math"),
+    (ffi::luaopen_os, b"os"),
+    (ffi::luaopen_debug, b"debug"),
+];
+
+impl State {
+    /// A state with PUC Lua's own libraries, unfenced.
+    pub(crate) fn new(limit_bytes: Option<usize>) -> Self {
+        let context = NonNull::from(Box::leak(Box::new(Context::new(limit_bytes))));
+        // SAFETY: the allocator is one as Lua's manual asks for, and its data outlives the state.
+        let l = unsafe { ffi::lua_newstate(allocate, context.as_ptr().cast()) };
+        assert!(!l.is_null(), "no memory is refused while our code runs");
+        for (open, name) in LIBRARIES {
+            // SAFETY: a C function, called as Lua's `linit.c` does.
+            unsafe { ffi::lua_pushcclosure(l, open, 0) };
+            // SAFETY: there is room in a new state.
+            unsafe { ffi::lua_pushlstring_(l, name.as_ptr().cast(), name.len()) };
+            // SAFETY: function and argument are on the stack; nothing in it can fail but memory.
+            unsafe { ffi::lua_call(l, 1, 0) };
+        }
+        // SAFETY: the state is live.
+        let stack = unsafe { Stack::new(l) };
+        // SAFETY: the state is live.
+        unsafe { set_usual_hook(l) };
+        Self { l, context, stack }
+    }
+
+    /// The bottom of all stacks.
+    pub(crate) fn stack(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
+    /// Runs `work` with the server at hand, on a fresh context.
+    pub(crate) fn with_commands<R>(
+        &mut self,
+        commands: &mut dyn Commands,
+        work: impl FnOnce(&mut Stack) -> R,
+    ) -> R {
+        let commands: NonNull<dyn Commands + '_> = NonNull::from(commands);
+        // SAFETY: only the lifetime changes; the address is taken away before it ends. A panic in
+        // between ends in a `Vm` that nobody may use again: `forget` does it on unwinding, too.
+        let commands =
+            unsafe { std::mem::transmute::<NonNull<dyn Commands + '_>, NonNull<dyn Commands>>(commands) };
+        let context = self.context();
+        context.commands.set(Some(commands));
+        context.stopped.set(None);
+        context.stopped_at.take();
+        context.stack_start.set(stack_address());
+        context.protocol.set(Protocol::Resp2);
+        let forget = Forget(self.context);
+        let result = work(&mut self.stack);
+        drop(forget);
+        if self.context().stopped.get().is_some() {
+            // SAFETY: the state is live.
+            unsafe { set_usual_hook(self.l) };
+        }
+        result
+    }
+
+    /// Where the last script was when it was stopped: source and line.
+    pub(crate) fn stopped_at(&self) -> Option<(Vec<u8>, i32)> {
+        self.context().stopped_at.borrow().clone()
+    }
+
+    /// Why the last script was stopped, if it was.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        self.context().stopped.get()
+    }
+
+    /// What belongs to the state.
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: it lives as long as `self`.
+        unsafe { self.context.as_ref() }
+    }
+
+    /// Bytes that Lua holds.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.context().used_bytes.get()
+    }
+
+    /// A whole garbage collection.
+    pub(crate) fn collect(&mut self) {
+        // SAFETY: the state is live; scripts cannot define finalizers.
+        unsafe { ffi::lua_gc(self.l, ffi::LUA_GCCOLLECT, 0) };
+    }
+
+    /// Pops a table, which becomes the global variables of what is compiled from now on.
+    pub(crate) fn set_globals(&mut self) {
+        assert!(self.stack.kind(-1) == super::Type::Table, "global variables are a table");
+        // SAFETY: there is a table on top.
+        unsafe { ffi::lua_replace(self.l, ffi::LUA_GLOBALSINDEX) };
+    }
+
+    /// Pushes the table of global variables.
+    pub(crate) fn push_globals(&mut self) {
+        assert!(self.stack.has_room(1), "the bottom of all stacks is short");
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushvalue(self.l, ffi::LUA_GLOBALSINDEX) };
+    }
+}
+
+/// Takes the server's address away.
+struct Forget(NonNull<Context>);
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        // SAFETY: the state that made this outlives it.
+        unsafe { self.0.as_ref() }.commands.set(None);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // SAFETY: the state is live, and nobody uses it from here on.
+        unsafe { ffi::lua_close(self.l) };
+        // SAFETY: it was leaked from a box by `new`, and the state that used it is closed.
+        drop(unsafe { Box::from_raw(self.context.as_ptr()) });
+    }
+}
+
+/// Lua's allocator: the process' own, with a limit for Lua's own code.
+unsafe extern "C" fn allocate(
+    data: *mut c_void,
+    old: *mut c_void,
+    old_len: usize,
+    len: usize,
+) -> *mut c_void {
+    // SAFETY: `State::new` gave this address, and the context outlives the state.
+    let context = unsafe { &*data.cast::<Context>() };
+    let old_len = if old.is_null() { 0 } else { old_len };
+    let used = context.used_bytes.get() - old_len;
+    if len == 0 {
+        if old_len > 0 {
+            // SAFETY: it was allocated here with that layout.
+            unsafe { std::alloc::dealloc(old.cast(), layout(old_len)) };
+        }
+        context.used_bytes.set(used);
+        return ptr::null_mut();
+    }
+    if len > old_len && used.saturating_add(len) > context.limit_bytes.get() && context.ours.get() == 0 {
+        return ptr::null_mut();
+    }
+    if len > isize::MAX as usize - 16 {
+        return ptr::null_mut();
+    }
+    let new = if old_len == 0 {
+        // SAFETY: `len` is not 0.
+        unsafe { std::alloc::alloc(layout(len)) }
+    } else {
+        // SAFETY: it was allocated here with that layout, and `len` is not 0.
+        unsafe { std::alloc::realloc(old.cast(), layout(old_len), len) }
+    };
+    if new.is_null() {
+        if context.ours.get() > 0 {
+            std::alloc::handle_alloc_error(layout(len));
+        }
+        return ptr::null_mut();
+    }
+    context.used_bytes.set(used + len);
+    new.cast()
+}
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len, 16).expect("checked against isize::MAX, or a size allocated before")
+}

@@ -1,0 +1,16 @@
+//! What a state is made with.
+
+/// What scripts can ask about the server, and what bounds them.
+#[derive(Clone, Debug)]
+pub struct VmOptions {
+    /// `redis.REDIS_VERSION`: the version of Redis that we are compatible with.
+    pub redis_version: String,
+    /// `redis.REDIS_VERSION_NUM`: that version as a number, 0xMMmmpp.
+    pub redis_version_number: u32,
+    /// `server.SERVER_NAME`.
+    pub server_name: String,
+    /// `server.SERVER_VERSION`: our own version.
+    pub server_version: String,
+    /// The memory of one thread's Lua at which scripts fail with `not enough memory`.
+    pub memory_limit_bytes: Option<usize>,
+}

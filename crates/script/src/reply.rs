@@ -1,0 +1,291 @@
+//! Conversions between replies and Lua's values, as Redis makes them.
+//!
+//! A reply that is nested deeper than Lua's stack is wide fails with an error text; the reply of a
+//! script has one inside of what was written so far.
+
+use resp::{Protocol, Reply};
+
+use crate::lua::{Stack, Type, truncate};
+
+/// A reply is nested too deeply for Lua's stack.
+pub(crate) struct TooDeep;
+
+/// Nested tables in a script's reply. Redis 8.0.2 ends its process at some depth before Lua's own
+/// limit.
+const DEPTH_MAX: usize = 1000;
+
+/// Pushes the value of the reply at the start of `input`; returns the bytes that follow it.
+pub(crate) fn push_reply<'a>(stack: &mut Stack, input: &'a [u8]) -> Result<&'a [u8], TooDeep> {
+    if !stack.has_room(6) || stack.top() > 4000 {
+        return Err(TooDeep);
+    }
+    let end = input.iter().position(|&byte| byte == b'\r').unwrap_or(input.len());
+    let Some((&kind, line)) = input[..end].split_first() else {
+        stack.push_nil();
+        return Ok(&[]);
+    };
+    let rest = input.get(end + 2..).unwrap_or_default();
+    match kind {
+        b':' => stack.push_number(integer(line) as f64),
+        b'$' => return Ok(push_bulk(stack, line, rest)),
+        b'+' => push_tagged(stack, b"ok", line),
+        b'-' => {
+            push_error(stack, &[b"-", line].concat());
+            stack.push_boolean(true);
+            stack.raw_set_field(-2, b"ignore_error_stats_update");
+        }
+        b'*' | b'>' => return push_array(stack, line, rest),
+        b'%' => return push_map(stack, line, rest),
+        b'~' => return push_set(stack, line, rest),
+        b'|' => return skip_attribute(stack, line, rest),
+        b'_' => stack.push_nil(),
+        b'#' => stack.push_boolean(line == b"t"),
+        b',' => {
+            stack.push_table(0, 1);
+            stack.push_number(stdx::number::parse_f64(line).unwrap_or(f64::NAN));
+            stack.raw_set_field(-2, b"double");
+        }
+        b'(' => push_tagged(stack, b"big_number", line),
+        b'=' => return Ok(push_verbatim(stack, line, rest)),
+        _ => stack.push_nil(),
+    }
+    Ok(rest)
+}
+
+fn integer(line: &[u8]) -> i64 {
+    stdx::number::parse_i64(line).unwrap_or(0)
+}
+
+fn split<'a>(rest: &'a [u8], len: &[u8]) -> (&'a [u8], &'a [u8]) {
+    let len = usize::try_from(integer(len)).unwrap_or(0).min(rest.len());
+    (&rest[..len], rest.get(len + 2..).unwrap_or_default())
+}
+
+fn push_tagged(stack: &mut Stack, field: &[u8], text: &[u8]) {
+    stack.push_table(0, 1);
+    stack.push(text);
+    stack.raw_set_field(-2, field);
+}
+
+fn push_bulk<'a>(stack: &mut Stack, line: &[u8], rest: &'a [u8]) -> &'a [u8] {
+    if line == b"-1" {
+        stack.push_boolean(false);
+        return rest;
+    }
+    let (bytes, rest) = split(rest, line);
+    stack.push(bytes);
+    rest
+}
+
+fn push_array<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'a [u8], TooDeep> {
+    if line == b"-1" {
+        stack.push_boolean(false);
+        return Ok(rest);
+    }
+    let len = i32::try_from(integer(line)).unwrap_or(0);
+    stack.push_table(len.max(0) as usize, 0);
+    for at in 1..=len {
+        rest = push_reply(stack, rest)?;
+        stack.raw_set_at(-2, at);
+    }
+    Ok(rest)
+}
+
+fn push_map<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'a [u8], TooDeep> {
+    let len = integer(line);
+    stack.push_table(0, 1);
+    stack.push_table(0, len.max(0) as usize);
+    for _ in 0..len {
+        rest = push_reply(stack, rest)?;
+        rest = push_reply(stack, rest)?;
+        set_if_key(stack);
+    }
+    stack.raw_set_field(-2, b"map");
+    Ok(rest)
+}
+
+fn push_set<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'a [u8], TooDeep> {
+    let len = integer(line);
+    stack.push_table(0, 1);
+    stack.push_table(0, len.max(0) as usize);
+    for _ in 0..len {
+        rest = push_reply(stack, rest)?;
+        stack.push_boolean(true);
+        set_if_key(stack);
+    }
+    stack.raw_set_field(-2, b"set");
+    Ok(rest)
+}
+
+/// Pops key and value into the table below them, unless the key is nil: no server sends one.
+fn set_if_key(stack: &mut Stack) {
+    if stack.kind(-2) == Type::Nil { stack.pop(2) } else { stack.raw_set(-3) }
+}
+
+fn skip_attribute<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'a [u8], TooDeep> {
+    for _ in 0..integer(line).saturating_mul(2) {
+        rest = push_reply(stack, rest)?;
+        stack.pop(1);
+    }
+    push_reply(stack, rest)
+}
+
+fn push_verbatim<'a>(stack: &mut Stack, line: &[u8], rest: &'a [u8]) -> &'a [u8] {
+    let (bytes, rest) = split(rest, line);
+    stack.push_table(0, 1);
+    stack.push_table(0, 2);
+    stack.push(bytes.get(..3).unwrap_or_default());
+    stack.raw_set_field(-2, b"format");
+    stack.push(bytes.get(4..).unwrap_or_default());
+    stack.raw_set_field(-2, b"string");
+    stack.raw_set_field(-2, b"verbatim_string");
+    rest
+}
+
+/// Pushes the table of an error. `line` is `-CODE text`, or a text that gets the code ERR.
+pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
+    stack.push_table(0, 2);
+    let message = match line.strip_prefix(b"-") {
+        Some(line) if line.contains(&b' ') => line.strip_suffix(b"\r\n").unwrap_or(line).to_vec(),
+        Some(line) => [b"ERR ", line.strip_suffix(b"\r\n").unwrap_or(line)].concat(),
+        None => [b"ERR ", line].concat(),
+    };
+    stack.push(&message);
+    stack.raw_set_field(-2, b"err");
+}
+
+/// What a table with `err` says.
+pub(crate) struct ErrorFields {
+    /// `err`.
+    pub(crate) message: Vec<u8>,
+    /// `source` and `line`.
+    pub(crate) place: Option<(Vec<u8>, Vec<u8>)>,
+    /// `ignore_error_stats_update`.
+    pub(crate) counted: bool,
+}
+
+/// The fields of the table on top, an error.
+pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
+    fn text(stack: &mut Stack, name: &[u8]) -> Option<Vec<u8>> {
+        stack.raw_get_field(-1, name);
+        let text = stack.text(-1).map(<[u8]>::to_vec);
+        stack.pop(1);
+        text
+    }
+    let message = text(stack, b"err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let place = text(stack, b"source").and_then(|source| Some((source, text(stack, b"line")?)));
+    stack.raw_get_field(-1, b"ignore_error_stats_update");
+    let counted = stack.boolean(-1);
+    stack.pop(1);
+    ErrorFields { message, place, counted }
+}
+
+/// A text as an error or status line: line ends become spaces.
+pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
+}
+
+/// Writes the value on top as a reply and pops it. `script` is the protocol that the script set.
+pub(crate) fn write_reply(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) {
+    if depth > DEPTH_MAX || !stack.has_room(6) {
+        reply.error("ERR reached lua stack limit");
+        return stack.pop(1);
+    }
+    match stack.kind(-1) {
+        Type::String => reply.bulk(stack.bytes(-1).unwrap_or_default()),
+        Type::Number => reply.integer(truncate(stack.number(-1).unwrap_or(0.0))),
+        Type::Boolean if script == Protocol::Resp3 => reply.boolean(stack.boolean(-1)),
+        Type::Boolean if stack.boolean(-1) => reply.integer(1),
+        Type::Table => return write_table(stack, reply, script, depth),
+        _ => reply.null(),
+    }
+    stack.pop(1);
+}
+
+fn write_table(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) {
+    let is_array = !write_special(stack, reply, script, depth);
+    if is_array {
+        stack.pop(1);
+        let array = reply.begin_array();
+        let mut len = 0;
+        loop {
+            stack.raw_get_at(-1, len as i32 + 1);
+            if stack.kind(-1) == Type::Nil {
+                break;
+            }
+            write_reply(stack, reply, script, depth + 1);
+            len += 1;
+        }
+        reply.end_array(array, len);
+    }
+    stack.pop(2);
+}
+
+/// Writes a table with one of the fields that mean something; `false` when it is an array. Leaves
+/// one more value on the stack.
+fn write_special(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) -> bool {
+    let field = |stack: &mut Stack, name: &[u8], kind: Type| {
+        stack.raw_get_field(-1, name);
+        let found = stack.kind(-1) == kind;
+        if !found {
+            stack.pop(1);
+        }
+        found
+    };
+    if field(stack, b"err", Type::String) {
+        reply.error_bytes(&one_line(stack.bytes(-1).unwrap_or_default()));
+    } else if field(stack, b"ok", Type::String) {
+        let line = one_line(stack.bytes(-1).unwrap_or_default());
+        reply.raw(&[b"+", line.as_slice(), b"\r\n"].concat());
+    } else if field(stack, b"double", Type::Number) {
+        reply.double(stack.number(-1).unwrap_or(0.0));
+    } else if field(stack, b"map", Type::Table) {
+        let map = reply.begin_map();
+        let mut pairs = 0;
+        stack.push_nil();
+        while stack.next(-2) {
+            stack.push_value(-2);
+            write_reply(stack, reply, script, depth + 1);
+            write_reply(stack, reply, script, depth + 1);
+            pairs += 1;
+        }
+        reply.end_map(map, pairs);
+    } else if field(stack, b"set", Type::Table) {
+        let set = reply.begin_set();
+        let mut len = 0;
+        stack.push_nil();
+        while stack.next(-2) {
+            stack.pop(1);
+            stack.push_value(-1);
+            write_reply(stack, reply, script, depth + 1);
+            len += 1;
+        }
+        reply.end_set(set, len);
+    } else if field(stack, b"big_number", Type::String) {
+        reply.big_number(&String::from_utf8_lossy(&one_line(stack.bytes(-1).unwrap_or_default())));
+    } else if field(stack, b"verbatim_string", Type::Table) {
+        return write_verbatim(stack, reply);
+    } else {
+        stack.push_nil();
+        return false;
+    }
+    true
+}
+
+fn write_verbatim(stack: &mut Stack, reply: &mut Reply<'_>) -> bool {
+    stack.raw_get_field(-1, b"format");
+    stack.raw_get_field(-2, b"string");
+    let written = match (stack.bytes(-2), stack.bytes(-1)) {
+        (Some(format), Some(bytes)) => {
+            let mut padded = *b"   ";
+            for (to, from) in padded.iter_mut().zip(format) {
+                *to = *from;
+            }
+            reply.verbatim(padded, bytes);
+            true
+        }
+        _ => false,
+    };
+    stack.pop(2);
+    written
+}

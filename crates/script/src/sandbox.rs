@@ -1,0 +1,224 @@
+//! What scripts find: Lua's own libraries without what reaches outside, ours, and `redis`.
+//!
+//! What lives as long as the state stands at the bottom of its stack, at the places named here.
+
+use crate::lua::{Function, Returns, Stack, State};
+use crate::options::VmOptions;
+use crate::{api, base, errors, library, math, shell};
+
+/// Lua's own global variables, which no script sees.
+const OWN: i32 = 1;
+/// What scripts, functions of libraries and libraries being loaded have in common.
+const COMMON: i32 = 2;
+/// Compiled scripts, by number.
+pub(crate) const CHUNKS: i32 = 3;
+/// A table of each library's functions, by the library's name.
+pub(crate) const LIBRARIES: i32 = 4;
+/// The functions that a library being loaded has registered, by number.
+pub(crate) const REGISTERED: i32 = 5;
+/// What describes an error.
+pub(crate) const HANDLER: i32 = 6;
+/// The global variables of scripts, without their shell.
+pub(crate) const GLOBALS: i32 = 7;
+/// Those of libraries' functions.
+pub(crate) const FUNCTION_GLOBALS: i32 = 8;
+/// Those of libraries that are being loaded.
+pub(crate) const LOADING_GLOBALS: i32 = 9;
+/// The shell of the last two, whose metatable's `__index` is the one or the other.
+pub(crate) const LIBRARY_SHELL: i32 = 10;
+
+/// Lua's own global functions that scripts have as they are.
+const KEPT: [&[u8]; 12] = [
+    b"assert",
+    b"error",
+    b"gcinfo",
+    b"ipairs",
+    b"rawequal",
+    b"select",
+    b"tonumber",
+    b"tostring",
+    b"type",
+    b"unpack",
+    b"xpcall",
+    b"_VERSION",
+];
+
+type Functions = &'static [(&'static [u8], Function)];
+
+/// Libraries that Lua has, too: all of its functions are kept but those named.
+const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
+    [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
+
+/// Makes what stands at the bottom of the stack, and sets the global variables.
+pub(crate) fn open(state: &mut State, options: &VmOptions) {
+    state.push_globals();
+    let stack = state.stack();
+    stack.push_table(0, 64);
+    add_base(stack);
+    for (name, replaced) in LUAS_LIBRARIES {
+        add_library(stack, name, replaced);
+    }
+    add_coroutine(stack);
+    add_os(stack);
+    stack.push_table(0, 0); // CHUNKS
+    stack.push_table(0, 0); // LIBRARIES
+    stack.push_table(0, 0); // REGISTERED
+    stack.push_function(errors::handle, 0); // HANDLER
+    push_globals(stack, |stack| api::push_script_api(stack, options)); // GLOBALS
+    push_globals(stack, |stack| api::push_function_api(stack, options)); // FUNCTION_GLOBALS
+    push_globals(stack, |stack| {
+        api::push_loading_api(stack, options);
+        stack.push_value(REGISTERED);
+        stack.push_function(library::register_function, 1);
+        stack.raw_set_field(-2, b"register_function");
+    }); // LOADING_GLOBALS
+    stack.push_value(FUNCTION_GLOBALS);
+    push_shell_of_globals(stack); // LIBRARY_SHELL
+    for globals in [FUNCTION_GLOBALS, LOADING_GLOBALS] {
+        stack.push_value(LIBRARY_SHELL);
+        stack.raw_set_field(globals, b"_G");
+    }
+    set_string_metatable(stack);
+    stack.push_value(GLOBALS);
+    push_shell_of_globals(stack);
+    stack.push_value(-1);
+    stack.raw_set_field(GLOBALS, b"_G");
+    state.set_globals();
+}
+
+/// What the functions of libraries see from now on: `globals` is `FUNCTION_GLOBALS` or
+/// `LOADING_GLOBALS`.
+pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
+    if stack.metatable(LIBRARY_SHELL) {
+        stack.push_value(globals);
+        stack.raw_set_field(-2, b"__index");
+        stack.pop(1);
+    }
+}
+
+/// Pushes a function of Lua's own.
+fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
+    stack.raw_get_field(OWN, library);
+    stack.raw_get_field(-1, name);
+    stack.remove(-2);
+}
+
+fn add_functions(stack: &mut Stack, functions: Functions) {
+    for (name, function) in functions {
+        stack.push_function(*function, 0);
+        stack.raw_set_field(-2, name);
+    }
+}
+
+/// The functions that are no library's.
+fn add_base(stack: &mut Stack) {
+    for name in KEPT {
+        stack.raw_get_field(OWN, name);
+        stack.raw_set_field(COMMON, name);
+    }
+    add_functions(stack, &base::FUNCTIONS);
+    stack.raw_get_field(OWN, b"collectgarbage");
+    stack.push_function(base::collectgarbage, 1);
+    stack.raw_set_field(COMMON, b"collectgarbage");
+    stack.raw_get_field(OWN, b"next");
+    stack.push_function(base::next, 1);
+    stack.push_value(-1);
+    stack.raw_set_field(COMMON, b"next");
+    stack.raw_get_field(OWN, b"next");
+    stack.insert(-2);
+    stack.push_function(base::pairs, 2);
+    stack.raw_set_field(COMMON, b"pairs");
+}
+
+/// A library of Lua's, with some of its functions replaced.
+fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
+    stack.raw_get_field(OWN, name);
+    add_functions(stack, replaced);
+    if name == b"table" {
+        for name in [b"foreach".as_slice(), b"foreachi"] {
+            stack.raw_get_field(-1, name);
+            stack.push_function(base::foreach, 1);
+            stack.raw_set_field(-2, name);
+        }
+    }
+    shell::wrap(stack);
+    stack.raw_set_field(COMMON, name);
+}
+
+fn add_coroutine(stack: &mut Stack) {
+    stack.raw_get_field(OWN, b"coroutine");
+    push_own(stack, b"coroutine", b"create");
+    push_own(stack, b"coroutine", b"resume");
+    stack.push_value(-1);
+    stack.push_function(base::resume, 1);
+    stack.raw_set_field(-4, b"resume");
+    stack.push_function(base::wrap, 2);
+    stack.raw_set_field(-2, b"wrap");
+    shell::wrap(stack);
+    stack.raw_set_field(COMMON, b"coroutine");
+}
+
+fn add_os(stack: &mut Stack) {
+    stack.push_table(0, 1);
+    push_own(stack, b"os", b"clock");
+    stack.raw_set_field(-2, b"clock");
+    shell::wrap(stack);
+    stack.raw_set_field(COMMON, b"os");
+}
+
+/// Pushes global variables: the common ones, and `redis`, which `push_api` pushes.
+fn push_globals(stack: &mut Stack, push_api: impl FnOnce(&mut Stack)) {
+    stack.push_table(0, 64);
+    stack.push_nil();
+    while stack.next(COMMON) {
+        stack.push_value(-2);
+        stack.insert(-2);
+        stack.raw_set(-4);
+    }
+    push_api(stack);
+    shell::wrap(stack);
+    stack.push_value(-1);
+    stack.raw_set_field(-3, b"server");
+    stack.raw_set_field(-2, b"redis");
+    push_missing(stack);
+    stack.set_metatable(-2);
+}
+
+/// Pushes the metatable of global variables, which refuses reads of those that are not there.
+fn push_missing(stack: &mut Stack) {
+    stack.push_table(0, 1);
+    stack.push_function(missing, 0);
+    stack.raw_set_field(-2, b"__index");
+}
+
+/// Puts a shell in front of the global variables on top.
+fn push_shell_of_globals(stack: &mut Stack) {
+    shell::wrap_with_metatable(stack);
+    push_missing(stack);
+    shell::wrap(stack);
+    shell::set_visible(stack, -2);
+    stack.pop(1);
+}
+
+/// Strings find the functions of `string`; their metatable is read-only, too.
+fn set_string_metatable(stack: &mut Stack) {
+    stack.push(b"");
+    stack.push_table(0, 2);
+    stack.raw_get_field(OWN, b"string");
+    stack.raw_set_field(-2, b"__index");
+    stack.push_table(0, 1);
+    stack.raw_get_field(COMMON, b"string");
+    stack.raw_set_field(-2, b"__index");
+    shell::wrap(stack);
+    shell::set_visible(stack, -2);
+    stack.set_metatable(-2);
+    stack.pop(1);
+}
+
+/// `__index` of global variables that are not there.
+fn missing(stack: &mut Stack) -> Returns {
+    let name = stack.text(2).unwrap_or_default();
+    let text = b"Script attempted to access nonexistent global variable '";
+    let text = [text.as_slice(), name, b"'"].concat();
+    Err(stack.raise_here(&text))
+}

@@ -1,0 +1,4 @@
+//! Programs and the replies of a real Redis 8.0.2, word for word.
+
+mod programs;
+mod server;

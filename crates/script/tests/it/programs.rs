@@ -1,0 +1,62 @@
+//! `programs.txt`: programs (`> `), each with its reply in RESP2 (`2 `) and RESP3 (`3 `) as
+//! EVAL program 0 a b gives them; bytes as `escape_ascii` writes them.
+
+use resp::Protocol;
+use script::Vm;
+
+use crate::server::{Server, eval, options};
+
+#[test]
+fn programs_reply_as_those_of_redis() {
+    let mut different = Vec::new();
+    let mut program = Vec::new();
+    let mut vm = Vm::new(&options());
+    for line in include_str!("programs.txt").lines() {
+        let (kind, text) = line.split_at_checked(2).unwrap_or(("", ""));
+        let protocol = match kind {
+            "> " => {
+                program = unescape(text);
+                continue;
+            }
+            "2 " => Protocol::Resp2,
+            "3 " => Protocol::Resp3,
+            _ => continue,
+        };
+        let reply = eval(&mut vm, &mut Server::default(), &program, protocol);
+        if reply != unescape(text) {
+            let program = program.escape_ascii();
+            different.push(format!("{program}\n  redis {text}\n  here  {}", reply.escape_ascii()));
+        }
+    }
+    assert!(different.is_empty(), "{} replies differ:\n{}", different.len(), different.join("\n"));
+}
+
+/// The inverse of `escape_ascii`.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = match (byte, behind) {
+            (b'\\', [b'x', high, low, behind @ ..]) => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).expect("hexadecimal digits");
+                bytes.push(u8::from_str_radix(digits, 16).expect("hexadecimal digits"));
+                behind
+            }
+            (b'\\', [letter, behind @ ..]) => {
+                bytes.push(match letter {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    other => *other,
+                });
+                behind
+            }
+            _ => {
+                bytes.push(byte);
+                behind
+            }
+        };
+    }
+    bytes
+}
