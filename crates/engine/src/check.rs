@@ -88,7 +88,7 @@ pub fn uses_keys(registered: &Registered) -> bool {
 pub fn is_queued(registered: &Registered) -> bool {
     match registered.command.run {
         Runner::Transaction(verb) => verb == Verb::Unwatch,
-        Runner::Data(_) | Runner::Walk(_) | Runner::Host(_) => {
+        Runner::Data(_) | Runner::Walk(_) | Runner::Script(_) | Runner::Host(_) => {
             !registered.command.flags.contains(Flags::UNQUEUED)
         }
     }

@@ -306,6 +306,21 @@ impl ClientInfo {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
+    /// Has commands reply in another protocol: while a script runs.
+    #[inline]
+    pub(crate) fn speak(&self, protocol: Protocol) {
+        let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
+        if self.resp.load(Relaxed) != version {
+            self.resp.store(version, Relaxed);
+        }
+    }
+
+    /// Selects a database.
+    #[inline]
+    pub(crate) fn select(&self, db: usize) {
+        self.db.store(db as u64, Relaxed);
+    }
+
     /// Whether messages to it are written in RESP3.
     #[inline]
     pub fn speaks_resp3(&self) -> bool {

@@ -254,6 +254,23 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
+    /// Forgets what a script did that was undone: its record, events, and keys that became ready.
+    /// Invalidations are kept, since their readers are known no more. `changes` were counted before
+    /// it.
+    #[cold]
+    pub fn roll_back(&mut self, changes: u64) {
+        self.effects.absorb(&mut self.access_results);
+        self.effects.changes = changes;
+        self.effects.record.begin(changes);
+        self.effects.events.clear();
+        self.effects.changed_keys.clear();
+        self.effects.gone.clear();
+        self.effects.wait = None;
+        self.notices.retain(|notice| matches!(notice, Notice::Invalidation { .. }));
+        self.ready.clear();
+        self.unit.forget();
+    }
+
     /// Lets the merger have what was appended to the change log: after each visit of a connection,
     /// and before the thread leaves the gate or asks to own it.
     #[inline]

@@ -345,7 +345,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Runs a queued command, under the transaction's locks or, where it has none, its
     /// own; whether it succeeded.
-    fn run_queued(
+    pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
         locked: Option<&mut Locked<'s>>,
@@ -390,6 +390,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 self.run_host(session, command, request, out, pass)
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
+            Runner::Script(verb) => self.run_script(session, verb, request, out, pass),
         };
         if self.now.is_monitored {
             // A client gets a command's events ahead of its line, as in Redis.

@@ -40,6 +40,7 @@ use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
 use crate::request::Request;
+use crate::scripting::ScriptEngine;
 use crate::session::{Flow, Session};
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -70,6 +71,10 @@ pub struct Executor<'s, C, H> {
     /// The settings of the turn.
     pub settings: Arc<Settings>,
     settings_version: u64,
+    /// What runs the text of scripts, if this thread runs any.
+    pub scripts: Option<Box<dyn ScriptEngine>>,
+    /// No memory was left when the script began that runs.
+    pub script_lacks_memory: bool,
     /// Random numbers.
     pub rng: fastrand::Rng,
     /// What is counted of commands.
@@ -232,6 +237,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             now: Now { unix_ms: 0, uptime_ms: 0, access: Access::Lru { clock_s: 0 }, is_monitored: false },
             settings: shared.settings.get(),
             settings_version: 0,
+            scripts: None,
+            script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
             stats,
@@ -313,6 +320,16 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
+    /// How the keys of an undone script are put back: without noting accesses.
+    pub(crate) fn undo_context(&self) -> AccessContext {
+        AccessContext {
+            now_ms: self.now.unix_ms,
+            touch: false,
+            access: self.now.access,
+            expired_access: ExpiredAccess::Show,
+        }
+    }
+
     /// Runs a data command on locked shards: calls its handler, writes the error that it ends with,
     /// and collects what others are sent of it. The caller adds its record to its unit. Returns
     /// whether it succeeded. Everything that runs a data command comes here.
@@ -363,6 +380,27 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 false
             }
         }
+    }
+
+    /// Why nothing may be written after a save that failed, or while the append-only file cannot be
+    /// written.
+    pub(crate) fn disk_refusal(&self) -> Option<CommandError> {
+        let standing = &self.shared().standing;
+        let is_refused = standing.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
+        if !is_refused && standing.log_failed.load(Relaxed) {
+            let trouble = standing.log_trouble.lock();
+            return Some(CommandError::quoting(
+                "MISCONF Errors writing to the AOF file: ",
+                trouble.as_bytes(),
+                "",
+            ));
+        }
+        is_refused.then_some(CommandError::Line(
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+             Commands that may modify the data set are disabled, because this instance is configured to report \
+             errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
+             the Redis logs for details about the RDB error.",
+        ))
     }
 
     /// Counts a command that ended in an error, and replies so.

@@ -47,6 +47,7 @@ struct Entry {
     since: Instant,
     is_busy: AtomicBool,
     is_killed: AtomicBool,
+    has_written: AtomicBool,
 }
 
 /// All that run now: one for each I/O thread at most.
@@ -62,6 +63,8 @@ pub struct RunningScripts {
 pub enum Kill {
     /// They will end.
     Requested,
+    /// They have written, and are not ended half-way.
+    HasWritten,
     /// None of this kind runs, but a busy one of the other kind does.
     OtherKind,
     /// None runs.
@@ -86,6 +89,7 @@ impl RunningScripts {
             since: now,
             is_busy: AtomicBool::new(false),
             is_killed: AtomicBool::new(false),
+            has_written: AtomicBool::new(false),
         });
         self.entries().push(Arc::clone(&entry));
         Script { all: self, entry }
@@ -125,6 +129,10 @@ impl RunningScripts {
         let mut found = Kill::NoneRuns;
         for entry in &*entries {
             if entry.script.kind == kind {
+                if entry.has_written.load(Relaxed) {
+                    found = if found == Kill::Requested { found } else { Kill::HasWritten };
+                    continue;
+                }
                 entry.is_killed.store(true, Relaxed);
                 found = Kill::Requested;
             } else if found == Kill::NoneRuns && entry.is_busy.load(Relaxed) {
@@ -145,6 +153,11 @@ impl Script<'_> {
             self.all.busy.fetch_add(1, Relaxed);
         }
         exceeds
+    }
+
+    /// It has changed data: nobody ends it any more.
+    pub fn note_write(&self) {
+        self.entry.has_written.store(true, Relaxed);
     }
 
     /// Whether somebody asked for its end.

@@ -16,6 +16,8 @@ pub enum Runner {
     Walk(commands::Walker),
     /// A command about the session's transaction.
     Transaction(Verb),
+    /// A command that runs a script.
+    Script(ScriptVerb),
     /// A command that the engine's host runs: about the server or the connection.
     Host(HostCommand),
 }
@@ -30,6 +32,27 @@ impl Runner {
 
 impl Run for Verb {
     const UNNAMED: Self = Self::Multi;
+}
+
+impl Run for ScriptVerb {
+    const UNNAMED: Self = Self::Eval;
+}
+
+/// Which script a command runs, and what that may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptVerb {
+    /// The one of this text.
+    Eval,
+    /// The one with this digest.
+    EvalSha,
+    /// The one of this text, which only reads.
+    EvalRo,
+    /// The one with this digest, which only reads.
+    EvalShaRo,
+    /// The function called so.
+    Fcall,
+    /// The function called so, which only reads.
+    FcallRo,
 }
 
 /// What a transaction command does.

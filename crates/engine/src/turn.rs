@@ -267,6 +267,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Walk(walker) => {
                 self.executor.run_walker(session, walker, &request, out, pass);
             }
+            Runner::Script(_) => {
+                self.look_at_memory(args);
+                self.run_other(session, &request, out, pass);
+            }
             Runner::Host(_) | Runner::Transaction(_) => self.run_other(session, &request, out, pass),
         }
         if !self.executor.commit.effects.wanted_events.is_empty()
@@ -287,6 +291,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             && !self.executor.has_memory_for(&mut self.memory, args)
     }
 
+    /// Looks whether there is memory for what a script will write, and evicts for it.
+    fn look_at_memory(&mut self, args: &Args<'_>) {
+        self.executor.script_lacks_memory = self.executor.settings.maxmemory_bytes > 0
+            && self.executor.is_inside
+            && !self.executor.has_memory_for(&mut self.memory, args);
+    }
+
     /// Runs a command that is not one on keys.
     fn run_other(
         &mut self,
@@ -305,6 +316,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             }
             Runner::Transaction(verb) => {
                 executor.run_transaction(session, verb, request, out, pass);
+            }
+            Runner::Script(verb) => {
+                executor.run_script(session, verb, request, out, pass);
             }
             Runner::Data(_) | Runner::Walk(_) => {}
         }
@@ -390,29 +404,15 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         if !needs_disk {
             return None;
         }
-        let is_refused =
-            standing.save_failed.load(Relaxed) && self.executor.settings.stops_writes_on_save_error;
-        if !is_refused && standing.log_failed.load(Relaxed) {
-            let trouble = standing.log_trouble.lock();
-            return Some(CommandError::quoting(
-                "MISCONF Errors writing to the AOF file: ",
-                trouble.as_bytes(),
-                "",
-            ));
-        }
-        is_refused.then_some(CommandError::Line(
-            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. \
-             Commands that may modify the data set are disabled, because this instance is configured to report \
-             errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check \
-             the Redis logs for details about the RDB error.",
-        ))
+        self.executor.disk_refusal()
     }
 
     /// Whether a busy script keeps this command from running, as far as that is known before its
     /// locks are asked for. A script that owns the keyspace leaves nothing else; beside one that
     /// holds shards commands run that name their keys, on other shards.
     fn is_out_of_reach(&self, registered: &Registered) -> bool {
-        let names_keys = matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_));
+        let names_keys =
+            matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_) | Runner::Script(_));
         let may_run = registered.command.flags.contains(Flags::ALLOW_BUSY)
             || (self.executor.is_inside && (names_keys || !self.shared().scripts.is_any_busy()));
         !may_run

@@ -21,6 +21,7 @@ use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
+use crate::scripting::cache::ScriptCache;
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
@@ -318,6 +319,7 @@ fn shared(
         migrations: ConnectionPool::default(),
         persistence: Persistence::new(unix_ms() / 1000),
         append_only: Arc::default(),
+        script_cache: ScriptCache::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),

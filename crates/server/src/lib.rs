@@ -32,6 +32,7 @@ pub mod persistence;
 pub mod process;
 pub mod rules;
 pub mod run_queue;
+pub mod scripting;
 pub mod shared;
 pub mod snapshots;
 pub mod start_error;

@@ -13,6 +13,7 @@ use stdx::mailbox::Mailbox;
 use crate::append_only::AppendOnly;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
+use crate::scripting::cache::ScriptCache;
 use crate::snapshots::Persistence;
 
 /// A message to an I/O thread.
@@ -130,6 +131,8 @@ pub struct Shared {
     pub persistence: Persistence,
     /// The append-only file.
     pub append_only: Arc<AppendOnly>,
+    /// Scripts.
+    pub script_cache: ScriptCache,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

@@ -57,6 +57,7 @@ use self::limits::OverSoftLimit;
 use self::release::ReleaseQueue;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
+use crate::scripting::thread::ThreadScripts;
 use crate::shared::{Message, Shared};
 
 /// The engine of an I/O thread.
@@ -150,7 +151,8 @@ impl<'s> Worker<'s> {
     /// A worker over `net`, as thread `thread` of the server.
     pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
         let shared = host.shared();
-        let executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
+        let mut executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
+        executor.scripts = Some(Box::new(ThreadScripts::new(shared)));
         Self {
             net,
             clients: Vec::new(),

@@ -66,6 +66,11 @@ impl UnitRecord {
         (self.first_db as u32, self.last_db as u32)
     }
 
+    /// Forgets all: what it is the record of was undone.
+    pub(crate) fn forget(&mut self) {
+        self.clear();
+    }
+
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.text.clear();

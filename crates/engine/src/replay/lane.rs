@@ -180,7 +180,7 @@ impl<'s, C: Clock> Lane<'s, C> {
                 false
             }
             // It would change nothing.
-            Runner::Host(_) | Runner::Transaction(_) => true,
+            Runner::Host(_) | Runner::Transaction(_) | Runner::Script(_) => true,
         }
     }
 

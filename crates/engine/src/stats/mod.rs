@@ -115,6 +115,12 @@ pub struct ThreadStats {
     /// Requests that ended with an error that they should not meet: their handler used a key that
     /// its record does not declare, or they were replayed from a file.
     pub unexpected_errors: Counter,
+    /// Scripts that ran under the locks of their keys.
+    pub scripts_parallel: Counter,
+    /// Scripts that ran as the exclusive owner.
+    pub scripts_alone: Counter,
+    /// Scripts that were ended to run again as the exclusive owner.
+    pub scripts_rerun: Counter,
     /// Clients closed because their output grew over its limit.
     pub output_limit_disconnections: Counter,
     /// Clients closed because their input grew over its limit.
@@ -189,6 +195,9 @@ impl ThreadStats {
             writes: Counter::default(),
             unknown_commands: Counter::default(),
             unexpected_errors: Counter::default(),
+            scripts_parallel: Counter::default(),
+            scripts_alone: Counter::default(),
+            scripts_rerun: Counter::default(),
             output_limit_disconnections: Counter::default(),
             query_limit_disconnections: Counter::default(),
         })

@@ -72,7 +72,7 @@ pub fn is_command(name: &str) -> bool {
 pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     let handlers = Handlers::default();
     let own = all().map(|command| handlers.register(command));
-    let table = CommandTable::new(engine::exec::commands().chain(own));
+    let table = CommandTable::new(engine::exec::commands().chain(engine::eval::commands()).chain(own));
     (table, handlers.into_shared())
 }
 

@@ -1,34 +1,46 @@
-//! SCRIPT: the answers of a server that has run no script.
+//! SCRIPT: the cache of scripts, and the end of one that runs.
+
+use std::thread;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use engine::scripts::{Kill, ScriptKind};
+use script::Sha;
 
 use crate::commands::help;
 use crate::context::Runner;
 use crate::context::ServerCtx;
+use crate::scripting::thread::compile;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&SCRIPT];
 
 static SCRIPT: Command<Runner> = Command {
     name: "SCRIPT",
-    summary: "Commands about cached scripts: there are none.",
+    summary: "Commands about cached scripts.",
     history: History::since("2.6.0"),
     group: Group::Scripting,
     complexity: "Depends on subcommand.",
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    subcommands: &[&SCRIPT_EXISTS, &SCRIPT_FLUSH, &SCRIPT_HELP, &SCRIPT_KILL],
+    subcommands: &[
+        &SCRIPT_DEBUG,
+        &SCRIPT_EXISTS,
+        &SCRIPT_FLUSH,
+        &SCRIPT_HELP,
+        &SCRIPT_KILL,
+        &SCRIPT_LOAD,
+        &SCRIPT_SHOW,
+    ],
     run: Runner::Server(super::container),
     ..Command::DEFAULT
 };
 
 static SCRIPT_EXISTS: Command<Runner> = Command {
     name: "EXISTS",
-    summary: "Says which scripts are cached: none.",
+    summary: "Says which scripts are cached.",
     history: History::since("2.6.0"),
     group: Group::Scripting,
     complexity: "O(N) where N is the number of scripts asked for",
@@ -40,10 +52,13 @@ static SCRIPT_EXISTS: Command<Runner> = Command {
     run: Runner::Server(script_exists),
     ..Command::DEFAULT
 };
-/// SCRIPT EXISTS sha1 [sha1 ...]: 0 for each.
+/// SCRIPT EXISTS sha1 [sha1 ...]: 1 or 0 for each.
 fn script_exists(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 2);
-    args.from(2).for_each(|_| ctx.reply.integer(0));
+    for digest in args.from(2) {
+        let is_cached = Sha::parse(digest).is_some_and(|sha| ctx.shared.script_cache.contains(&sha));
+        ctx.reply.integer(i64::from(is_cached));
+    }
     Ok(())
 }
 
@@ -65,8 +80,83 @@ fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
         return Err(CommandError::Line("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
+    let old = ctx.shared.script_cache.flush();
+    // Freeing many takes long, and nobody waits for it.
+    let freed = thread::Builder::new().name("script-flush".to_owned()).spawn(move || drop(old));
+    if let Err(error) = freed {
+        tracing::debug!(%error, "flushed scripts were freed at once");
+    }
     ctx.reply.ok();
     Ok(())
+}
+
+static SCRIPT_LOAD: Command<Runner> = Command {
+    name: "LOAD",
+    summary: "Loads a script for good.",
+    history: History::since("2.6.0"),
+    complexity: "O(N) with N being the length in bytes of the script body.",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT.union(Flags::STALE),
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    args: &[Arg::string("script")],
+    run: Runner::Server(script_load),
+    ..SCRIPT_EXISTS
+};
+/// SCRIPT LOAD script: its digest, once it compiles.
+fn script_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let body = args.get(2);
+    let sha = Sha::of(body);
+    let flags = compile(&sha, body).map_err(|error| CommandError::Bytes(error.0))?;
+    ctx.shared.script_cache.add_loaded(sha, body, flags);
+    ctx.reply.bulk(sha.as_bytes());
+    Ok(())
+}
+
+static SCRIPT_SHOW: Command<Runner> = Command {
+    name: "SHOW",
+    summary: "Shows the text of a cached script.",
+    history: History::since("8.0.0"),
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT,
+    tips: &[],
+    args: &[Arg::string("sha1")],
+    run: Runner::Server(script_show),
+    ..SCRIPT_EXISTS
+};
+/// SCRIPT SHOW sha1: the text.
+fn script_show(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let script = Sha::parse(args.get(2)).and_then(|sha| ctx.shared.script_cache.find(&sha));
+    let script = script.ok_or(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."))?;
+    ctx.reply.bulk(&script.body);
+    Ok(())
+}
+
+static SCRIPT_DEBUG: Command<Runner> = Command {
+    name: "DEBUG",
+    summary: "Sets the debug mode of scripts: it stays off.",
+    history: History::since("3.2.0"),
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT,
+    tips: &[],
+    args: &[Arg::one_of(
+        "mode",
+        &[Arg::word("yes", "YES"), Arg::word("sync", "SYNC"), Arg::word("no", "NO")],
+    )],
+    run: Runner::Server(script_debug),
+    ..SCRIPT_EXISTS
+};
+/// SCRIPT DEBUG YES|SYNC|NO: there is no debugger.
+fn script_debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.is(2, "NO") {
+        ctx.reply.ok();
+        return Ok(());
+    }
+    if args.is(2, "YES") || args.is(2, "SYNC") {
+        return Err(CommandError::Line("ERR the debugger of scripts is not supported"));
+    }
+    Err(CommandError::Line("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
 }
 
 static SCRIPT_KILL: Command<Runner> = Command {
@@ -80,7 +170,7 @@ static SCRIPT_KILL: Command<Runner> = Command {
     run: Runner::Server(script_kill),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT KILL: ends scripts, not functions. So far only the stand-in of DEBUG runs as one.
+/// SCRIPT KILL: ends scripts, not functions.
 fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
     match scripts.kill(ScriptKind::Script) {
@@ -88,6 +178,10 @@ fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
             ctx.reply.ok();
             Ok(())
         }
+        Kill::HasWritten => Err(CommandError::Line(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+             wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        )),
         Kill::OtherKind => Err(scripts.error()),
         Kill::NoneRuns => Err(CommandError::Line("NOTBUSY No scripts in execution right now.")),
     }
@@ -111,9 +205,15 @@ fn script_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
         ctx,
         "SCRIPT",
         &[
-            ("EXISTS <sha1> [<sha1> ...]", &["Say which scripts are cached: none, scripts cannot be run."]),
-            ("FLUSH [ASYNC|SYNC]", &["Forget all cached scripts."]),
-            ("KILL", &["End the script that runs."]),
+            ("DEBUG (YES|SYNC|NO)", &["Set the debug mode for subsequent scripts executed."]),
+            (
+                "EXISTS <sha1> [<sha1> ...]",
+                &["Return information about the existence of the scripts in the script cache."],
+            ),
+            ("FLUSH [ASYNC|SYNC]", &["Flush the Lua scripts cache."]),
+            ("KILL", &["Kill the currently executing Lua script."]),
+            ("LOAD <script>", &["Load a script into the scripts cache without executing it."]),
+            ("SHOW <sha1>", &["Show the text of a script in the scripts cache."]),
         ],
     );
     Ok(())

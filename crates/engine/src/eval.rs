@@ -1,0 +1,583 @@
+//! EVAL, FCALL and their kin: scripts run by the one way to run commands, as one unit.
+//!
+//! ```text
+//!   prepared ─► keys declared? ─► their shards locked ─► run ──────────────► unit logged, released
+//!                 │ no, or known to need more            │ needs more: undone        ▲
+//!                 └──────────────► alone ◄───────────────┘ ─► run ──────────────────┘
+//! ```
+//! Under locks, a script that asks for more than it has locked ends at once, whatever it was doing.
+//! What it has written is put back from copies that were taken before the first write to each key
+//! ([`Image`]); nothing of it was logged or released, so nobody has seen it. Then it runs again as
+//! the exclusive owner, from the beginning, and does so at once from then on.
+//!
+//! What an undone run leaves: the marks of watching clients (their transactions fail, as they would
+//! by the run that follows), invalidations of cached keys, access clocks, and counts of calls.
+
+use std::time::Instant;
+
+use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
+use commands::{Args, CommandError};
+use keyspace::gate::SharedPass;
+use keyspace::key::KeyHash;
+use keyspace::{Key, KeyEntry, Locked, SizeMark, View};
+use resp::Protocol;
+use resp::parse::Span;
+use smallvec::SmallVec;
+use stdx::ByteQueue;
+
+use crate::call::Host;
+use crate::clock::Clock;
+use crate::request::Request;
+use crate::run::{Executor, lock_blocked_clients_keys};
+use crate::scripting::{
+    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Stop,
+};
+use crate::scripts::{Script, ScriptName};
+use crate::session::Session;
+use crate::table::{Registered, Runner, ScriptVerb};
+
+/// The engine's commands of scripts, for the joined table.
+pub fn commands() -> impl Iterator<Item = Command<Runner>> {
+    COMMANDS.iter().map(|command| command.map(Runner::Script))
+}
+
+/// This group's commands.
+static COMMANDS: &[&Command<ScriptVerb>] = &[&EVAL, &EVALSHA, &EVAL_RO, &EVALSHA_RO, &FCALL, &FCALL_RO];
+
+/// What commands of scripts have in common.
+const SCRIPT_FLAGS: Flags =
+    Flags::NOSCRIPT.union(Flags::STALE).union(Flags::SKIP_MONITOR).union(Flags::NO_MANDATORY_KEYS);
+
+static EVAL: Command<ScriptVerb> = Command {
+    name: "EVAL",
+    summary: "Executes a server-side Lua script.",
+    history: History::since("2.6.0"),
+    group: Group::Scripting,
+    complexity: "Depends on the script that is executed.",
+    arity: Arity::AtLeast(3),
+    flags: SCRIPT_FLAGS.union(Flags::MAY_REPLICATE),
+    acl: Acl::SCRIPTING,
+    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
+    args: &[
+        Arg::string("script"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple().optional(),
+        Arg::string("arg").multiple().optional(),
+    ],
+    run: ScriptVerb::Eval,
+    ..Command::DEFAULT
+};
+
+static EVALSHA: Command<ScriptVerb> = Command {
+    name: "EVALSHA",
+    summary: "Executes a server-side Lua script by SHA1 digest.",
+    args: &[
+        Arg::string("sha1"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple().optional(),
+        Arg::string("arg").multiple().optional(),
+    ],
+    run: ScriptVerb::EvalSha,
+    ..EVAL
+};
+
+static EVAL_RO: Command<ScriptVerb> = Command {
+    name: "EVAL_RO",
+    summary: "Executes a read-only server-side Lua script.",
+    history: History::since("7.0.0"),
+    flags: SCRIPT_FLAGS.union(Flags::READONLY),
+    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    run: ScriptVerb::EvalRo,
+    ..EVAL
+};
+
+static EVALSHA_RO: Command<ScriptVerb> = Command {
+    name: "EVALSHA_RO",
+    summary: "Executes a read-only server-side Lua script by SHA1 digest.",
+    args: EVALSHA.args,
+    run: ScriptVerb::EvalShaRo,
+    ..EVAL_RO
+};
+
+static FCALL: Command<ScriptVerb> = Command {
+    name: "FCALL",
+    summary: "Invokes a function.",
+    history: History::since("7.0.0"),
+    complexity: "Depends on the function that is executed.",
+    args: &[
+        Arg::string("function"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple().optional(),
+        Arg::string("arg").multiple().optional(),
+    ],
+    run: ScriptVerb::Fcall,
+    ..EVAL
+};
+
+static FCALL_RO: Command<ScriptVerb> = Command {
+    name: "FCALL_RO",
+    summary: "Invokes a read-only function.",
+    complexity: "Depends on the function that is executed.",
+    args: FCALL.args,
+    run: ScriptVerb::FcallRo,
+    ..EVAL_RO
+};
+
+impl ScriptVerb {
+    fn source<'a>(self, args: &Args<'a>) -> Source<'a> {
+        let script = args.get(1);
+        match self {
+            Self::Eval | Self::EvalRo => Source::Text(script),
+            Self::EvalSha | Self::EvalShaRo => Source::Digest(script),
+            Self::Fcall | Self::FcallRo => Source::Function(script),
+        }
+    }
+
+    /// Whether the script may not write.
+    fn is_read_only(self) -> bool {
+        matches!(self, Self::EvalRo | Self::EvalShaRo | Self::FcallRo)
+    }
+}
+
+/// Commands of the host that touch no key and no client but their own: they run in the middle of a
+/// script under locks.
+const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
+/// Commands that change keys of a database that is not the selected one.
+const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
+/// Clients blocked on a declared key that are served at once; others a moment later.
+const SERVED_MAX: usize = 16;
+/// Calls between two looks at whether the script may go on.
+const CALLS_PER_INTERRUPT: u32 = 256;
+
+/// What a script is run with, beside its text.
+struct Run<'a> {
+    prepared: &'a Prepared,
+    keys: &'a [Key<'a>],
+    call: ScriptCall<'a>,
+    is_read_only: bool,
+}
+
+/// A key as it was before a script wrote to it.
+struct Image {
+    db: usize,
+    key: Box<[u8]>,
+    hash: KeyHash,
+    entry: Option<KeyEntry>,
+}
+
+impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
+    /// Runs a command of scripts; whether it succeeded.
+    pub(crate) fn run_script(
+        &mut self,
+        session: &mut Session,
+        verb: ScriptVerb,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
+        let Some(mut engine) = self.scripts.take() else {
+            let error = CommandError::Line("ERR scripts do not run here");
+            self.fail(request.registered, session.protocol(), error, out);
+            return false;
+        };
+        let done = self.run_script_with(&mut *engine, session, verb, request, out, pass);
+        self.scripts = Some(engine);
+        match done {
+            Ok(succeeded) => succeeded,
+            Err(error) => {
+                self.fail(request.registered, session.protocol(), error, out);
+                false
+            }
+        }
+    }
+
+    fn run_script_with(
+        &mut self,
+        engine: &mut dyn ScriptEngine,
+        session: &mut Session,
+        verb: ScriptVerb,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Result<bool, CommandError> {
+        let args = &request.args;
+        let key_count = key_count(args)?;
+        let prepared = engine.prepare(verb.source(args))?;
+        self.check_script(&prepared, verb)?;
+        let words: SmallVec<[&[u8]; 16]> = args.from(3).collect();
+        let (keys, arguments) = words.split_at(key_count);
+        let hasher = self.shared().keyspace.hasher();
+        let hashed: SmallVec<[Key<'_>; 8]> = keys.iter().map(|key| hasher.key(key)).collect();
+        let run = Run {
+            prepared: &prepared,
+            keys: &hashed,
+            call: ScriptCall { keys, args: arguments, protocol: session.protocol() },
+            is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
+        };
+        let (db, protocol) = (session.db(), session.protocol());
+        let may_share = !(prepared.runs_alone || keys.is_empty() || session.in_exec || self.now.is_monitored);
+        let mut end = None;
+        if may_share {
+            match self.run_script_locked(engine, &run, session, out, pass) {
+                None => return Ok(self.refuse_busy(session, request.registered, out)),
+                Some(ScriptEnd::Again) => self.stats().scripts_rerun.add(1),
+                ended => {
+                    self.stats().scripts_parallel.add(1);
+                    end = ended;
+                }
+            }
+        }
+        if end.is_none() {
+            end = self.alone(pass, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
+            self.stats().scripts_alone.add(1);
+        }
+        session.info.select(db);
+        session.info.speak(protocol);
+        match end {
+            None => Ok(self.refuse_busy(session, request.registered, out)),
+            Some(ScriptEnd::Failed { line, is_counted }) => {
+                self.counters(request.registered).failed.add(1);
+                if is_counted {
+                    resp::Reply::new(out, session.protocol()).error_bytes(&line);
+                } else {
+                    self.refuse(session.protocol(), CommandError::Bytes(line), out);
+                }
+                Ok(false)
+            }
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// Whether the script may run at all, as far as it says what it will do.
+    fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
+        let traits = prepared.traits;
+        if traits.contains(ScriptTraits::COMPATIBLE) {
+            return Ok(());
+        }
+        if !traits.contains(ScriptTraits::NO_WRITES) {
+            if verb.is_read_only() {
+                return Err(CommandError::Line(
+                    "ERR Can not execute a script with write flag using *_ro command.",
+                ));
+            }
+            if let Some(error) = self.disk_refusal() {
+                return Err(error);
+            }
+        }
+        if self.script_lacks_memory && !traits.intersects(ScriptTraits::NO_WRITES | ScriptTraits::ALLOW_OOM) {
+            return Err(CommandError::Line(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs a script under the locks of its declared keys. `None` where a busy script holds one of
+    /// them; after [`ScriptEnd::Again`] nothing of it is left.
+    fn run_script_locked(
+        &mut self,
+        engine: &mut dyn ScriptEngine,
+        run: &Run<'_>,
+        session: &mut Session,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Option<ScriptEnd> {
+        let shared = self.shared();
+        let mut locked = shared.keyspace.lock_all_of_unless_busy(run.keys.iter().map(|key| key.hash))?;
+        if locked.is_followed() {
+            locked = lock_blocked_clients_keys(shared, locked, run.keys, SERVED_MAX)?;
+        }
+        self.commit.begin_record();
+        let is_wanted = self.commit.effects.record.is_wanted;
+        let changes = self.commit.effects.changes;
+        // What it publishes would leave ahead of its position: none of it does under locks.
+        session.in_exec = true;
+        let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
+        let end = engine.run(&run.call, &mut commands, out);
+        let RunningScript { locked, images, is_busy, needs, has_written, .. } = commands;
+        let mut locked = locked.expect("it ran under locks");
+        session.in_exec = false;
+        if is_busy {
+            pass.end_busy();
+        }
+        if end == ScriptEnd::Again && has_written {
+            self.undo(&mut locked, images, changes);
+        }
+        if is_wanted {
+            self.commit.log_unit(&locked);
+            session.saw(self.commit.position);
+        }
+        if self.commit.is_pending() {
+            self.commit.release(session.id);
+            self.serve(locked);
+        }
+        if end == ScriptEnd::Again {
+            engine.learn(needs);
+        }
+        Some(end)
+    }
+
+    /// Runs a script as the exclusive owner of the keyspace: as a unit, or as part of a
+    /// transaction.
+    fn run_script_alone(
+        &mut self,
+        engine: &mut dyn ScriptEngine,
+        run: &Run<'_>,
+        session: &mut Session,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> ScriptEnd {
+        let is_in_transaction = std::mem::replace(&mut session.in_exec, true);
+        if !is_in_transaction {
+            self.commit.position = session.seen_position();
+        }
+        let mut commands = RunningScript::new(self, run, session, None, pass);
+        let end = engine.run(&run.call, &mut commands, out);
+        drop(commands);
+        session.in_exec = is_in_transaction;
+        if !is_in_transaction {
+            let shared = self.shared();
+            if shared.log.is_attached() {
+                self.commit.log_unit_alone();
+                session.saw(self.commit.position);
+            }
+            if self.commit.is_pending() {
+                self.commit.release(session.id);
+                self.serve(shared.keyspace.lock_none());
+            }
+        }
+        end
+    }
+
+    /// Puts keys back as they were, in the reverse order of their changes, and forgets what would
+    /// have been logged and released. `changes` were counted before.
+    #[cold]
+    fn undo(&mut self, locked: &mut Locked<'_>, images: Vec<Image>, changes: u64) {
+        let caller_context = self.undo_context();
+        for image in images.into_iter().rev() {
+            let key = Key { bytes: &image.key, hash: image.hash };
+            let keyspace = &self.commit.shared.keyspace;
+            let results = &mut self.commit.access_results;
+            let mut view = View::new(keyspace, locked, image.db, caller_context, results);
+            match image.entry {
+                Some(entry) => view.replace(key, entry),
+                None => drop(view.remove_even_expired(key)),
+            }
+        }
+        self.commit.roll_back(changes);
+    }
+}
+
+/// The number of declared keys.
+fn key_count(args: &Args<'_>) -> Result<usize, CommandError> {
+    let count = args.integer(2)?;
+    if count > args.len() as i64 - 3 {
+        return Err(CommandError::Line("ERR Number of keys can't be greater than number of args"));
+    }
+    usize::try_from(count).map_err(|_| CommandError::Line("ERR Number of keys can't be negative"))
+}
+
+/// A script that runs.
+struct RunningScript<'r, 'g, 's, C, H> {
+    executor: &'r mut Executor<'s, C, H>,
+    run: &'r Run<'r>,
+    session: &'r mut Session,
+    pass: &'r mut SharedPass<'g>,
+    /// The shards of its declared keys; `None`: it is alone.
+    locked: Option<Locked<'s>>,
+    images: Vec<Image>,
+    /// Known to others once it has run for a while.
+    known: Option<Script<'s>>,
+    calls: u32,
+    is_busy: bool,
+    has_written: bool,
+    /// Why it has to run again.
+    needs: Alone,
+    /// Used again by each call.
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+    out: ByteQueue,
+}
+
+impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
+    fn new(
+        executor: &'r mut Executor<'s, C, H>,
+        run: &'r Run<'r>,
+        session: &'r mut Session,
+        locked: Option<Locked<'s>>,
+        pass: &'r mut SharedPass<'g>,
+    ) -> Self {
+        Self {
+            executor,
+            run,
+            session,
+            pass,
+            locked,
+            images: Vec::new(),
+            known: None,
+            calls: 0,
+            is_busy: false,
+            has_written: false,
+            needs: Alone::Undeclared,
+            bytes: Vec::new(),
+            spans: Vec::new(),
+            out: ByteQueue::new(),
+        }
+    }
+
+    /// Finds a command that scripts may run.
+    fn find(&self, args: &Args<'_>) -> Result<&'static Registered, CommandError> {
+        let Some(registered) = self.executor.shared().table.find(args.get(0)) else {
+            return Err(CommandError::Line("ERR Unknown Redis command called from script"));
+        };
+        let registered = registered.called_by(args);
+        if !registered.command.accepts(args.len()) {
+            return Err(CommandError::Line("ERR Wrong number of args calling Redis command from script"));
+        }
+        if registered.command.flags.contains(Flags::NOSCRIPT) {
+            return Err(CommandError::Line("ERR This Redis command is not allowed from script"));
+        }
+        let flags = registered.command.flags;
+        if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
+            return Err(CommandError::Line("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if flags.contains(Flags::WRITE)
+            && let Some(error) = self.executor.disk_refusal()
+        {
+            return Err(error);
+        }
+        let has_memory = !self.executor.script_lacks_memory
+            || self.has_written
+            || self.run.prepared.traits.contains(ScriptTraits::ALLOW_OOM);
+        if flags.contains(Flags::DENYOOM) && !has_memory {
+            return Err(CommandError::Line("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        Ok(registered)
+    }
+
+    /// Looks whether a command can run under the locks, and copies what it may change.
+    fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
+        let Some(locked) = &mut self.locked else { return Ok(()) };
+        let (command, name) = (&request.registered.command, request.registered.full_name);
+        let can_share = match command.run {
+            Runner::Data(_) => {
+                !command.runs_alone(&request.args)
+                    && !request.keys.as_slice().is_empty()
+                    && locked.holds(request.keys.as_slice().iter().map(|key| key.hash))
+                    && !ACROSS_DATABASES.contains(&name)
+            }
+            Runner::Host(_) => HARMLESS.contains(&name),
+            Runner::Walk(_) | Runner::Transaction(_) | Runner::Script(_) => false,
+        };
+        if !can_share {
+            self.needs = Alone::Undeclared;
+            return Err(Stop::Again);
+        }
+        if !command.flags.contains(Flags::WRITE) {
+            return Ok(());
+        }
+        let db = self.session.db();
+        for (key, access) in request.named_keys().zip(request.keys.as_slice()) {
+            let is_copied =
+                |image: &Image| image.hash == key.hash && image.db == db && *image.key == *key.bytes;
+            if access.access.contains(KeyFlags::RO) || self.images.iter().any(is_copied) {
+                continue;
+            }
+            let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());
+            let entry = table.and_then(|table| table.get(key.position(), key.bytes));
+            let entry = match entry {
+                Some(entry) if SizeMark::of(&entry) != SizeMark::NONE => {
+                    self.needs = Alone::BigValue;
+                    return Err(Stop::Again);
+                }
+                Some(entry) => Some(entry.duplicate(key.bytes, entry.access())),
+                None => None,
+            };
+            self.images.push(Image { db, key: key.bytes.into(), hash: key.hash, entry });
+        }
+        Ok(())
+    }
+
+    /// Runs a command; its reply, or the error that refuses it, goes to `self.out`.
+    fn run_command(&mut self, args: Args<'_>, protocol: Protocol) -> Result<(), Stop> {
+        let registered = match self.find(&args) {
+            Ok(registered) => registered,
+            Err(error) => {
+                self.executor.refuse(protocol, error, &mut self.out);
+                return Ok(());
+            }
+        };
+        let request = Request::unhashed(registered, args);
+        self.prepare(&request)?;
+        self.session.info.speak(protocol);
+        let changes = self.executor.commit.effects.changes;
+        let (session, out, pass) = (&mut *self.session, &mut self.out, &mut *self.pass);
+        self.executor.run_queued(session, self.locked.as_mut(), &request, out, pass);
+        self.has_written |= self.executor.commit.effects.changes != changes;
+        if let (true, Some(known)) = (self.has_written, &self.known) {
+            known.note_write();
+        }
+        Ok(())
+    }
+
+    fn mark_busy(&mut self) {
+        self.is_busy = true;
+        if let Some(locked) = &self.locked {
+            locked.mark_busy();
+        }
+        self.pass.mark_busy();
+    }
+}
+
+impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        self.calls += 1;
+        if self.calls % CALLS_PER_INTERRUPT == 0 {
+            self.interrupt()?;
+        }
+        let (mut bytes, mut spans) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.spans));
+        bytes.clear();
+        spans.clear();
+        for word in words {
+            spans.push(Span { start: bytes.len() as u32, len: word.len() as u32 });
+            bytes.extend_from_slice(word);
+        }
+        let hasher = self.executor.shared().keyspace.hasher();
+        let done = self.run_command(Args::new(&bytes, &spans, hasher), protocol);
+        (self.bytes, self.spans) = (bytes, spans);
+        match self.out.as_single() {
+            Some(bytes) => reply.extend_from_slice(bytes),
+            None => self.out.io_slices(usize::MAX).iter().for_each(|slice| reply.extend_from_slice(slice)),
+        }
+        self.out.truncate(0);
+        done
+    }
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        let now: Instant = self.executor.clock.now();
+        let shared = self.executor.shared();
+        let thread = self.executor.thread();
+        let prepared = self.run.prepared;
+        let has_written = self.has_written;
+        let known = self.known.get_or_insert_with(|| {
+            let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), thread };
+            let script = shared.scripts.begin(name, now);
+            if has_written {
+                script.note_write();
+            }
+            script
+        });
+        if known.is_killed() {
+            return Err(Stop::Killed);
+        }
+        let exceeds = known.exceeds(self.executor.settings.busy_threshold, now);
+        if exceeds {
+            self.mark_busy();
+        }
+        Ok(())
+    }
+
+    fn may_run(&mut self, words: &[&[u8]]) -> Option<bool> {
+        self.executor.shared().table.find(words.first()?).map(|_| true)
+    }
+}

@@ -1,0 +1,131 @@
+//! What the engine and a script say to each other. The engine knows no Lua: a thread's
+//! [`ScriptEngine`] runs the text, and asks for commands by [`ScriptCommands`].
+
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use commands::CommandError;
+use resp::Protocol;
+use stdx::ByteQueue;
+
+use crate::scripts::ScriptKind;
+
+/// The script that a client means.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// Its text (EVAL).
+    Text(&'a [u8]),
+    /// The digest of its text (EVALSHA).
+    Digest(&'a [u8]),
+    /// A function's name (FCALL).
+    Function(&'a [u8]),
+}
+
+bitflags! {
+    /// What a script says about itself.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ScriptTraits: u8 {
+        /// It changes no data.
+        const NO_WRITES = 1;
+        /// It may run when memory is full.
+        const ALLOW_OOM = 1 << 1;
+        /// It says nothing: each of its commands is checked by itself.
+        const COMPATIBLE = 1 << 2;
+    }
+}
+
+/// A script that may run: found, and compiled.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Script or function.
+    pub kind: ScriptKind,
+    /// Its digest, or the function's name.
+    pub name: Arc<[u8]>,
+    /// What it says about itself.
+    pub traits: ScriptTraits,
+    /// It is known to need more than its declared keys.
+    pub runs_alone: bool,
+}
+
+/// Why a script runs alone from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// It used a key that it does not declare, or needs the whole keyspace.
+    Undeclared,
+    /// It changed a value too big to keep a copy of: the next runs may not.
+    BigValue,
+}
+
+/// What a script is called with.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptCall<'a> {
+    /// `KEYS`.
+    pub keys: &'a [&'a [u8]],
+    /// `ARGV`.
+    pub args: &'a [&'a [u8]],
+    /// The protocol of the client that gets the reply.
+    pub protocol: Protocol,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// With a reply, which was appended.
+    Replied,
+    /// With an error: a line without its `-`.
+    Failed {
+        /// The line.
+        line: Vec<u8>,
+        /// A command inside of the script was counted for it already.
+        is_counted: bool,
+    },
+    /// By [`Stop::Again`], without a reply.
+    Again,
+}
+
+/// A thread's scripts.
+pub trait ScriptEngine {
+    /// Finds and compiles a script, and remembers it for [`ScriptEngine::run`].
+    ///
+    /// # Errors
+    /// What to reply with: there is none, or it does not compile.
+    fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError>;
+
+    /// Runs the script that was prepared last; its reply is appended to `reply`, an error is not.
+    fn run(
+        &mut self,
+        call: &ScriptCall<'_>,
+        commands: &mut dyn ScriptCommands,
+        reply: &mut ByteQueue,
+    ) -> ScriptEnd;
+
+    /// The script that was prepared last runs alone from now on.
+    fn learn(&mut self, why: Alone);
+}
+
+/// The engine, as a running script sees it.
+pub trait ScriptCommands {
+    /// Runs a command and appends its reply in RESP of `protocol`; an error is a reply.
+    ///
+    /// # Errors
+    /// The script ends at once.
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop>;
+
+    /// Asked every some thousand instructions.
+    ///
+    /// # Errors
+    /// The script ends at once.
+    fn interrupt(&mut self) -> Result<(), Stop>;
+
+    /// Whether the script's user may run this command; `None` if there is none.
+    fn may_run(&mut self, words: &[&[u8]]) -> Option<bool>;
+}
+
+/// Why a script ends before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody has killed it.
+    Killed,
+    /// It runs again from the beginning, alone.
+    Again,
+}

@@ -1,0 +1,195 @@
+//! The texts of scripts, shared by all threads. Lock: a leaf; held for look-ups and changes only.
+//!
+//! As in Redis 8, scripts that came by EVAL are kept up to a number, those by SCRIPT LOAD until
+//! SCRIPT FLUSH. Threads keep what they have found, so that a cached script costs no lock:
+//! [`CachedScript::is_gone`] tells them when it is over.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use engine::scripting::Alone;
+use script::{ScriptFlags, Sha};
+
+/// Scripts of EVAL that are kept, as in Redis 8.
+const EVAL_SCRIPTS_MAX: usize = 500;
+/// How many runs of a script are alone after it changed a value too big to copy.
+const ALONE_RUNS: u32 = 100;
+/// The script always runs alone.
+const ALWAYS: u32 = u32::MAX;
+
+/// A script.
+pub struct CachedScript {
+    /// Its name.
+    pub sha: Sha,
+    /// Its name as the engine has it.
+    pub name: Arc<[u8]>,
+    /// Its text.
+    pub body: Box<[u8]>,
+    /// What it says about itself.
+    pub flags: ScriptFlags,
+    /// SCRIPT LOAD has loaded it: it is not forgotten for others.
+    is_loaded: AtomicBool,
+    /// It was forgotten.
+    is_gone: AtomicBool,
+    /// How many of the next runs are alone.
+    alone_runs: AtomicU32,
+    /// When it was used last, in numbers of scripts that came since.
+    used: AtomicU64,
+}
+
+impl CachedScript {
+    /// Whether it was forgotten.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    /// Whether the next run is alone, which counts as one.
+    pub fn runs_alone(&self) -> bool {
+        match self.alone_runs.load(Relaxed) {
+            0 => false,
+            ALWAYS => true,
+            // Relaxed, and lost counts do no harm.
+            left => {
+                self.alone_runs.store(left - 1, Relaxed);
+                true
+            }
+        }
+    }
+
+    /// Notes why it runs alone.
+    pub fn learn(&self, why: Alone) {
+        let runs = match why {
+            Alone::Undeclared => ALWAYS,
+            Alone::BigValue => ALONE_RUNS,
+        };
+        self.alone_runs.fetch_max(runs, Relaxed);
+    }
+}
+
+/// All scripts.
+#[derive(Default)]
+pub struct ScriptCache {
+    scripts: RwLock<Scripts>,
+    /// Scripts that came so far: the clock of their use.
+    clock: AtomicU64,
+    /// Scripts of EVAL that were forgotten for others.
+    evicted: AtomicU64,
+}
+
+#[derive(Default)]
+struct Scripts {
+    by_sha: HashMap<Sha, Arc<CachedScript>>,
+    /// Of these, those that came by EVAL only.
+    evictable: usize,
+    body_bytes: usize,
+}
+
+impl ScriptCache {
+    fn read(&self) -> RwLockReadGuard<'_, Scripts> {
+        self.scripts.read().expect("nothing panics while it is locked")
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Scripts> {
+        self.scripts.write().expect("nothing panics while it is locked")
+    }
+
+    /// A script by its name.
+    pub fn find(&self, sha: &Sha) -> Option<Arc<CachedScript>> {
+        let script = self.read().by_sha.get(sha).map(Arc::clone)?;
+        self.note_use(&script);
+        Some(script)
+    }
+
+    /// Notes that a script is used.
+    #[inline]
+    pub fn note_use(&self, script: &CachedScript) {
+        let now = self.clock.load(Relaxed);
+        if script.used.load(Relaxed) != now {
+            script.used.store(now, Relaxed);
+        }
+    }
+
+    /// Adds a script that compiles; one that is there stays. `is_loaded`: by SCRIPT LOAD.
+    pub fn add_evaluated(&self, sha: Sha, body: &[u8], flags: ScriptFlags) -> Arc<CachedScript> {
+        self.add(sha, body, flags, false)
+    }
+
+    /// Adds a script for good.
+    pub fn add_loaded(&self, sha: Sha, body: &[u8], flags: ScriptFlags) {
+        self.add(sha, body, flags, true);
+    }
+
+    fn add(&self, sha: Sha, body: &[u8], flags: ScriptFlags, loaded: bool) -> Arc<CachedScript> {
+        let now = self.clock.fetch_add(1, Relaxed) + 1;
+        let mut scripts = self.write();
+        if let Some(found) = scripts.by_sha.get(&sha).map(Arc::clone) {
+            if loaded && !found.is_loaded.swap(true, Relaxed) {
+                scripts.evictable -= 1;
+            }
+            return found;
+        }
+        let script = Arc::new(CachedScript {
+            sha,
+            name: sha.as_bytes().into(),
+            body: body.into(),
+            flags,
+            is_loaded: AtomicBool::new(loaded),
+            is_gone: AtomicBool::new(false),
+            alone_runs: AtomicU32::new(0),
+            used: AtomicU64::new(now),
+        });
+        if !loaded {
+            if scripts.evictable >= EVAL_SCRIPTS_MAX {
+                self.evict_one(&mut scripts);
+            }
+            scripts.evictable += 1;
+        }
+        scripts.body_bytes += body.len();
+        scripts.by_sha.insert(sha, Arc::clone(&script));
+        script
+    }
+
+    /// Forgets the script of EVAL that was not used for longest. O(scripts).
+    fn evict_one(&self, scripts: &mut Scripts) {
+        let evictable = scripts.by_sha.values().filter(|script| !script.is_loaded.load(Relaxed));
+        let Some(sha) = evictable.min_by_key(|script| script.used.load(Relaxed)).map(|script| script.sha)
+        else {
+            return;
+        };
+        if let Some(script) = scripts.by_sha.remove(&sha) {
+            script.is_gone.store(true, Relaxed);
+            scripts.body_bytes -= script.body.len();
+        }
+        scripts.evictable -= 1;
+        self.evicted.fetch_add(1, Relaxed);
+    }
+
+    /// Forgets all; gives what is to be freed. O(scripts) relaxed stores under the lock.
+    pub fn flush(&self) -> impl Send + use<> {
+        let old = std::mem::take(&mut *self.write());
+        old.by_sha.values().for_each(|script| script.is_gone.store(true, Relaxed));
+        old.by_sha
+    }
+
+    /// Whether a script is cached.
+    pub fn contains(&self, sha: &Sha) -> bool {
+        self.read().by_sha.contains_key(sha)
+    }
+
+    /// How many scripts are cached.
+    pub fn len(&self) -> usize {
+        self.read().by_sha.len()
+    }
+
+    /// What the texts take, roughly, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let scripts = self.read();
+        scripts.body_bytes + scripts.by_sha.len() * (size_of::<CachedScript>() + 64)
+    }
+
+    /// Scripts of EVAL that were forgotten for others.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+}

@@ -1,0 +1,22 @@
+//! Scripts: what is cached for all threads ([`cache`]), and each thread's Lua ([`thread`]), which
+//! the engine runs scripts by.
+
+pub mod cache;
+pub mod thread;
+
+use script::VmOptions;
+
+/// The version of Redis that scripts are told.
+const REDIS_VERSION: (u32, u32, u32) = (8, 0, 2);
+
+/// What each Lua state is made with.
+pub fn vm_options() -> VmOptions {
+    let (major, minor, patch) = REDIS_VERSION;
+    VmOptions {
+        redis_version: format!("{major}.{minor}.{patch}"),
+        redis_version_number: major << 16 | minor << 8 | patch,
+        server_name: "saker".to_owned(),
+        server_version: env!("CARGO_PKG_VERSION").to_owned(),
+        memory_limit_bytes: None,
+    }
+}

@@ -1,0 +1,207 @@
+//! A thread's Lua: it finds, compiles and runs scripts for the engine.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use commands::CommandError;
+use engine::scripting::{
+    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
+};
+use engine::scripts::ScriptKind;
+use resp::Protocol;
+use script::{Call, Commands, CompileError, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm};
+use stdx::ByteQueue;
+
+use crate::scripting::cache::CachedScript;
+use crate::scripting::vm_options;
+use crate::shared::Shared;
+
+/// Compiled scripts that a thread keeps; others are compiled anew.
+const COMPILED_MAX: usize = 2048;
+
+thread_local! {
+    /// The Lua that this thread compiles in what it does not run itself: SCRIPT LOAD.
+    static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
+}
+
+/// Whether a script compiles, and what it says about itself.
+///
+/// # Errors
+/// It does not.
+pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
+    COMPILER.with_borrow_mut(|vm| {
+        let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
+        let flags = vm.compile(sha, body);
+        vm.evict(sha);
+        flags
+    })
+}
+
+/// A thread's scripts.
+pub struct ThreadScripts {
+    shared: Arc<Shared>,
+    vm: Option<Vm>,
+    /// Scripts that this thread has compiled.
+    compiled: HashMap<Sha, Arc<CachedScript>>,
+    /// The one that was prepared last.
+    current: Option<Arc<CachedScript>>,
+}
+
+impl ThreadScripts {
+    /// For one thread; its Lua is made with the first script.
+    pub fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), vm: None, compiled: HashMap::new(), current: None }
+    }
+
+    /// The script, compiled here.
+    fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Arc<CachedScript>, CommandError> {
+        let cache = &self.shared.script_cache;
+        if let Entry::Occupied(found) = self.compiled.entry(sha) {
+            if !found.get().is_gone() {
+                cache.note_use(found.get());
+                return Ok(Arc::clone(found.get()));
+            }
+            found.remove();
+            if let Some(vm) = &mut self.vm {
+                vm.evict(&sha);
+            }
+        }
+        let vm = self.vm.get_or_insert_with(|| Vm::new(&vm_options()));
+        let compile =
+            |vm: &mut Vm, body: &[u8]| vm.compile(&sha, body).map_err(|error| CommandError::Bytes(error.0));
+        let script = match (cache.find(&sha), body) {
+            (Some(script), _) => {
+                compile(vm, &script.body)?;
+                script
+            }
+            (None, Some(body)) => {
+                let flags = compile(vm, body)?;
+                cache.add_evaluated(sha, body, flags)
+            }
+            (None, None) => {
+                return Err(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."));
+            }
+        };
+        self.keep(&script);
+        Ok(script)
+    }
+
+    /// Remembers a compiled script, and forgets others for it.
+    fn keep(&mut self, script: &Arc<CachedScript>) {
+        if self.compiled.len() >= COMPILED_MAX {
+            let vm = &mut self.vm;
+            let mut victims = COMPILED_MAX / 8;
+            self.compiled.retain(|sha, kept| {
+                let stays = !kept.is_gone() && victims == 0;
+                if !stays {
+                    victims = victims.saturating_sub(1);
+                    if let Some(vm) = vm {
+                        vm.evict(sha);
+                    }
+                }
+                stays
+            });
+        }
+        self.compiled.insert(script.sha, Arc::clone(script));
+    }
+}
+
+impl ScriptEngine for ThreadScripts {
+    fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError> {
+        let script = match source {
+            Source::Text(body) => self.find(Sha::of(body), Some(body))?,
+            Source::Digest(digest) => {
+                let sha = Sha::parse(digest)
+                    .ok_or(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."))?;
+                self.find(sha, None)?
+            }
+            Source::Function(_) => return Err(CommandError::Line("ERR Function not found")),
+        };
+        let mut traits = ScriptTraits::empty();
+        for (flag, is) in [
+            (ScriptFlags::NO_WRITES, ScriptTraits::NO_WRITES),
+            (ScriptFlags::ALLOW_OOM, ScriptTraits::ALLOW_OOM),
+            (ScriptFlags::COMPATIBLE, ScriptTraits::COMPATIBLE),
+        ] {
+            traits.set(is, script.flags.contains(flag));
+        }
+        let prepared = Prepared {
+            kind: ScriptKind::Script,
+            name: Arc::clone(&script.name),
+            traits,
+            runs_alone: script.runs_alone(),
+        };
+        self.current = Some(script);
+        Ok(prepared)
+    }
+
+    fn run(
+        &mut self,
+        call: &ScriptCall<'_>,
+        commands: &mut dyn ScriptCommands,
+        reply: &mut ByteQueue,
+    ) -> ScriptEnd {
+        let (Some(vm), Some(script)) = (&mut self.vm, &self.current) else {
+            return failed(b"ERR no script was prepared");
+        };
+        let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
+        match vm.run(&script.sha, &call, &mut Server { commands }, reply) {
+            Ok(()) => ScriptEnd::Replied,
+            Err(RunError::Error(error) | RunError::Killed(error)) => {
+                ScriptEnd::Failed { line: error.line, is_counted: error.counted }
+            }
+            Err(RunError::Again) => ScriptEnd::Again,
+            Err(RunError::Missing) => failed(b"NOSCRIPT No matching script. Please use EVAL."),
+        }
+    }
+
+    fn learn(&mut self, why: Alone) {
+        if let Some(script) = &self.current {
+            script.learn(why);
+        }
+    }
+}
+
+fn failed(line: &[u8]) -> ScriptEnd {
+    ScriptEnd::Failed { line: line.to_vec(), is_counted: false }
+}
+
+/// The engine, as Lua sees it.
+struct Server<'a> {
+    commands: &'a mut dyn ScriptCommands,
+}
+
+fn stop(why: engine::scripting::Stop) -> Stop {
+    match why {
+        engine::scripting::Stop::Killed => Stop::Killed,
+        engine::scripting::Stop::Again => Stop::Again,
+    }
+}
+
+impl Commands for Server<'_> {
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        self.commands.call(words, protocol, reply).map_err(stop)
+    }
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        self.commands.interrupt().map_err(stop)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        let message = message.escape_ascii();
+        match level {
+            LogLevel::Debug => tracing::trace!("{message}"),
+            LogLevel::Verbose => tracing::debug!("{message}"),
+            LogLevel::Notice => tracing::info!("{message}"),
+            LogLevel::Warning => tracing::warn!("{message}"),
+        }
+    }
+
+    fn set_repl(&mut self, _: Repl) {}
+
+    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool> {
+        self.commands.may_run(words)
+    }
+}
