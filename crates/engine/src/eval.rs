@@ -30,7 +30,8 @@ use crate::clock::Clock;
 use crate::request::Request;
 use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::scripting::{
-    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Stop,
+    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
+    Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -294,13 +295,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.in_exec = true;
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let RunningScript { locked, images, is_busy, needs, has_written, .. } = commands;
+        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, .. } = commands;
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
         if is_busy {
             pass.end_busy();
         }
-        if end == ScriptEnd::Again && has_written {
+        if (end == ScriptEnd::Again || is_cut_off) && has_written {
             self.undo(&mut locked, images, changes);
         }
         if is_wanted {
@@ -331,9 +332,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if !is_in_transaction {
             self.commit.position = session.seen_position();
         }
+        let changes = self.commit.effects.changes;
         let mut commands = RunningScript::new(self, run, session, None, pass);
         let end = engine.run(&run.call, &mut commands, out);
+        let is_cut_off = commands.is_cut_off;
         drop(commands);
+        if is_cut_off {
+            self.commit.roll_back(changes);
+        }
         session.in_exec = is_in_transaction;
         if !is_in_transaction {
             let shared = self.shared();
@@ -391,6 +397,8 @@ struct RunningScript<'r, 'g, 's, C, H> {
     calls: u32,
     is_busy: bool,
     has_written: bool,
+    /// The server ends in the middle of it.
+    is_cut_off: bool,
     /// Why it has to run again.
     needs: Alone,
     /// Used again by each call.
@@ -418,6 +426,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             calls: 0,
             is_busy: false,
             has_written: false,
+            is_cut_off: false,
             needs: Alone::Undeclared,
             bytes: Vec::new(),
             spans: Vec::new(),
@@ -533,7 +542,7 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
     fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
         self.calls += 1;
         if self.calls % CALLS_PER_INTERRUPT == 0 {
-            self.interrupt()?;
+            self.interrupt(Standing::Running)?;
         }
         let (mut bytes, mut spans) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.spans));
         bytes.clear();
@@ -553,7 +562,11 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         done
     }
 
-    fn interrupt(&mut self) -> Result<(), Stop> {
+    fn interrupt(&mut self, server: Standing) -> Result<(), Stop> {
+        if server == Standing::Ending {
+            self.is_cut_off = true;
+            return Err(Stop::Killed);
+        }
         let now: Instant = self.executor.clock.now();
         let shared = self.executor.shared();
         let thread = self.executor.thread();

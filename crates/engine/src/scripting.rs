@@ -111,14 +111,24 @@ pub trait ScriptCommands {
     /// The script ends at once.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop>;
 
-    /// Asked every some thousand instructions.
+    /// Asked every some thousand instructions. The server may be about to end, without a save: then
+    /// nothing of the script shall be in the change log.
     ///
     /// # Errors
     /// The script ends at once.
-    fn interrupt(&mut self) -> Result<(), Stop>;
+    fn interrupt(&mut self, server: Standing) -> Result<(), Stop>;
 
     /// Whether the script's user may run this command; `None` if there is none.
     fn may_run(&mut self, words: &[&[u8]]) -> Option<bool>;
+}
+
+/// Whether the server goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Running,
+    /// It ends.
+    Ending,
 }
 
 /// Why a script ends before its end.

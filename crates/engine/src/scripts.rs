@@ -101,6 +101,16 @@ impl RunningScripts {
         self.busy.load(Relaxed) > 0
     }
 
+    /// The threads that busy scripts run on.
+    pub fn busy_threads(&self) -> Vec<usize> {
+        if !self.is_any_busy() {
+            return Vec::new();
+        }
+        let entries = self.entries();
+        let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
+        busy.map(|entry| entry.script.thread).collect()
+    }
+
     /// The script that has run longest, and since when.
     pub fn oldest(&self) -> Option<(ScriptName, Instant)> {
         let entries = self.entries();

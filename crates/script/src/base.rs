@@ -20,6 +20,10 @@ pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 1] = [(b"insert", insert)]
 
 /// `table.foreach`, with Lua's own as the first upvalue.
 pub(crate) fn foreach(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    if stack.kind(2) != Type::Function {
+        return Err(stack.raise_type(2, "function"));
+    }
     shell::unwrap(stack, 1);
     delegate(stack)
 }
@@ -30,6 +34,13 @@ pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
     if inert {
         stack.push_number(0.0);
         return Ok(1);
+    }
+    if !stack.is_none_or_nil(1) {
+        let option = stack.check_text(1)?;
+        if !matches!(option, b"collect" | b"count" | b"step") {
+            let text = format!("invalid option '{}'", String::from_utf8_lossy(option));
+            return Err(stack.raise_argument(1, &text));
+        }
     }
     delegate(stack)
 }
@@ -48,7 +59,10 @@ fn delegate(stack: &mut Stack) -> Returns {
 fn pcall(stack: &mut Stack) -> Returns {
     let args = stack.top() - 1;
     if args < 0 {
-        return Err(stack.raise_argument(1, "value expected"));
+        // As in Redis, which calls what it has pushed itself.
+        stack.push_boolean(false);
+        stack.push(b"attempt to call a boolean value");
+        return Ok(2);
     }
     if stack.call_for_all(args).is_ok() {
         stack.push_boolean(true);

@@ -2,6 +2,7 @@
 //!
 //! What lives as long as the state stands at the bottom of its stack, at the places named here.
 
+use crate::libraries::{bits, cjson, cmsgpack, structs};
 use crate::lua::{Function, Returns, Stack, State};
 use crate::options::VmOptions;
 use crate::{api, base, errors, library, math, shell};
@@ -60,6 +61,10 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     }
     add_coroutine(stack);
     add_os(stack);
+    add_ours(stack, b"bit", &bits::FUNCTIONS, &[]);
+    add_ours(stack, b"struct", &structs::FUNCTIONS, &[]);
+    add_ours(stack, b"cmsgpack", &cmsgpack::FUNCTIONS, &cmsgpack::TEXTS);
+    add_ours(stack, b"cjson", &cjson::FUNCTIONS, &cjson::TEXTS);
     stack.push_table(0, 0); // CHUNKS
     stack.push_table(0, 0); // LIBRARIES
     stack.push_table(0, 0); // REGISTERED
@@ -103,6 +108,7 @@ fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
     stack.remove(-2);
 }
 
+/// Sets functions in the table on top.
 fn add_functions(stack: &mut Stack, functions: Functions) {
     for (name, function) in functions {
         stack.push_function(*function, 0);
@@ -164,6 +170,25 @@ fn add_os(stack: &mut Stack) {
     stack.raw_set_field(-2, b"clock");
     shell::wrap(stack);
     stack.raw_set_field(COMMON, b"os");
+}
+
+/// A library of ours, with what it says of itself.
+fn add_ours(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8], &[u8])]) {
+    stack.push_table(0, functions.len() + texts.len());
+    add_functions(stack, functions);
+    for (name, text) in texts {
+        stack.push(text);
+        stack.raw_set_field(-2, name);
+    }
+    if name == b"cjson" {
+        stack.push_light(0);
+        stack.raw_set_field(-2, b"null");
+        stack.push_value(-1);
+        stack.push_function(cjson::new, 1);
+        stack.raw_set_field(-2, b"new");
+    }
+    shell::wrap(stack);
+    stack.raw_set_field(COMMON, name);
 }
 
 /// Pushes global variables: the common ones, and `redis`, which `push_api` pushes.

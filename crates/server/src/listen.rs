@@ -85,7 +85,7 @@ pub fn listen_elsewhere(
     }
     let added: Vec<Address> = add.iter().map(|listener| listener.local_address().clone()).collect();
     let message = Message::Listen { add, keep: keep.clone() };
-    if shared.ports[0].mailbox.send(message).is_err() {
+    if shared.ports[shared.accepting_thread()].mailbox.send(message).is_err() {
         return Err(io::Error::other("too many messages wait for the thread that accepts"));
     }
     listening.retain(|address| !matches!(address, Address::Tcp(address) if !keep.contains(address)));

@@ -24,7 +24,8 @@ pub enum Message {
     Delivered,
     /// Look again at sessions that were held back: the pause ended, or something was freed.
     Resume,
-    /// Listen on these too, and no longer on TCP addresses other than those to keep. For thread 0.
+    /// Listen on these too, and no longer on TCP addresses other than those to keep. For the thread that
+    /// accepts.
     Listen {
         /// New listeners.
         add: Vec<Listener>,
@@ -144,6 +145,13 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The number of the thread that accepts connections, behind those of the threads that clients
+    /// live on. It has clients of its own only while scripts keep all other threads busy: then it
+    /// is who takes SCRIPT KILL.
+    pub fn accepting_thread(&self) -> usize {
+        self.ports.len() - 1
+    }
+
     /// All options, to read or change.
     pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
         self.config.lock().expect("nothing panics while the options are locked")

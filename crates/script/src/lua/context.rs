@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use resp::Protocol;
 
 use crate::commands::{Commands, Stop};
+use crate::libraries::cjson::Settings;
 
 /// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
 pub(crate) struct Context {
@@ -27,6 +28,10 @@ pub(crate) struct Context {
     pub(crate) in_function: Cell<bool>,
     /// `math.random`.
     pub(crate) rng: Cell<Rng>,
+    /// What scripts have set of `cjson`.
+    pub(crate) json: Cell<Settings>,
+    /// What `cjson` writes into.
+    pub(crate) json_buffer: RefCell<Vec<u8>>,
     /// The reply of a command.
     pub(crate) reply: RefCell<Vec<u8>>,
     /// The addresses of tables that stand for read-only ones.
@@ -73,6 +78,8 @@ impl Context {
             loading: Cell::new(false),
             in_function: Cell::new(false),
             rng: Cell::new(Rng::unseeded()),
+            json: Cell::new(Settings::default()),
+            json_buffer: RefCell::new(Vec::new()),
             reply: RefCell::new(Vec::new()),
             shells: RefCell::new(Vec::new()),
             stopped_at: RefCell::new(None),

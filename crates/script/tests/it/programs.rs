@@ -8,10 +8,19 @@ use crate::server::{Server, eval, options};
 
 #[test]
 fn programs_reply_as_those_of_redis() {
+    check(include_str!("programs.txt"));
+}
+
+#[test]
+fn libraries_do_what_those_of_redis_do() {
+    check(include_str!("libraries.txt"));
+}
+
+fn check(programs: &str) {
     let mut different = Vec::new();
     let mut program = Vec::new();
     let mut vm = Vm::new(&options());
-    for line in include_str!("programs.txt").lines() {
+    for line in programs.lines() {
         let (kind, text) = line.split_at_checked(2).unwrap_or(("", ""));
         let protocol = match kind {
             "> " => {

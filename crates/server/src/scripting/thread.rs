@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use commands::CommandError;
 use engine::scripting::{
-    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
+    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -147,7 +148,8 @@ impl ScriptEngine for ThreadScripts {
             return failed(b"ERR no script was prepared");
         };
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
-        match vm.run(&script.sha, &call, &mut Server { commands }, reply) {
+        let mut server = Server { shared: &self.shared, commands };
+        match vm.run(&script.sha, &call, &mut server, reply) {
             Ok(()) => ScriptEnd::Replied,
             Err(RunError::Error(error) | RunError::Killed(error)) => {
                 ScriptEnd::Failed { line: error.line, is_counted: error.counted }
@@ -170,6 +172,7 @@ fn failed(line: &[u8]) -> ScriptEnd {
 
 /// The engine, as Lua sees it.
 struct Server<'a> {
+    shared: &'a Shared,
     commands: &'a mut dyn ScriptCommands,
 }
 
@@ -186,7 +189,9 @@ impl Commands for Server<'_> {
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {
-        self.commands.interrupt().map_err(stop)
+        let is_stopping = self.shared.stopping.load(Relaxed);
+        let standing = if is_stopping { Standing::Ending } else { Standing::Running };
+        self.commands.interrupt(standing).map_err(stop)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

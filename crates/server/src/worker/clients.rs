@@ -21,7 +21,8 @@ clients on this machine may connect. Set a password (requirepass), or 'CONFIG SE
 client on this machine, or start the server with '--protected-mode no'.\r\n";
 
 impl Worker<'_> {
-    /// Gives a new connection to the thread with the fewest, or refuses it.
+    /// Gives a new connection to the thread with the fewest, or refuses it. It stays here while
+    /// scripts that take long run on all others.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -31,9 +32,11 @@ impl Worker<'_> {
             return;
         }
         let own = self.thread;
+        let busy = shared.engine.scripts.busy_threads();
         let loads = shared.engine.threads.iter().enumerate();
-        let target = loads.min_by_key(|(index, port)| (port.load.load(Relaxed), *index != own));
-        let (index, port) = target.expect("a server has at least one I/O thread");
+        let free = loads.filter(|(index, _)| *index != own && !busy.contains(index));
+        let target = free.min_by_key(|(_, port)| port.load.load(Relaxed));
+        let (index, port) = target.unwrap_or((own, &shared.engine.threads[own]));
         port.load.fetch_add(1, Relaxed);
         if index == own {
             self.adopt(socket);

@@ -1,0 +1,821 @@
+//! `cjson`: values as JSON (RFC 8259), as lua-cjson 2.1.0 reads and writes it. What is set stays
+//! set for the scripts that follow, as in Redis.
+
+use stdx::number::parse_f64;
+
+use crate::lua::{Function, Raise, Returns, Stack, Type};
+use crate::numbers::format_g;
+
+/// The functions of `cjson`.
+pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
+    (b"encode", encode),
+    (b"decode", decode),
+    (b"encode_sparse_array", encode_sparse_array),
+    (b"encode_max_depth", encode_max_depth),
+    (b"decode_max_depth", decode_max_depth),
+    (b"encode_number_precision", encode_number_precision),
+    (b"encode_keep_buffer", encode_keep_buffer),
+    (b"encode_invalid_numbers", encode_invalid_numbers),
+    (b"decode_invalid_numbers", decode_invalid_numbers),
+];
+
+/// What it says of itself.
+pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION", b"2.1.0")];
+
+/// What becomes of infinities and of what is no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Invalid {
+    Refused,
+    Allowed,
+    Null,
+}
+
+/// What scripts can set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    converts_sparse: bool,
+    sparse_ratio: i32,
+    sparse_safe: i32,
+    encode_depth_max: i32,
+    decode_depth_max: i32,
+    precision: i32,
+    keeps_buffer: bool,
+    encode_invalid: Invalid,
+    decodes_invalid: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            converts_sparse: false,
+            sparse_ratio: 2,
+            sparse_safe: 10,
+            encode_depth_max: 1000,
+            decode_depth_max: 1000,
+            precision: 14,
+            keeps_buffer: true,
+            encode_invalid: Invalid::Refused,
+            decodes_invalid: true,
+        }
+    }
+}
+
+/// However deep scripts set it: what the thread's stack takes.
+const DEPTH_MAX: i32 = 1500;
+/// Values between two questions whether to go on.
+const VALUES_PER_INTERRUPT: usize = 10_000;
+/// A buffer larger than this is given back.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// `cjson.new`: a copy of the table, which is the first upvalue. The settings are those of all.
+pub(crate) fn new(stack: &mut Stack) -> Returns {
+    stack.push_upvalue(1);
+    let contents = stack.top();
+    stack.push_table(0, 16);
+    stack.push_nil();
+    while stack.next(contents) {
+        stack.push_value(-2);
+        stack.insert(-2);
+        stack.raw_set(-4);
+    }
+    Ok(1)
+}
+
+// Settings.
+
+fn settings(stack: &Stack) -> Settings {
+    stack.context().json.get()
+}
+
+/// Looks at the number of arguments and fills them up with nil.
+fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
+    if stack.top() > arguments {
+        return Err(stack.raise_argument(arguments + 1, "found too many arguments"));
+    }
+    stack.set_top(arguments);
+    Ok(())
+}
+
+/// An integer that may be set, and is returned.
+fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result<i32, Raise> {
+    let mut value = old;
+    if stack.kind(argument) != Type::Nil {
+        let given = stack.check_integer(argument)? as i32;
+        if !(min..=max).contains(&given) {
+            let text = format!("expected integer between {min} and {max}");
+            return Err(stack.raise_argument(1, &text));
+        }
+        value = given;
+    }
+    stack.push_number(f64::from(value));
+    Ok(value)
+}
+
+/// The number of one of `options`, where false and true are the first two.
+fn option(stack: &Stack, argument: i32, old: usize, options: &[&str]) -> Result<usize, Raise> {
+    let mut value = old;
+    match stack.kind(argument) {
+        Type::Nil => {}
+        Type::Boolean => value = usize::from(stack.boolean(argument)),
+        _ => {
+            let text = stack.check_text(argument)?;
+            let found = options.iter().position(|option| option.as_bytes() == text);
+            value = found.ok_or_else(|| {
+                let text = format!("invalid option '{}'", String::from_utf8_lossy(text));
+                stack.raise_argument(argument, &text)
+            })?;
+        }
+    }
+    match value {
+        0 | 1 => stack.push_boolean(value == 1),
+        other => stack.push(options[other].as_bytes()),
+    }
+    Ok(value)
+}
+
+const SWITCH: [&str; 2] = ["off", "on"];
+
+fn encode_sparse_array(stack: &mut Stack) -> Returns {
+    begin(stack, 3)?;
+    let mut settings = settings(stack);
+    settings.converts_sparse = option(stack, 1, usize::from(settings.converts_sparse), &SWITCH)? == 1;
+    stack.context().json.set(settings);
+    settings.sparse_ratio = integer(stack, 2, settings.sparse_ratio, 0, i32::MAX)?;
+    stack.context().json.set(settings);
+    settings.sparse_safe = integer(stack, 3, settings.sparse_safe, 0, i32::MAX)?;
+    stack.context().json.set(settings);
+    Ok(3)
+}
+
+fn encode_max_depth(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    settings.encode_depth_max = integer(stack, 1, settings.encode_depth_max, 1, i32::MAX)?;
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+fn decode_max_depth(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    settings.decode_depth_max = integer(stack, 1, settings.decode_depth_max, 1, i32::MAX)?;
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+fn encode_number_precision(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    settings.precision = integer(stack, 1, settings.precision, 1, 14)?;
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+fn encode_keep_buffer(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    settings.keeps_buffer = option(stack, 1, usize::from(settings.keeps_buffer), &SWITCH)? == 1;
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+fn encode_invalid_numbers(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    let value = option(stack, 1, settings.encode_invalid as usize, &["off", "on", "null"])?;
+    settings.encode_invalid = [Invalid::Refused, Invalid::Allowed, Invalid::Null][value];
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+fn decode_invalid_numbers(stack: &mut Stack) -> Returns {
+    begin(stack, 1)?;
+    let mut settings = settings(stack);
+    settings.decodes_invalid = option(stack, 1, usize::from(settings.decodes_invalid), &SWITCH)? == 1;
+    stack.context().json.set(settings);
+    Ok(1)
+}
+
+// Encoding.
+
+fn encode(stack: &mut Stack) -> Returns {
+    if stack.top() != 1 {
+        return Err(stack.raise_argument(1, "expected 1 argument"));
+    }
+    let mut bytes = stack.context().json_buffer.take();
+    bytes.clear();
+    let mut out = Encoder { bytes, settings: settings(stack), values: 0 };
+    let done = out.value(stack, 0);
+    if done.is_ok() {
+        stack.push(&out.bytes);
+    }
+    if out.bytes.capacity() <= KEPT_BYTES_MAX {
+        stack.context().json_buffer.replace(out.bytes);
+    }
+    done.map(|()| 1)
+}
+
+struct Encoder {
+    bytes: Vec<u8>,
+    settings: Settings,
+    values: usize,
+}
+
+impl Encoder {
+    /// Writes the value on top, which stays.
+    fn value(&mut self, stack: &mut Stack, depth: i32) -> Result<(), Raise> {
+        self.values += 1;
+        if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
+            stack.interrupt()?;
+        }
+        match stack.kind(-1) {
+            Type::String => self.text(stack.bytes(-1).unwrap_or_default()),
+            Type::Number => self.number(stack, -1)?,
+            Type::Boolean => {
+                self.bytes.extend_from_slice(if stack.boolean(-1) { b"true" } else { b"false" });
+            }
+            Type::Table => {
+                let depth = depth + 1;
+                if depth > self.settings.encode_depth_max.min(DEPTH_MAX) || !stack.has_room(4) {
+                    let text = format!("Cannot serialise, excessive nesting ({depth})");
+                    return Err(stack.raise_here(text.as_bytes()));
+                }
+                match self.array_len(stack)? {
+                    Some(len) => self.array(stack, len, depth)?,
+                    None => self.object(stack, depth)?,
+                }
+            }
+            Type::Nil => self.bytes.extend_from_slice(b"null"),
+            Type::LightUserdata if stack.light(-1) == Some(0) => self.bytes.extend_from_slice(b"null"),
+            _ => return Err(refuse(stack, -1, "type not supported")),
+        }
+        Ok(())
+    }
+
+    /// The length of the array on top; `None` for what is written as an object, an empty table
+    /// among that.
+    fn array_len(&self, stack: &mut Stack) -> Result<Option<i32>, Raise> {
+        let (mut largest, mut count) = (0.0_f64, 0_u32);
+        stack.push_nil();
+        while stack.next(-2) {
+            let key = if stack.kind(-2) == Type::Number { stack.number(-2) } else { None };
+            match key {
+                Some(key) if key >= 1.0 && key.floor() == key => {
+                    largest = largest.max(key);
+                    count += 1;
+                    stack.pop(1);
+                }
+                _ => {
+                    stack.pop(2);
+                    return Ok(None);
+                }
+            }
+        }
+        let Settings { sparse_ratio, sparse_safe, converts_sparse, .. } = self.settings;
+        // As C converts them, whatever the keys.
+        let largest = if largest > f64::from(i32::MAX) { i32::MIN } else { largest as i32 };
+        let reckoned = i64::from(count) * i64::from(sparse_ratio);
+        if sparse_ratio > 0 && i64::from(largest) > reckoned && largest > sparse_safe {
+            if !converts_sparse {
+                return Err(refuse(stack, -1, "excessively sparse array"));
+            }
+            return Ok(None);
+        }
+        Ok((largest > 0).then_some(largest))
+    }
+
+    fn array(&mut self, stack: &mut Stack, len: i32, depth: i32) -> Result<(), Raise> {
+        self.bytes.push(b'[');
+        for at in 1..=len {
+            if at > 1 {
+                self.bytes.push(b',');
+            }
+            stack.raw_get_at(-1, at);
+            self.value(stack, depth)?;
+            stack.pop(1);
+        }
+        self.bytes.push(b']');
+        Ok(())
+    }
+
+    fn object(&mut self, stack: &mut Stack, depth: i32) -> Result<(), Raise> {
+        self.bytes.push(b'{');
+        let mut is_first = true;
+        stack.push_nil();
+        while stack.next(-2) {
+            if !std::mem::take(&mut is_first) {
+                self.bytes.push(b',');
+            }
+            match stack.kind(-2) {
+                Type::Number => {
+                    self.bytes.push(b'"');
+                    self.number(stack, -2)?;
+                    self.bytes.extend_from_slice(b"\":");
+                }
+                Type::String => {
+                    self.text(stack.bytes(-2).unwrap_or_default());
+                    self.bytes.push(b':');
+                }
+                _ => return Err(refuse(stack, -2, "table key must be a number or string")),
+            }
+            self.value(stack, depth)?;
+            stack.pop(1);
+        }
+        self.bytes.push(b'}');
+        Ok(())
+    }
+
+    fn number(&mut self, stack: &Stack, index: i32) -> Result<(), Raise> {
+        const SHORT: f64 = 1e14;
+        let number = stack.number(index).unwrap_or(0.0);
+        if !number.is_finite() {
+            match self.settings.encode_invalid {
+                Invalid::Refused => return Err(refuse(stack, index, "must not be NaN or Inf")),
+                Invalid::Null => {
+                    self.bytes.extend_from_slice(b"null");
+                    return Ok(());
+                }
+                Invalid::Allowed if number.is_nan() => {
+                    self.bytes.extend_from_slice(b"nan");
+                    return Ok(());
+                }
+                Invalid::Allowed => {}
+            }
+        }
+        let is_negative_zero = number == 0.0 && number.is_sign_negative();
+        if self.settings.precision == 14
+            && number.trunc() == number
+            && number.abs() < SHORT
+            && !is_negative_zero
+        {
+            self.bytes.extend_from_slice(itoa::Buffer::new().format(number as i64).as_bytes());
+        } else {
+            self.bytes.extend_from_slice(format_g(number, self.settings.precision as usize).as_bytes());
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        self.bytes.push(b'"');
+        let mut plain = 0;
+        for (at, &byte) in text.iter().enumerate() {
+            let escape: &[u8] = match byte {
+                b'"' => b"\\\"",
+                b'\\' => b"\\\\",
+                b'/' => b"\\/",
+                0x08 => b"\\b",
+                b'\t' => b"\\t",
+                b'\n' => b"\\n",
+                0x0c => b"\\f",
+                b'\r' => b"\\r",
+                0..=0x1f | 0x7f => b"",
+                _ => continue,
+            };
+            self.bytes.extend_from_slice(&text[plain..at]);
+            plain = at + 1;
+            if escape.is_empty() {
+                let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+                self.bytes.extend_from_slice(b"\\u00");
+                self.bytes.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+            } else {
+                self.bytes.extend_from_slice(escape);
+            }
+        }
+        self.bytes.extend_from_slice(&text[plain..]);
+        self.bytes.push(b'"');
+    }
+}
+
+fn refuse(stack: &Stack, index: i32, why: &str) -> Raise {
+    let text = format!("Cannot serialise {}: {why}", lua_type_name(stack, index));
+    stack.raise_here(text.as_bytes())
+}
+
+/// The name of a type as `lua_typename` gives it.
+fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
+    if stack.kind(index) == Type::LightUserdata { "userdata" } else { stack.type_name(index) }
+}
+
+// Decoding.
+
+fn decode(stack: &mut Stack) -> Returns {
+    if stack.top() != 1 {
+        return Err(stack.raise_argument(1, "expected 1 argument"));
+    }
+    let text = stack.check_text(1)?.to_vec();
+    if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
+        return Err(stack.raise_here(b"JSON parser does not support UTF-16 or UTF-32"));
+    }
+    let settings = settings(stack);
+    let scratch = stack.context().json_buffer.take();
+    let mut input = Decoder { text: &text, at: 0, settings, depth: 0, scratch, values: 0 };
+    let done = input.whole(stack);
+    if input.scratch.capacity() <= KEPT_BYTES_MAX {
+        stack.context().json_buffer.replace(input.scratch);
+    }
+    done.map(|()| 1)
+}
+
+/// What stands in the text.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    ObjectBegin,
+    ObjectEnd,
+    ArrayBegin,
+    ArrayEnd,
+    /// Its bytes are these, or in the scratch buffer where they have escapes.
+    Text(Option<(usize, usize)>),
+    Number(f64),
+    Boolean(Truth),
+    Null,
+    Colon,
+    Comma,
+    End,
+    Error(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    False,
+    True,
+}
+
+impl Token {
+    /// Its name in error texts.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ObjectBegin => "T_OBJ_BEGIN",
+            Self::ObjectEnd => "T_OBJ_END",
+            Self::ArrayBegin => "T_ARR_BEGIN",
+            Self::ArrayEnd => "T_ARR_END",
+            Self::Text(_) => "T_STRING",
+            Self::Number(_) => "T_NUMBER",
+            Self::Boolean(_) => "T_BOOLEAN",
+            Self::Null => "T_NULL",
+            Self::Colon => "T_COLON",
+            Self::Comma => "T_COMMA",
+            Self::End => "T_END",
+            Self::Error(why) => why,
+        }
+    }
+}
+
+struct Decoder<'a> {
+    text: &'a [u8],
+    at: usize,
+    settings: Settings,
+    depth: i32,
+    scratch: Vec<u8>,
+    values: usize,
+}
+
+impl Decoder<'_> {
+    fn whole(&mut self, stack: &mut Stack) -> Result<(), Raise> {
+        let (token, at) = self.next();
+        self.value(stack, token, at)?;
+        match self.next() {
+            (Token::End, _) => Ok(()),
+            (token, at) => Err(unexpected(stack, "the end", token, at)),
+        }
+    }
+
+    /// The byte at a place, zero behind the end, as in C.
+    fn byte(&self, at: usize) -> u8 {
+        self.text.get(at).copied().unwrap_or(0)
+    }
+
+    /// The next token and where it is.
+    fn next(&mut self) -> (Token, usize) {
+        while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
+            self.at += 1;
+        }
+        let from = self.at;
+        let single = match self.byte(from) {
+            b'{' => Token::ObjectBegin,
+            b'}' => Token::ObjectEnd,
+            b'[' => Token::ArrayBegin,
+            b']' => Token::ArrayEnd,
+            b',' => Token::Comma,
+            b':' => Token::Colon,
+            0 => return (Token::End, from),
+            b'"' => return self.text_token(from),
+            b'-' | b'0'..=b'9' => {
+                if !self.settings.decodes_invalid && self.is_invalid_number() {
+                    return (Token::Error("invalid number"), from);
+                }
+                return self.number_token(from);
+            }
+            b'+' | b'I' | b'i' | b'N' | b'n' | b't' | b'f' => return self.word(from),
+            _ => return (Token::Error("invalid token"), from),
+        };
+        self.at += 1;
+        (single, from)
+    }
+
+    fn word(&mut self, from: usize) -> (Token, usize) {
+        let rest = &self.text[from..];
+        let words: [(&[u8], Token); 3] = [
+            (b"true", Token::Boolean(Truth::True)),
+            (b"false", Token::Boolean(Truth::False)),
+            (b"null", Token::Null),
+        ];
+        for (word, token) in words {
+            if rest.starts_with(word) {
+                self.at += word.len();
+                return (token, from);
+            }
+        }
+        if self.settings.decodes_invalid && self.is_invalid_number() {
+            return self.number_token(from);
+        }
+        (Token::Error("invalid token"), from)
+    }
+
+    /// Whether what begins here is a number that JSON does not have.
+    fn is_invalid_number(&self) -> bool {
+        let mut at = self.at;
+        if self.byte(at) == b'+' {
+            return true;
+        }
+        if self.byte(at) == b'-' {
+            at += 1;
+        }
+        match self.byte(at) {
+            b'0' => {
+                let next = self.byte(at + 1);
+                next | 0x20 == b'x' || next.is_ascii_digit()
+            }
+            byte if byte <= b'9' => false,
+            _ => {
+                let word = self.text.get(at..at + 3).unwrap_or_default();
+                word.eq_ignore_ascii_case(b"inf") || word.eq_ignore_ascii_case(b"nan")
+            }
+        }
+    }
+
+    fn number_token(&mut self, from: usize) -> (Token, usize) {
+        match number_at(&self.text[from..]) {
+            Some((number, len)) => {
+                self.at = from + len;
+                (Token::Number(number), from)
+            }
+            None => (Token::Error("invalid number"), from),
+        }
+    }
+
+    fn text_token(&mut self, from: usize) -> (Token, usize) {
+        self.at += 1;
+        let start = self.at;
+        let plain = self.text[start..].iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0));
+        let Some(plain) = plain else {
+            return (Token::Error("unexpected end of string"), self.text.len());
+        };
+        self.at = start + plain;
+        if self.byte(self.at) == b'"' {
+            self.at += 1;
+            return (Token::Text(Some((start, start + plain))), from);
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&self.text[start..start + plain]);
+        loop {
+            let byte = match self.byte(self.at) {
+                b'"' => break,
+                0 => return (Token::Error("unexpected end of string"), self.at),
+                b'\\' => match self.byte(self.at + 1) {
+                    b'u' => {
+                        if !self.unicode() {
+                            return (Token::Error("invalid unicode escape code"), self.at);
+                        }
+                        continue;
+                    }
+                    byte => {
+                        let meant = match byte {
+                            b'"' | b'\\' | b'/' => byte,
+                            b'b' => 0x08,
+                            b't' => b'\t',
+                            b'n' => b'\n',
+                            b'f' => 0x0c,
+                            b'r' => b'\r',
+                            _ => return (Token::Error("invalid escape code"), self.at),
+                        };
+                        self.at += 1;
+                        meant
+                    }
+                },
+                byte => byte,
+            };
+            self.scratch.push(byte);
+            self.at += 1;
+        }
+        self.at += 1;
+        (Token::Text(None), from)
+    }
+
+    fn hex4(&self, at: usize) -> Option<u32> {
+        let digits = self.text.get(at..at + 4)?;
+        digits.iter().try_fold(0, |code, &digit| Some(code << 4 | char::from(digit).to_digit(16)?))
+    }
+
+    /// Reads `\uXXXX`, or two of them; whether it could.
+    fn unicode(&mut self) -> bool {
+        let Some(mut code) = self.hex4(self.at + 2) else { return false };
+        let mut len = 6;
+        if code & 0xf800 == 0xd800 {
+            if code & 0x400 != 0 || self.byte(self.at + 6) != b'\\' || self.byte(self.at + 7) != b'u' {
+                return false;
+            }
+            let Some(low) = self.hex4(self.at + 8).filter(|low| low & 0xfc00 == 0xdc00) else {
+                return false;
+            };
+            code = 0x1_0000 + ((code & 0x3ff) << 10 | low & 0x3ff);
+            len = 12;
+        }
+        let Some(code) = char::from_u32(code) else { return false };
+        self.scratch.extend_from_slice(code.encode_utf8(&mut [0; 4]).as_bytes());
+        self.at += len;
+        true
+    }
+
+    /// Pushes the value that begins with a token.
+    fn value(&mut self, stack: &mut Stack, token: Token, at: usize) -> Result<(), Raise> {
+        self.values += 1;
+        if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
+            stack.interrupt()?;
+        }
+        match token {
+            Token::Text(range) => self.push_text(stack, range),
+            Token::Number(number) => stack.push_number(number),
+            Token::Boolean(truth) => stack.push_boolean(truth == Truth::True),
+            Token::Null => stack.push_light(0),
+            Token::ObjectBegin => return self.object(stack),
+            Token::ArrayBegin => return self.array(stack),
+            _ => return Err(unexpected(stack, "value", token, at)),
+        }
+        Ok(())
+    }
+
+    fn push_text(&self, stack: &Stack, range: Option<(usize, usize)>) {
+        match range {
+            Some((start, end)) => stack.push(&self.text[start..end]),
+            None => stack.push(&self.scratch),
+        }
+    }
+
+    fn descend(&mut self, stack: &Stack) -> Result<(), Raise> {
+        self.depth += 1;
+        if self.depth > self.settings.decode_depth_max.min(DEPTH_MAX) || !stack.has_room(4) {
+            let text =
+                format!("Found too many nested data structures ({}) at character {}", self.depth, self.at);
+            return Err(stack.raise_here(text.as_bytes()));
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, stack: &mut Stack) -> Result<(), Raise> {
+        self.descend(stack)?;
+        stack.push_table(0, 0);
+        let (mut token, mut at) = self.next();
+        if matches!(token, Token::ObjectEnd) {
+            self.depth -= 1;
+            return Ok(());
+        }
+        loop {
+            let Token::Text(range) = token else {
+                return Err(unexpected(stack, "object key string", token, at));
+            };
+            self.push_text(stack, range);
+            (token, at) = self.next();
+            if !matches!(token, Token::Colon) {
+                return Err(unexpected(stack, "colon", token, at));
+            }
+            (token, at) = self.next();
+            self.value(stack, token, at)?;
+            stack.raw_set(-3);
+            (token, at) = self.next();
+            match token {
+                Token::ObjectEnd => {
+                    self.depth -= 1;
+                    return Ok(());
+                }
+                Token::Comma => (token, at) = self.next(),
+                _ => return Err(unexpected(stack, "comma or object end", token, at)),
+            }
+        }
+    }
+
+    fn array(&mut self, stack: &mut Stack) -> Result<(), Raise> {
+        self.descend(stack)?;
+        stack.push_table(0, 0);
+        let (mut token, mut at) = self.next();
+        if matches!(token, Token::ArrayEnd) {
+            self.depth -= 1;
+            return Ok(());
+        }
+        for index in 1.. {
+            self.value(stack, token, at)?;
+            stack.raw_set_at(-2, index);
+            (token, at) = self.next();
+            match token {
+                Token::ArrayEnd => {
+                    self.depth -= 1;
+                    return Ok(());
+                }
+                Token::Comma => (token, at) = self.next(),
+                _ => return Err(unexpected(stack, "comma or array end", token, at)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unexpected(stack: &Stack, expected: &str, found: Token, at: usize) -> Raise {
+    let text = format!("Expected {expected} but found {} at character {}", found.name(), at + 1);
+    stack.raise_here(text.as_bytes())
+}
+
+/// The number at the start of a text and its length, as `strtod` finds it.
+fn number_at(text: &[u8]) -> Option<(f64, usize)> {
+    let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
+    let is_negative = text.first() == Some(&b'-');
+    let signed = |number: f64| if is_negative { -number } else { number };
+    let rest = &text[sign..];
+    let starts = |word: &[u8]| rest.len() >= word.len() && rest[..word.len()].eq_ignore_ascii_case(word);
+    if starts(b"infinity") {
+        return Some((signed(f64::INFINITY), sign + 8));
+    }
+    if starts(b"inf") {
+        return Some((signed(f64::INFINITY), sign + 3));
+    }
+    if starts(b"nan") {
+        return Some((signed(f64::NAN), sign + 3));
+    }
+    if starts(b"0x")
+        && let Some((number, len)) = hex_number(&rest[2..])
+    {
+        return Some((signed(number), sign + 2 + len));
+    }
+    let digits =
+        |from: usize| rest[from.min(rest.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let whole = digits(0);
+    let mut len = whole;
+    if rest.get(whole) == Some(&b'.') {
+        let fraction = digits(whole + 1);
+        if whole + fraction > 0 {
+            len = whole + 1 + fraction;
+        }
+    }
+    if len == 0 {
+        return None;
+    }
+    if matches!(rest.get(len), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(rest.get(len + 1), Some(b'-' | b'+')));
+        let exponent = digits(len + 1 + sign);
+        if exponent > 0 {
+            len += 1 + sign + exponent;
+        }
+    }
+    if len == whole && len <= 15 {
+        let number = rest[..len].iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+        return Some((signed(number as f64), sign + len));
+    }
+    let number = std::str::from_utf8(&rest[..len]).ok()?.parse().ok().or_else(|| parse_f64(&rest[..len]))?;
+    Some((signed(number), sign + len))
+}
+
+/// Hexadecimal digits with a fraction and a binary exponent.
+fn hex_number(text: &[u8]) -> Option<(f64, usize)> {
+    let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let (mut number, mut at, mut any) = (0.0_f64, 0, false);
+    while let Some(value) = digit(at) {
+        number = number * 16.0 + f64::from(value);
+        any = true;
+        at += 1;
+    }
+    if text.get(at) == Some(&b'.') && (any || digit(at + 1).is_some()) {
+        at += 1;
+        let mut scale = 1.0 / 16.0;
+        while let Some(value) = digit(at) {
+            number += f64::from(value) * scale;
+            scale /= 16.0;
+            any = true;
+            at += 1;
+        }
+    }
+    if !any {
+        return None;
+    }
+    if matches!(text.get(at), Some(b'p' | b'P')) {
+        let sign = usize::from(matches!(text.get(at + 1), Some(b'-' | b'+')));
+        let digits = text[(at + 1 + sign).min(text.len())..].iter().take_while(|byte| byte.is_ascii_digit());
+        let count = digits.clone().count();
+        if count > 0 {
+            let exponent = digits.fold(0_i32, |exponent, digit| {
+                exponent.saturating_mul(10).saturating_add(i32::from(digit - b'0'))
+            });
+            let is_negative = text.get(at + 1) == Some(&b'-');
+            number *= 2.0_f64.powi(if is_negative { -exponent } else { exponent });
+            at += 1 + sign + count;
+        }
+    }
+    Some((number, at))
+}
