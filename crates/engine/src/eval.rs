@@ -495,7 +495,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());
             let entry = table.and_then(|table| table.get(key.position(), key.bytes));
             let entry = match entry {
-                Some(entry) if SizeMark::of(&entry) != SizeMark::NONE => {
+                Some(entry) if SizeMark::of(&entry).is_big() => {
                     self.needs = Alone::BigValue;
                     return Err(Stop::Again);
                 }

@@ -138,6 +138,12 @@ impl SizeMark {
         counts[cell / BINS][cell % BINS] += 1;
     }
 
+    /// Whether the key is in the index of big keys.
+    #[inline]
+    pub fn is_big(self) -> bool {
+        self.0 >> CELL_BITS != 0
+    }
+
     /// Whether the index of big keys has to know of a change from this mark to another.
     #[inline]
     pub(crate) fn differs_in_class(self, other: Self) -> bool {

@@ -107,6 +107,20 @@ pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
+/// What scripts take. Functions run in the same Lua as scripts.
+fn scripts(shared: &Shared, fields: &mut Fields) {
+    let cache = &shared.script_cache;
+    let (vm_bytes, text_bytes) = (cache.vm_bytes(), cache.memory_bytes() as u64);
+    fields.size("used_memory_lua", vm_bytes);
+    fields.add("used_memory_vm_eval", vm_bytes);
+    fields.add("used_memory_scripts_eval", text_bytes);
+    fields.add("number_of_cached_scripts", cache.len());
+    fields.zeros(&["number_of_functions", "number_of_libraries", "used_memory_vm_functions"]);
+    fields.size("used_memory_vm_total", vm_bytes);
+    fields.add("used_memory_functions", 0);
+    fields.size("used_memory_scripts", text_bytes);
+}
+
 /// The Memory section.
 pub fn memory(shared: &Shared, fields: &mut Fields) {
     let figures = MemoryFigures::now(shared);
@@ -124,18 +138,7 @@ pub fn memory(shared: &Shared, fields: &mut Fields) {
     fields.add("allocator_resident", figures.heap_rss);
     fields.add("allocator_muzzy", 0);
     fields.size("total_system_memory", figures.system);
-    fields.zeros(&["used_memory_lua", "used_memory_vm_eval"]);
-    fields.add("used_memory_lua_human", "0B");
-    fields.zeros(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    fields.size("used_memory_vm_total", 0);
-    fields.add("used_memory_functions", 0);
-    fields.size("used_memory_scripts", 0);
+    scripts(shared, fields);
     fields.size("maxmemory", settings.maxmemory_bytes);
     fields.add("maxmemory_policy", settings.maxmemory_policy);
     for Excess { info, more, less, .. } in figures.beyond() {

@@ -106,7 +106,11 @@ fn expired(shared: &Shared, fields: &mut Fields) {
 fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("evicted_keys", shared.engine.threads.sum(|stats| &stats.evicted_keys));
     fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
-    fields.add("evicted_scripts", 0);
+    fields.add("evicted_scripts", shared.script_cache.evicted());
+    let threads = &shared.engine.threads;
+    fields.add("scripts_parallel", threads.sum(|stats| &stats.scripts_parallel));
+    fields.add("scripts_alone", threads.sum(|stats| &stats.scripts_alone));
+    fields.add("scripts_rerun", threads.sum(|stats| &stats.scripts_rerun));
     let (total, current) = shared.engine.over_limit.times(shared.engine.uptime(Instant::now()));
     fields.add("total_eviction_exceeded_time", (total + current).as_millis());
     fields.add("current_eviction_exceeded_time", current.as_millis());

@@ -75,6 +75,8 @@ pub struct ScriptCache {
     clock: AtomicU64,
     /// Scripts of EVAL that were forgotten for others.
     evicted: AtomicU64,
+    /// What the Lua of all threads takes, in bytes.
+    vm_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -186,6 +188,16 @@ impl ScriptCache {
     pub fn memory_bytes(&self) -> usize {
         let scripts = self.read();
         scripts.body_bytes + scripts.by_sha.len() * (size_of::<CachedScript>() + 64)
+    }
+
+    /// What the Lua of all threads takes, in bytes.
+    pub fn vm_bytes(&self) -> u64 {
+        self.vm_bytes.load(Relaxed)
+    }
+
+    /// A thread's Lua took `old` bytes and takes `new` now.
+    pub fn note_vm(&self, old: usize, new: usize) {
+        self.vm_bytes.fetch_add((new as u64).wrapping_sub(old as u64), Relaxed);
     }
 
     /// Scripts of EVAL that were forgotten for others.

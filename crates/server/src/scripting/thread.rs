@@ -22,6 +22,9 @@ use crate::shared::Shared;
 /// Compiled scripts that a thread keeps; others are compiled anew.
 const COMPILED_MAX: usize = 2048;
 
+/// A change of the memory of a thread's Lua that INFO shows.
+const NOTED_BYTES: usize = 32 * 1024;
+
 thread_local! {
     /// The Lua that this thread compiles in what it does not run itself: SCRIPT LOAD.
     static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
@@ -46,6 +49,8 @@ pub struct ThreadScripts {
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: HashMap<Sha, Arc<CachedScript>>,
+    /// What its Lua took when it was noted last, in bytes.
+    noted_bytes: usize,
     /// The one that was prepared last.
     current: Option<Arc<CachedScript>>,
 }
@@ -53,7 +58,7 @@ pub struct ThreadScripts {
 impl ThreadScripts {
     /// For one thread; its Lua is made with the first script.
     pub fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), vm: None, compiled: HashMap::new(), current: None }
+        Self { shared: Arc::clone(shared), vm: None, compiled: HashMap::new(), noted_bytes: 0, current: None }
     }
 
     /// The script, compiled here.
@@ -149,7 +154,12 @@ impl ScriptEngine for ThreadScripts {
         };
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
         let mut server = Server { shared: &self.shared, commands };
-        match vm.run(&script.sha, &call, &mut server, reply) {
+        let ended = vm.run(&script.sha, &call, &mut server, reply);
+        let bytes = vm.memory_bytes();
+        if bytes.abs_diff(self.noted_bytes) >= NOTED_BYTES {
+            self.shared.script_cache.note_vm(std::mem::replace(&mut self.noted_bytes, bytes), bytes);
+        }
+        match ended {
             Ok(()) => ScriptEnd::Replied,
             Err(RunError::Error(error) | RunError::Killed(error)) => {
                 ScriptEnd::Failed { line: error.line, is_counted: error.counted }

@@ -12,6 +12,7 @@ mod config;
 mod debug;
 mod differential;
 mod dump;
+mod eval;
 mod events;
 mod expiry;
 mod fairness;
