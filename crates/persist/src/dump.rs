@@ -88,6 +88,35 @@ pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError>
     read_typed(value, version, rules).map_err(PayloadError::Format)
 }
 
+/// The payload of libraries of functions (FUNCTION DUMP). O(bytes).
+pub fn dump_functions<'s>(sources: impl Iterator<Item = &'s [u8]>, compression: Compression) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), compression);
+    for source in sources {
+        writer.raw(&[opcode::FUNCTION]);
+        writer.string(source);
+    }
+    sealed(writer.into_sink(), FileVersion::Redis7.number())
+}
+
+/// The libraries of functions in a payload (FUNCTION RESTORE). O(bytes).
+///
+/// # Errors
+/// What is no payload, or holds something else.
+pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8>>, PayloadError> {
+    let (bytes, _) = verify(payload, rules)?;
+    let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
+    let mut sources = Vec::new();
+    while !reader.is_at_end() {
+        let kind = reader.byte().map_err(PayloadError::Format)?;
+        if kind != opcode::FUNCTION {
+            let error = reader.error(FormatErrorKind::UnknownType(kind));
+            return Err(PayloadError::Format(error));
+        }
+        sources.push(reader.string().map_err(PayloadError::Format)?);
+    }
+    Ok(sources)
+}
+
 /// The value in `bytes`, which begin with its type and end with it.
 pub(crate) fn read_typed(bytes: &[u8], version: u16, rules: &Rules<'_>) -> Result<Value, FormatError> {
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);

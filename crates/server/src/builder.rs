@@ -22,6 +22,7 @@ use crate::limits;
 use crate::listen::{listen, patiently};
 use crate::metrics;
 use crate::scripting::cache::ScriptCache;
+use crate::scripting::functions::Functions;
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
@@ -321,6 +322,7 @@ fn shared(
         persistence: Persistence::new(unix_ms() / 1000),
         append_only: Arc::default(),
         script_cache: ScriptCache::default(),
+        functions: Functions::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         startup_memory_bytes: 0.into(),

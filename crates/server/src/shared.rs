@@ -14,6 +14,7 @@ use crate::append_only::AppendOnly;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
 use crate::scripting::cache::ScriptCache;
+use crate::scripting::functions::Functions;
 use crate::snapshots::Persistence;
 
 /// A message to an I/O thread.
@@ -134,6 +135,8 @@ pub struct Shared {
     pub append_only: Arc<AppendOnly>,
     /// Scripts.
     pub script_cache: ScriptCache,
+    /// Libraries of functions.
+    pub functions: Functions,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

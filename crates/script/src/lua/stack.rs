@@ -222,11 +222,6 @@ impl Stack {
         self.place(index).map_or(0, |place| unsafe { ffi::lua_objlen(self.l, place) })
     }
 
-    pub(crate) fn raw_equal(&self, one: i32, other: i32) -> bool {
-        // SAFETY: there are values.
-        unsafe { ffi::lua_rawequal(self.l, self.existing(one), self.existing(other)) != 0 }
-    }
-
     // Pushing.
 
     pub(crate) fn push_nil(&self) {
@@ -275,16 +270,6 @@ impl Stack {
         }
         // SAFETY: there is a value and room.
         unsafe { ffi::lua_pushvalue(self.l, place) }
-    }
-
-    /// Pops a value into an upvalue of the running function.
-    pub(crate) fn set_upvalue(&mut self, at: i32) {
-        self.existing(-1);
-        let place = Self::upvalue_place(at);
-        // SAFETY: there is a value on top.
-        assert!(unsafe { ffi::lua_type(self.l, place) } != ffi::LUA_TNONE, "an upvalue it was made with");
-        // SAFETY: there is a value on top, and the place exists.
-        unsafe { ffi::lua_replace(self.l, place) }
     }
 
     pub(crate) fn push_table(&self, array: usize, fields: usize) {

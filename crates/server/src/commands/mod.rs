@@ -18,6 +18,7 @@ pub mod config;
 pub mod connection;
 pub mod debug;
 pub mod dump;
+mod function;
 pub mod hot_keys;
 pub mod latency;
 pub mod memory;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
         pubsub::COMMANDS,
         save::COMMANDS,
         waitaof::COMMANDS,
+        function::COMMANDS,
         script::COMMANDS,
         server::COMMANDS,
         slowlog::COMMANDS,

@@ -172,8 +172,13 @@ static SCRIPT_KILL: Command<Runner> = Command {
 };
 /// SCRIPT KILL: ends scripts, not functions.
 fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    kill(ctx, ScriptKind::Script)
+}
+
+/// Ends the scripts of a kind.
+pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
-    match scripts.kill(ScriptKind::Script) {
+    match scripts.kill(kind) {
         Kill::Requested => {
             ctx.reply.ok();
             Ok(())

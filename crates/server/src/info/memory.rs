@@ -115,10 +115,17 @@ fn scripts(shared: &Shared, fields: &mut Fields) {
     fields.add("used_memory_vm_eval", vm_bytes);
     fields.add("used_memory_scripts_eval", text_bytes);
     fields.add("number_of_cached_scripts", cache.len());
-    fields.zeros(&["number_of_functions", "number_of_libraries", "used_memory_vm_functions"]);
+    let (functions, libraries, code_bytes) = {
+        let loaded = shared.functions.read(&shared.persistence);
+        let code = loaded.libraries.values().map(|library| library.library.code.len());
+        (loaded.functions.len(), loaded.libraries.len(), code.sum::<usize>() as u64)
+    };
+    fields.add("number_of_functions", functions);
+    fields.add("number_of_libraries", libraries);
+    fields.add("used_memory_vm_functions", 0);
     fields.size("used_memory_vm_total", vm_bytes);
-    fields.add("used_memory_functions", 0);
-    fields.size("used_memory_scripts", text_bytes);
+    fields.add("used_memory_functions", code_bytes);
+    fields.size("used_memory_scripts", text_bytes + code_bytes);
 }
 
 /// The Memory section.

@@ -18,32 +18,14 @@ const ALONE_RUNS: u32 = 100;
 /// The script always runs alone.
 const ALWAYS: u32 = u32::MAX;
 
-/// A script.
-pub struct CachedScript {
-    /// Its name.
-    pub sha: Sha,
-    /// Its name as the engine has it.
-    pub name: Arc<[u8]>,
-    /// Its text.
-    pub body: Box<[u8]>,
-    /// What it says about itself.
-    pub flags: ScriptFlags,
-    /// SCRIPT LOAD has loaded it: it is not forgotten for others.
-    is_loaded: AtomicBool,
-    /// It was forgotten.
-    is_gone: AtomicBool,
+/// What is known about running a script or function alone.
+#[derive(Default)]
+pub struct Learned {
     /// How many of the next runs are alone.
     alone_runs: AtomicU32,
-    /// When it was used last, in numbers of scripts that came since.
-    used: AtomicU64,
 }
 
-impl CachedScript {
-    /// Whether it was forgotten.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone.load(Relaxed)
-    }
-
+impl Learned {
     /// Whether the next run is alone, which counts as one.
     pub fn runs_alone(&self) -> bool {
         match self.alone_runs.load(Relaxed) {
@@ -64,6 +46,33 @@ impl CachedScript {
             Alone::BigValue => ALONE_RUNS,
         };
         self.alone_runs.fetch_max(runs, Relaxed);
+    }
+}
+
+/// A script.
+pub struct CachedScript {
+    /// Its name.
+    pub sha: Sha,
+    /// Its name as the engine has it.
+    pub name: Arc<[u8]>,
+    /// Its text.
+    pub body: Box<[u8]>,
+    /// What it says about itself.
+    pub flags: ScriptFlags,
+    /// SCRIPT LOAD has loaded it: it is not forgotten for others.
+    is_loaded: AtomicBool,
+    /// It was forgotten.
+    is_gone: AtomicBool,
+    /// What is known about running it alone.
+    pub learned: Learned,
+    /// When it was used last, in numbers of scripts that came since.
+    used: AtomicU64,
+}
+
+impl CachedScript {
+    /// Whether it was forgotten.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
     }
 }
 
@@ -138,7 +147,7 @@ impl ScriptCache {
             flags,
             is_loaded: AtomicBool::new(loaded),
             is_gone: AtomicBool::new(false),
-            alone_runs: AtomicU32::new(0),
+            learned: Learned::default(),
             used: AtomicU64::new(now),
         });
         if !loaded {

@@ -1,7 +1,9 @@
-//! Scripts: what is cached for all threads ([`cache`]), and each thread's Lua ([`thread`]), which
+//! Scripts: what is cached for all threads ([`cache`]), the libraries of functions
+//! ([`functions`]), and each thread's Lua ([`thread`]), which
 //! the engine runs scripts by.
 
 pub mod cache;
+pub mod functions;
 pub mod thread;
 
 use script::VmOptions;

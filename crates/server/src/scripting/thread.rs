@@ -12,10 +12,13 @@ use engine::scripting::{
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
-use script::{Call, Commands, CompileError, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm};
+use script::{
+    Call, Commands, CompileError, FunctionName, Library, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm,
+};
 use stdx::ByteQueue;
 
 use crate::scripting::cache::CachedScript;
+use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
@@ -43,22 +46,62 @@ pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     })
 }
 
+/// Loads a library, to see that it loads and what it registers.
+///
+/// # Errors
+/// It does not load.
+pub fn load_library(source: &[u8], commands: &mut dyn Commands) -> Result<Library, CommandError> {
+    COMPILER.with_borrow_mut(|vm| {
+        let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
+        let library = vm.load_library(source, commands).map_err(|error| CommandError::Bytes(error.0))?;
+        vm.drop_library(&library.name);
+        Ok(library)
+    })
+}
+
+/// A line of `redis.log`.
+pub fn log(level: LogLevel, message: &[u8]) {
+    let message = message.escape_ascii();
+    match level {
+        LogLevel::Debug => tracing::trace!("{message}"),
+        LogLevel::Verbose => tracing::debug!("{message}"),
+        LogLevel::Notice => tracing::info!("{message}"),
+        LogLevel::Warning => tracing::warn!("{message}"),
+    }
+}
+
+/// What was prepared.
+#[derive(Clone)]
+enum Current {
+    Script(Arc<CachedScript>),
+    Function(LoadedFunction),
+}
+
 /// A thread's scripts.
 pub struct ThreadScripts {
     shared: Arc<Shared>,
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: HashMap<Sha, Arc<CachedScript>>,
+    /// The libraries that its Lua has loaded, by name, with their ids.
+    libraries: HashMap<Vec<u8>, u64>,
     /// What its Lua took when it was noted last, in bytes.
     noted_bytes: usize,
     /// The one that was prepared last.
-    current: Option<Arc<CachedScript>>,
+    current: Option<Current>,
 }
 
 impl ThreadScripts {
     /// For one thread; its Lua is made with the first script.
     pub fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), vm: None, compiled: HashMap::new(), noted_bytes: 0, current: None }
+        Self {
+            shared: Arc::clone(shared),
+            vm: None,
+            compiled: HashMap::new(),
+            libraries: HashMap::new(),
+            noted_bytes: 0,
+            current: None,
+        }
     }
 
     /// The script, compiled here.
@@ -114,6 +157,40 @@ impl ThreadScripts {
     }
 }
 
+impl ThreadScripts {
+    /// Finds a function, and loads its library where this thread has not yet.
+    fn prepare_function(&mut self, name: &[u8]) -> Result<Prepared, CommandError> {
+        let loaded = self.shared.functions.read(&self.shared.persistence);
+        let function = loaded.functions.get(name).cloned();
+        drop(loaded);
+        let function = function.ok_or(CommandError::Line("ERR Function not found"))?;
+        let LoadedLibrary { id, library } = &*function.library;
+        if self.libraries.get(&library.name) != Some(id) {
+            let vm = self.vm.get_or_insert_with(|| Vm::new(&vm_options()));
+            let loaded = self.shared.functions.read(&self.shared.persistence);
+            self.libraries.retain(|name, _| {
+                let stays = loaded.libraries.contains_key(name);
+                if !stays {
+                    vm.drop_library(name);
+                }
+                stays
+            });
+            drop(loaded);
+            vm.load_library(&library.code, &mut Loader::now())
+                .map_err(|error| CommandError::Bytes(error.0))?;
+            self.libraries.insert(library.name.clone(), *id);
+        }
+        let prepared = Prepared {
+            kind: ScriptKind::Function,
+            name: Arc::clone(&function.name),
+            traits: traits(function.info.flags),
+            runs_alone: function.learned.runs_alone(),
+        };
+        self.current = Some(Current::Function(function));
+        Ok(prepared)
+    }
+}
+
 impl ScriptEngine for ThreadScripts {
     fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError> {
         let script = match source {
@@ -123,23 +200,15 @@ impl ScriptEngine for ThreadScripts {
                     .ok_or(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."))?;
                 self.find(sha, None)?
             }
-            Source::Function(_) => return Err(CommandError::Line("ERR Function not found")),
+            Source::Function(name) => return self.prepare_function(name),
         };
-        let mut traits = ScriptTraits::empty();
-        for (flag, is) in [
-            (ScriptFlags::NO_WRITES, ScriptTraits::NO_WRITES),
-            (ScriptFlags::ALLOW_OOM, ScriptTraits::ALLOW_OOM),
-            (ScriptFlags::COMPATIBLE, ScriptTraits::COMPATIBLE),
-        ] {
-            traits.set(is, script.flags.contains(flag));
-        }
         let prepared = Prepared {
             kind: ScriptKind::Script,
             name: Arc::clone(&script.name),
-            traits,
-            runs_alone: script.runs_alone(),
+            traits: traits(script.flags),
+            runs_alone: script.learned.runs_alone(),
         };
-        self.current = Some(script);
+        self.current = Some(Current::Script(script));
         Ok(prepared)
     }
 
@@ -149,12 +218,19 @@ impl ScriptEngine for ThreadScripts {
         commands: &mut dyn ScriptCommands,
         reply: &mut ByteQueue,
     ) -> ScriptEnd {
-        let (Some(vm), Some(script)) = (&mut self.vm, &self.current) else {
+        let (Some(vm), Some(current)) = (&mut self.vm, &self.current) else {
             return failed(b"ERR no script was prepared");
         };
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
         let mut server = Server { shared: &self.shared, commands };
-        let ended = vm.run(&script.sha, &call, &mut server, reply);
+        let ended = match current {
+            Current::Script(script) => vm.run(&script.sha, &call, &mut server, reply),
+            Current::Function(function) => {
+                let library = &function.library.library.name;
+                let name = FunctionName { library, function: &function.name };
+                vm.call_function(&name, &call, &mut server, reply)
+            }
+        };
         let bytes = vm.memory_bytes();
         if bytes.abs_diff(self.noted_bytes) >= NOTED_BYTES {
             self.shared.script_cache.note_vm(std::mem::replace(&mut self.noted_bytes, bytes), bytes);
@@ -170,10 +246,25 @@ impl ScriptEngine for ThreadScripts {
     }
 
     fn learn(&mut self, why: Alone) {
-        if let Some(script) = &self.current {
-            script.learn(why);
+        match &self.current {
+            Some(Current::Script(script)) => script.learned.learn(why),
+            Some(Current::Function(function)) => function.learned.learn(why),
+            None => {}
         }
     }
+}
+
+/// What a script or function says about itself, for the engine.
+fn traits(flags: ScriptFlags) -> ScriptTraits {
+    let mut traits = ScriptTraits::empty();
+    for (flag, is) in [
+        (ScriptFlags::NO_WRITES, ScriptTraits::NO_WRITES),
+        (ScriptFlags::ALLOW_OOM, ScriptTraits::ALLOW_OOM),
+        (ScriptFlags::COMPATIBLE, ScriptTraits::COMPATIBLE),
+    ] {
+        traits.set(is, flags.contains(flag));
+    }
+    traits
 }
 
 fn failed(line: &[u8]) -> ScriptEnd {
@@ -205,13 +296,7 @@ impl Commands for Server<'_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        let message = message.escape_ascii();
-        match level {
-            LogLevel::Debug => tracing::trace!("{message}"),
-            LogLevel::Verbose => tracing::debug!("{message}"),
-            LogLevel::Notice => tracing::info!("{message}"),
-            LogLevel::Warning => tracing::warn!("{message}"),
-        }
+        log(level, message);
     }
 
     fn set_repl(&mut self, _: Repl) {}

@@ -2,7 +2,7 @@
 //! loaded; where the file is, and that no other server writes to it.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ pub struct Persistence {
     /// Libraries of functions as the loaded file had them. They are written back: nothing runs them
     /// so far.
     functions: Mutex<Vec<Box<[u8]>>>,
+    /// Counts looks at the libraries that may have changed them.
+    functions_version: AtomicU64,
     /// How far loading is.
     pub loading: LoadFigures,
     /// The time that the data is taken back to at the start, in Unix seconds: `--restore-until`.
@@ -84,6 +86,7 @@ impl Persistence {
             ended: Condvar::new(),
             lock: Mutex::new(None),
             functions: Mutex::default(),
+            functions_version: AtomicU64::new(0),
             loading: LoadFigures::default(),
             restore_until_s: None,
             load_failed: AtomicBool::new(false),
@@ -98,7 +101,13 @@ impl Persistence {
 
     /// The libraries of functions, to read or change.
     pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.functions_version.fetch_add(1, Release);
         self.functions.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Differs after the libraries may have changed.
+    pub(crate) fn functions_version(&self) -> u64 {
+        self.functions_version.load(Acquire)
     }
 
     /// Keeps the source of a library of functions, unless it is kept already: a file must not have

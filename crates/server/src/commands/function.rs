@@ -1,0 +1,359 @@
+//! FUNCTION: libraries of functions. They are data: in the files, in the change log.
+
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
+use ::commands::{Args, CommandError};
+use engine::commit::Unit;
+use engine::scripts::ScriptKind;
+use persist::dump;
+use persist::rdb::Compression;
+use script::flags::FLAG_NAMES;
+use stdx::glob;
+
+use crate::commands::help;
+use crate::context::{Runner, ServerCtx};
+use crate::scripting::functions::{Existing, LoadedLibrary, Policy};
+
+/// This group's commands.
+pub static COMMANDS: &[&Command<Runner>] = &[&FUNCTION];
+
+/// What the subcommands have in common.
+const FUNCTION_SUB: Command<Runner> = Command {
+    history: History::since("7.0.0"),
+    group: Group::Scripting,
+    arity: Arity::AtLeast(2),
+    flags: Flags::NOSCRIPT,
+    acl: Acl::SCRIPTING,
+    ..Command::DEFAULT
+};
+/// The flags of those that change libraries.
+const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
+
+static FUNCTION: Command<Runner> = Command {
+    name: "FUNCTION",
+    summary: "Commands about libraries of functions.",
+    complexity: "Depends on subcommand.",
+    flags: Flags::empty(),
+    acl: Acl::empty(),
+    subcommands: &[
+        &FUNCTION_DELETE,
+        &FUNCTION_DUMP,
+        &FUNCTION_FLUSH,
+        &FUNCTION_HELP,
+        &FUNCTION_KILL,
+        &FUNCTION_LIST,
+        &FUNCTION_LOAD,
+        &FUNCTION_RESTORE,
+        &FUNCTION_STATS,
+    ],
+    run: Runner::Server(super::container),
+    ..FUNCTION_SUB
+};
+
+/// Notes in the change log, as a unit, that a command has changed the libraries.
+fn record(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
+    let commit = &mut *ctx.data.commit;
+    let is_recorded = commit.begin_record();
+    commit.effects.changes += 1;
+    if !is_recorded {
+        return;
+    }
+    commit.record(0, args, None);
+    match ctx.data.unit {
+        Unit::Own => commit.log_unit_alone(),
+        Unit::Transaction => commit.note_change_alone(None),
+    }
+}
+
+static FUNCTION_LOAD: Command<Runner> = Command {
+    name: "LOAD",
+    summary: "Creates a library.",
+    complexity: "O(1) (considering compilation time is redundant)",
+    arity: Arity::AtLeast(3),
+    flags: CHANGES.union(Flags::DENYOOM),
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[Arg::word("replace", "REPLACE").optional(), Arg::string("function-code")],
+    run: Runner::Server(function_load),
+    ..FUNCTION_SUB
+};
+/// FUNCTION LOAD [REPLACE] code: the library's name.
+fn function_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let mut existing = Existing::Kept;
+    for at in 2..args.len() - 1 {
+        if !args.is(at, "REPLACE") {
+            return Err(CommandError::quoting("ERR Unknown option given: ", args.get(at), ""));
+        }
+        existing = Existing::Replaced;
+    }
+    let shared = ctx.shared;
+    let code = args.get(args.len() - 1);
+    let name = shared.functions.load(shared, code, existing, || record(ctx, args))?;
+    ctx.reply.bulk(&name);
+    Ok(())
+}
+
+static FUNCTION_DELETE: Command<Runner> = Command {
+    name: "DELETE",
+    summary: "Deletes a library and its functions.",
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    flags: CHANGES,
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[Arg::string("library-name")],
+    run: Runner::Server(function_delete),
+    ..FUNCTION_SUB
+};
+/// FUNCTION DELETE name
+fn function_delete(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    if !shared.functions.delete(shared, args.get(2), || record(ctx, args)) {
+        return Err(CommandError::Line("ERR Library not found"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+static FUNCTION_FLUSH: Command<Runner> = Command {
+    name: "FLUSH",
+    summary: "Deletes all libraries and functions.",
+    complexity: "O(N) where N is the number of functions deleted",
+    flags: CHANGES,
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[Arg::one_of("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")]).optional()],
+    run: Runner::Server(function_flush),
+    ..FUNCTION_SUB
+};
+/// FUNCTION FLUSH [ASYNC | SYNC]
+fn function_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
+        return Err(CommandError::Line("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    let shared = ctx.shared;
+    shared.functions.flush(shared, || record(ctx, args));
+    ctx.reply.ok();
+    Ok(())
+}
+
+static FUNCTION_LIST: Command<Runner> = Command {
+    name: "LIST",
+    summary: "Returns information about all libraries.",
+    complexity: "O(N) where N is the number of functions",
+    tips: &["nondeterministic_output_order"],
+    args: &[
+        Arg::string("library-name-pattern").token("LIBRARYNAME").optional(),
+        Arg::word("withcode", "WITHCODE").optional(),
+    ],
+    run: Runner::Server(function_list),
+    ..FUNCTION_SUB
+};
+/// FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]
+fn function_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let (mut with_code, mut pattern, mut at) = (false, None, 2);
+    while at < args.len() {
+        if !with_code && args.is(at, "WITHCODE") {
+            with_code = true;
+        } else if pattern.is_none() && args.is(at, "LIBRARYNAME") {
+            at += 1;
+            let missing = CommandError::Line("ERR library name argument was not given");
+            pattern = Some(args.try_get(at).ok_or(missing)?);
+        } else {
+            return Err(CommandError::quoting("ERR Unknown argument ", args.get(at), ""));
+        }
+        at += 1;
+    }
+    let loaded = ctx.shared.functions.read(&ctx.shared.persistence);
+    let is_wanted = |library: &&std::sync::Arc<LoadedLibrary>| {
+        pattern.is_none_or(|pattern| glob::glob_match_any_case(pattern, &library.library.name))
+    };
+    let libraries: Vec<_> = loaded.libraries.values().filter(is_wanted).collect();
+    let reply = &mut ctx.reply;
+    reply.array(libraries.len());
+    for library in libraries {
+        let library = &library.library;
+        reply.map(if with_code { 4 } else { 3 });
+        reply.bulk(b"library_name");
+        reply.bulk(&library.name);
+        reply.bulk(b"engine");
+        reply.bulk(b"LUA");
+        reply.bulk(b"functions");
+        reply.array(library.functions.len());
+        for function in &library.functions {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&function.name);
+            reply.bulk(b"description");
+            match &function.description {
+                Some(description) => reply.bulk(description),
+                None => reply.null(),
+            }
+            reply.bulk(b"flags");
+            let flags = FLAG_NAMES.iter().filter(|(_, flag)| function.flags.contains(*flag));
+            reply.set(flags.clone().count());
+            flags.for_each(|(name, _)| reply.simple(name));
+        }
+        if with_code {
+            reply.bulk(b"library_code");
+            reply.bulk(&library.code);
+        }
+    }
+    Ok(())
+}
+
+static FUNCTION_DUMP: Command<Runner> = Command {
+    name: "DUMP",
+    summary: "Dumps all libraries into a serialized binary payload.",
+    complexity: "O(N) where N is the number of functions",
+    arity: Arity::Exactly(2),
+    run: Runner::Server(function_dump),
+    ..FUNCTION_SUB
+};
+/// FUNCTION DUMP
+fn function_dump(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let loaded = ctx.shared.functions.read(&ctx.shared.persistence);
+    let sources = loaded.libraries.values().map(|library| library.library.code.as_slice());
+    ctx.reply.bulk(&dump::dump_functions(sources, Compression::Lzf));
+    Ok(())
+}
+
+static FUNCTION_RESTORE: Command<Runner> = Command {
+    name: "RESTORE",
+    summary: "Restores all libraries from a payload.",
+    complexity: "O(N) where N is the number of functions on the payload",
+    arity: Arity::AtLeast(3),
+    flags: CHANGES.union(Flags::DENYOOM),
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    args: &[
+        Arg::string("serialized-value"),
+        Arg::one_of(
+            "policy",
+            &[Arg::word("flush", "FLUSH"), Arg::word("append", "APPEND"), Arg::word("replace", "REPLACE")],
+        )
+        .optional(),
+    ],
+    run: Runner::Server(function_restore),
+    ..FUNCTION_SUB
+};
+/// FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]
+fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    if args.len() > 4 {
+        return Err(CommandError::Bytes(
+            b"ERR unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP.".to_vec(),
+        ));
+    }
+    let policy = match args.len() {
+        3 => Policy::Append,
+        _ if args.is(3, "APPEND") => Policy::Append,
+        _ if args.is(3, "REPLACE") => Policy::Replace,
+        _ if args.is(3, "FLUSH") => Policy::Flush,
+        _ => {
+            return Err(CommandError::Line(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+    };
+    let shared = ctx.shared;
+    let rules = crate::rules::rules(&ctx.settings.limits, args.hasher());
+    let sources = dump::restore_functions(args.get(2), &rules).map_err(|error| match error {
+        dump::PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
+        dump::PayloadError::Format(_) => CommandError::Line("ERR given type is not a function"),
+    })?;
+    shared.functions.restore(shared, &sources, policy, || record(ctx, args))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+static FUNCTION_STATS: Command<Runner> = Command {
+    name: "STATS",
+    summary: "Returns information about a function during execution.",
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Runner::Server(function_stats),
+    ..FUNCTION_SUB
+};
+/// FUNCTION STATS
+fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let shared = ctx.shared;
+    let running = shared.engine.scripts.oldest();
+    let reply = &mut ctx.reply;
+    reply.map(2);
+    reply.bulk(b"running_script");
+    match running {
+        Some((script, since)) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&script.name);
+            reply.bulk(b"command");
+            reply.array(1);
+            reply.bulk(match script.kind {
+                ScriptKind::Script => b"EVAL",
+                ScriptKind::Function => b"FCALL",
+            });
+            reply.bulk(b"duration_ms");
+            reply.integer(since.elapsed().as_millis() as i64);
+        }
+        None => reply.null(),
+    }
+    let loaded = shared.functions.read(&shared.persistence);
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.integer(loaded.libraries.len() as i64);
+    reply.bulk(b"functions_count");
+    reply.integer(loaded.functions.len() as i64);
+    Ok(())
+}
+
+static FUNCTION_KILL: Command<Runner> = Command {
+    name: "KILL",
+    summary: "Terminates a function during execution.",
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+    tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+    run: Runner::Server(function_kill),
+    ..FUNCTION_SUB
+};
+/// FUNCTION KILL: ends functions, not scripts.
+fn function_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    super::script::kill(ctx, ScriptKind::Function)
+}
+
+static FUNCTION_HELP: Command<Runner> = Command {
+    name: "HELP",
+    summary: "Returns helpful text about the different subcommands.",
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    flags: Flags::LOADING.union(Flags::STALE),
+    run: Runner::Server(function_help),
+    ..FUNCTION_SUB
+};
+/// FUNCTION HELP
+fn function_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    help(
+        ctx,
+        "FUNCTION",
+        &[
+            (
+                "LOAD [REPLACE] <FUNCTION CODE>",
+                &["Create a new library with the given library name and code."],
+            ),
+            ("DELETE <LIBRARY NAME>", &["Delete the given library."]),
+            (
+                "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+                &["Return general information on all the libraries, with the code if it is asked for."],
+            ),
+            ("STATS", &["Return information about the current function running, and the engines."]),
+            ("KILL", &["Kill the current running function."]),
+            ("FLUSH [ASYNC|SYNC]", &["Delete all the libraries."]),
+            ("DUMP", &["Return a serialized payload representing the current libraries."]),
+            (
+                "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+                &["Restore the libraries represented by the given payload."],
+            ),
+        ],
+    );
+    Ok(())
+}

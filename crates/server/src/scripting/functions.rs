@@ -1,0 +1,284 @@
+//! The libraries of functions, shared by all threads. Lock: a leaf but for the list of their texts
+//! (`Persistence::functions`), which is what files hold and what loading fills.
+//!
+//! The texts are the truth: whoever asks for a function first takes over what has changed there.
+//! A library that a file had and that does not load is kept in the list, so that the next file has
+//! it, too, and is not callable.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use commands::CommandError;
+use resp::Protocol;
+use script::{Commands, FunctionInfo, Library, LogLevel, Repl, Stop};
+
+use crate::scripting::cache::Learned;
+use crate::scripting::thread::{load_library, log};
+use crate::shared::Shared;
+use crate::snapshots::Persistence;
+
+/// For how long the code of a library may run when it is loaded, as in Redis.
+const LOADING_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// A library.
+pub struct LoadedLibrary {
+    /// No other library has it, not one of the same name either.
+    pub id: u64,
+    /// What it registers.
+    pub library: Library,
+}
+
+/// A function of a library.
+#[derive(Clone)]
+pub struct LoadedFunction {
+    /// Its library.
+    pub library: Arc<LoadedLibrary>,
+    /// Its name as the engine has it.
+    pub name: Arc<[u8]>,
+    /// What it says about itself.
+    pub info: Arc<FunctionInfo>,
+    /// What is known about running it alone.
+    pub learned: Arc<Learned>,
+}
+
+/// All libraries.
+#[derive(Default)]
+pub struct Functions {
+    loaded: RwLock<Loaded>,
+    last_id: AtomicU64,
+}
+
+/// What is callable.
+#[derive(Default)]
+pub struct Loaded {
+    /// The version of the texts that this was made of.
+    version: Option<u64>,
+    /// By name.
+    pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
+    /// By name.
+    pub functions: HashMap<Vec<u8>, LoadedFunction>,
+}
+
+impl Loaded {
+    fn add(&mut self, library: Arc<LoadedLibrary>) {
+        for info in &library.library.functions {
+            let function = LoadedFunction {
+                library: Arc::clone(&library),
+                name: info.name.as_slice().into(),
+                info: Arc::new(info.clone()),
+                learned: Arc::default(),
+            };
+            self.functions.insert(info.name.clone(), function);
+        }
+        self.libraries.insert(library.library.name.clone(), library);
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Arc<LoadedLibrary>> {
+        let library = self.libraries.remove(name)?;
+        self.functions.retain(|_, function| function.library.id != library.id);
+        Some(library)
+    }
+
+    /// Whether a library can be added: the error is a line.
+    fn check(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
+        if replaced.is_none() && self.libraries.contains_key(&library.name) {
+            return Err(CommandError::quoting("ERR Library '", &library.name, "' already exists"));
+        }
+        for function in &library.functions {
+            let other = self.functions.get(&function.name);
+            if other.is_some_and(|other| Some(&*other.library.library.name) != replaced) {
+                return Err(CommandError::quoting("ERR Function ", &function.name, " already exists"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a library of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the new one is refused.
+    Kept,
+    /// It goes.
+    Replaced,
+}
+
+/// What FUNCTION RESTORE does with the libraries that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// They stay; one of the same name is an error.
+    Append,
+    /// Those of the same name are replaced.
+    Replace,
+    /// They go.
+    Flush,
+}
+
+impl Functions {
+    /// The libraries and functions as they are now.
+    pub fn read(&self, persistence: &Persistence) -> RwLockReadGuard<'_, Loaded> {
+        loop {
+            let loaded = self.loaded.read().expect("nothing panics while it is locked");
+            if loaded.version == Some(persistence.functions_version()) {
+                return loaded;
+            }
+            drop(loaded);
+            self.take_over(persistence);
+        }
+    }
+
+    /// Loads what the list of texts has and is not loaded, and drops what it has no more.
+    fn take_over(&self, persistence: &Persistence) {
+        let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
+        let sources = persistence.functions();
+        let version = persistence.functions_version();
+        let old: Vec<_> = loaded.libraries.values().map(Arc::clone).collect();
+        for library in old {
+            if !sources.iter().any(|source| **source == *library.library.code) {
+                loaded.remove(&library.library.name);
+            }
+        }
+        for source in &*sources {
+            if loaded.libraries.values().any(|library| *library.library.code == **source) {
+                continue;
+            }
+            match self.validate(source) {
+                Ok(library) => match loaded.check(&library.library, None) {
+                    Ok(()) => loaded.add(library),
+                    Err(error) => warn_left_out(&error),
+                },
+                Err(error) => warn_left_out(&error),
+            }
+        }
+        loaded.version = Some(version);
+    }
+
+    fn validate(&self, source: &[u8]) -> Result<Arc<LoadedLibrary>, CommandError> {
+        let library = load_library(source, &mut Loader::now())?;
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        Ok(Arc::new(LoadedLibrary { id, library }))
+    }
+
+    /// FUNCTION LOAD; `note` is called when it is done and before anybody sees it.
+    ///
+    /// # Errors
+    /// What to reply with.
+    pub fn load(
+        &self,
+        shared: &Shared,
+        source: &[u8],
+        existing: Existing,
+        note: impl FnOnce(),
+    ) -> Result<Vec<u8>, CommandError> {
+        drop(self.read(&shared.persistence));
+        let library = self.validate(source)?;
+        let name = library.library.name.clone();
+        let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
+        let replaced = (existing == Existing::Replaced).then_some(&*name);
+        loaded.check(&library.library, replaced)?;
+        loaded.remove(&name);
+        loaded.add(library);
+        write_back(&mut loaded, &shared.persistence);
+        note();
+        Ok(name)
+    }
+
+    /// FUNCTION DELETE; whether there was one.
+    pub fn delete(&self, shared: &Shared, name: &[u8], note: impl FnOnce()) -> bool {
+        drop(self.read(&shared.persistence));
+        let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
+        let found = loaded.remove(name).is_some();
+        if found {
+            write_back(&mut loaded, &shared.persistence);
+            note();
+        }
+        found
+    }
+
+    /// FUNCTION FLUSH.
+    pub fn flush(&self, shared: &Shared, note: impl FnOnce()) {
+        let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
+        *loaded = Loaded::default();
+        write_back(&mut loaded, &shared.persistence);
+        note();
+    }
+
+    /// FUNCTION RESTORE: all of the sources or none.
+    ///
+    /// # Errors
+    /// What to reply with.
+    pub fn restore(
+        &self,
+        shared: &Shared,
+        sources: &[Vec<u8>],
+        policy: Policy,
+        note: impl FnOnce(),
+    ) -> Result<(), CommandError> {
+        drop(self.read(&shared.persistence));
+        let libraries = sources.iter().map(|source| self.validate(source)).collect::<Result<Vec<_>, _>>()?;
+        let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
+        let mut next = Loaded::default();
+        if policy != Policy::Flush {
+            let stays = |library: &&Arc<LoadedLibrary>| {
+                policy == Policy::Append
+                    || !libraries.iter().any(|new| new.library.name == library.library.name)
+            };
+            loaded.libraries.values().filter(stays).for_each(|library| next.add(Arc::clone(library)));
+        }
+        for library in libraries {
+            next.check(&library.library, None)?;
+            next.add(library);
+        }
+        *loaded = next;
+        write_back(&mut loaded, &shared.persistence);
+        note();
+        Ok(())
+    }
+}
+
+/// Has the list of texts say what is loaded.
+fn write_back(loaded: &mut Loaded, persistence: &Persistence) {
+    let mut sources = persistence.functions();
+    *sources = loaded.libraries.values().map(|library| library.library.code.as_slice().into()).collect();
+    loaded.version = Some(persistence.functions_version());
+}
+
+fn warn_left_out(error: &CommandError) {
+    let line = error.line();
+    tracing::warn!(error = %line.escape_ascii(), "a library of functions of a file does not load");
+}
+
+/// What the code of a library may ask while it is loaded.
+pub struct Loader {
+    since: Instant,
+}
+
+impl Loader {
+    /// For one that begins now.
+    pub fn now() -> Self {
+        Self { since: Instant::now() }
+    }
+}
+
+impl Commands for Loader {
+    fn call(&mut self, _: &[&[u8]], _: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        reply.extend_from_slice(b"-ERR no command runs while a library is loaded\r\n");
+        Ok(())
+    }
+
+    fn interrupt(&mut self) -> Result<(), Stop> {
+        if self.since.elapsed() > LOADING_TIME_MAX { Err(Stop::Killed) } else { Ok(()) }
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        log(level, message);
+    }
+
+    fn set_repl(&mut self, _: Repl) {}
+
+    fn acl_check_cmd(&mut self, _: &[&[u8]]) -> Option<bool> {
+        None
+    }
+}
