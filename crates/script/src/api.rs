@@ -172,6 +172,8 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let done = with_words(stack, count, |words| {
         stack.context().with_commands(|commands| commands.call(words, protocol, &mut reply))
     });
+    // There is room for the reply then, however many words there were.
+    stack.set_top(0);
     let result = match done {
         Some(Ok(())) => Ok(reply.first() == Some(&b'-')),
         Some(Err(stop)) => Err(stack.raise_stop(stop)),
