@@ -56,6 +56,8 @@ pub struct RunningScripts {
     entries: Mutex<Vec<Arc<Entry>>>,
     /// Of these the busy ones: looked at once a turn.
     busy: AtomicUsize,
+    /// Scripts may run all commands, for tests.
+    allows_all: AtomicBool,
 }
 
 /// What came of the wish to end scripts.
@@ -99,6 +101,16 @@ impl RunningScripts {
     #[inline]
     pub fn is_any_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
+    }
+
+    /// Has scripts run all commands, or only those that they may: for tests.
+    pub fn allow_all(&self, is_allowed: bool) {
+        self.allows_all.store(is_allowed, Relaxed);
+    }
+
+    /// Whether scripts may run all commands.
+    pub fn allows_all(&self) -> bool {
+        self.allows_all.load(Relaxed)
     }
 
     /// The threads that busy scripts run on.

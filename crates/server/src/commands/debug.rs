@@ -96,6 +96,10 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload::reload(ctx, args),
         (b"loadaof", 2) => return reload::load_append_only(ctx),
+        (b"set-disable-deny-scripts", 3) => {
+            ctx.shared.engine.scripts.allow_all(c_integer(args.get(2)) != 0);
+            ctx.reply.ok();
+        }
         (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
@@ -206,6 +210,7 @@ const HELP: &[(&str, &[&str])] = &[
     ),
     ("SDSLEN <key>", &["Sizes of <key> and of the string it holds, in characters and in memory."]),
     ("SET-ACTIVE-EXPIRE <0|1>", &["Whether active expiry removes expired keys."]),
+    ("SET-DISABLE-DENY-SCRIPTS <0|1>", &["Whether scripts may run all commands, for tests."]),
     (
         "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
         &["Whether RESTORE and loading leave checksums unread, for tests of damaged data."],
