@@ -152,6 +152,7 @@ const CALLS_PER_INTERRUPT: u32 = 256;
 
 /// What a script is run with, beside its text.
 struct Run<'a> {
+    request: &'a Args<'a>,
     prepared: &'a Prepared,
     keys: &'a [Key<'a>],
     call: ScriptCall<'a>,
@@ -202,7 +203,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut SharedPass<'_>,
     ) -> Result<bool, CommandError> {
         let args = &request.args;
-        let key_count = key_count(args)?;
+        let key_count = key_count(args, verb)?;
         let prepared = engine.prepare(verb.source(args))?;
         self.check_script(&prepared, verb)?;
         let words: SmallVec<[&[u8]; 16]> = args.from(3).collect();
@@ -210,6 +211,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let hasher = self.shared().keyspace.hasher();
         let hashed: SmallVec<[Key<'_>; 8]> = keys.iter().map(|key| hasher.key(key)).collect();
         let run = Run {
+            request: args,
             prepared: &prepared,
             keys: &hashed,
             call: ScriptCall { keys, args: arguments, protocol: session.protocol() },
@@ -375,8 +377,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 }
 
 /// The number of declared keys.
-fn key_count(args: &Args<'_>) -> Result<usize, CommandError> {
-    let count = args.integer(2)?;
+fn key_count(args: &Args<'_>, verb: ScriptVerb) -> Result<usize, CommandError> {
+    let count = match (args.integer(2), verb) {
+        (Err(_), ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
+            return Err(CommandError::Line("ERR Bad number of keys provided"));
+        }
+        (count, _) => count?,
+    };
     if count > args.len() as i64 - 3 {
         return Err(CommandError::Line("ERR Number of keys can't be greater than number of args"));
     }
@@ -582,10 +589,11 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         let now: Instant = self.executor.clock.now();
         let shared = self.executor.shared();
         let thread = self.executor.thread();
-        let prepared = self.run.prepared;
+        let (prepared, request) = (self.run.prepared, self.run.request);
         let has_written = self.has_written;
         let known = self.known.get_or_insert_with(|| {
-            let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), thread };
+            let command = request.from(0).map(Box::from).collect();
+            let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), command, thread };
             let script = shared.scripts.begin(name, now);
             if has_written {
                 script.note_write();

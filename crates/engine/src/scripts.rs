@@ -37,6 +37,8 @@ pub struct ScriptName {
     pub kind: ScriptKind,
     /// What it is called: a digest, or a function's name.
     pub name: Box<[u8]>,
+    /// The words of the command that runs it.
+    pub command: Vec<Box<[u8]>>,
     /// The I/O thread that runs it.
     pub thread: usize,
 }
@@ -203,7 +205,7 @@ mod tests {
     use super::*;
 
     fn named(kind: ScriptKind, thread: usize) -> ScriptName {
-        ScriptName { kind, name: Box::from(&b"f"[..]), thread }
+        ScriptName { kind, name: Box::from(&b"f"[..]), command: Vec::new(), thread }
     }
 
     #[test]

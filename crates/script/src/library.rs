@@ -125,10 +125,7 @@ fn read_table(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     stack.push_nil();
     while stack.next(1) {
         let Some(key) = stack.bytes(-2).map(<[u8]>::to_vec) else {
-            return Err(raise_table(
-                stack,
-                "named argument key given to redis.register_function is not a string",
-            ));
+            return Err(raise_table(stack, "unknown argument given to redis.register_function"));
         };
         match key.to_ascii_lowercase().as_slice() {
             b"function_name" => name = Some(text_of(stack, "function_name")?),

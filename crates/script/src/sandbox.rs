@@ -71,18 +71,11 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     stack.push_function(errors::handle, 0); // HANDLER
     push_globals(stack, |stack| api::push_script_api(stack, options)); // GLOBALS
     push_globals(stack, |stack| api::push_function_api(stack, options)); // FUNCTION_GLOBALS
-    push_globals(stack, |stack| {
-        api::push_loading_api(stack, options);
-        stack.push_value(REGISTERED);
-        stack.push_function(library::register_function, 1);
-        stack.raw_set_field(-2, b"register_function");
-    }); // LOADING_GLOBALS
+    push_loading_globals(stack, options); // LOADING_GLOBALS
     stack.push_value(FUNCTION_GLOBALS);
     push_shell_of_globals(stack); // LIBRARY_SHELL
-    for globals in [FUNCTION_GLOBALS, LOADING_GLOBALS] {
-        stack.push_value(LIBRARY_SHELL);
-        stack.raw_set_field(globals, b"_G");
-    }
+    stack.push_value(LIBRARY_SHELL);
+    stack.raw_set_field(FUNCTION_GLOBALS, b"_G");
     set_string_metatable(stack);
     stack.push_value(GLOBALS);
     push_shell_of_globals(stack);
@@ -201,6 +194,24 @@ fn push_globals(stack: &mut Stack, push_api: impl FnOnce(&mut Stack)) {
         stack.raw_set(-4);
     }
     push_api(stack);
+    shell::wrap(stack);
+    stack.push_value(-1);
+    stack.raw_set_field(-3, b"server");
+    stack.raw_set_field(-2, b"redis");
+    push_missing(stack);
+    stack.set_metatable(-2);
+}
+
+/// Pushes the global variables of libraries that are being loaded: `redis`, which has what
+/// registers functions.
+fn push_loading_globals(stack: &mut Stack, options: &VmOptions) {
+    stack.push_table(0, 2);
+    api::push_loading_api(stack, options);
+    stack.push_value(REGISTERED);
+    stack.push_function(library::register_function, 1);
+    stack.raw_set_field(-2, b"register_function");
+    push_missing(stack);
+    stack.set_metatable(-2);
     shell::wrap(stack);
     stack.push_value(-1);
     stack.raw_set_field(-3, b"server");

@@ -194,7 +194,7 @@ impl Vm {
         let stack = self.state.stack();
         sandbox::set_library_globals(stack, FUNCTION_GLOBALS);
         let result = match loaded {
-            _ if stopped.is_some() => Err(failed(b"Error registering functions: FUNCTION LOAD timeout")),
+            _ if stopped.is_some() => Err(failed(b"Error registering functions: ERR FUNCTION LOAD timeout")),
             Err(text) => Err(failed(&one_line(&text))),
             Ok(()) if functions.is_empty() => Err(failed(b"No functions registered")),
             Ok(()) => {
@@ -349,9 +349,11 @@ fn load(stack: &mut Stack, code: &[u8]) -> Result<(), Vec<u8>> {
     stack.push_value(LIBRARY_SHELL);
     stack.set_environment(-2);
     if stack.call(0, 0).is_err() {
-        let text = if stack.kind(-1) == Type::Table { error_fields(stack).message } else { pop_text(stack) };
-        let text = text.strip_prefix(b"ERR ").unwrap_or(&text);
-        return Err([b"Error registering functions: ", text].concat());
+        let text = match stack.kind(-1) {
+            Type::Table => error_fields(stack).message,
+            _ => [b"ERR ", pop_text(stack).as_slice()].concat(),
+        };
+        return Err([b"Error registering functions: ", text.as_slice()].concat());
     }
     Ok(())
 }

@@ -49,6 +49,12 @@ static FUNCTION: Command<Runner> = Command {
     ..FUNCTION_SUB
 };
 
+/// The error of a subcommand with arguments that it does not take.
+fn too_many(args: &Args<'_>) -> CommandError {
+    let end = "'. Try FUNCTION HELP.";
+    CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), end)
+}
+
 /// Notes in the change log, as a unit, that a command has changed the libraries.
 fn record(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     let commit = &mut *ctx.data.commit;
@@ -124,7 +130,10 @@ static FUNCTION_FLUSH: Command<Runner> = Command {
 };
 /// FUNCTION FLUSH [ASYNC | SYNC]
 fn function_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
+    if args.len() > 3 {
+        return Err(too_many(args));
+    }
+    if args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
         return Err(CommandError::Line("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     let shared = ctx.shared;
@@ -235,9 +244,7 @@ static FUNCTION_RESTORE: Command<Runner> = Command {
 /// FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]
 fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
-        return Err(CommandError::Bytes(
-            b"ERR unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP.".to_vec(),
-        ));
+        return Err(too_many(args));
     }
     let policy = match args.len() {
         3 => Policy::Append,
@@ -284,11 +291,8 @@ fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
             reply.bulk(b"name");
             reply.bulk(&script.name);
             reply.bulk(b"command");
-            reply.array(1);
-            reply.bulk(match script.kind {
-                ScriptKind::Script => b"EVAL",
-                ScriptKind::Function => b"FCALL",
-            });
+            reply.array(script.command.len());
+            script.command.iter().for_each(|word| reply.bulk(word));
             reply.bulk(b"duration_ms");
             reply.integer(since.elapsed().as_millis() as i64);
         }
@@ -302,7 +306,7 @@ fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
     reply.bulk(b"libraries_count");
     reply.integer(loaded.libraries.len() as i64);
     reply.bulk(b"functions_count");
-    reply.integer(loaded.functions.len() as i64);
+    reply.integer(loaded.function_count() as i64);
     Ok(())
 }
 

@@ -118,7 +118,7 @@ fn scripts(shared: &Shared, fields: &mut Fields) {
     let (functions, libraries, code_bytes) = {
         let loaded = shared.functions.read(&shared.persistence);
         let code = loaded.libraries.values().map(|library| library.library.code.len());
-        (loaded.functions.len(), loaded.libraries.len(), code.sum::<usize>() as u64)
+        (loaded.function_count(), loaded.libraries.len(), code.sum::<usize>() as u64)
     };
     fields.add("number_of_functions", functions);
     fields.add("number_of_libraries", libraries);

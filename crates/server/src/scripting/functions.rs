@@ -57,11 +57,21 @@ pub struct Loaded {
     version: Option<u64>,
     /// By name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
-    /// By name.
-    pub functions: HashMap<Vec<u8>, LoadedFunction>,
+    /// By name in small letters.
+    functions: HashMap<Vec<u8>, LoadedFunction>,
 }
 
 impl Loaded {
+    /// A function, whatever the case of its name.
+    pub fn function(&self, name: &[u8]) -> Option<&LoadedFunction> {
+        self.functions.get(&name.to_ascii_lowercase())
+    }
+
+    /// How many functions there are.
+    pub fn function_count(&self) -> usize {
+        self.functions.len()
+    }
+
     fn add(&mut self, library: Arc<LoadedLibrary>) {
         for info in &library.library.functions {
             let function = LoadedFunction {
@@ -70,7 +80,7 @@ impl Loaded {
                 info: Arc::new(info.clone()),
                 learned: Arc::default(),
             };
-            self.functions.insert(info.name.clone(), function);
+            self.functions.insert(info.name.to_ascii_lowercase(), function);
         }
         self.libraries.insert(library.library.name.clone(), library);
     }
@@ -86,8 +96,13 @@ impl Loaded {
         if replaced.is_none() && self.libraries.contains_key(&library.name) {
             return Err(CommandError::quoting("ERR Library '", &library.name, "' already exists"));
         }
+        self.check_functions(library, replaced)
+    }
+
+    /// Whether its functions can be added.
+    fn check_functions(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         for function in &library.functions {
-            let other = self.functions.get(&function.name);
+            let other = self.function(&function.name);
             if other.is_some_and(|other| Some(&*other.library.library.name) != replaced) {
                 return Err(CommandError::quoting("ERR Function ", &function.name, " already exists"));
             }
@@ -228,7 +243,11 @@ impl Functions {
             loaded.libraries.values().filter(stays).for_each(|library| next.add(Arc::clone(library)));
         }
         for library in libraries {
-            next.check(&library.library, None)?;
+            let name = &library.library.name;
+            if next.libraries.contains_key(name) {
+                return Err(CommandError::quoting("ERR Library ", name, " already exists"));
+            }
+            next.check_functions(&library.library, None)?;
             next.add(library);
         }
         *loaded = next;

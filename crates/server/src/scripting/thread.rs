@@ -161,7 +161,7 @@ impl ThreadScripts {
     /// Finds a function, and loads its library where this thread has not yet.
     fn prepare_function(&mut self, name: &[u8]) -> Result<Prepared, CommandError> {
         let loaded = self.shared.functions.read(&self.shared.persistence);
-        let function = loaded.functions.get(name).cloned();
+        let function = loaded.function(name).cloned();
         drop(loaded);
         let function = function.ok_or(CommandError::Line("ERR Function not found"))?;
         let LoadedLibrary { id, library } = &*function.library;

@@ -25,7 +25,8 @@ pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     } else {
         return Err(CommandError::Syntax);
     };
-    let name = ScriptName { kind, name: Box::from(&b"stand-in"[..]), thread: ctx.thread };
+    let name =
+        ScriptName { kind, name: Box::from(&b"stand-in"[..]), command: Vec::new(), thread: ctx.thread };
     let keys: Vec<Key<'_>> = (4..args.len()).map(|at| args.key(at)).collect();
     let engine::Shared { keyspace, scripts, .. } = &ctx.shared.engine;
     let stand_in = StandIn { stopping: &ctx.shared.stopping, threshold: ctx.settings.busy_threshold, time };
