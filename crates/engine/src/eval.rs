@@ -172,7 +172,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     pub(crate) fn run_script(
         &mut self,
         session: &mut Session,
-        verb: ScriptVerb,
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
@@ -182,7 +181,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.fail(request.registered, session.protocol(), error, out);
             return false;
         };
-        let done = self.run_script_with(&mut *engine, session, verb, request, out, pass);
+        let done = self.run_script_with(&mut *engine, session, request, out, pass);
         self.scripts = Some(engine);
         match done {
             Ok(succeeded) => succeeded,
@@ -197,12 +196,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         &mut self,
         engine: &mut dyn ScriptEngine,
         session: &mut Session,
-        verb: ScriptVerb,
         request: &Request<'_>,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> Result<bool, CommandError> {
         let args = &request.args;
+        let Runner::Script(verb) = request.registered.command.run else { return Ok(false) };
         let key_count = key_count(args, verb)?;
         let prepared = engine.prepare(verb.source(args))?;
         self.check_script(&prepared, verb)?;
@@ -223,16 +222,16 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if may_share {
             match self.run_script_locked(engine, &run, session, out, pass) {
                 None => return Ok(self.refuse_busy(session, request.registered, out)),
-                Some(ScriptEnd::Again) => self.stats().scripts_rerun.add(1),
+                Some(ScriptEnd::Again) => self.stats().scripts.rerun.add(1),
                 ended => {
-                    self.stats().scripts_parallel.add(1);
+                    self.stats().scripts.parallel.add(1);
                     end = ended;
                 }
             }
         }
         if end.is_none() {
             end = self.alone(pass, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
-            self.stats().scripts_alone.add(1);
+            self.stats().scripts.alone.add(1);
         }
         session.info.select(db);
         session.info.speak(protocol);
@@ -560,7 +559,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
 impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
     fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
         self.calls += 1;
-        if self.calls % CALLS_PER_INTERRUPT == 0 {
+        if self.calls.is_multiple_of(CALLS_PER_INTERRUPT) {
             self.interrupt(Standing::Running)?;
         }
         let (mut bytes, mut spans) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.spans));

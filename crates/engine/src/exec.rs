@@ -150,7 +150,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     #[cold]
     pub fn note_long_query(&self, client: u64, len_bytes: usize) {
         tracing::warn!(client, len_bytes, "client closed: its input exceeds client-query-buffer-limit");
-        self.stats().query_limit_disconnections.add(1);
+        self.stats().disconnections.query_limit.add(1);
     }
 
     /// Runs a transaction command; whether it succeeded.
@@ -390,7 +390,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 self.run_host(session, command, request, out, pass)
             }
             Runner::Transaction(verb) => self.run_transaction(session, verb, request, out, pass),
-            Runner::Script(verb) => self.run_script(session, verb, request, out, pass),
+            Runner::Script(_) => self.run_script(session, request, out, pass),
         };
         if self.now.is_monitored {
             // A client gets a command's events ahead of its line, as in Redis.

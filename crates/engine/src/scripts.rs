@@ -105,9 +105,14 @@ impl RunningScripts {
         self.busy.load(Relaxed) > 0
     }
 
-    /// Has scripts run all commands, or only those that they may: for tests.
-    pub fn allow_all(&self, is_allowed: bool) {
-        self.allows_all.store(is_allowed, Relaxed);
+    /// Has scripts run all commands: for tests.
+    pub fn allow_all(&self) {
+        self.allows_all.store(true, Relaxed);
+    }
+
+    /// Has scripts run the commands that they may.
+    pub fn allow_usual(&self) {
+        self.allows_all.store(false, Relaxed);
     }
 
     /// Whether scripts may run all commands.

@@ -267,11 +267,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Walk(walker) => {
                 self.executor.run_walker(session, walker, &request, out, pass);
             }
-            Runner::Script(_) => {
-                self.look_at_memory(args);
-                self.run_other(session, &request, out, pass);
-            }
-            Runner::Host(_) | Runner::Transaction(_) => self.run_other(session, &request, out, pass),
+            _ => self.run_other(session, &request, out, pass),
         }
         if !self.executor.commit.effects.wanted_events.is_empty()
             && self.shared().pubsub.are_subscribers_full()
@@ -306,6 +302,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) {
+        if let Runner::Script(_) = request.registered.command.run {
+            self.look_at_memory(&request.args);
+        }
         let executor = &mut self.executor;
         let registered = request.registered;
         // It may leave the gate, or own it.
@@ -317,8 +316,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             Runner::Transaction(verb) => {
                 executor.run_transaction(session, verb, request, out, pass);
             }
-            Runner::Script(verb) => {
-                executor.run_script(session, verb, request, out, pass);
+            Runner::Script(_) => {
+                executor.run_script(session, request, out, pass);
             }
             Runner::Data(_) | Runner::Walk(_) => {}
         }

@@ -17,6 +17,7 @@ mod base;
 pub mod commands;
 mod errors;
 pub mod flags;
+mod json_settings;
 mod libraries;
 mod library;
 #[allow(unsafe_code)]

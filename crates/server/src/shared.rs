@@ -25,8 +25,8 @@ pub enum Message {
     Delivered,
     /// Look again at sessions that were held back: the pause ended, or something was freed.
     Resume,
-    /// Listen on these too, and no longer on TCP addresses other than those to keep. For the thread that
-    /// accepts.
+    /// Listen on these too, and no longer on TCP addresses other than those to keep. For the thread
+    /// that accepts.
     Listen {
         /// New listeners.
         add: Vec<Listener>,

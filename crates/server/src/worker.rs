@@ -33,6 +33,7 @@ mod figures;
 mod limits;
 mod release;
 mod requests;
+mod scripts;
 
 use std::collections::VecDeque;
 use std::io;
@@ -57,7 +58,6 @@ use self::limits::OverSoftLimit;
 use self::release::ReleaseQueue;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
-use crate::scripting::thread::ThreadScripts;
 use crate::shared::{Message, Shared};
 
 /// The engine of an I/O thread.
@@ -152,7 +152,7 @@ impl<'s> Worker<'s> {
     pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
         let shared = host.shared();
         let mut executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
-        executor.scripts = Some(Box::new(ThreadScripts::new(shared)));
+        executor.scripts = Some(Box::new(scripts::ThreadScripts::new(shared)));
         Self {
             net,
             clients: Vec::new(),

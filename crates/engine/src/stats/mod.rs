@@ -115,16 +115,30 @@ pub struct ThreadStats {
     /// Requests that ended with an error that they should not meet: their handler used a key that
     /// its record does not declare, or they were replayed from a file.
     pub unexpected_errors: Counter,
-    /// Scripts that ran under the locks of their keys.
-    pub scripts_parallel: Counter,
-    /// Scripts that ran as the exclusive owner.
-    pub scripts_alone: Counter,
-    /// Scripts that were ended to run again as the exclusive owner.
-    pub scripts_rerun: Counter,
-    /// Clients closed because their output grew over its limit.
-    pub output_limit_disconnections: Counter,
-    /// Clients closed because their input grew over its limit.
-    pub query_limit_disconnections: Counter,
+    /// Scripts.
+    pub scripts: ScriptCounters,
+    /// Clients closed because of a limit.
+    pub disconnections: Disconnections,
+}
+
+/// How scripts ran.
+#[derive(Debug, Default)]
+pub struct ScriptCounters {
+    /// Under the locks of their keys.
+    pub parallel: Counter,
+    /// As the exclusive owner.
+    pub alone: Counter,
+    /// Ended to run again as the exclusive owner.
+    pub rerun: Counter,
+}
+
+/// Clients that were closed because of a limit.
+#[derive(Debug, Default)]
+pub struct Disconnections {
+    /// Their output grew over it.
+    pub output_limit: Counter,
+    /// Their input did.
+    pub query_limit: Counter,
 }
 
 impl ThreadStats {
@@ -151,8 +165,8 @@ impl ThreadStats {
             &self.writes,
             &self.unknown_commands,
             &self.unexpected_errors,
-            &self.output_limit_disconnections,
-            &self.query_limit_disconnections,
+            &self.disconnections.output_limit,
+            &self.disconnections.query_limit,
         ];
         counters.into_iter().for_each(Counter::reset);
         for command in &self.commands {
@@ -195,11 +209,8 @@ impl ThreadStats {
             writes: Counter::default(),
             unknown_commands: Counter::default(),
             unexpected_errors: Counter::default(),
-            scripts_parallel: Counter::default(),
-            scripts_alone: Counter::default(),
-            scripts_rerun: Counter::default(),
-            output_limit_disconnections: Counter::default(),
-            query_limit_disconnections: Counter::default(),
+            scripts: ScriptCounters::default(),
+            disconnections: Disconnections::default(),
         })
     }
 }

@@ -21,7 +21,8 @@ const SCRIPT: usize = 1;
 
 /// A script that has become busy; it has marked nothing yet.
 fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
-    let name = ScriptName { kind: ScriptKind::Script, name: Box::default(), thread: SCRIPT };
+    let name =
+        ScriptName { kind: ScriptKind::Script, name: Box::default(), command: Vec::new(), thread: SCRIPT };
     let script = shared.scripts.begin(name, clock.now());
     clock.advance(Duration::from_secs(6));
     assert!(script.exceeds(shared.settings.get().busy_threshold, clock.now()));

@@ -3,6 +3,7 @@
 
 use stdx::number::parse_f64;
 
+use crate::json_settings::{Invalid, Settings};
 use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::numbers::format_g;
 
@@ -21,44 +22,6 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
 
 /// What it says of itself.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION", b"2.1.0")];
-
-/// What becomes of infinities and of what is no number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
-    Refused,
-    Allowed,
-    Null,
-}
-
-/// What scripts can set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    converts_sparse: bool,
-    sparse_ratio: i32,
-    sparse_safe: i32,
-    encode_depth_max: i32,
-    decode_depth_max: i32,
-    precision: i32,
-    keeps_buffer: bool,
-    encode_invalid: Invalid,
-    decodes_invalid: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            converts_sparse: false,
-            sparse_ratio: 2,
-            sparse_safe: 10,
-            encode_depth_max: 1000,
-            decode_depth_max: 1000,
-            precision: 14,
-            keeps_buffer: true,
-            encode_invalid: Invalid::Refused,
-            decodes_invalid: true,
-        }
-    }
-}
 
 /// However deep scripts set it: what the thread's stack takes.
 const DEPTH_MAX: i32 = 1500;

@@ -97,7 +97,7 @@ impl Packer {
     fn integer(&mut self, number: i64) {
         let wide = number.to_be_bytes();
         let (kind, len) = match number {
-            0..=127 | -32..=-1 => return self.bytes.push(number as u8),
+            -32..=127 => return self.bytes.push(number as u8),
             128..=0xff => (0xcc, 1),
             0x100..=0xffff => (0xcd, 2),
             0x1_0000..=0xffff_ffff => (0xce, 4),

@@ -168,7 +168,7 @@ fn unpack(stack: &mut Stack) -> Returns {
         }
         match option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
-                let number = integer(bytes, format.is_big_endian, option.is_ascii_lowercase());
+                let number = integer(bytes, &format, option);
                 stack.push_number(number);
                 count += 1;
             }
@@ -217,10 +217,12 @@ fn unpack(stack: &mut Stack) -> Returns {
     Ok(count + 1)
 }
 
-fn integer(bytes: &[u8], is_big_endian: bool, is_signed: bool) -> f64 {
+/// A signed integer where the option is a small letter.
+fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
-    let value = if is_big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) };
-    if !is_signed {
+    let value =
+        if format.is_big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) };
+    if option.is_ascii_uppercase() {
         return value as f64;
     }
     let mask = u64::MAX.wrapping_shl((bytes.len() as u32).wrapping_mul(8).wrapping_sub(1));

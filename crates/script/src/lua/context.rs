@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use resp::Protocol;
 
 use crate::commands::{Commands, Stop};
-use crate::libraries::cjson::Settings;
+use crate::json_settings::Settings;
 
 /// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
 pub(crate) struct Context {

@@ -9,7 +9,7 @@
 //!   refuses memory while our code runs (`Context::ours`): the limit is looked at afterwards. Calls
 //!   of Lua functions are protected (`lua_pcall`).
 //! - Indices and stack sizes are checked: an index outside of the stack is `nil` or a panic,
-//! pushing   reserves room first.
+//!   pushing reserves room first.
 //! - Bytes of a string live as long as the string is on the stack or in a table that is. They are
 //!   lent for as long as the `Stack` is borrowed; popping and calling need it mutably. A table's
 //!   string must not be taken out of its table while its bytes are in use: nothing here does.

@@ -96,10 +96,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"change-log", _) => return change_log::change_log(ctx, args),
         (b"reload", _) => return reload::reload(ctx, args),
         (b"loadaof", 2) => return reload::load_append_only(ctx),
-        (b"set-disable-deny-scripts", 3) => {
-            ctx.shared.engine.scripts.allow_all(c_integer(args.get(2)) != 0);
-            ctx.reply.ok();
-        }
+        (b"set-disable-deny-scripts", 3) => allow_in_scripts(ctx, args.get(2)),
         (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
@@ -222,6 +219,17 @@ const HELP: &[(&str, &[&str])] = &[
     ),
     ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
 ];
+
+/// DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: whether scripts may run all commands.
+fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
+    let scripts = &ctx.shared.engine.scripts;
+    if c_integer(allows) == 0 {
+        scripts.allow_usual()
+    } else {
+        scripts.allow_all()
+    }
+    ctx.reply.ok();
+}
 
 /// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: on each thread from its next turn.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {

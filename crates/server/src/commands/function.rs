@@ -92,7 +92,7 @@ fn function_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
     }
     let shared = ctx.shared;
     let code = args.get(args.len() - 1);
-    let name = shared.functions.load(shared, code, existing, || record(ctx, args))?;
+    let name = shared.functions.load(&shared.persistence, code, existing, || record(ctx, args))?;
     ctx.reply.bulk(&name);
     Ok(())
 }
@@ -111,7 +111,7 @@ static FUNCTION_DELETE: Command<Runner> = Command {
 /// FUNCTION DELETE name
 fn function_delete(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
-    if !shared.functions.delete(shared, args.get(2), || record(ctx, args)) {
+    if !shared.functions.delete(&shared.persistence, args.get(2), || record(ctx, args)) {
         return Err(CommandError::Line("ERR Library not found"));
     }
     ctx.reply.ok();
@@ -137,7 +137,7 @@ fn function_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
         return Err(CommandError::Line("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     let shared = ctx.shared;
-    shared.functions.flush(shared, || record(ctx, args));
+    shared.functions.flush(&shared.persistence, || record(ctx, args));
     ctx.reply.ok();
     Ok(())
 }
@@ -263,7 +263,7 @@ fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<
         dump::PayloadError::Footer => CommandError::Line("ERR DUMP payload version or checksum are wrong"),
         dump::PayloadError::Format(_) => CommandError::Line("ERR given type is not a function"),
     })?;
-    shared.functions.restore(shared, &sources, policy, || record(ctx, args))?;
+    shared.functions.restore(&shared.persistence, &sources, policy, || record(ctx, args))?;
     ctx.reply.ok();
     Ok(())
 }

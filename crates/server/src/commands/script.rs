@@ -11,7 +11,7 @@ use script::Sha;
 use crate::commands::help;
 use crate::context::Runner;
 use crate::context::ServerCtx;
-use crate::scripting::thread::compile;
+use crate::scripting::compiler::compile;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&SCRIPT];

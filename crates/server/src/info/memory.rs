@@ -114,7 +114,7 @@ fn scripts(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_lua", vm_bytes);
     fields.add("used_memory_vm_eval", vm_bytes);
     fields.add("used_memory_scripts_eval", text_bytes);
-    fields.add("number_of_cached_scripts", cache.len());
+    fields.add("number_of_cached_scripts", cache.script_count());
     let (functions, libraries, code_bytes) = {
         let loaded = shared.functions.read(&shared.persistence);
         let code = loaded.libraries.values().map(|library| library.library.code.len());

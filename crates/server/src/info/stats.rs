@@ -62,9 +62,9 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("total_writes_processed", writes);
     fields.add("io_threaded_reads_processed", reads);
     fields.add("io_threaded_writes_processed", writes);
-    let query_limit = shared.engine.threads.sum(|stats| &stats.query_limit_disconnections);
+    let query_limit = shared.engine.threads.sum(|stats| &stats.disconnections.query_limit);
     fields.add("client_query_buffer_limit_disconnections", query_limit);
-    let output_limit = shared.engine.threads.sum(|stats| &stats.output_limit_disconnections);
+    let output_limit = shared.engine.threads.sum(|stats| &stats.disconnections.output_limit);
     fields.add("client_output_buffer_limit_disconnections", output_limit);
     fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     turns(shared, fields);
@@ -108,9 +108,9 @@ fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
     fields.add("evicted_scripts", shared.script_cache.evicted());
     let threads = &shared.engine.threads;
-    fields.add("scripts_parallel", threads.sum(|stats| &stats.scripts_parallel));
-    fields.add("scripts_alone", threads.sum(|stats| &stats.scripts_alone));
-    fields.add("scripts_rerun", threads.sum(|stats| &stats.scripts_rerun));
+    fields.add("scripts_parallel", threads.sum(|stats| &stats.scripts.parallel));
+    fields.add("scripts_alone", threads.sum(|stats| &stats.scripts.alone));
+    fields.add("scripts_rerun", threads.sum(|stats| &stats.scripts.rerun));
     let (total, current) = shared.engine.over_limit.times(shared.engine.uptime(Instant::now()));
     fields.add("total_eviction_exceeded_time", (total + current).as_millis());
     fields.add("current_eviction_exceeded_time", current.as_millis());

@@ -49,6 +49,15 @@ impl Learned {
     }
 }
 
+/// How a script came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// By EVAL.
+    Evaluated,
+    /// By SCRIPT LOAD.
+    Loaded,
+}
+
 /// A script.
 pub struct CachedScript {
     /// Its name.
@@ -121,17 +130,18 @@ impl ScriptCache {
         }
     }
 
-    /// Adds a script that compiles; one that is there stays. `is_loaded`: by SCRIPT LOAD.
+    /// Adds a script that compiles, by EVAL; one that is there stays.
     pub fn add_evaluated(&self, sha: Sha, body: &[u8], flags: ScriptFlags) -> Arc<CachedScript> {
-        self.add(sha, body, flags, false)
+        self.add(sha, body, flags, Origin::Evaluated)
     }
 
     /// Adds a script for good.
     pub fn add_loaded(&self, sha: Sha, body: &[u8], flags: ScriptFlags) {
-        self.add(sha, body, flags, true);
+        self.add(sha, body, flags, Origin::Loaded);
     }
 
-    fn add(&self, sha: Sha, body: &[u8], flags: ScriptFlags, loaded: bool) -> Arc<CachedScript> {
+    fn add(&self, sha: Sha, body: &[u8], flags: ScriptFlags, origin: Origin) -> Arc<CachedScript> {
+        let loaded = origin == Origin::Loaded;
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         let mut scripts = self.write();
         if let Some(found) = scripts.by_sha.get(&sha).map(Arc::clone) {
@@ -189,7 +199,7 @@ impl ScriptCache {
     }
 
     /// How many scripts are cached.
-    pub fn len(&self) -> usize {
+    pub fn script_count(&self) -> usize {
         self.read().by_sha.len()
     }
 

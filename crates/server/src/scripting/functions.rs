@@ -15,8 +15,7 @@ use resp::Protocol;
 use script::{Commands, FunctionInfo, Library, LogLevel, Repl, Stop};
 
 use crate::scripting::cache::Learned;
-use crate::scripting::thread::{load_library, log};
-use crate::shared::Shared;
+use crate::scripting::compiler::{load_library, log};
 use crate::snapshots::Persistence;
 
 /// For how long the code of a library may run when it is loaded, as in Redis.
@@ -182,12 +181,12 @@ impl Functions {
     /// What to reply with.
     pub fn load(
         &self,
-        shared: &Shared,
+        persistence: &Persistence,
         source: &[u8],
         existing: Existing,
         note: impl FnOnce(),
     ) -> Result<Vec<u8>, CommandError> {
-        drop(self.read(&shared.persistence));
+        drop(self.read(persistence));
         let library = self.validate(source)?;
         let name = library.library.name.clone();
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
@@ -195,28 +194,28 @@ impl Functions {
         loaded.check(&library.library, replaced)?;
         loaded.remove(&name);
         loaded.add(library);
-        write_back(&mut loaded, &shared.persistence);
+        write_back(&mut loaded, persistence);
         note();
         Ok(name)
     }
 
     /// FUNCTION DELETE; whether there was one.
-    pub fn delete(&self, shared: &Shared, name: &[u8], note: impl FnOnce()) -> bool {
-        drop(self.read(&shared.persistence));
+    pub fn delete(&self, persistence: &Persistence, name: &[u8], note: impl FnOnce()) -> bool {
+        drop(self.read(persistence));
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let found = loaded.remove(name).is_some();
         if found {
-            write_back(&mut loaded, &shared.persistence);
+            write_back(&mut loaded, persistence);
             note();
         }
         found
     }
 
     /// FUNCTION FLUSH.
-    pub fn flush(&self, shared: &Shared, note: impl FnOnce()) {
+    pub fn flush(&self, persistence: &Persistence, note: impl FnOnce()) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         *loaded = Loaded::default();
-        write_back(&mut loaded, &shared.persistence);
+        write_back(&mut loaded, persistence);
         note();
     }
 
@@ -226,12 +225,12 @@ impl Functions {
     /// What to reply with.
     pub fn restore(
         &self,
-        shared: &Shared,
+        persistence: &Persistence,
         sources: &[Vec<u8>],
         policy: Policy,
         note: impl FnOnce(),
     ) -> Result<(), CommandError> {
-        drop(self.read(&shared.persistence));
+        drop(self.read(persistence));
         let libraries = sources.iter().map(|source| self.validate(source)).collect::<Result<Vec<_>, _>>()?;
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let mut next = Loaded::default();
@@ -251,7 +250,7 @@ impl Functions {
             next.add(library);
         }
         *loaded = next;
-        write_back(&mut loaded, &shared.persistence);
+        write_back(&mut loaded, persistence);
         note();
         Ok(())
     }

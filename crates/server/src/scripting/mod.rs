@@ -1,10 +1,10 @@
-//! Scripts: what is cached for all threads ([`cache`]), the libraries of functions
-//! ([`functions`]), and each thread's Lua ([`thread`]), which
-//! the engine runs scripts by.
+//! Scripts: those that are cached for all threads ([`cache`]), and the libraries of functions
+//! ([`functions`]). Each I/O thread has a Lua of its own (`worker::scripts`), and one to see that
+//! texts compile ([`compiler`]).
 
 pub mod cache;
+pub mod compiler;
 pub mod functions;
-pub mod thread;
 
 use script::VmOptions;
 

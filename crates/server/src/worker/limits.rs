@@ -81,7 +81,7 @@ impl Worker<'_> {
         let exceeds = client.over_soft_limit.exceeds(&limit, unsent, now);
         if exceeds {
             let stats = self.engine.executor.stats();
-            stats.output_limit_disconnections.add(1);
+            stats.disconnections.output_limit.add(1);
             let client = client.session.id;
             tracing::warn!(client, unsent, "client closed: its unsent replies exceed the output limit");
         }

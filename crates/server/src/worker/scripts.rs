@@ -1,6 +1,5 @@
 //! A thread's Lua: it finds, compiles and runs scripts for the engine.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -12,12 +11,11 @@ use engine::scripting::{
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
-use script::{
-    Call, Commands, CompileError, FunctionName, Library, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm,
-};
+use script::{Call, Commands, FunctionName, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm};
 use stdx::ByteQueue;
 
 use crate::scripting::cache::CachedScript;
+use crate::scripting::compiler::log;
 use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
@@ -27,48 +25,6 @@ const COMPILED_MAX: usize = 2048;
 
 /// A change of the memory of a thread's Lua that INFO shows.
 const NOTED_BYTES: usize = 32 * 1024;
-
-thread_local! {
-    /// The Lua that this thread compiles in what it does not run itself: SCRIPT LOAD.
-    static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
-}
-
-/// Whether a script compiles, and what it says about itself.
-///
-/// # Errors
-/// It does not.
-pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
-    COMPILER.with_borrow_mut(|vm| {
-        let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
-        let flags = vm.compile(sha, body);
-        vm.evict(sha);
-        flags
-    })
-}
-
-/// Loads a library, to see that it loads and what it registers.
-///
-/// # Errors
-/// It does not load.
-pub fn load_library(source: &[u8], commands: &mut dyn Commands) -> Result<Library, CommandError> {
-    COMPILER.with_borrow_mut(|vm| {
-        let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
-        let library = vm.load_library(source, commands).map_err(|error| CommandError::Bytes(error.0))?;
-        vm.drop_library(&library.name);
-        Ok(library)
-    })
-}
-
-/// A line of `redis.log`.
-pub fn log(level: LogLevel, message: &[u8]) {
-    let message = message.escape_ascii();
-    match level {
-        LogLevel::Debug => tracing::trace!("{message}"),
-        LogLevel::Verbose => tracing::debug!("{message}"),
-        LogLevel::Notice => tracing::info!("{message}"),
-        LogLevel::Warning => tracing::warn!("{message}"),
-    }
-}
 
 /// What was prepared.
 #[derive(Clone)]
