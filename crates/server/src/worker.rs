@@ -143,7 +143,7 @@ pub struct Worker<'s> {
     departed: Vec<Client>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
     pending_output: VecDeque<ConnId>,
-    /// What this thread accepts from: thread 0 does for all.
+    /// What this thread accepts from: the last one does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
 
