@@ -172,7 +172,7 @@ impl<'s, C: Clock> Lane<'s, C> {
                 executor.commit.effects.freed_before_reply = false;
                 succeeded
             }
-            Runner::Host(_)
+            Runner::Host(_) | Runner::Script(_)
                 if job.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) =>
             {
                 let error = CommandError::Line("ERR this command is not run from a file");

@@ -146,6 +146,9 @@ impl<'s> Router<'s> {
                 found
             }
         };
+        if found.full_name == "function" {
+            return Ok(None);
+        }
         let mut registered = found;
         if !found.subcommands.is_empty() && args.len() > 1 {
             registered = found.subcommand(args.get(1)).ok_or(Unroutable::UnknownCommand)?;

@@ -253,20 +253,36 @@ impl Replay<'_> {
         }
     }
 
-    /// Keeps what a request says of functions, which nothing runs so far.
+    /// Keeps what a request says of functions: they are loaded when somebody asks for one.
     fn keep_functions(&self, args: &Args<'_>) {
         let mut functions = self.shared.persistence.functions();
         let name = |source: &[u8]| library_name(source).map(<[u8]>::to_vec);
-        if args.is(1, "LOAD") && args.len() > 2 {
-            let source = args.get(args.len() - 1);
+        let keep = |functions: &mut Vec<Box<[u8]>>, source: &[u8]| {
             functions.retain(|kept| name(kept) != name(source));
             functions.push(source.into());
+        };
+        if args.is(1, "LOAD") && args.len() > 2 {
+            keep(&mut functions, args.get(args.len() - 1));
+        } else if args.is(1, "RESTORE") && args.len() > 2 {
+            let settings = self.shared.engine.settings.get();
+            let rules = crate::rules::rules(&settings.limits, args.hasher());
+            match persist::dump::restore_functions(args.get(2), &rules) {
+                Ok(sources) => {
+                    if args.len() > 3 && args.is(3, "FLUSH") {
+                        functions.clear();
+                    }
+                    sources.iter().for_each(|source| keep(&mut functions, source));
+                }
+                Err(error) => tracing::warn!(%error, "Left out while loading: FUNCTION RESTORE"),
+            }
         } else if args.is(1, "DELETE") && args.len() == 3 {
             functions.retain(|kept| name(kept).as_deref() != Some(args.get(2)));
         } else if args.is(1, "FLUSH") {
             functions.clear();
         } else {
-            tracing::warn!("Left out while loading: a FUNCTION command that is not LOAD, DELETE or FLUSH");
+            tracing::warn!(
+                "Left out while loading: a FUNCTION command that is not LOAD, RESTORE, DELETE or FLUSH"
+            );
         }
     }
 }
