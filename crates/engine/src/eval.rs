@@ -45,6 +45,12 @@ pub fn commands() -> impl Iterator<Item = Command<Runner>> {
 /// This group's commands.
 static COMMANDS: &[&Command<ScriptVerb>] = &[&EVAL, &EVALSHA, &EVAL_RO, &EVALSHA_RO, &FCALL, &FCALL_RO];
 
+/// The keys of a script that may write.
+const WRITTEN: KeySpec =
+    KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE));
+/// The keys of a script that only reads.
+const READ: KeySpec = KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS));
+
 /// What commands of scripts have in common.
 const SCRIPT_FLAGS: Flags =
     Flags::NOSCRIPT.union(Flags::STALE).union(Flags::SKIP_MONITOR).union(Flags::NO_MANDATORY_KEYS);
@@ -58,7 +64,7 @@ static EVAL: Command<ScriptVerb> = Command {
     arity: Arity::AtLeast(3),
     flags: SCRIPT_FLAGS.union(Flags::MAY_REPLICATE),
     acl: Acl::SCRIPTING,
-    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE))],
+    keys: &[WRITTEN.noting("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")],
     args: &[
         Arg::string("script"),
         Arg::integer("numkeys"),
@@ -78,6 +84,7 @@ static EVALSHA: Command<ScriptVerb> = Command {
         Arg::key("key", 0).multiple().optional(),
         Arg::string("arg").multiple().optional(),
     ],
+    keys: &[WRITTEN],
     run: ScriptVerb::EvalSha,
     ..EVAL
 };
@@ -87,7 +94,7 @@ static EVAL_RO: Command<ScriptVerb> = Command {
     summary: "Executes a read-only server-side Lua script.",
     history: History::since("7.0.0"),
     flags: SCRIPT_FLAGS.union(Flags::READONLY),
-    keys: &[KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS))],
+    keys: &[READ.noting("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")],
     run: ScriptVerb::EvalRo,
     ..EVAL
 };
@@ -96,6 +103,7 @@ static EVALSHA_RO: Command<ScriptVerb> = Command {
     name: "EVALSHA_RO",
     summary: "Executes a read-only server-side Lua script by SHA1 digest.",
     args: EVALSHA.args,
+    keys: &[READ],
     run: ScriptVerb::EvalShaRo,
     ..EVAL_RO
 };

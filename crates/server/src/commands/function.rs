@@ -25,7 +25,9 @@ const FUNCTION_SUB: Command<Runner> = Command {
     acl: Acl::SCRIPTING,
     ..Command::DEFAULT
 };
-/// The flags of those that change libraries.
+/// The categories of those that change libraries.
+const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
+/// Their flags.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
 static FUNCTION: Command<Runner> = Command {
@@ -76,6 +78,7 @@ static FUNCTION_LOAD: Command<Runner> = Command {
     complexity: "O(1) (considering compilation time is redundant)",
     arity: Arity::AtLeast(3),
     flags: CHANGES.union(Flags::DENYOOM),
+    acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::word("replace", "REPLACE").optional(), Arg::string("function-code")],
     run: Runner::Server(function_load),
@@ -103,6 +106,7 @@ static FUNCTION_DELETE: Command<Runner> = Command {
     complexity: "O(1)",
     arity: Arity::Exactly(3),
     flags: CHANGES,
+    acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::string("library-name")],
     run: Runner::Server(function_delete),
@@ -123,6 +127,7 @@ static FUNCTION_FLUSH: Command<Runner> = Command {
     summary: "Deletes all libraries and functions.",
     complexity: "O(N) where N is the number of functions deleted",
     flags: CHANGES,
+    acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[Arg::one_of("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")]).optional()],
     run: Runner::Server(function_flush),
@@ -229,6 +234,7 @@ static FUNCTION_RESTORE: Command<Runner> = Command {
     complexity: "O(N) where N is the number of functions on the payload",
     arity: Arity::AtLeast(3),
     flags: CHANGES.union(Flags::DENYOOM),
+    acl: CHANGING,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     args: &[
         Arg::string("serialized-value"),

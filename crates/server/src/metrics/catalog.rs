@@ -268,6 +268,9 @@ pub const FIELDS: &[Field] = &[
         "unexpected_error_replies",
         "Requests ended by a defect of the server: a command used a key that it does not declare.",
     ),
+    counter("scripts_parallel", "scripts_parallel", "Scripts that ran under the locks of their keys."),
+    counter("scripts_alone", "scripts_alone", "Scripts that ran while nobody else did anything."),
+    counter("scripts_rerun", "scripts_rerun", "Scripts that were ended to run again alone."),
     counter("total_reads_processed", "reads_processed", "How often bytes were received from a connection."),
     counter("total_writes_processed", "writes_processed", "How often bytes were sent to a connection."),
     counter(
