@@ -23,6 +23,7 @@ const STATED_REPLIES: &[(&str, &str)] = &[
     ("readonly", NO_CLUSTER),
     ("readwrite", NO_CLUSTER),
     ("script|kill", "An error (`NOTBUSY`): no script is running."),
+    ("function|kill", "An error (`NOTBUSY`): no function is running."),
     ("shutdown", "Nothing: the connection is closed when the server stops. An error if it does not stop."),
 ];
 
