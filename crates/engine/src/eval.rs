@@ -221,7 +221,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             request: args,
             prepared: &prepared,
             keys: &hashed,
-            call: ScriptCall { keys, args: arguments, protocol: session.protocol() },
+            call: ScriptCall {
+                keys,
+                args: arguments,
+                protocol: session.protocol(),
+                lua_bytes_max: self.settings.lua_bytes_max,
+            },
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
         };
         let (db, protocol) = (session.db(), session.protocol());

@@ -65,6 +65,8 @@ pub struct ScriptCall<'a> {
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that gets the reply.
     pub protocol: Protocol,
+    /// What the thread's Lua may take, in bytes.
+    pub lua_bytes_max: Option<usize>,
 }
 
 /// How a run ended.

@@ -96,6 +96,8 @@ pub struct Settings {
     pub key_sampling: Sampling,
     /// `busy-reply-threshold`: a script that runs for longer is busy; none for never.
     pub busy_threshold: Option<Duration>,
+    /// `lua-memory-limit`: what a thread's Lua may take, in bytes.
+    pub lua_bytes_max: Option<usize>,
     /// `stop-writes-on-bgsave-error`, where snapshots are to be saved at all.
     pub stops_writes_on_save_error: bool,
     /// `hz`.
@@ -147,6 +149,7 @@ impl Default for Settings {
             thresholds: Thresholds::default(),
             key_sampling: Sampling::default(),
             busy_threshold: Some(Duration::from_secs(5)),
+            lua_bytes_max: None,
             hz: 10,
             notifications: Notifications::default(),
             clients: ClientLimits::default(),

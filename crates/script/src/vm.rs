@@ -252,6 +252,11 @@ impl Vm {
         stack.raw_set_field(LIBRARIES, library);
     }
 
+    /// What scripts may make this Lua state take from now on, in bytes.
+    pub fn set_memory_limit(&mut self, limit_bytes: Option<usize>) {
+        self.state.context().set_limit(limit_bytes);
+    }
+
     /// The memory of this Lua state in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.state.used_bytes()

@@ -117,6 +117,11 @@ impl Context {
         self.stopped.set(Some(stop));
     }
 
+    /// What Lua's own code may take from now on, in bytes.
+    pub(crate) fn set_limit(&self, limit_bytes: Option<usize>) {
+        self.limit_bytes.set(limit_bytes.unwrap_or(usize::MAX));
+    }
+
     /// Whether Lua holds more than it may.
     pub(super) fn is_over_limit(&self) -> bool {
         self.used_bytes.get() > self.limit_bytes.get()

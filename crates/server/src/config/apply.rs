@@ -147,6 +147,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
             .ok()
             .filter(|&threshold_ms| threshold_ms > 0)
             .map(Duration::from_millis),
+        lua_bytes_max: Some(diagnostics::LUA_MEMORY_LIMIT.of(store)).filter(|&bytes| bytes > 0),
         hz: diagnostics::HZ.of(store),
         clients: ClientLimits {
             maxclients: clients::MAXCLIENTS.of(store),

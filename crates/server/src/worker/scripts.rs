@@ -177,6 +177,7 @@ impl ScriptEngine for ThreadScripts {
         let (Some(vm), Some(current)) = (&mut self.vm, &self.current) else {
             return failed(b"ERR no script was prepared");
         };
+        vm.set_memory_limit(call.lua_bytes_max);
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
         let mut server = Server { shared: &self.shared, commands };
         let ended = match current {

@@ -227,3 +227,52 @@ fn transactions_run_scripts() {
         assert_eq!(ask(&mut client, "EXEC"), replies);
     });
 }
+
+#[test]
+fn scripts_do_not_take_more_memory_than_they_may() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        ask(&mut client, "CONFIG SET lua-memory-limit 4mb");
+        for script in [
+            "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
+            "return #string.rep('x', 1e9)",
+            "local s = 'x' while true do s = s .. s end",
+            "local t = {} for i = 1, 1e9 do t[i] = i end",
+            "return #table.concat({('x'):rep(2e6), ('y'):rep(2e6), ('z'):rep(2e6)})",
+            "local t = {} while true do t = {t} end",
+            "return cjson.encode(string.rep('x', 3e6))",
+        ] {
+            let reply = eval(&mut client, script, &[], &[]);
+            let Value::Error(line) = &reply else { panic!("{script}: {reply:?}") };
+            let line = String::from_utf8_lossy(line.as_ref()).into_owned();
+            assert!(line.contains("not enough memory"), "{script}: {line}");
+            assert_eq!(eval(&mut client, "return 1", &[], &[]), Value::Integer(1));
+        }
+        assert!(info(&mut client, "used_memory_lua") < 16 << 20);
+    });
+}
+
+#[test]
+fn deep_recursion_ends_in_an_error() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        for script in [
+            "local function f() return 1 + f() end return f()",
+            "local function f() return pcall(f) end return tostring(f())",
+            "local function f(s) return (s:gsub('.', f)) end return tostring(pcall(f, 'x'))",
+            "local function f() return coroutine.wrap(f)() end return tostring(pcall(f))",
+            "local function f() return coroutine.resume(coroutine.create(f)) end return tostring(f())",
+            "local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k .. 'x'] end \
+             return tostring(pcall(function() return t.x end))",
+            "return loadstring(('('):rep(100000))",
+            "return loadstring('return ' .. ('{'):rep(100000))",
+            "return tostring(select('#', unpack({}, 1, 7000)))",
+            "return {pcall(unpack, {}, 1, 1e8)}",
+            "return {pcall(string.rep, 'x', -1)}",
+            "table.sort({3, 2, 1, 5, 4}, function() return true end)",
+        ] {
+            eval(&mut client, script, &[], &[]);
+            assert_eq!(eval(&mut client, "return 1", &[], &[]), Value::Integer(1), "{script}");
+        }
+    });
+}

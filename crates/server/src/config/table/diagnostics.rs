@@ -2,7 +2,7 @@
 
 use super::{NO_SCRIPTS, OTHER_DESIGN};
 use crate::config::handle::Handle;
-use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
+use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
@@ -15,6 +15,7 @@ const FOR_TESTS: &str = "it is for tests of Redis itself";
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
     &BUSY_REPLY_THRESHOLD.opt,
+    &LUA_MEMORY_LIMIT.opt,
     &SLOWLOG_LOG_SLOWER_THAN.opt,
     &SLOWLOG_MAX_LEN.opt,
     &COMMANDLOG_REQUEST_LARGER_THAN.opt,
@@ -72,6 +73,15 @@ pub static OPTIONS: &[&Opt] = &[
         .hidden()
         .accepted(NO_SCRIPTS),
 ];
+
+/// Bytes that a thread's Lua may take; 0 for no limit.
+pub static LUA_MEMORY_LIMIT: Handle<usize> = Opt::memory(
+    "lua-memory-limit",
+    "0",
+    BYTES,
+    "Bytes that the Lua of an I/O thread may take: a script that needs more fails; 0 for no limit.",
+)
+.typed();
 
 /// Milliseconds from which on a script is busy; 0 or less for never.
 pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
