@@ -415,6 +415,8 @@ struct RunningScript<'r, 'g, 's, C, H> {
     known: Option<Script<'s>>,
     calls: u32,
     is_busy: bool,
+    /// It has run a command that writes, with success or without: nobody ends it any more.
+    begins_to_write: bool,
     has_written: bool,
     /// The server ends in the middle of it.
     is_cut_off: bool,
@@ -444,6 +446,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             known: None,
             calls: 0,
             is_busy: false,
+            begins_to_write: false,
             has_written: false,
             is_cut_off: false,
             needs: Alone::Undeclared,
@@ -549,14 +552,17 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         };
         let request = Request::unhashed(registered, args);
         self.prepare(&request)?;
+        if registered.command.flags.contains(Flags::WRITE) && !self.begins_to_write {
+            if self.known.as_ref().is_some_and(|known| !known.begin_writing()) {
+                return Err(Stop::Killed);
+            }
+            self.begins_to_write = true;
+        }
         self.session.info.speak(protocol);
         let changes = self.executor.commit.effects.changes;
         let (session, out, pass) = (&mut *self.session, &mut self.out, &mut *self.pass);
         self.executor.run_queued(session, self.locked.as_mut(), &request, out, pass);
         self.has_written |= self.executor.commit.effects.changes != changes;
-        if let (true, Some(known)) = (self.has_written, &self.known) {
-            known.note_write();
-        }
         Ok(())
     }
 
@@ -602,13 +608,14 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         let shared = self.executor.shared();
         let thread = self.executor.thread();
         let (prepared, request) = (self.run.prepared, self.run.request);
-        let has_written = self.has_written;
+        let begins_to_write = self.begins_to_write;
         let known = self.known.get_or_insert_with(|| {
             let command = request.from(0).map(Box::from).collect();
             let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), command, thread };
             let script = shared.scripts.begin(name, now);
-            if has_written {
-                script.note_write();
+            if begins_to_write {
+                // Nobody can have ended it before it was busy.
+                script.begin_writing();
             }
             script
         });

@@ -152,11 +152,11 @@ impl RunningScripts {
         }
     }
 
-    /// Asks all scripts of this kind to end.
+    /// Asks all busy scripts of this kind to end. For whoever asks, others have ended or not begun.
     pub fn kill(&self, kind: ScriptKind) -> Kill {
         let entries = self.entries();
         let mut found = Kill::NoneRuns;
-        for entry in &*entries {
+        for entry in entries.iter().filter(|entry| entry.is_busy.load(Relaxed)) {
             if entry.script.kind == kind {
                 if entry.has_written.load(Relaxed) {
                     found = if found == Kill::Requested { found } else { Kill::HasWritten };
@@ -164,7 +164,7 @@ impl RunningScripts {
                 }
                 entry.is_killed.store(true, Relaxed);
                 found = Kill::Requested;
-            } else if found == Kill::NoneRuns && entry.is_busy.load(Relaxed) {
+            } else if found == Kill::NoneRuns {
                 found = Kill::OtherKind;
             }
         }
@@ -184,9 +184,16 @@ impl Script<'_> {
         exceeds
     }
 
-    /// It has changed data: nobody ends it any more.
-    pub fn note_write(&self) {
-        self.entry.has_written.store(true, Relaxed);
+    /// It is about to run a command that writes: nobody ends it any more. False where somebody has
+    /// asked for its end already: it must end without.
+    pub fn begin_writing(&self) -> bool {
+        // Under the lock of whoever asks for its end: one of both sees the other.
+        let _entries = self.all.entries();
+        let may_write = !self.is_killed();
+        if may_write {
+            self.entry.has_written.store(true, Relaxed);
+        }
+        may_write
     }
 
     /// Whether somebody asked for its end.
@@ -237,6 +244,22 @@ mod tests {
         assert!(script.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("SCRIPT KILL"));
         assert!(function.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("FUNCTION KILL"));
         assert_eq!(scripts.oldest().map(|(script, _)| script.thread), Some(0));
+    }
+
+    #[test]
+    fn a_script_writes_or_is_ended_and_never_both() {
+        let (scripts, now) = (RunningScripts::default(), Instant::now());
+        let later = now + Duration::from_millis(1);
+        let writer = scripts.begin(named(ScriptKind::Script, 0), now);
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::NoneRuns, "it is not busy");
+        assert!(writer.exceeds(Some(Duration::ZERO), later) && writer.begin_writing());
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::HasWritten);
+        assert!(!writer.is_killed() && writer.begin_writing());
+        let reader = scripts.begin(named(ScriptKind::Script, 1), now);
+        assert!(reader.exceeds(Some(Duration::ZERO), later));
+        assert_eq!(scripts.kill(ScriptKind::Script), Kill::Requested);
+        assert!(reader.is_killed() && !reader.begin_writing());
+        assert!(!writer.is_killed());
     }
 
     #[test]
