@@ -520,10 +520,12 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             return Ok(());
         }
         let db = self.session.db();
+        // XREADGROUP's key is one that is read: what it changes are the groups in it.
+        let writes_keys = request.keys.as_slice().iter().any(|key| !key.access.contains(KeyFlags::RO));
         for (key, access) in request.named_keys().zip(request.keys.as_slice()) {
             let is_copied =
                 |image: &Image| image.hash == key.hash && image.db == db && *image.key == *key.bytes;
-            if access.access.contains(KeyFlags::RO) || self.images.iter().any(is_copied) {
+            if writes_keys && access.access.contains(KeyFlags::RO) || self.images.iter().any(is_copied) {
                 continue;
             }
             let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());

@@ -112,6 +112,23 @@ fn a_script_that_runs_again_leaves_one_trace() {
 }
 
 #[test]
+fn what_a_group_was_given_is_taken_back_when_a_script_runs_again() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        for words in ["XADD stream 1-1 a 1", "XADD stream 2-1 a 1", "XGROUP CREATE stream group 0"] {
+            ask(&mut client, words);
+        }
+        let script = "local given = redis.call('XREADGROUP', 'GROUP', 'group', 'one', 'COUNT', 1, \
+                                               'STREAMS', KEYS[1], '>') \
+                      redis.call('GET', 'other') return given[1][2][1][1]";
+        assert_eq!(eval(&mut client, script, &["stream"], &[]), Value::Bulk("1-1".into()));
+        assert_eq!(info(&mut client, "scripts_rerun"), 1);
+        let pending = ask(&mut client, "XPENDING stream group - + 10");
+        assert!(matches!(&pending, Value::Array(entries) if entries.len() == 1), "{pending:?}");
+    });
+}
+
+#[test]
 fn errors_end_scripts_and_what_they_did_stays() {
     on_each_back_end(|server| {
         let mut client = connect(server);
