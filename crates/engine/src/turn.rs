@@ -30,7 +30,7 @@ use crate::run::Executor;
 use crate::session::{Flow, ReplyMode, Session};
 use crate::shared::Shared;
 use crate::stats::latency_events::Event;
-use crate::table::{Registered, Runner};
+use crate::table::{Registered, Runner, Verb};
 use crate::timing::Timing;
 
 /// A thread's part of executing requests: everything but the connections.
@@ -302,7 +302,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) {
-        if let Runner::Script(_) = request.registered.command.run {
+        if let Runner::Script(_) | Runner::Transaction(Verb::Exec) = request.registered.command.run {
             self.look_at_memory(&request.args);
         }
         let executor = &mut self.executor;
