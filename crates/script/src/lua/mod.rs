@@ -16,6 +16,7 @@
 //! - A panic in our code ends the process (`extern "C"`), it does not unwind through C frames.
 
 mod context;
+mod number;
 mod stack;
 mod state;
 
