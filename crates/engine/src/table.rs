@@ -4,6 +4,7 @@
 //! process, so a command is a plain reference everywhere.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
 use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags, Run};
 
@@ -128,16 +129,44 @@ pub struct Registered {
     pub subcommands: Vec<&'static Registered>,
 }
 
-/// A longer name is no command's, unless the configuration gave it.
-const NAME_LEN_MAX: usize = 32;
-
 /// All commands by name.
 #[derive(Clone)]
 pub struct CommandTable {
-    by_name: HashMap<Box<[u8]>, &'static Registered, ahash::RandomState>,
+    by_name: HashMap<Name, &'static Registered, ahash::RandomState>,
+    /// Those with names too long for [`Name`], which only a configuration can have given.
+    by_long_name: HashMap<Box<[u8]>, &'static Registered>,
     by_id: Vec<&'static Registered>,
-    /// The length of the longest name that the configuration gave, in bytes.
-    given_len_max: usize,
+}
+
+/// The name of a command in capitals. Of one size, so that hashing and comparing it are a few
+/// instructions, without a loop over its bytes: a script looks up a command by name at each call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name {
+    /// The rest are zeros.
+    bytes: [u8; Name::LEN_MAX],
+    len: usize,
+}
+
+impl Name {
+    const LEN_MAX: usize = 32;
+
+    /// `None` when it is longer.
+    #[inline]
+    fn new(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::LEN_MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        bytes.make_ascii_uppercase();
+        Some(Self { bytes, len: name.len() })
+    }
+}
+
+impl Hash for Name {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| self.bytes[8 * at + byte]));
+        let [first, second, third, fourth] = [word(0), word(1), word(2), word(3)];
+        state.write_u64(first ^ second.rotate_left(21) ^ third.rotate_left(37) ^ fourth.rotate_left(51));
+    }
 }
 
 impl CommandTable {
@@ -149,8 +178,8 @@ impl CommandTable {
     pub fn new(others: impl Iterator<Item = Command<Runner>>) -> Self {
         let mut table = Self {
             by_name: HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)),
+            by_long_name: HashMap::new(),
             by_id: Vec::new(),
-            given_len_max: 0,
         };
         let on_keys = commands::all().map(|command| command.map(Runner::Data));
         let walkers = commands::walkers().map(|command| command.map(Runner::Walk));
@@ -160,9 +189,15 @@ impl CommandTable {
 
     fn add(&mut self, command: Command<Runner>) {
         let registered = self.register(command, None);
-        let name = command.name.to_ascii_uppercase().into_bytes().into_boxed_slice();
-        let earlier = self.by_name.insert(name, registered);
-        assert!(earlier.is_none(), "two commands are called {}", command.name);
+        self.insert(command.name, registered);
+    }
+
+    fn insert(&mut self, name: &str, registered: &'static Registered) {
+        let earlier = match Name::new(name.as_bytes()) {
+            Some(short) => self.by_name.insert(short, registered),
+            None => self.by_long_name.insert(name.to_ascii_uppercase().into_bytes().into(), registered),
+        };
+        assert!(earlier.is_none(), "two commands are called {name}");
     }
 
     /// Calls the command `from` by the name `to` from now on; nobody can call it when that is
@@ -172,18 +207,20 @@ impl CommandTable {
     /// # Panics
     /// If `from` is no command or `to` is another.
     pub fn rename(&mut self, from: &str, to: &str) {
-        let old = self.by_name.remove(from.as_bytes()).expect("the names were checked");
+        let old = match Name::new(from.as_bytes()) {
+            Some(short) => self.by_name.remove(&short),
+            None => self.by_long_name.remove(from.as_bytes()),
+        };
+        let old = old.expect("the names were checked");
         if to.is_empty() {
             return;
         }
-        self.given_len_max = self.given_len_max.max(to.len());
         let mut command = old.command;
         command.name = Box::leak(to.into());
         let renamed: &'static Registered =
             Box::leak(Box::new(Registered { command, subcommands: old.subcommands.clone(), ..*old }));
         self.by_id[old.id] = renamed;
-        let earlier = self.by_name.insert(to.as_bytes().into(), renamed);
-        assert!(earlier.is_none(), "two commands are called {to}");
+        self.insert(to, renamed);
     }
 
     fn register(&mut self, command: Command<Runner>, container: Option<&'static str>) -> &'static Registered {
@@ -210,23 +247,19 @@ impl CommandTable {
     /// The command called `name`, whatever the case. O(name).
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
-        if name.len() > NAME_LEN_MAX {
-            return self.find_long(name);
+        match Name::new(name) {
+            Some(name) => self.by_name.get(&name).copied(),
+            None => self.find_long(name),
         }
-        let mut upper = [0; NAME_LEN_MAX];
-        let upper = &mut upper[..name.len()];
-        upper.copy_from_slice(name);
-        upper.make_ascii_uppercase();
-        self.by_name.get(&*upper).copied()
     }
 
     /// [`CommandTable::find`] for names that only a configuration can have given.
     #[cold]
     fn find_long(&self, name: &[u8]) -> Option<&'static Registered> {
-        if name.len() > self.given_len_max {
+        if self.by_long_name.is_empty() {
             return None;
         }
-        self.by_name.get(name.to_ascii_uppercase().as_slice()).copied()
+        self.by_long_name.get(name.to_ascii_uppercase().as_slice()).copied()
     }
 
     /// The command of this full name, `container|sub` for a subcommand, whatever the case. O(name).
@@ -248,8 +281,8 @@ impl CommandTable {
     }
 
     /// All top-level commands, in no particular order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'static Registered> + '_ {
-        self.by_name.values().copied()
+    pub fn iter(&self) -> impl Iterator<Item = &'static Registered> + '_ {
+        self.by_name.values().chain(self.by_long_name.values()).copied()
     }
 }
 

@@ -65,7 +65,7 @@ static COMMAND_COUNT: Command<Runner> = Command {
 };
 /// COMMAND COUNT: subcommands do not count.
 fn command_count(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.integer(ctx.shared.engine.table.iter().len() as i64);
+    ctx.reply.integer(ctx.shared.engine.table.iter().count() as i64);
     Ok(())
 }
 
