@@ -309,7 +309,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.in_exec = true;
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, .. } = commands;
+        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, .. } = commands;
+        self.script_buffers = buffers.trim();
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
         if is_busy {
@@ -349,8 +350,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let changes = self.commit.effects.changes;
         let mut commands = RunningScript::new(self, run, session, None, pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let is_cut_off = commands.is_cut_off;
-        drop(commands);
+        let RunningScript { is_cut_off, buffers, .. } = commands;
+        self.script_buffers = buffers.trim();
         if is_cut_off {
             self.commit.roll_back(changes);
         }
@@ -422,10 +423,49 @@ struct RunningScript<'r, 'g, 's, C, H> {
     is_cut_off: bool,
     /// Why it has to run again.
     needs: Alone,
-    /// Used again by each call.
+    buffers: ScriptBuffers,
+}
+
+/// What the commands of scripts use again and again.
+#[derive(Default)]
+pub(crate) struct ScriptBuffers {
+    /// The words of a command.
     bytes: Vec<u8>,
     spans: Vec<Span>,
+    /// Its reply.
     out: ByteQueue,
+    /// Its reply, where that came in several pieces.
+    joined: Vec<u8>,
+}
+
+impl ScriptBuffers {
+    /// Larger ones are given back.
+    const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+    /// Ready for the next command.
+    fn clear(&mut self) {
+        self.out.truncate(0);
+        self.joined.clear();
+    }
+
+    /// What is kept for the next script.
+    fn trim(mut self) -> Self {
+        self.clear();
+        let bytes = self.bytes.capacity() + size_of::<Span>() * self.spans.capacity();
+        if bytes + self.joined.capacity() + self.out.capacity_bytes() > Self::KEPT_BYTES_MAX {
+            return Self::default();
+        }
+        self
+    }
+
+    /// The reply.
+    fn reply(&mut self) -> &[u8] {
+        if self.out.as_single().is_none() {
+            self.out.io_slices(usize::MAX).iter().for_each(|slice| self.joined.extend_from_slice(slice));
+            return &self.joined;
+        }
+        self.out.as_single().expect("it is one piece")
+    }
 }
 
 impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
@@ -436,6 +476,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         locked: Option<Locked<'s>>,
         pass: &'r mut SharedPass<'g>,
     ) -> Self {
+        let buffers = std::mem::take(&mut executor.script_buffers);
         Self {
             executor,
             run,
@@ -450,9 +491,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             has_written: false,
             is_cut_off: false,
             needs: Alone::Undeclared,
-            bytes: Vec::new(),
-            spans: Vec::new(),
-            out: ByteQueue::new(),
+            buffers,
         }
     }
 
@@ -548,7 +587,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let registered = match self.find(&args) {
             Ok(registered) => registered,
             Err(error) => {
-                self.executor.refuse(protocol, error, &mut self.out);
+                self.executor.refuse(protocol, error, &mut self.buffers.out);
                 return Ok(());
             }
         };
@@ -562,7 +601,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         }
         self.session.info.speak(protocol);
         let changes = self.executor.commit.effects.changes;
-        let (session, out, pass) = (&mut *self.session, &mut self.out, &mut *self.pass);
+        let (session, out, pass) = (&mut *self.session, &mut self.buffers.out, &mut *self.pass);
         self.executor.run_queued(session, self.locked.as_mut(), &request, out, pass);
         self.has_written |= self.executor.commit.effects.changes != changes;
         Ok(())
@@ -578,12 +617,14 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
 }
 
 impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
-    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop> {
         self.calls += 1;
         if self.calls.is_multiple_of(CALLS_PER_INTERRUPT) {
             self.interrupt(Standing::Running)?;
         }
-        let (mut bytes, mut spans) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.spans));
+        self.buffers.clear();
+        let mut bytes = std::mem::take(&mut self.buffers.bytes);
+        let mut spans = std::mem::take(&mut self.buffers.spans);
         bytes.clear();
         spans.clear();
         for word in words {
@@ -592,13 +633,8 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         }
         let hasher = self.executor.shared().keyspace.hasher();
         let done = self.run_command(Args::new(&bytes, &spans, hasher), protocol);
-        (self.bytes, self.spans) = (bytes, spans);
-        match self.out.as_single() {
-            Some(bytes) => reply.extend_from_slice(bytes),
-            None => self.out.io_slices(usize::MAX).iter().for_each(|slice| reply.extend_from_slice(slice)),
-        }
-        self.out.truncate(0);
-        done
+        (self.buffers.bytes, self.buffers.spans) = (bytes, spans);
+        done.map(|()| self.buffers.reply())
     }
 
     fn interrupt(&mut self, server: Standing) -> Result<(), Stop> {

@@ -37,6 +37,7 @@ use crate::call::{Call, DataAccess, Host};
 use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};
+use crate::eval::ScriptBuffers;
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
 use crate::request::Request;
@@ -73,6 +74,8 @@ pub struct Executor<'s, C, H> {
     settings_version: u64,
     /// What runs the text of scripts, if this thread runs any.
     pub scripts: Option<Box<dyn ScriptEngine>>,
+    /// What the commands of scripts use again and again.
+    pub(crate) script_buffers: ScriptBuffers,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
@@ -238,6 +241,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             settings: shared.settings.get(),
             settings_version: 0,
             scripts: None,
+            script_buffers: ScriptBuffers::default(),
             script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),

@@ -1,7 +1,7 @@
 //! What the engine and a script say to each other. The engine knows no Lua: a thread's
 //! [`ScriptEngine`] runs the text, and asks for commands by [`ScriptCommands`].
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use bitflags::bitflags;
 use commands::CommandError;
@@ -40,7 +40,7 @@ pub struct Prepared {
     /// Script or function.
     pub kind: ScriptKind,
     /// Its digest, or the function's name.
-    pub name: Arc<[u8]>,
+    pub name: Rc<[u8]>,
     /// What it says about itself.
     pub traits: ScriptTraits,
     /// It is known to need more than its declared keys.
@@ -107,11 +107,11 @@ pub trait ScriptEngine {
 
 /// The engine, as a running script sees it.
 pub trait ScriptCommands {
-    /// Runs a command and appends its reply in RESP of `protocol`; an error is a reply.
+    /// Runs a command and gives its reply in RESP of `protocol`; an error is a reply.
     ///
     /// # Errors
     /// The script ends at once.
-    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop>;
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
     /// Asked every some thousand instructions. The server may be about to end, without a save: then
     /// nothing of the script shall be in the change log.

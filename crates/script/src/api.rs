@@ -102,6 +102,9 @@ fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     if count == 0 {
         return Err(raise_table(stack, "Please specify at least one argument for this redis lib call"));
     }
+    if stack.are_strings(count) {
+        return Ok(count as usize);
+    }
     for at in 1..=count {
         match stack.kind(at) {
             Type::String => {}
@@ -137,15 +140,14 @@ fn number_word(stack: &mut Stack, at: i32) {
 
 /// Gives the prepared words to `work`.
 fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
-    let word = |at: usize| stack.bytes(at as i32 + 1).unwrap_or_default();
     if count <= WORDS_INLINE {
         let mut words: [&[u8]; WORDS_INLINE] = [b""; WORDS_INLINE];
-        for (at, slot) in words[..count].iter_mut().enumerate() {
-            *slot = word(at);
-        }
+        stack.read_strings(&mut words[..count]);
         work(&words[..count])
     } else {
-        work(&(0..count).map(word).collect::<Vec<_>>())
+        let mut words = vec![b"".as_slice(); count];
+        stack.read_strings(&mut words);
+        work(&words)
     }
 }
 
@@ -167,31 +169,26 @@ fn pcall(stack: &mut Stack) -> Returns {
 fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let count = prepare_words(stack)?;
     let protocol = stack.context().protocol.get();
-    let mut reply = stack.context().reply.take();
-    reply.clear();
-    let done = with_words(stack, count, |words| {
-        stack.context().with_commands(|commands| commands.call(words, protocol, &mut reply))
+    let pushed = stack.with_commands(|stack, commands| {
+        let reply = with_words(stack, count, |words| commands.call(words, protocol))?;
+        // There is room for the reply then, however many words there were.
+        stack.set_top(0);
+        let is_error = reply.first() == Some(&b'-');
+        Ok(push_reply(stack, reply).map(|_| is_error))
     });
-    // There is room for the reply then, however many words there were.
-    stack.set_top(0);
-    let result = match done {
-        Some(Ok(())) => Ok(reply.first() == Some(&b'-')),
-        Some(Err(stop)) => Err(stack.raise_stop(stop)),
-        None => Err(raise_table(stack, "redis.call/pcall can only be called inside a script invocation")),
-    };
-    let result = result.and_then(|is_error| match push_reply(stack, &reply) {
-        Ok(_) => Ok(is_error),
-        Err(_) => Err(raise_table(stack, "reached lua stack limit")),
-    });
-    if reply.capacity() > KEPT_BYTES_MAX {
-        reply = Vec::new();
+    match pushed {
+        Some(Ok(Ok(is_error))) => Ok(is_error),
+        Some(Ok(Err(_))) => Err(raise_table(stack, "reached lua stack limit")),
+        Some(Err(stop)) => {
+            stack.set_top(0);
+            Err(stack.raise_stop(stop))
+        }
+        None => {
+            stack.set_top(0);
+            Err(raise_table(stack, "redis.call/pcall can only be called inside a script invocation"))
+        }
     }
-    stack.context().reply.replace(reply);
-    result
 }
-
-/// A buffer larger than this is given back.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 fn one_text(stack: &mut Stack) -> Option<Vec<u8>> {
     if stack.top() == 1 { stack.bytes(1).map(<[u8]>::to_vec) } else { None }

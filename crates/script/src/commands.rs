@@ -4,10 +4,10 @@ use resp::Protocol;
 
 /// The server, as a running script sees it.
 pub trait Commands {
-    /// Runs a command (`redis.call`, `redis.pcall`) and appends the reply to `reply`, in RESP of
-    /// `protocol`. An error is a reply `-…`: `redis.call` raises it. `Err` ends the script at once,
-    /// and nothing in it can catch that.
-    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop>;
+    /// Runs a command (`redis.call`, `redis.pcall`) and gives the reply, in RESP of `protocol`. An
+    /// error is a reply `-…`: `redis.call` raises it. `Err` ends the script at once, and nothing in
+    /// it can catch that.
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
     /// Asked every some thousand instructions, and from inside long work that is not Lua code.
     fn interrupt(&mut self) -> Result<(), Stop>;

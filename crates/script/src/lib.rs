@@ -34,5 +34,5 @@ pub mod vm;
 pub use commands::{Commands, LogLevel, Repl, Stop};
 pub use flags::{FunctionInfo, ScriptFlags, parse_flag};
 pub use options::VmOptions;
-pub use sha::Sha;
+pub use sha::{Sha, ShaMap};
 pub use vm::{Call, CompileError, ErrorReply, FunctionName, Library, LibraryError, RunError, Vm};

@@ -27,6 +27,12 @@ pub(crate) const FUNCTION_GLOBALS: i32 = 8;
 pub(crate) const LOADING_GLOBALS: i32 = 9;
 /// The shell of the last two, whose metatable's `__index` is the one or the other.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
+/// The text `KEYS`.
+pub(crate) const KEYS_NAME: i32 = 11;
+/// The text `ARGV`.
+pub(crate) const ARGV_NAME: i32 = 12;
+/// The last of these places.
+pub(crate) const LAST_PLACE: i32 = ARGV_NAME;
 
 /// Lua's own global functions that scripts have as they are.
 const KEPT: [&[u8]; 12] = [
@@ -76,6 +82,8 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     push_shell_of_globals(stack); // LIBRARY_SHELL
     stack.push_value(LIBRARY_SHELL);
     stack.raw_set_field(FUNCTION_GLOBALS, b"_G");
+    stack.push(b"KEYS"); // KEYS_NAME
+    stack.push(b"ARGV"); // ARGV_NAME
     set_string_metatable(stack);
     stack.push_value(GLOBALS);
     push_shell_of_globals(stack);

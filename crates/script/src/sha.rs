@@ -1,12 +1,25 @@
 //! The name of a script: the SHA-1 of its text in lowercase hexadecimal digits.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use sha1::{Digest, Sha1};
 
 /// The name of a script.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sha([u8; 40]);
+
+/// Something for each of some scripts. The digits are those of a digest: no key is needed to spread
+/// them.
+pub type ShaMap<T> = HashMap<Sha, T, BuildHasherDefault<ahash::AHasher>>;
+
+/// Its first 16 digits tell scripts apart as well as all of them.
+impl Hash for Sha {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0[..16]);
+    }
+}
 
 impl Sha {
     /// The name of the script with the text `body`. O(bytes).

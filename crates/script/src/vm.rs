@@ -1,6 +1,5 @@
 //! One thread's Lua: compiled scripts, loaded libraries, and running them.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 
 use resp::{Protocol, Reply};
@@ -13,9 +12,10 @@ use crate::lua::{Stack, State, Type};
 use crate::options::VmOptions;
 use crate::reply::{error_fields, one_line, write_reply};
 use crate::sandbox::{
-    self, CHUNKS, FUNCTION_GLOBALS, GLOBALS, HANDLER, LIBRARIES, LIBRARY_SHELL, LOADING_GLOBALS, REGISTERED,
+    self, ARGV_NAME, CHUNKS, FUNCTION_GLOBALS, GLOBALS, HANDLER, KEYS_NAME, LAST_PLACE, LIBRARIES,
+    LIBRARY_SHELL, LOADING_GLOBALS, REGISTERED,
 };
-use crate::sha::Sha;
+use crate::sha::{Sha, ShaMap};
 
 /// What a script or function is called with.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ pub struct FunctionName<'a> {
 pub struct Vm {
     state: State,
     /// The numbers of compiled scripts.
-    chunks: HashMap<Sha, i32>,
+    chunks: ShaMap<i32>,
     /// Numbers that are free again.
     free: Vec<i32>,
     /// The highest number given.
@@ -97,7 +97,7 @@ impl Vm {
     pub fn new(options: &VmOptions) -> Self {
         let mut state = State::new(options.memory_limit_bytes);
         sandbox::open(&mut state, options);
-        Self { state, chunks: HashMap::new(), free: Vec::new(), last: 0 }
+        Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0 }
     }
 
     /// Compiles a script and keeps it under its name. O(bytes).
@@ -162,10 +162,11 @@ impl Vm {
         let number = *self.chunks.get(sha).ok_or(RunError::Missing)?;
         self.state.context().in_function.set(false);
         let ended = self.state.with_commands(commands, |stack| {
-            push_texts(stack, call.keys);
-            stack.raw_set_field(GLOBALS, b"KEYS");
-            push_texts(stack, call.args);
-            stack.raw_set_field(GLOBALS, b"ARGV");
+            for (name, texts) in [(KEYS_NAME, call.keys), (ARGV_NAME, call.args)] {
+                stack.push_value(name);
+                push_texts(stack, texts);
+                stack.raw_set(GLOBALS);
+            }
             stack.raw_get_at(CHUNKS, number);
             end(stack, 0, call, reply)
         });
@@ -269,7 +270,8 @@ impl Vm {
 
     /// Turns how a run ended into what the caller gets.
     fn finish(&mut self, ended: Ended, ran: &Ran<'_>) -> Result<(), RunError> {
-        self.state.stack().set_top(LIBRARY_SHELL);
+        self.state.stack().set_top(LAST_PLACE);
+        self.state.pace_collection();
         match self.state.stopped() {
             Some(Stop::Again) => return Err(RunError::Again),
             Some(Stop::Killed) => return Err(RunError::Killed(ran.killed(self.state.stopped_at()))),

@@ -32,8 +32,6 @@ pub(crate) struct Context {
     pub(crate) json: Cell<Settings>,
     /// What `cjson` writes into.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
-    /// The reply of a command.
-    pub(crate) reply: RefCell<Vec<u8>>,
     /// The addresses of tables that stand for read-only ones.
     pub(crate) shells: RefCell<Vec<usize>>,
     /// Where the script was when it was stopped: source and line.
@@ -80,7 +78,6 @@ impl Context {
             rng: Cell::new(Rng::unseeded()),
             json: Cell::new(Settings::default()),
             json_buffer: RefCell::new(Vec::new()),
-            reply: RefCell::new(Vec::new()),
             shells: RefCell::new(Vec::new()),
             stopped_at: RefCell::new(None),
             stack_start: Cell::new(0),

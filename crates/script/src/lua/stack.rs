@@ -1,12 +1,12 @@
 //! The stack of Lua's values that a function of ours works on.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use mlua_sys as ffi;
 
 use super::context::Context;
-use crate::commands::Stop;
+use crate::commands::{Commands, Stop};
 
 /// The value on top of the stack is an error that is to be raised.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ pub(crate) struct Where {
 /// the top.
 pub(crate) struct Stack {
     l: *mut ffi::lua_State,
+    context: NonNull<Context>,
     /// How many values there may be in any case.
     spare_top: i32,
 }
@@ -58,7 +59,12 @@ impl Stack {
     /// # Safety
     /// `l` is a live state made by `State::new`, or a coroutine of one.
     pub(super) unsafe fn new(l: *mut ffi::lua_State) -> Self {
-        Self { l, spare_top: 0 }
+        let mut data = ptr::null_mut();
+        // SAFETY: the state is live.
+        unsafe { ffi::lua_getallocf(l, &raw mut data) };
+        // SAFETY: `State::new` gave the allocator its boxed context.
+        let context = unsafe { NonNull::new_unchecked(data.cast()) };
+        Self { l, context, spare_top: 0 }
     }
 
     /// The stack of a function that has just been called: however many arguments it has, Lua keeps
@@ -75,12 +81,18 @@ impl Stack {
 
     /// What belongs to this Lua state.
     pub(crate) fn context(&self) -> &Context {
-        let mut data = ptr::null_mut();
-        // SAFETY: the state is live.
-        unsafe { ffi::lua_getallocf(self.l, &raw mut data) };
-        // SAFETY: `State::new` gave the allocator its boxed context, which lives as long as the
-        // state.
-        unsafe { &*data.cast::<Context>() }
+        // SAFETY: it lives as long as the state.
+        unsafe { self.context.as_ref() }
+    }
+
+    /// Runs `ask` with the server; `None` when none is here, as in a library that is being loaded.
+    pub(crate) fn with_commands<R>(
+        &mut self,
+        ask: impl FnOnce(&mut Self, &mut dyn Commands) -> R,
+    ) -> Option<R> {
+        let context = self.context;
+        // SAFETY: it lives as long as the state.
+        unsafe { context.as_ref() }.with_commands(|commands| ask(self, commands))
     }
 
     // Places.
@@ -211,6 +223,28 @@ impl Stack {
         }
         // SAFETY: Lua's strings do not move; see the module about how long they live.
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
+    }
+
+    /// Whether the first `count` values are strings.
+    pub(crate) fn are_strings(&self, count: i32) -> bool {
+        let top = self.top();
+        assert!(count <= top, "the caller counted the values on its stack");
+        // SAFETY: there are that many values.
+        (1..=count).all(|place| unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TSTRING)
+    }
+
+    /// Reads the first values, which are strings; a value that is none leaves its slot as it is.
+    pub(crate) fn read_strings<'a>(&'a self, slots: &mut [&'a [u8]]) {
+        assert!(slots.len() <= self.top() as usize, "the caller counted the values on its stack");
+        for (place, slot) in (1..).zip(slots) {
+            let mut len = 0;
+            // SAFETY: there is a value, and no memory is refused while our code runs.
+            let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
+            if !bytes.is_null() {
+                // SAFETY: Lua's strings do not move; see the module about how long they live.
+                *slot = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
+            }
+        }
     }
 
     /// An address that is the value's own: for telling tables apart.
@@ -678,9 +712,9 @@ unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
     let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };
     // SAFETY: the state is live.
     let mut stack = unsafe { Stack::of_call(l) };
-    let context: *const Context = stack.context();
+    let context = stack.context;
     // SAFETY: the context lives as long as the state.
-    let context = unsafe { &*context };
+    let context = unsafe { context.as_ref() };
     if context.stopped.get().is_some() {
         stack.push(STOPPED);
         return -1;

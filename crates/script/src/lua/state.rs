@@ -16,7 +16,12 @@ pub(crate) struct State {
     l: *mut ffi::lua_State,
     context: NonNull<Context>,
     stack: Stack,
+    /// Whether its collections are paced as those of a small state.
+    is_small: bool,
 }
+
+/// A state that holds less is small, in bytes.
+const SMALL_BYTES: usize = 4 << 20;
 
 /// PUC Lua's own libraries.
 const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
@@ -47,7 +52,7 @@ impl State {
         let stack = unsafe { Stack::new(l) };
         // SAFETY: the state is live.
         unsafe { set_usual_hook(l) };
-        Self { l, context, stack }
+        Self { l, context, stack, is_small: false }
     }
 
     /// The bottom of all stacks.
@@ -101,6 +106,18 @@ impl State {
     /// Bytes that Lua holds.
     pub(crate) fn used_bytes(&self) -> usize {
         self.context().used_bytes.get()
+    }
+
+    /// Decides how much garbage there may be before the next collection. While Lua holds little,
+    /// most of what a collection visits is the sandbox: it may grow tenfold in between. From
+    /// [`SMALL_BYTES`] on it may double, as Lua has it.
+    pub(crate) fn pace_collection(&mut self) {
+        let is_small = self.used_bytes() < SMALL_BYTES;
+        if is_small != self.is_small {
+            self.is_small = is_small;
+            // SAFETY: the state is live.
+            unsafe { ffi::lua_gc(self.l, ffi::LUA_GCSETPAUSE, if is_small { 1000 } else { 200 }) };
+        }
     }
 
     /// A whole garbage collection.

@@ -12,10 +12,14 @@ pub struct Server {
     pub log: Vec<(LogLevel, Vec<u8>)>,
     /// How often `interrupt` lets a script go on; `None` for ever.
     pub patience: Option<u32>,
+    /// The reply of the last command.
+    pub reply: Vec<u8>,
 }
 
 impl Commands for Server {
-    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop> {
+        let reply = &mut self.reply;
+        reply.clear();
         let null: &[u8] = if protocol == Protocol::Resp2 { b"$-1\r\n" } else { b"_\r\n" };
         match (words[0].to_ascii_lowercase().as_slice(), &words[1..]) {
             (b"set", [key, value]) => {
@@ -41,7 +45,7 @@ impl Commands for Server {
             }
             _ => reply.extend_from_slice(b"-ERR Unknown Redis command called from script\r\n"),
         }
-        Ok(())
+        Ok(reply)
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {

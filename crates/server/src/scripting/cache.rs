@@ -62,8 +62,6 @@ enum Origin {
 pub struct CachedScript {
     /// Its name.
     pub sha: Sha,
-    /// Its name as the engine has it.
-    pub name: Arc<[u8]>,
     /// Its text.
     pub body: Box<[u8]>,
     /// What it says about itself.
@@ -152,7 +150,6 @@ impl ScriptCache {
         }
         let script = Arc::new(CachedScript {
             sha,
-            name: sha.as_bytes().into(),
             body: body.into(),
             flags,
             is_loaded: AtomicBool::new(loaded),

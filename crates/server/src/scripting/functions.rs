@@ -34,8 +34,6 @@ pub struct LoadedLibrary {
 pub struct LoadedFunction {
     /// Its library.
     pub library: Arc<LoadedLibrary>,
-    /// Its name as the engine has it.
-    pub name: Arc<[u8]>,
     /// What it says about itself.
     pub info: Arc<FunctionInfo>,
     /// What is known about running it alone.
@@ -75,7 +73,6 @@ impl Loaded {
         for info in &library.library.functions {
             let function = LoadedFunction {
                 library: Arc::clone(&library),
-                name: info.name.as_slice().into(),
                 info: Arc::new(info.clone()),
                 learned: Arc::default(),
             };
@@ -281,9 +278,8 @@ impl Loader {
 }
 
 impl Commands for Loader {
-    fn call(&mut self, _: &[&[u8]], _: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
-        reply.extend_from_slice(b"-ERR no command runs while a library is loaded\r\n");
-        Ok(())
+    fn call(&mut self, _: &[&[u8]], _: Protocol) -> Result<&[u8], Stop> {
+        Ok(b"-ERR no command runs while a library is loaded\r\n")
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {

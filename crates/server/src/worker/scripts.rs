@@ -1,7 +1,7 @@
 //! A thread's Lua: it finds, compiles and runs scripts for the engine.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use engine::scripting::{
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
-use script::{Call, Commands, FunctionName, LogLevel, Repl, RunError, ScriptFlags, Sha, Stop, Vm};
+use script::{Call, Commands, FunctionName, LogLevel, Repl, RunError, ScriptFlags, Sha, ShaMap, Stop, Vm};
 use stdx::ByteQueue;
 
 use crate::scripting::cache::CachedScript;
@@ -26,11 +26,24 @@ const COMPILED_MAX: usize = 2048;
 /// A change of the memory of a thread's Lua that INFO shows.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// What was prepared.
+/// A script or function as a thread knows it. Its counts of references are the thread's own: those
+/// of what all threads share would be written by all of them, at each call.
 #[derive(Clone)]
 enum Current {
-    Script(Arc<CachedScript>),
-    Function(LoadedFunction),
+    Script(Rc<Compiled>),
+    Function(Rc<Found>),
+}
+
+/// A script that this thread has compiled.
+struct Compiled {
+    script: Arc<CachedScript>,
+    name: Rc<[u8]>,
+}
+
+/// A function whose library this thread has loaded.
+struct Found {
+    function: LoadedFunction,
+    name: Rc<[u8]>,
 }
 
 /// A thread's scripts.
@@ -38,7 +51,10 @@ pub struct ThreadScripts {
     shared: Arc<Shared>,
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
-    compiled: HashMap<Sha, Arc<CachedScript>>,
+    compiled: ShaMap<Rc<Compiled>>,
+    /// Functions by the names that they were called by, of one version of the libraries.
+    functions: HashMap<Vec<u8>, Rc<Found>>,
+    functions_version: u64,
     /// The libraries that its Lua has loaded, by name, with their ids.
     libraries: HashMap<Vec<u8>, u64>,
     /// What its Lua took when it was noted last, in bytes.
@@ -53,7 +69,9 @@ impl ThreadScripts {
         Self {
             shared: Arc::clone(shared),
             vm: None,
-            compiled: HashMap::new(),
+            compiled: ShaMap::default(),
+            functions: HashMap::new(),
+            functions_version: 0,
             libraries: HashMap::new(),
             noted_bytes: 0,
             current: None,
@@ -61,14 +79,14 @@ impl ThreadScripts {
     }
 
     /// The script, compiled here.
-    fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Arc<CachedScript>, CommandError> {
+    fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
-        if let Entry::Occupied(found) = self.compiled.entry(sha) {
-            if !found.get().is_gone() {
-                cache.note_use(found.get());
-                return Ok(Arc::clone(found.get()));
+        if let Some(found) = self.compiled.get(&sha) {
+            if !found.script.is_gone() {
+                cache.note_use(&found.script);
+                return Ok(Rc::clone(found));
             }
-            found.remove();
+            self.compiled.remove(&sha);
             if let Some(vm) = &mut self.vm {
                 vm.evict(&sha);
             }
@@ -89,17 +107,16 @@ impl ThreadScripts {
                 return Err(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."));
             }
         };
-        self.keep(&script);
-        Ok(script)
+        Ok(self.keep(script))
     }
 
     /// Remembers a compiled script, and forgets others for it.
-    fn keep(&mut self, script: &Arc<CachedScript>) {
+    fn keep(&mut self, script: Arc<CachedScript>) -> Rc<Compiled> {
         if self.compiled.len() >= COMPILED_MAX {
             let vm = &mut self.vm;
             let mut victims = COMPILED_MAX / 8;
             self.compiled.retain(|sha, kept| {
-                let stays = !kept.is_gone() && victims == 0;
+                let stays = !kept.script.is_gone() && victims == 0;
                 if !stays {
                     victims = victims.saturating_sub(1);
                     if let Some(vm) = vm {
@@ -109,13 +126,36 @@ impl ThreadScripts {
                 stays
             });
         }
-        self.compiled.insert(script.sha, Arc::clone(script));
+        let compiled = Rc::new(Compiled { name: script.sha.as_bytes().into(), script });
+        self.compiled.insert(compiled.script.sha, Rc::clone(&compiled));
+        compiled
     }
 }
 
 impl ThreadScripts {
-    /// Finds a function, and loads its library where this thread has not yet.
     fn prepare_function(&mut self, name: &[u8]) -> Result<Prepared, CommandError> {
+        let found = self.find_function(name)?;
+        let function = &found.function;
+        let prepared = Prepared {
+            kind: ScriptKind::Function,
+            name: Rc::clone(&found.name),
+            traits: traits(function.info.flags),
+            runs_alone: function.learned.runs_alone(),
+        };
+        self.current = Some(Current::Function(found));
+        Ok(prepared)
+    }
+
+    /// Finds a function, and loads its library where this thread has not yet.
+    fn find_function(&mut self, name: &[u8]) -> Result<Rc<Found>, CommandError> {
+        let version = self.shared.persistence.functions_version();
+        if self.functions_version != version || self.functions.len() >= COMPILED_MAX {
+            self.functions.clear();
+            self.functions_version = version;
+        }
+        if let Some(found) = self.functions.get(name) {
+            return Ok(Rc::clone(found));
+        }
         let loaded = self.shared.functions.read(&self.shared.persistence);
         let function = loaded.function(name).cloned();
         drop(loaded);
@@ -136,14 +176,9 @@ impl ThreadScripts {
                 .map_err(|error| CommandError::Bytes(error.0))?;
             self.libraries.insert(library.name.clone(), *id);
         }
-        let prepared = Prepared {
-            kind: ScriptKind::Function,
-            name: Arc::clone(&function.name),
-            traits: traits(function.info.flags),
-            runs_alone: function.learned.runs_alone(),
-        };
-        self.current = Some(Current::Function(function));
-        Ok(prepared)
+        let found = Rc::new(Found { name: function.info.name.as_slice().into(), function });
+        self.functions.insert(name.to_vec(), Rc::clone(&found));
+        Ok(found)
     }
 }
 
@@ -160,9 +195,9 @@ impl ScriptEngine for ThreadScripts {
         };
         let prepared = Prepared {
             kind: ScriptKind::Script,
-            name: Arc::clone(&script.name),
-            traits: traits(script.flags),
-            runs_alone: script.learned.runs_alone(),
+            name: Rc::clone(&script.name),
+            traits: traits(script.script.flags),
+            runs_alone: script.script.learned.runs_alone(),
         };
         self.current = Some(Current::Script(script));
         Ok(prepared)
@@ -181,10 +216,10 @@ impl ScriptEngine for ThreadScripts {
         let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
         let mut server = Server { shared: &self.shared, commands };
         let ended = match current {
-            Current::Script(script) => vm.run(&script.sha, &call, &mut server, reply),
-            Current::Function(function) => {
-                let library = &function.library.library.name;
-                let name = FunctionName { library, function: &function.name };
+            Current::Script(compiled) => vm.run(&compiled.script.sha, &call, &mut server, reply),
+            Current::Function(found) => {
+                let library = &found.function.library.library.name;
+                let name = FunctionName { library, function: &found.name };
                 vm.call_function(&name, &call, &mut server, reply)
             }
         };
@@ -204,8 +239,8 @@ impl ScriptEngine for ThreadScripts {
 
     fn learn(&mut self, why: Alone) {
         match &self.current {
-            Some(Current::Script(script)) => script.learned.learn(why),
-            Some(Current::Function(function)) => function.learned.learn(why),
+            Some(Current::Script(compiled)) => compiled.script.learned.learn(why),
+            Some(Current::Function(found)) => found.function.learned.learn(why),
             None => {}
         }
     }
@@ -242,8 +277,8 @@ fn stop(why: engine::scripting::Stop) -> Stop {
 }
 
 impl Commands for Server<'_> {
-    fn call(&mut self, words: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Result<(), Stop> {
-        self.commands.call(words, protocol, reply).map_err(stop)
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop> {
+        self.commands.call(words, protocol).map_err(stop)
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {
