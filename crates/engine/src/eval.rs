@@ -215,8 +215,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.check_script(&prepared, verb)?;
         let words: SmallVec<[&[u8]; 16]> = args.from(3).collect();
         let (keys, arguments) = words.split_at(key_count);
-        let hasher = self.shared().keyspace.hasher();
-        let hashed: SmallVec<[Key<'_>; 8]> = keys.iter().map(|key| hasher.key(key)).collect();
+        let hashed: SmallVec<[Key<'_>; 8]> = request.named_keys().collect();
         let run = Run {
             request: args,
             prepared: &prepared,

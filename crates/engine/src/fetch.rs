@@ -5,7 +5,7 @@ use keyspace::key::{KeyHash, position_of, shard_of};
 use keyspace::{Db, Keyspace, Object};
 
 use crate::shared::Shared;
-use crate::table::{KeyPlan, Registered};
+use crate::table::{KeyPlan, Registered, Runner};
 
 /// With fewer requests than this, fetching ahead costs more than it saves.
 const REQUESTS_MIN: usize = 2;
@@ -20,7 +20,7 @@ struct LookupKey<H> {
 /// What one request looks for.
 #[derive(Clone, Copy)]
 pub struct Lookup {
-    /// Its key, if it has exactly one.
+    /// Its key, if it has exactly one; the first one of a script.
     key: Option<LookupKey<KeyHash>>,
     /// The member of its key that it looks for, if it does.
     member: Option<LookupKey<u64>>,
@@ -44,8 +44,22 @@ impl Lookup {
                 let hash = shared.keyspace.hasher().hash_key(args.get(at));
                 Self::of_key((registered, at), hash, args, db, shared)
             }
+            KeyPlan::Specs if matches!(registered.command.run, Runner::Script(_)) => {
+                Self::of_script(args, db, shared)
+            }
             _ => Self::none(db),
         }
+    }
+
+    /// The first key that a script declares.
+    fn of_script(args: &Args<'_>, db: usize, shared: &Shared) -> Self {
+        let (Some(count), Some(key)) = (args.try_get(2), args.try_get(3)) else { return Self::none(db) };
+        if count == b"0" {
+            return Self::none(db);
+        }
+        let hash = shared.keyspace.hasher().hash_key(key);
+        shared.keyspace.prefetch_shard(hash);
+        Self { key: Some(LookupKey { hash, len_bytes: key.len() }), member: None, db }
     }
 
     /// As [`of`](Self::of), for a request with exactly one key, argument `at`, with this hash.
@@ -66,7 +80,7 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: args.get(at).len() }), member, db }
     }
 
-    /// The hash of its key, if it has exactly one.
+    /// The hash of its key, if it has exactly one, or is a script.
     #[inline]
     pub fn key_hash(&self) -> Option<KeyHash> {
         self.key.map(|key| key.hash)

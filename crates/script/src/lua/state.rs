@@ -110,9 +110,14 @@ impl State {
 
     /// Decides how much garbage there may be before the next collection. While Lua holds little,
     /// most of what a collection visits is the sandbox: it may grow tenfold in between. From
-    /// [`SMALL_BYTES`] on it may double, as Lua has it.
+    /// [`SMALL_BYTES`] on, or with a limit, it may double, as Lua has it. What has come near the
+    /// limit is collected at once: Lua 5.1 does not when it is refused memory.
     pub(crate) fn pace_collection(&mut self) {
-        let is_small = self.used_bytes() < SMALL_BYTES;
+        let (used, limit) = (self.used_bytes(), self.context().limit_bytes.get());
+        if used > limit / 4 * 3 {
+            self.collect();
+        }
+        let is_small = used < SMALL_BYTES && limit == usize::MAX;
         if is_small != self.is_small {
             self.is_small = is_small;
             // SAFETY: the state is live.
