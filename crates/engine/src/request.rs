@@ -47,11 +47,20 @@ impl RequestKeys {
     /// Out of line: requests with none or one pay nothing for it.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
-        let mut keys = Vec::with_capacity(args.len());
+        let mut keys = Self::None;
         for_each_key(registered.command.keys, args, |at, spec| {
-            keys.push(RequestKey { at: at as u32, hash: args.key(at).hash, access: spec.flags });
+            let key = RequestKey { at: at as u32, hash: args.key(at).hash, access: spec.flags };
+            match &mut keys {
+                Self::None => keys = Self::One(key),
+                Self::One(first) => {
+                    let mut many = Vec::with_capacity(args.len());
+                    many.extend([*first, key]);
+                    keys = Self::Many(many);
+                }
+                Self::Many(many) => many.push(key),
+            }
         });
-        Self::Many(keys)
+        keys
     }
 
     /// All of them.

@@ -75,7 +75,7 @@ pub struct Executor<'s, C, H> {
     /// What runs the text of scripts, if this thread runs any.
     pub scripts: Option<Box<dyn ScriptEngine>>,
     /// What the commands of scripts use again and again.
-    pub(crate) script_buffers: ScriptBuffers,
+    pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
@@ -241,7 +241,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             settings: shared.settings.get(),
             settings_version: 0,
             scripts: None,
-            script_buffers: ScriptBuffers::default(),
+            script_buffers: None,
             script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),

@@ -138,12 +138,12 @@ pub struct CommandTable {
     by_id: Vec<&'static Registered>,
 }
 
-/// The name of a command in capitals. Of one size, so that hashing and comparing it are a few
-/// instructions, without a loop over its bytes: a script looks up a command by name at each call.
+/// The name of a command in capitals, in words: reading, hashing and comparing it are a few
+/// instructions, without a loop over its bytes. A script looks up a command by name at each call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
-    /// The rest are zeros.
-    bytes: [u8; Name::LEN_MAX],
+    /// Eight bytes each, the first is the lowest; the rest are zeros.
+    words: [u64; Name::LEN_MAX / 8],
     len: usize,
 }
 
@@ -153,20 +153,54 @@ impl Name {
     /// `None` when it is longer.
     #[inline]
     fn new(name: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Self::LEN_MAX];
-        bytes.get_mut(..name.len())?.copy_from_slice(name);
-        bytes.make_ascii_uppercase();
-        Some(Self { bytes, len: name.len() })
+        if name.len() > Self::LEN_MAX {
+            return None;
+        }
+        let mut words = [0; Self::LEN_MAX / 8];
+        for (word, bytes) in words.iter_mut().zip(name.chunks(8)) {
+            *word = capitals(word_of(bytes));
+        }
+        Some(Self { words, len: name.len() })
     }
 }
 
 impl Hash for Name {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| self.bytes[8 * at + byte]));
-        let [first, second, third, fourth] = [word(0), word(1), word(2), word(3)];
+        let [first, second, third, fourth] = self.words;
         state.write_u64(first ^ second.rotate_left(21) ^ third.rotate_left(37) ^ fourth.rotate_left(51));
     }
+}
+
+/// Up to eight bytes as a number, the first is the lowest.
+#[inline]
+fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(bytes) = bytes.first_chunk() {
+        return u64::from_le_bytes(*bytes);
+    }
+    let last_shift = |width: usize| 8 * (bytes.len() - width) as u32;
+    // Two reads that may overlap: what both have read is the same.
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let [first, last] = [first, last].map(|four| u64::from(u32::from_le_bytes(*four)));
+        return first | last << last_shift(4);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let [first, last] = [first, last].map(|two| u64::from(u16::from_le_bytes(*two)));
+        return first | last << last_shift(2);
+    }
+    bytes.first().map_or(0, |&byte| u64::from(byte))
+}
+
+/// Each byte that is an ASCII letter in capitals.
+#[inline]
+fn capitals(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let low_bits = word & (0x7f * EACH);
+    // The highest bit of a byte: it is 'a' or more, it is more than 'z', it is ASCII.
+    let from_a = low_bits + (0x80 - u64::from(b'a')) * EACH;
+    let above_z = low_bits + (0x7f - u64::from(b'z')) * EACH;
+    let is_small = from_a & !above_z & !word & (0x80 * EACH);
+    word ^ (is_small >> 2)
 }
 
 impl CommandTable {
@@ -399,5 +433,21 @@ mod tests {
         assert_eq!(table.find(b"gEt").map(|found| found.full_name), Some("get"));
         assert!(table.find(b"nonsense").is_none());
         assert!(table.find(&[b'x'; 1000]).is_none());
+    }
+
+    #[test]
+    fn names_are_read_in_capitals_whatever_their_length() {
+        for start in 0..=255_u8 {
+            for len in 0..=Name::LEN_MAX {
+                let name: Vec<u8> = (0..len as u8).map(|at| start.wrapping_add(at.wrapping_mul(37))).collect();
+                let mut capitals = name.to_ascii_uppercase();
+                let read = Name::new(&name).expect("it is short enough");
+                assert_eq!(read.len, len);
+                capitals.resize(Name::LEN_MAX, 0);
+                assert_eq!(read.words.map(u64::to_le_bytes).as_flattened(), capitals, "{name:?}");
+            }
+        }
+        assert!(Name::new(&[b'x'; Name::LEN_MAX + 1]).is_none());
+        assert!(Name::new(b"GET") != Name::new(b"GET\0"));
     }
 }
