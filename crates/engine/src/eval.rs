@@ -1,14 +1,21 @@
 //! EVAL, FCALL and their kin: scripts run by the one way to run commands, as one unit.
 //!
 //! ```text
-//!   prepared ─► keys declared? ─► their shards locked ─► run ──────────────► unit logged, released
-//!                 │ no, or known to need more            │ needs more: undone        ▲
-//!                 └──────────────► alone ◄───────────────┘ ─► run ──────────────────┘
+//!   prepared ─► declared keys locked ─► run; further keys' shards locked if free ─► unit logged,
+//!        │                               │ one is not: undone, run again              released
+//!        │                               │ needs the whole keyspace: undone              ▲
+//!        └─ known to need that ─► alone ◄┘ ─► run ─────────────────────────────────────┘
 //! ```
-//! Under locks, a script that asks for more than it has locked ends at once, whatever it was doing.
-//! What it has written is put back from copies that were taken before the first write to each key
-//! ([`Image`]); nothing of it was logged or released, so nobody has seen it. Then it runs again as
-//! the exclusive owner, from the beginning, and does so at once from then on.
+//! Locks are kept to the end of the script (two-phase locking). A key that it did not declare is
+//! locked when it is used, if nobody holds the shard: it is never waited for, so nobody waits for
+//! each other. When somebody holds it, the script ends at once, whatever it was doing. What it has
+//! written is put back from copies that were taken before the first write to each key ([`Image`]);
+//! nothing of it was logged or released, so nobody has seen it. Then it runs again from the
+//! beginning, with all keys locked that it is known to use, or, when it needs more than keys, as
+//! the exclusive owner of the keyspace, and does so at once from then on.
+//!
+//! A script without declared keys runs alone for the first time: one that never ends then stops
+//! everybody, as Redis' clients expect, and one that has ended by itself can run under locks.
 //!
 //! What an undone run leaves: the marks of watching clients (their transactions fail, as they would
 //! by the run that follows), invalidations of cached keys, access clocks, and counts of calls.
@@ -29,9 +36,10 @@ use crate::call::Host;
 use crate::clock::Clock;
 use crate::request::Request;
 use crate::run::{Executor, lock_blocked_clients_keys};
+use crate::script_buffers::ScriptBuffers;
 use crate::scripting::{
-    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
-    Stop,
+    Known, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
+    Standing, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -155,6 +163,10 @@ const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
 const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 /// Clients blocked on a declared key that are served at once; others a moment later.
 const SERVED_MAX: usize = 16;
+/// Runs under locks before a script runs alone.
+const LOCKED_RUNS_MAX: usize = 3;
+/// Shards that a script may lock: each of its commands looks at all of them.
+const SHARDS_MAX: usize = 32;
 /// Calls between two looks at whether the script may go on.
 const CALLS_PER_INTERRUPT: u32 = 256;
 
@@ -165,6 +177,8 @@ struct Run<'a> {
     keys: &'a [Key<'a>],
     call: ScriptCall<'a>,
     is_read_only: bool,
+    /// Keys that an earlier attempt used without their being declared.
+    further: Vec<FurtherKey>,
 }
 
 /// A key as it was before a script wrote to it.
@@ -213,13 +227,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let key_count = key_count(args, verb)?;
         let prepared = engine.prepare(verb.source(args))?;
         self.check_script(&prepared, verb)?;
-        // Filled in place: what `collect` gives would be copied, at a tenth of a short script's cost.
+        // Filled in place: what `collect` gives would be copied, at a tenth of a short script's
+        // cost.
         let mut words: SmallVec<[&[u8]; 16]> = SmallVec::new();
         words.extend(args.from(3));
         let (keys, arguments) = words.split_at(key_count);
         let mut hashed: SmallVec<[Key<'_>; 8]> = SmallVec::new();
         hashed.extend(request.named_keys());
-        let run = Run {
+        let mut run = Run {
             request: args,
             prepared: &prepared,
             keys: &hashed,
@@ -230,21 +245,19 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 lua_bytes_max: self.settings.lua_bytes_max,
             },
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
+            further: Vec::new(),
         };
         let (db, protocol) = (session.db(), session.protocol());
-        let may_share = !(prepared.runs_alone || keys.is_empty() || session.in_exec || self.now.is_monitored);
-        let mut end = None;
-        if may_share {
-            match self.run_script_locked(engine, &run, session, out, pass) {
-                None => return Ok(self.refuse_busy(session, request.registered, out)),
-                Some(ScriptEnd::Again) => self.stats().scripts.rerun.add(1),
-                ended => {
-                    self.stats().scripts.parallel.add(1);
-                    end = ended;
-                }
-            }
+        let shares = match prepared.known {
+            Known::Nothing => !keys.is_empty(),
+            Known::Shares => true,
+            Known::Alone => false,
+        };
+        let mut end = Some(ScriptEnd::Again);
+        if shares && !session.in_exec && !self.now.is_monitored {
+            end = self.run_script_sharing(engine, &mut run, session, out, pass);
         }
-        if end.is_none() {
+        if end == Some(ScriptEnd::Again) {
             end = self.alone(pass, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
             self.stats().scripts.alone.add(1);
         }
@@ -289,21 +302,57 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Ok(())
     }
 
-    /// Runs a script under the locks of its declared keys. `None` where a busy script holds one of
-    /// them; after [`ScriptEnd::Again`] nothing of it is left.
-    fn run_script_locked(
+    /// Runs a script under locks, again while more locks are all it needs. `None` where a busy
+    /// script holds one of its keys. After [`ScriptEnd::Again`] it has to run alone.
+    fn run_script_sharing(
         &mut self,
         engine: &mut dyn ScriptEngine,
-        run: &Run<'_>,
+        run: &mut Run<'_>,
         session: &mut Session,
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> Option<ScriptEnd> {
-        let shared = self.shared();
-        let mut locked = shared.keyspace.lock_all_of_unless_busy(run.keys.iter().map(|key| key.hash))?;
-        if locked.is_followed() {
-            locked = lock_blocked_clients_keys(shared, locked, run.keys, SERVED_MAX)?;
+        for _ in 0..LOCKED_RUNS_MAX {
+            let known_keys = run.further.len();
+            let end = self.run_script_locked(engine, run, session, out, pass)?;
+            if end != ScriptEnd::Again {
+                self.stats().scripts.parallel.add(1);
+                return Some(end);
+            }
+            self.stats().scripts.rerun.add(1);
+            if run.further.len() == known_keys {
+                break;
+            }
         }
+        Some(ScriptEnd::Again)
+    }
+
+    /// Locks the shards of a script's declared and further keys. `None` where a busy script holds
+    /// one of them.
+    fn lock_for_script(&self, run: &Run<'_>) -> Option<Locked<'s>> {
+        let shared = self.shared();
+        let mut keys: SmallVec<[Key<'_>; 8]> = SmallVec::new();
+        keys.extend(run.keys.iter().copied());
+        keys.extend(run.further.iter().map(FurtherKey::key));
+        let locked = shared.keyspace.lock_all_of_unless_busy(keys.iter().map(|key| key.hash))?;
+        if locked.is_followed() {
+            return lock_blocked_clients_keys(shared, locked, &keys, SERVED_MAX);
+        }
+        Some(locked)
+    }
+
+    /// Runs a script under the locks of its keys, as far as they are known. `None` where a busy
+    /// script holds one of them. After [`ScriptEnd::Again`] nothing of it is left, and more keys
+    /// are known if more locks are all it needs.
+    fn run_script_locked(
+        &mut self,
+        engine: &mut dyn ScriptEngine,
+        run: &mut Run<'_>,
+        session: &mut Session,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> Option<ScriptEnd> {
+        let locked = self.lock_for_script(run)?;
         self.commit.begin_record();
         let is_wanted = self.commit.effects.record.is_wanted;
         let changes = self.commit.effects.changes;
@@ -311,7 +360,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.in_exec = true;
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, .. } = commands;
+        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, used, .. } =
+            commands;
         self.script_buffers = buffers.trim();
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
@@ -330,7 +380,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.serve(locked);
         }
         if end == ScriptEnd::Again {
-            engine.learn(needs);
+            match needs {
+                Needs::Lesson(lesson) => engine.learn(lesson),
+                Needs::Locks => run.further.extend(used),
+            }
         }
         Some(end)
     }
@@ -352,8 +405,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let changes = self.commit.effects.changes;
         let mut commands = RunningScript::new(self, run, session, None, pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let RunningScript { is_cut_off, buffers, .. } = commands;
+        let RunningScript { is_cut_off, buffers, shares, .. } = commands;
         self.script_buffers = buffers.trim();
+        if shares && end == ScriptEnd::Replied && run.prepared.known == Known::Nothing {
+            engine.learn(Lesson::Shares);
+        }
         if is_cut_off {
             self.commit.roll_back(changes);
         }
@@ -405,14 +461,52 @@ fn key_count(args: &Args<'_>, verb: ScriptVerb) -> Result<usize, CommandError> {
     usize::try_from(count).map_err(|_| CommandError::Line("ERR Number of keys can't be negative"))
 }
 
+/// A key that a script used without declaring it.
+struct FurtherKey {
+    name: Box<[u8]>,
+    hash: KeyHash,
+}
+
+impl FurtherKey {
+    fn key(&self) -> Key<'_> {
+        Key { bytes: &self.name, hash: self.hash }
+    }
+}
+
+/// Why a script has to run again.
+enum Needs {
+    /// It cannot run under locks.
+    Lesson(Lesson),
+    /// Somebody holds the shard of a further key.
+    Locks,
+}
+
+/// Whether a command can run under locks.
+fn can_share(request: &Request<'_>) -> bool {
+    let (command, name) = (&request.registered.command, request.registered.full_name);
+    match command.run {
+        Runner::Data(_) => {
+            !command.runs_alone(&request.args)
+                && !request.keys.as_slice().is_empty()
+                && !ACROSS_DATABASES.contains(&name)
+        }
+        Runner::Host(_) => HARMLESS.contains(&name),
+        Runner::Walk(_) | Runner::Transaction(_) | Runner::Script(_) => false,
+    }
+}
+
 /// A script that runs.
 struct RunningScript<'r, 'g, 's, C, H> {
     executor: &'r mut Executor<'s, C, H>,
     run: &'r Run<'r>,
     session: &'r mut Session,
     pass: &'r mut SharedPass<'g>,
-    /// The shards of its declared keys; `None`: it is alone.
+    /// The shards of its keys; `None`: it is alone.
     locked: Option<Locked<'s>>,
+    /// Keys whose shards it locked, or wanted to lock, as it used them.
+    used: Vec<FurtherKey>,
+    /// All that it did could be done under locks.
+    shares: bool,
     images: Vec<Image>,
     /// Known to others once it has run for a while.
     known: Option<Script<'s>>,
@@ -424,50 +518,8 @@ struct RunningScript<'r, 'g, 's, C, H> {
     /// The server ends in the middle of it.
     is_cut_off: bool,
     /// Why it has to run again.
-    needs: Alone,
+    needs: Needs,
     buffers: Box<ScriptBuffers>,
-}
-
-/// What the commands of scripts use again and again.
-#[derive(Default)]
-pub(crate) struct ScriptBuffers {
-    /// The words of a command.
-    bytes: Vec<u8>,
-    spans: Vec<Span>,
-    /// Its reply.
-    out: ByteQueue,
-    /// Its reply, where that came in several pieces.
-    joined: Vec<u8>,
-}
-
-impl ScriptBuffers {
-    /// Larger ones are given back.
-    const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-    /// Ready for the next command.
-    fn clear(&mut self) {
-        self.out.truncate(0);
-        self.joined.clear();
-    }
-
-    /// What is kept for the next script.
-    fn trim(mut self: Box<Self>) -> Option<Box<Self>> {
-        self.clear();
-        let bytes = self.bytes.capacity() + size_of::<Span>() * self.spans.capacity();
-        if bytes + self.joined.capacity() + self.out.capacity_bytes() > Self::KEPT_BYTES_MAX {
-            return None;
-        }
-        Some(self)
-    }
-
-    /// The reply.
-    fn reply(&mut self) -> &[u8] {
-        if self.out.as_single().is_none() {
-            self.out.io_slices(usize::MAX).iter().for_each(|slice| self.joined.extend_from_slice(slice));
-            return &self.joined;
-        }
-        self.out.as_single().expect("it is one piece")
-    }
 }
 
 impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
@@ -485,6 +537,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             session,
             pass,
             locked,
+            used: Vec::new(),
+            shares: true,
             images: Vec::new(),
             known: None,
             calls: 0,
@@ -492,7 +546,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             begins_to_write: false,
             has_written: false,
             is_cut_off: false,
-            needs: Alone::Undeclared,
+            needs: Needs::Locks,
             buffers,
         }
     }
@@ -539,24 +593,50 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(registered)
     }
 
-    /// Looks whether a command can run under the locks, and copies what it may change.
-    fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
+    /// Locks the shards of a command's keys, as far as they are free.
+    fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
-        let (command, name) = (&request.registered.command, request.registered.full_name);
-        let can_share = match command.run {
-            Runner::Data(_) => {
-                !command.runs_alone(&request.args)
-                    && !request.keys.as_slice().is_empty()
-                    && locked.holds(request.keys.as_slice().iter().map(|key| key.hash))
-                    && !ACROSS_DATABASES.contains(&name)
+        let shared = self.executor.shared();
+        let mut is_missing = false;
+        for key in request.named_keys() {
+            if locked.holds(std::iter::once(key.hash)) {
+                continue;
             }
-            Runner::Host(_) => HARMLESS.contains(&name),
-            Runner::Walk(_) | Runner::Transaction(_) | Runner::Script(_) => false,
-        };
-        if !can_share {
-            self.needs = Alone::Undeclared;
+            self.used.push(FurtherKey { name: key.bytes.into(), hash: key.hash });
+            is_missing |= !locked.try_add(&shared.keyspace, key.hash);
+            if !is_missing && locked.shard_of(key.hash).is_some_and(|shard| shard.is_followed()) {
+                let hashes = shared.blocked.keys_to_lock(std::iter::once(key), SERVED_MAX);
+                is_missing = !hashes.into_iter().all(|hash| locked.try_add(&shared.keyspace, hash));
+            }
+            if self.is_busy {
+                locked.mark_busy();
+            }
+        }
+        if locked.numbers().count() > SHARDS_MAX && !self.used.is_empty() {
+            self.needs = Needs::Lesson(Lesson::NeedsMuch);
             return Err(Stop::Again);
         }
+        if is_missing {
+            self.needs = Needs::Locks;
+            return Err(Stop::Again);
+        }
+        Ok(())
+    }
+
+    /// Looks whether a command can run under the locks, and copies what it may change.
+    fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
+        let can_share = can_share(request);
+        if self.locked.is_none() {
+            self.shares &= can_share;
+            return Ok(());
+        }
+        if !can_share {
+            self.needs = Needs::Lesson(Lesson::NeedsAll);
+            return Err(Stop::Again);
+        }
+        self.lock_keys(request)?;
+        let Some(locked) = &mut self.locked else { return Ok(()) };
+        let command = &request.registered.command;
         if !command.flags.contains(Flags::WRITE) {
             return Ok(());
         }
@@ -573,7 +653,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             let entry = table.and_then(|table| table.get(key.position(), key.bytes));
             let entry = match entry {
                 Some(entry) if SizeMark::of(&entry).is_big() => {
-                    self.needs = Alone::BigValue;
+                    self.needs = Needs::Lesson(Lesson::NeedsMuch);
                     return Err(Stop::Again);
                 }
                 Some(entry) => Some(entry.duplicate(key.bytes, entry.access())),

@@ -55,6 +55,7 @@ pub mod publish;
 pub mod replay;
 pub mod request;
 pub mod run;
+mod script_buffers;
 pub mod scripting;
 pub mod scripts;
 pub mod secret;

@@ -43,17 +43,30 @@ pub struct Prepared {
     pub name: Rc<[u8]>,
     /// What it says about itself.
     pub traits: ScriptTraits,
-    /// It is known to need more than its declared keys.
-    pub runs_alone: bool,
+    /// What its earlier runs have taught.
+    pub known: Known,
 }
 
-/// Why a script runs alone from now on.
+/// What is known about a script from its earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alone {
-    /// It used a key that it does not declare, or needs the whole keyspace.
-    Undeclared,
-    /// It changed a value too big to keep a copy of: the next runs may not.
-    BigValue,
+pub enum Known {
+    /// Nothing: it runs under locks if it declares keys.
+    Nothing,
+    /// It needs no more than some keys: it runs under locks.
+    Shares,
+    /// It runs alone.
+    Alone,
+}
+
+/// What a run teaches for the next ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lesson {
+    /// It came to its end and needed no more than some keys.
+    Shares,
+    /// It needs the whole keyspace.
+    NeedsAll,
+    /// It used many keys, or changed a value too big to keep a copy of: the next runs may not.
+    NeedsMuch,
 }
 
 /// What a script is called with.
@@ -101,8 +114,8 @@ pub trait ScriptEngine {
         reply: &mut ByteQueue,
     ) -> ScriptEnd;
 
-    /// The script that was prepared last runs alone from now on.
-    fn learn(&mut self, why: Alone);
+    /// Notes what a run of the script that was prepared last has taught.
+    fn learn(&mut self, lesson: Lesson);
 }
 
 /// The engine, as a running script sees it.

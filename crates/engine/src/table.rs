@@ -439,7 +439,8 @@ mod tests {
     fn names_are_read_in_capitals_whatever_their_length() {
         for start in 0..=255_u8 {
             for len in 0..=Name::LEN_MAX {
-                let name: Vec<u8> = (0..len as u8).map(|at| start.wrapping_add(at.wrapping_mul(37))).collect();
+                let name: Vec<u8> =
+                    (0..len as u8).map(|at| start.wrapping_add(at.wrapping_mul(37))).collect();
                 let mut capitals = name.to_ascii_uppercase();
                 let read = Name::new(&name).expect("it is short enough");
                 assert_eq!(read.len, len);

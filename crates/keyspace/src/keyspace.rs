@@ -638,6 +638,17 @@ impl<T> Held<T> {
         }
     }
 
+    /// Adds what belongs to a shard that is not among them. O(shards).
+    fn insert(&mut self, shard: usize, held: T) {
+        let mut many = match std::mem::replace(self, Self::Many(Vec::new())) {
+            Self::Many(many) if many.is_empty() => return *self = Self::One((shard, held)),
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        };
+        many.insert(many.partition_point(|(number, _)| *number < shard), (shard, held));
+        *self = Self::Many(many);
+    }
+
     /// As [`Held::get`], to change.
     #[inline]
     fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
@@ -658,6 +669,20 @@ fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
 
 /// Shards locked for one command, in ascending order. Dropping it unlocks them.
 pub struct Locked<'k>(Held<Guard<'k, Shard>>);
+
+impl<'k> Locked<'k> {
+    /// Locks the shard of this hash, too, unless another holds it: it is not waited for, so nobody
+    /// can wait for each other. Whether it is locked now. O(locked).
+    pub fn try_add(&mut self, keyspace: &'k Keyspace, hash: KeyHash) -> bool {
+        let shard = shard_of(hash);
+        if self.0.get(shard).is_some() {
+            return true;
+        }
+        let Some(guard) = keyspace.try_lock(shard) else { return false };
+        self.0.insert(shard, guard);
+        true
+    }
+}
 
 impl Locked<'_> {
     /// The shard of this hash, if it is locked. O(log locked).

@@ -29,7 +29,9 @@ unsafe extern "C" fn script_number_text(buffer: *mut c_char, number: f64) -> c_i
         // SAFETY: the text is shorter than the caller's buffer, and not a part of it.
         unsafe { buffer.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
         // SAFETY: as above.
-        unsafe { buffer.add(text.len()).write(0) };
+        let end = unsafe { buffer.add(text.len()) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
         return text.len() as c_int;
     }
     // SAFETY: the length is that of the caller's buffer, and the format takes one double.

@@ -8,44 +8,45 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use engine::scripting::Alone;
+use engine::scripting::{Known, Lesson};
 use script::{ScriptFlags, Sha};
 
 /// Scripts of EVAL that are kept, as in Redis 8.
 const EVAL_SCRIPTS_MAX: usize = 500;
-/// How many runs of a script are alone after it changed a value too big to copy.
+/// How many runs of a script are alone after it needed much.
 const ALONE_RUNS: u32 = 100;
 /// The script always runs alone.
 const ALWAYS: u32 = u32::MAX;
 
-/// What is known about running a script or function alone.
+/// What is known about a script or function from its earlier runs.
 #[derive(Default)]
 pub struct Learned {
     /// How many of the next runs are alone.
     alone_runs: AtomicU32,
+    /// It came to its end and needed no more than some keys.
+    shares: AtomicBool,
 }
 
 impl Learned {
-    /// Whether the next run is alone, which counts as one.
-    pub fn runs_alone(&self) -> bool {
+    /// What is known for the next run; one that is alone counts.
+    pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
-            0 => false,
-            ALWAYS => true,
+            0 if self.shares.load(Relaxed) => return Known::Shares,
+            0 => return Known::Nothing,
+            ALWAYS => {}
             // Relaxed, and lost counts do no harm.
-            left => {
-                self.alone_runs.store(left - 1, Relaxed);
-                true
-            }
+            left => self.alone_runs.store(left - 1, Relaxed),
         }
+        Known::Alone
     }
 
-    /// Notes why it runs alone.
-    pub fn learn(&self, why: Alone) {
-        let runs = match why {
-            Alone::Undeclared => ALWAYS,
-            Alone::BigValue => ALONE_RUNS,
-        };
-        self.alone_runs.fetch_max(runs, Relaxed);
+    /// Notes what a run has taught.
+    pub fn learn(&self, lesson: Lesson) {
+        match lesson {
+            Lesson::Shares => self.shares.store(true, Relaxed),
+            Lesson::NeedsAll => self.alone_runs.store(ALWAYS, Relaxed),
+            Lesson::NeedsMuch => _ = self.alone_runs.fetch_max(ALONE_RUNS, Relaxed),
+        }
     }
 }
 
@@ -70,7 +71,7 @@ pub struct CachedScript {
     is_loaded: AtomicBool,
     /// It was forgotten.
     is_gone: AtomicBool,
-    /// What is known about running it alone.
+    /// What its runs have taught.
     pub learned: Learned,
     /// When it was used last, in numbers of scripts that came since.
     used: AtomicU64,

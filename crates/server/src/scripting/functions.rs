@@ -36,7 +36,7 @@ pub struct LoadedFunction {
     pub library: Arc<LoadedLibrary>,
     /// What it says about itself.
     pub info: Arc<FunctionInfo>,
-    /// What is known about running it alone.
+    /// What its runs have taught.
     pub learned: Arc<Learned>,
 }
 

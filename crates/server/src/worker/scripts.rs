@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use commands::CommandError;
 use engine::scripting::{
-    Alone, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
+    Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -140,7 +140,7 @@ impl ThreadScripts {
             kind: ScriptKind::Function,
             name: Rc::clone(&found.name),
             traits: traits(function.info.flags),
-            runs_alone: function.learned.runs_alone(),
+            known: function.learned.begin(),
         };
         self.current = Some(Current::Function(found));
         Ok(prepared)
@@ -197,7 +197,7 @@ impl ScriptEngine for ThreadScripts {
             kind: ScriptKind::Script,
             name: Rc::clone(&script.name),
             traits: traits(script.script.flags),
-            runs_alone: script.script.learned.runs_alone(),
+            known: script.script.learned.begin(),
         };
         self.current = Some(Current::Script(script));
         Ok(prepared)
@@ -237,10 +237,10 @@ impl ScriptEngine for ThreadScripts {
         }
     }
 
-    fn learn(&mut self, why: Alone) {
+    fn learn(&mut self, lesson: Lesson) {
         match &self.current {
-            Some(Current::Script(compiled)) => compiled.script.learned.learn(why),
-            Some(Current::Function(found)) => found.function.learned.learn(why),
+            Some(Current::Script(compiled)) => compiled.script.learned.learn(lesson),
+            Some(Current::Function(found)) => found.function.learned.learn(lesson),
             None => {}
         }
     }
