@@ -145,6 +145,7 @@ fn push_verbatim<'a>(stack: &mut Stack, line: &[u8], rest: &'a [u8]) -> &'a [u8]
 /// Pushes the table of an error. `line` is `-CODE text`, or a text that gets the code ERR.
 pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     stack.push_table(0, 2);
+    let line = c_string(line);
     let message = match line.strip_prefix(b"-") {
         Some(line) if line.contains(&b' ') => line.strip_suffix(b"\r\n").unwrap_or(line).to_vec(),
         Some(line) => [b"ERR ", line.strip_suffix(b"\r\n").unwrap_or(line)].concat(),
@@ -180,8 +181,18 @@ pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     ErrorFields { message, place, counted }
 }
 
-/// A text as an error or status line: line ends become spaces.
+/// A text as an error or status line: it ends at a zero byte, as a C string does, and line ends
+/// become spaces.
 pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
+    without_line_ends(c_string(text))
+}
+
+/// The text up to the first zero byte.
+fn c_string(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn without_line_ends(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
 
@@ -262,7 +273,7 @@ fn write_special(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, dep
         }
         reply.end_set(set, len);
     } else if field(stack, b"big_number", Type::String) {
-        reply.big_number(&String::from_utf8_lossy(&one_line(stack.bytes(-1).unwrap_or_default())));
+        reply.big_number(&String::from_utf8_lossy(&without_line_ends(stack.bytes(-1).unwrap_or_default())));
     } else if field(stack, b"verbatim_string", Type::Table) {
         return write_verbatim(stack, reply);
     } else {

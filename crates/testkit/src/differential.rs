@@ -21,6 +21,7 @@ mod explained;
 mod grammar;
 mod pair;
 mod payloads;
+mod programs;
 mod rules;
 mod shrink;
 mod values;

@@ -217,6 +217,11 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
     let mut count = 0;
     stack.set_top(1);
     while !input.left.is_empty() && count < limit {
+        if stack.top() > TOP_MAX || !stack.has_room(4) {
+            const TOO_MANY: &[u8] = b"stack overflow (too many return values at once; use unpack_one or \
+                unpack_limit instead.)";
+            return Err(stack.raise_here(TOO_MANY));
+        }
         match input.value(stack) {
             Ok(()) => count += 1,
             Err(Trouble::Missing) => return Err(stack.raise_here(b"Missing bytes in input.")),

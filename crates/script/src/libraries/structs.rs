@@ -1,6 +1,6 @@
 //! `struct`: values as C lays them out, as Lua's struct 0.2 packs them.
 
-use crate::lua::{Function, Raise, Returns, Stack};
+use crate::lua::{Function, Raise, Returns, Stack, truncate};
 
 /// The functions of `struct`.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
@@ -113,7 +113,7 @@ fn pack(stack: &mut Stack) -> Returns {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let number = stack.check_number(argument)?;
                 argument += 1;
-                let value = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+                let value = if number < 0.0 { truncate(number) as u64 } else { to_unsigned(number) };
                 let mut bytes = value.to_le_bytes().to_vec();
                 bytes.resize(size, 0);
                 put(&mut out, bytes);
@@ -218,6 +218,13 @@ fn unpack(stack: &mut Stack) -> Returns {
 }
 
 /// A signed integer where the option is a small letter.
+/// `(unsigned long long)number` of what is not negative, as x86-64 does it: what is too large, and
+/// what is no number, has no low bytes.
+fn to_unsigned(number: f64) -> u64 {
+    const HALF: f64 = 9_223_372_036_854_775_808.0;
+    if number >= HALF { (truncate(number - HALF) as u64) ^ (1 << 63) } else { truncate(number) as u64 }
+}
+
 fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
     let value =

@@ -2,6 +2,7 @@
 //! limits; texts around the sizes where encodings change; and rarely something out of place.
 
 use super::payloads::{PAYLOADS, bytes_of};
+use super::programs;
 use crate::rng::Rng;
 
 /// Keys per type.
@@ -128,6 +129,7 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "set" => key(b'e', rng),
         "zset" => key(b'z', rng),
         "stream" => key(b'x', rng),
+        "program" => programs::program(rng),
         // Never the key of another rule, so that all its scores stay the same.
         "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         // Few places, some of them twice, so that distances are equal.
