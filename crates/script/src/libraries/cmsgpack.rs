@@ -16,8 +16,11 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
 
 /// Tables nested deeper become nil.
 const NESTING_MAX: usize = 16;
-/// Values on Lua's stack above which nothing nested is read.
-const TOP_MAX: i32 = 3000;
+/// Tables within tables that are read; with more, Redis runs out of Lua's stack, and we would of
+/// the thread's.
+const DEPTH_MAX: usize = 3990;
+/// Values on Lua's stack above which none is read.
+const TOP_MAX: i32 = 7990;
 /// Values between two questions whether to go on.
 const VALUES_PER_INTERRUPT: usize = 10_000;
 
@@ -213,7 +216,7 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
     }
     let takes_all = limit == 0 && offset == 0;
     let limit = if takes_all { usize::MAX } else { limit as usize };
-    let mut input = Unpacker { left: &data[offset as usize..], values: 0 };
+    let mut input = Unpacker { left: &data[offset as usize..], values: 0, depth: 0 };
     let mut count = 0;
     stack.set_top(1);
     while !input.left.is_empty() && count < limit {
@@ -241,6 +244,8 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
 struct Unpacker<'a> {
     left: &'a [u8],
     values: usize,
+    /// Tables that are being read.
+    depth: usize,
 }
 
 impl<'a> Unpacker<'a> {
@@ -312,16 +317,25 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
+    /// Begins a table within others.
+    fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), Trouble> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }
+    }
+
     fn array(&mut self, stack: &mut Stack, len: usize) -> Result<(), Trouble> {
+        self.descend(stack, b"stack overflow (in function mp_decode_to_lua_array)")?;
         stack.push_table(len.min(self.left.len()).min(1024), 0);
         for at in 1..=len {
             self.value(stack)?;
             stack.raw_set_at(-2, at as i32);
         }
+        self.depth -= 1;
         Ok(())
     }
 
     fn map(&mut self, stack: &mut Stack, len: usize) -> Result<(), Trouble> {
+        self.descend(stack, b"stack overflow (in function mp_decode_to_lua_hash)")?;
         stack.push_table(0, len.min(self.left.len()).min(1024));
         for _ in 0..len {
             self.value(stack)?;
@@ -334,6 +348,7 @@ impl<'a> Unpacker<'a> {
                 _ => stack.raw_set(-3),
             }
         }
+        self.depth -= 1;
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! Random Lua programs for EVAL: calls, conversions, the libraries, errors.
 //!
 //! What depends on the order of a hash table stays out: commands whose replies are in no order, and
-//! tables of more than one name, and the text of a table, which is an address. So does what ends Redis 8.0.2 or never ends in it: errors that are
-//! tables without `err`, and `load` with a function.
+//! tables of more than one name, and the text of a table, which is an address. So does what ends
+//! Redis 8.0.2 or never ends in it: errors that are tables without `err`, and `load` with a
+//! function.
 
 use std::fmt::Write;
 
