@@ -23,6 +23,8 @@ const REDIS_PY: &str = "redis==8.1.0";
 const HUEY: &str = "huey==2.5.3";
 /// The version of rq that is tried.
 const RQ: &str = "rq==2.12.0";
+/// Queues that are scripts, and a rate limiter; likewise.
+const SCRIPTED: &[&str] = &["dramatiq==2.2.0", "celery==5.7.0", "limits==5.8.0"];
 /// For one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
@@ -128,18 +130,37 @@ pub fn rq(session: &Session) -> Result<Outcome> {
     job_queue(session, "rq", "rq_jobs.py")
 }
 
+/// A queue of jobs that is one script over keys that it names itself.
+pub fn dramatiq(session: &Session) -> Result<Outcome> {
+    job_queue(session, "dramatiq", "dramatiq_jobs.py")
+}
+
+/// Celery, which takes its time: on one back end.
+pub fn celery(session: &Session) -> Result<Outcome> {
+    let python = match python_with_redis(session)? {
+        Ok(python) => python,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let server = server::start(&release::build(session)?.server, &[])?;
+    run_jobs(session, &python, "celery", "celery_jobs.py", &server)?;
+    server::stop(server)?;
+    Ok(Outcome::Passed(String::new()))
+}
+
 fn job_queue(session: &Session, log: &str, script: &str) -> Result<Outcome> {
     let python = match python_with_redis(session)? {
         Ok(python) => python,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
+    on_each_back_end(session, |server| run_jobs(session, &python, log, script, server))
+}
+
+fn run_jobs(session: &Session, python: &Path, log: &str, script: &str, server: &ServerProcess) -> Result<()> {
     let script = session.root.join("tests/clients/python").join(script);
-    on_each_back_end(session, |server| {
-        let mut command = Command::new(&python);
-        command.arg(&script).arg(server.port().to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
-        shell::run_logged(session, log, &mut command, CLIENT_LIMIT)?;
-        Ok(())
-    })
+    let mut command = Command::new(python);
+    command.arg(&script).arg(server.port().to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
+    shell::run_logged(session, log, &mut command, CLIENT_LIMIT)?;
+    Ok(())
 }
 
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
@@ -203,7 +224,11 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
 fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
-    let has_redis = || shell::succeeds(Command::new(&python).args(["-c", "import redis, huey, rq"]));
+    let has_redis = || {
+        shell::succeeds(
+            Command::new(&python).args(["-c", "import redis, huey, rq, dramatiq, celery, limits"]),
+        )
+    };
     if has_redis() {
         return Ok(Ok(python));
     }
@@ -221,9 +246,10 @@ fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
     }
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY, HUEY, RQ]);
+    pip.args(SCRIPTED);
     if shell::run_logged(session, "pip", &mut pip, CLIENT_LIMIT).is_err() || !has_redis() {
         return Ok(Err(format!(
-            "pip could not install {REDIS_PY}, {HUEY} and {RQ}; see {}",
+            "pip could not install {REDIS_PY}, {HUEY}, {RQ} and {SCRIPTED:?}; see {}",
             session.log_path("pip").display()
         )));
     }

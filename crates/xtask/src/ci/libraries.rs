@@ -51,6 +51,15 @@ pub fn go_redis(session: &Session) -> Result<Outcome> {
 
 /// ioredis.
 pub fn ioredis(session: &Session) -> Result<Outcome> {
+    on_node(session, "round.mjs")
+}
+
+/// BullMQ, and a rate limiter: scripts whose keys are not all declared.
+pub fn bullmq(session: &Session) -> Result<Outcome> {
+    on_node(session, "bullmq.mjs")
+}
+
+fn on_node(session: &Session, program: &str) -> Result<Outcome> {
     let node = match shell::ensure(session, "node", "nodejs") {
         Ok(node) => node,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
@@ -58,14 +67,14 @@ pub fn ioredis(session: &Session) -> Result<Outcome> {
     if let Err(missing) = shell::ensure(session, "npm", "npm") {
         return Ok(Outcome::Skipped(missing));
     }
-    let files = [".npmrc", "package.json", "package-lock.json", "round.mjs"];
+    let files = [".npmrc", "package.json", "package-lock.json", "round.mjs", "bullmq.mjs"];
     let folder = copy_program(session, "node", &files)?;
     let mut npm = Command::new("npm");
     npm.current_dir(&folder).args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]);
-    if shell::run_logged(session, "ioredis", &mut npm, PREPARE_LIMIT).is_err() {
-        return Ok(cannot_fetch(session, "ioredis", "npm ci"));
+    if shell::run_logged(session, "npm", &mut npm, PREPARE_LIMIT).is_err() {
+        return Ok(cannot_fetch(session, "npm", "npm ci"));
     }
-    drive(session, "ioredis", &node, &[&folder.join("round.mjs").to_string_lossy()])
+    drive(session, program, &node, &[&folder.join(program).to_string_lossy()])
 }
 
 /// Jedis.

@@ -135,6 +135,18 @@ pub const STEPS: &[Step] = &[
         run: clients::rq,
     },
     Step {
+        name: "dramatiq",
+        about: "a queue of jobs in Python that is one script, workers killed, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: clients::dramatiq,
+    },
+    Step {
+        name: "celery",
+        about: "a queue of jobs in Python with chords, and a rate limiter",
+        remedy: CLIENT_REMEDY,
+        run: clients::celery,
+    },
+    Step {
         name: "go-redis",
         about: "go-redis over every type, RESP2 and RESP3, on each back end",
         remedy: CLIENT_REMEDY,
@@ -145,6 +157,12 @@ pub const STEPS: &[Step] = &[
         about: "ioredis over every type, on each back end",
         remedy: CLIENT_REMEDY,
         run: libraries::ioredis,
+    },
+    Step {
+        name: "bullmq",
+        about: "a queue of jobs in JavaScript, a thousand jobs, workers killed, on each back end",
+        remedy: CLIENT_REMEDY,
+        run: libraries::bullmq,
     },
     Step {
         name: "jedis",
