@@ -176,10 +176,15 @@ const SESSIONS: &[&str] = &[
     "RESET",
 ];
 
+/// Scripts, which are compared with Redis 8 only: before it, numbers of RESP3, some checks of a
+/// script's flags and many error texts were others.
+const SCRIPTS: &[&str] = &["EVAL", "EVAL_RO"];
+
 /// Whether a command has other effects on one of two servers whose `INFO server` is given.
 pub fn is_other(info: &[String; 2], name: &str) -> bool {
     let is_other = OTHER_IN_7_0.contains(&name) || SESSIONS.contains(&name);
-    info.iter().any(|info| info.contains("redis_version:7.0.")) && is_other
+    let is_one = |text: &str| info.iter().any(|info| info.contains(text));
+    is_one("redis_version:7.0.") && is_other || is_one("redis_version:7.") && SCRIPTS.contains(&name)
 }
 
 /// What is accepted between two servers whose `INFO server` is given.
