@@ -2,38 +2,37 @@
 
 use std::ffi::{c_char, c_int};
 
+use crate::numbers::number_text;
+
 /// What Lua keeps for the text of a number, in bytes (`LUAI_MAXNUMBER2STR`).
 const TEXT_LEN_MAX: usize = 32;
 
 /// From here on `%.14g` writes an exponent.
 const INTEGERS_END: f64 = 1e14;
 
-unsafe extern "C" {
-    /// The C library's.
-    fn snprintf(buffer: *mut c_char, len: usize, format: *const c_char, ...) -> c_int;
-}
-
 /// Writes the text of a number and a zero byte; returns the text's length in bytes. Scripts build
-/// the names of keys and fields from integers: these do not go through `snprintf`, which takes four
-/// times as long.
+/// the names of keys and fields from integers: C's `printf`, which Lua itself uses, takes four
+/// times as long for these.
 ///
 /// # Safety
 /// There are [`TEXT_LEN_MAX`] bytes at `buffer`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn script_number_text(buffer: *mut c_char, number: f64) -> c_int {
     let is_integer = number.abs() < INTEGERS_END && number.trunc() == number;
-    if is_integer && !(number == 0.0 && number.is_sign_negative()) {
-        let mut digits = itoa::Buffer::new();
-        let text = digits.format(number as i64).as_bytes();
-        assert!(text.len() < TEXT_LEN_MAX, "a sign and 14 digits");
-        // SAFETY: the text is shorter than the caller's buffer, and not a part of it.
-        unsafe { buffer.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
-        // SAFETY: as above.
-        let end = unsafe { buffer.add(text.len()) };
-        // SAFETY: as above.
-        unsafe { end.write(0) };
-        return text.len() as c_int;
-    }
-    // SAFETY: the length is that of the caller's buffer, and the format takes one double.
-    unsafe { snprintf(buffer, TEXT_LEN_MAX, c"%.14g".as_ptr(), number) }
+    let (mut digits, other);
+    let text = if is_integer && !(number == 0.0 && number.is_sign_negative()) {
+        digits = itoa::Buffer::new();
+        digits.format(number as i64)
+    } else {
+        other = number_text(number);
+        &other
+    };
+    assert!(text.len() < TEXT_LEN_MAX, "a sign, 14 digits, a point, and an exponent at most");
+    // SAFETY: the text is shorter than the caller's buffer, and not a part of it.
+    unsafe { buffer.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
+    // SAFETY: as above.
+    let end = unsafe { buffer.add(text.len()) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+    text.len() as c_int
 }
