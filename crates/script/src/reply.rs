@@ -187,6 +187,14 @@ pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(c_string(text))
 }
 
+/// [`one_line`] of an error that a script returns: line ends at its end are left out.
+pub(crate) fn error_line(text: &[u8]) -> Vec<u8> {
+    let text = c_string(text);
+    let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let len = text.iter().rposition(|byte| !is_line_end(byte)).map_or(0, |last| last + 1);
+    without_line_ends(&text[..len])
+}
+
 /// The text up to the first zero byte.
 fn c_string(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
@@ -244,7 +252,7 @@ fn write_special(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, dep
         found
     };
     if field(stack, b"err", Type::String) {
-        reply.error_bytes(&one_line(stack.bytes(-1).unwrap_or_default()));
+        reply.error_bytes(&error_line(stack.bytes(-1).unwrap_or_default()));
     } else if field(stack, b"ok", Type::String) {
         let line = one_line(stack.bytes(-1).unwrap_or_default());
         reply.raw(&[b"+", line.as_slice(), b"\r\n"].concat());

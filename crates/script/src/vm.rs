@@ -10,7 +10,7 @@ use crate::flags::{FunctionInfo, ScriptFlags, parse_script_line};
 use crate::library::parse_library_line;
 use crate::lua::{Stack, State, Type};
 use crate::options::VmOptions;
-use crate::reply::{error_fields, one_line, write_reply};
+use crate::reply::{error_fields, error_line, one_line, write_reply};
 use crate::sandbox::{
     self, ARGV_NAME, CHUNKS, FUNCTION_GLOBALS, GLOBALS, HANDLER, KEYS_NAME, LAST_PLACE, LIBRARIES,
     LIBRARY_SHELL, LOADING_GLOBALS, REGISTERED,
@@ -339,7 +339,7 @@ fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> 
         stack.pop(1);
         if is_error {
             let fields = error_fields(stack);
-            return Ended::Error(ErrorReply { line: one_line(&fields.message), counted: fields.counted });
+            return Ended::Error(ErrorReply { line: error_line(&fields.message), counted: fields.counted });
         }
     }
     let protocol = stack.context().protocol.get();
