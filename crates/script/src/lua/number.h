@@ -1,11 +1,5 @@
-/* Included before each of Lua's sources: numbers become text by `script_number_text` (number.rs),
-   which writes integers without printf. */
-/* Some sources ask for more of luaconf.h than others, by these names; all get all of it. */
-#define LUA_CORE
-#define loslib_c
+/* Numbers become text by `script_number_text` (number.rs), which writes integers without printf. */
 #include "luaconf.h"
-#undef LUA_CORE
-#undef loslib_c
 
 extern int script_number_text(char *buffer, double number);
 
