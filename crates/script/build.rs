@@ -1,4 +1,4 @@
-//! Builds PUC Lua 5.1 from its C sources, as one unit, with our way to write numbers ([`number.h`]).
+//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]).
 //!
 //! `lua-src` has the sources and compiles them one by one. As one unit ([`unit.c`]) the compiler
 //! sees through the calls between them: `table.sort` takes two thirds of the time. `lua-src` takes
