@@ -30,7 +30,7 @@ const VALUES_PER_INTERRUPT: usize = 10_000;
 /// A buffer larger than this is given back.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// `cjson.new`: a copy of the table, which is the first upvalue. The settings are those of all.
+/// `cjson.new`: a copy of the table, which is the first upvalue, with settings of its own.
 pub(crate) fn new(stack: &mut Stack) -> Returns {
     stack.push_upvalue(1);
     let contents = stack.top();
@@ -41,13 +41,43 @@ pub(crate) fn new(stack: &mut Stack) -> Returns {
         stack.insert(-2);
         stack.raw_set(-4);
     }
+    // A table with one element, the settings: the upvalue of all functions of the copy.
+    stack.push_table(1, 0);
+    stack.push(&Settings::default().to_bytes());
+    stack.raw_set_at(-2, 1);
+    for (name, function) in FUNCTIONS {
+        stack.push_value(-1);
+        stack.push_function(function, 1);
+        stack.raw_set_field(-3, name);
+    }
+    stack.pop(1);
     Ok(1)
 }
 
 // Settings.
 
-fn settings(stack: &Stack) -> Settings {
-    stack.context().json.get()
+/// The settings of the running function's table: those of a copy are its upvalue, those of `cjson`
+/// itself stand in the context.
+fn settings(stack: &mut Stack) -> Settings {
+    if !stack.has_upvalue(1) {
+        return stack.context().json.get();
+    }
+    stack.push_upvalue(1);
+    stack.raw_get_at(-1, 1);
+    let settings = stack.bytes(-1).and_then(Settings::from_bytes).unwrap_or_default();
+    stack.pop(2);
+    settings
+}
+
+/// Sets the settings of the running function's table.
+fn set(stack: &mut Stack, settings: Settings) {
+    if !stack.has_upvalue(1) {
+        return stack.context().json.set(settings);
+    }
+    stack.push_upvalue(1);
+    stack.push(&settings.to_bytes());
+    stack.raw_set_at(-2, 1);
+    stack.pop(1);
 }
 
 /// Looks at the number of arguments and fills them up with nil.
@@ -102,11 +132,11 @@ fn encode_sparse_array(stack: &mut Stack) -> Returns {
     begin(stack, 3)?;
     let mut settings = settings(stack);
     settings.converts_sparse = option(stack, 1, usize::from(settings.converts_sparse), &SWITCH)? == 1;
-    stack.context().json.set(settings);
+    set(stack, settings);
     settings.sparse_ratio = integer(stack, 2, settings.sparse_ratio, 0, i32::MAX)?;
-    stack.context().json.set(settings);
+    set(stack, settings);
     settings.sparse_safe = integer(stack, 3, settings.sparse_safe, 0, i32::MAX)?;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(3)
 }
 
@@ -114,7 +144,7 @@ fn encode_max_depth(stack: &mut Stack) -> Returns {
     begin(stack, 1)?;
     let mut settings = settings(stack);
     settings.encode_depth_max = integer(stack, 1, settings.encode_depth_max, 1, i32::MAX)?;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 
@@ -122,7 +152,7 @@ fn decode_max_depth(stack: &mut Stack) -> Returns {
     begin(stack, 1)?;
     let mut settings = settings(stack);
     settings.decode_depth_max = integer(stack, 1, settings.decode_depth_max, 1, i32::MAX)?;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 
@@ -130,7 +160,7 @@ fn encode_number_precision(stack: &mut Stack) -> Returns {
     begin(stack, 1)?;
     let mut settings = settings(stack);
     settings.precision = integer(stack, 1, settings.precision, 1, 14)?;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 
@@ -138,7 +168,7 @@ fn encode_keep_buffer(stack: &mut Stack) -> Returns {
     begin(stack, 1)?;
     let mut settings = settings(stack);
     settings.keeps_buffer = option(stack, 1, usize::from(settings.keeps_buffer), &SWITCH)? == 1;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 
@@ -147,7 +177,7 @@ fn encode_invalid_numbers(stack: &mut Stack) -> Returns {
     let mut settings = settings(stack);
     let value = option(stack, 1, settings.encode_invalid as usize, &["off", "on", "null"])?;
     settings.encode_invalid = [Invalid::Refused, Invalid::Allowed, Invalid::Null][value];
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 
@@ -155,7 +185,7 @@ fn decode_invalid_numbers(stack: &mut Stack) -> Returns {
     begin(stack, 1)?;
     let mut settings = settings(stack);
     settings.decodes_invalid = option(stack, 1, usize::from(settings.decodes_invalid), &SWITCH)? == 1;
-    stack.context().json.set(settings);
+    set(stack, settings);
     Ok(1)
 }
 

@@ -321,6 +321,12 @@ impl Stack {
         unsafe { ffi::lua_pushvalue(self.l, place) }
     }
 
+    /// Whether the running function has such an upvalue; the first is 1.
+    pub(crate) fn has_upvalue(&self, at: i32) -> bool {
+        // SAFETY: a place of an upvalue that is not there gives `LUA_TNONE`.
+        unsafe { ffi::lua_type(self.l, Self::upvalue_place(at)) != ffi::LUA_TNONE }
+    }
+
     pub(crate) fn push_table(&self, array: usize, fields: usize) {
         self.reserve(1);
         let size = |wanted: usize| c_int::try_from(wanted).unwrap_or(c_int::MAX).min(1 << 24);
