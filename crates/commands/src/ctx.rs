@@ -28,6 +28,17 @@ pub struct Ctx<'a> {
     pub limits: &'a ValueLimits,
     /// Whether its client may wait: see [`Ctx::nothing_yet`].
     pub on_empty: OnEmpty,
+    /// Who runs it.
+    pub origin: Origin,
+}
+
+/// Who runs a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client.
+    Client,
+    /// A client's script.
+    Script,
 }
 
 impl Ctx<'_> {

@@ -18,7 +18,7 @@ use structures::table::SweepBudget;
 use crate::keys::for_each_key;
 use crate::record::RecordedCommand;
 use crate::{
-    Args, Changes, Command, Ctx, EventClass, KeyEvent, OnEmpty, ValueLimits, WalkCtx, Walked, Walker,
+    Args, Changes, Command, Ctx, EventClass, KeyEvent, OnEmpty, Origin, ValueLimits, WalkCtx, Walked, Walker,
 };
 
 /// The Unix time, in milliseconds, at which every harness starts.
@@ -41,6 +41,7 @@ pub(crate) struct Harness {
     pub(crate) effects: Changes,
     pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
+    pub(crate) origin: Origin,
 }
 
 impl Drop for Harness {
@@ -82,6 +83,7 @@ impl Harness {
             },
             access_results: AccessResults::default(),
             rng: fastrand::Rng::with_seed(7),
+            origin: Origin::Client,
         }
     }
 
@@ -153,6 +155,7 @@ impl Harness {
             rng: &mut self.rng,
             limits: &self.limits,
             on_empty: OnEmpty::Reply,
+            origin: self.origin,
         };
         let result = (command.run)(&mut ctx, args);
         let words = || args.from(0).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");

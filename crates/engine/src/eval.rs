@@ -23,7 +23,7 @@
 use std::time::Instant;
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
-use commands::{Args, CommandError};
+use commands::{Args, CommandError, Origin};
 use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::{Key, KeyEntry, Locked, SizeMark, View};
@@ -203,7 +203,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.fail(request.registered, session.protocol(), error, out);
             return false;
         };
+        if self.now.is_monitored {
+            // Ahead of the commands in it.
+            self.send_to_monitors(&session.info, request.registered, &request.args);
+        }
+        self.origin = Origin::Script;
         let done = self.run_script_with(&mut *engine, session, request, out, pass);
+        self.origin = Origin::Client;
         self.scripts = Some(engine);
         match done {
             Ok(succeeded) => succeeded,

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::table::{Command, Flags};
-use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Wait};
+use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, Wait};
 use keyspace::gate::SharedPass;
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
@@ -39,6 +39,7 @@ use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
+use crate::publish::monitor::MonitoredCommand;
 use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::ScriptEngine;
@@ -76,6 +77,8 @@ pub struct Executor<'s, C, H> {
     pub scripts: Option<Box<dyn ScriptEngine>>,
     /// What the commands of scripts use again and again.
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
+    /// Whose commands run: a client's, or those of its script.
+    pub(crate) origin: Origin,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
@@ -123,6 +126,8 @@ pub struct Caller<'a> {
     pub expired_access: ExpiredAccess,
     /// Whether it may block.
     pub on_empty: OnEmpty,
+    /// Itself, or its script.
+    pub origin: Origin,
     /// As whom it is remembered for its cache, if it is.
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
@@ -242,6 +247,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             settings_version: 0,
             scripts: None,
             script_buffers: None,
+            origin: Origin::Client,
             script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
@@ -310,6 +316,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             touch: !session.is_no_touch(),
             expired_access: self.expired_access(&session.info, &registered.command),
             on_empty,
+            origin: self.origin,
             reader: reader_of(session, registered),
         }
     }
@@ -365,6 +372,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 rng: &mut self.rng,
                 limits: &self.settings.limits,
                 on_empty: caller.on_empty,
+                origin: caller.origin,
             };
             let result = handler(&mut ctx, &request.args);
             let missed_lock = ctx.db.has_missed_lock();
@@ -459,11 +467,20 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Sends monitors a command.
+    /// Sends monitors a command that has run, unless it is one that they are not sent.
     #[cold]
     pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
+        if !registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
+            self.send_to_monitors(client, registered, args);
+        }
+    }
+
+    /// Sends monitors a command.
+    #[cold]
+    pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         let unix_time = || self.clock.unix_time();
-        self.shared().monitors.send(self.commit.sender(), client, (registered, args), unix_time);
+        let command = MonitoredCommand { client, origin: self.origin, registered, args };
+        self.shared().monitors.send(self.commit.sender(), &command, unix_time);
     }
 
     /// Remembers which keys a command read for its client's cache.
@@ -807,6 +824,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             touch: blocked.touch,
             expired_access,
             on_empty: OnEmpty::StayBlocked,
+            origin: Origin::Client,
             reader: blocked.reader.as_ref(),
         };
         let since = self.clock.now();

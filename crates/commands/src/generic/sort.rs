@@ -17,7 +17,7 @@ use structures::listpack::element::{Element, IntText};
 
 use crate::args::{Args, lenient_float};
 use crate::collection::{StoreEvents, store_result};
-use crate::ctx::{Ctx, EventClass};
+use crate::ctx::{Ctx, EventClass, Origin};
 use crate::error::{CommandError, quotable};
 use crate::list;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -313,8 +313,9 @@ fn load(
         Object::Zset(zset) => zset.iter().for_each(|(member, _)| items.push(member)),
         Object::Set(set) => {
             set.iter().for_each(|member| items.push(member));
-            // What is stored has an order that does not depend on chance.
-            if request.unsorted && request.store_at.is_some() {
+            // What is stored, or what a script may store, has an order that does not depend on
+            // chance.
+            if request.unsorted && (request.store_at.is_some() || ctx.origin == Origin::Script) {
                 (request.unsorted, request.alphabetic, request.by) = (false, true, None);
             }
             return Ok((items, range));
@@ -445,6 +446,7 @@ fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::ctx::Origin;
     use crate::harness::{Harness, check};
 
     #[test]
@@ -498,6 +500,18 @@ mod tests {
             ("SORT z BY nosort STORE z", ":3|"),
             ("LRANGE z 0 -1", "*3|$1|c|$1|b|$1|a|"),
         ]);
+    }
+
+    #[test]
+    fn a_script_gets_a_set_in_order_where_nothing_is_sorted() {
+        let mut db = Harness::new();
+        db.line("SADD s a b c d e f g h i j k l");
+        db.line("ZADD z 3 a 2 b 1 c");
+        db.origin = Origin::Script;
+        assert_eq!(db.line("SORT s BY nosort LIMIT 0 3"), "*3|$1|a|$1|b|$1|c|");
+        assert_eq!(db.line("SORT s BY nosort DESC LIMIT 0 3"), "*3|$1|l|$1|k|$1|j|");
+        assert_eq!(db.line("SORT_RO s BY nosort LIMIT 0 3"), "*3|$1|a|$1|b|$1|c|");
+        assert_eq!(db.line("SORT z BY nosort"), "*3|$1|c|$1|b|$1|a|");
     }
 
     #[test]

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use commands::Args;
-use commands::table::Flags;
+use commands::{Args, Origin};
 use stdx::Address;
 use structures::lock::Lock;
 
@@ -19,6 +18,18 @@ use super::send::Sender;
 use crate::client::ClientInfo;
 use crate::secret::is_secret;
 use crate::table::Registered;
+
+/// A command, as monitors are sent it.
+pub struct MonitoredCommand<'a> {
+    /// The client that ran it.
+    pub client: &'a ClientInfo,
+    /// Whether its script did.
+    pub origin: Origin,
+    /// The command.
+    pub registered: &'a Registered,
+    /// Its words.
+    pub args: &'a Args<'a>,
+}
 
 /// All monitors. Its lock is a leaf, under which only inboxes are locked: what holds it longest is
 /// a line to each monitor.
@@ -58,19 +69,17 @@ impl Monitors {
     pub fn send(
         &self,
         sender: Sender<'_>,
-        client: &ClientInfo,
-        (registered, args): (&Registered, &Args<'_>),
+        command: &MonitoredCommand<'_>,
         unix_time: impl FnOnce() -> Duration,
     ) {
-        if registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
-            return;
-        }
+        let MonitoredCommand { client, origin, registered, args } = *command;
         let clients = self.clients.lock();
         // Read under the lock: lines are in the order of their times.
         let now = unix_time();
         let mut line = format!("+{}.{:06} [{} ", now.as_secs(), now.subsec_micros(), client.db.load(Relaxed))
             .into_bytes();
         match &client.peer {
+            _ if origin == Origin::Script => line.extend_from_slice(b"lua"),
             Address::Tcp(address) => line.extend_from_slice(address.to_string().as_bytes()),
             Address::Unix(_) => {
                 let local = path_of(&client.local);

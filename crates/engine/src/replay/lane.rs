@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::Flags;
-use commands::{Args, CommandError, Handler, OnEmpty};
+use commands::{Args, CommandError, Handler, OnEmpty, Origin};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::ExpiredAccess;
@@ -200,6 +200,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             touch: true,
             expired_access: ExpiredAccess::Show,
             on_empty: OnEmpty::Reply,
+            origin: Origin::Client,
             reader: None,
         };
         let succeeded = self.executor.run_one(&mut locked, &caller, handler, request, &mut self.out);

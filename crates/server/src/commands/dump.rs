@@ -242,6 +242,7 @@ mod tests {
             rng: &mut fastrand::Rng::with_seed(1),
             limits: &limits,
             on_empty: ::commands::OnEmpty::Reply,
+            origin: ::commands::Origin::Client,
         };
         assert!(restore(&mut ctx, &args).is_ok());
         drop(ctx);

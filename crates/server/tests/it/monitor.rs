@@ -146,3 +146,39 @@ fn a_monitor_that_does_not_read_is_closed_by_the_limit_of_its_class() {
         panic!("the monitor is still there");
     });
 }
+
+#[test]
+fn commands_of_scripts_come_behind_their_script_with_lua_in_place_of_the_address() {
+    on_each_back_end(|server| {
+        let (mut client, mut monitor) = (connect(server), connect(server));
+        monitor.command(&["MONITOR"]);
+        let mut lines_of = |request: &[&str]| {
+            client.command(request);
+            client.command(&["PING"]);
+            let mut lines = Vec::new();
+            loop {
+                let Value::Simple(line) = monitor.read().expect("a line") else { panic!("a status") };
+                let line = String::from_utf8(line).expect("escaped text");
+                if line.ends_with(r#""PING""#) {
+                    return lines;
+                }
+                let (origin, command) =
+                    line.split_once(" [").expect("a time").1.split_once("] ").expect("who");
+                let address = origin.replace(|byte: char| byte.is_ascii_digit(), "");
+                let origin = if address.contains('.') { "client" } else { origin };
+                lines.push(format!("{origin}: {command}"));
+            }
+        };
+        let script = "redis.call('SET', KEYS[1], 'v') redis.call('SELECT', 5) redis.pcall('NOSUCH') \
+                      redis.pcall('CONFIG', 'GET', 'port') return redis.call('GET', 'a')";
+        let expected = [
+            format!(r#"client: "EVAL" "{script}" "1" "a""#),
+            r#"0 lua: "SET" "a" "v""#.to_owned(),
+            r#"5 lua: "SELECT" "5""#.to_owned(),
+            r#"5 lua: "GET" "a""#.to_owned(),
+        ];
+        assert_eq!(lines_of(&["EVAL", script, "1", "a"]), expected);
+        // It is shown whatever becomes of it.
+        assert_eq!(lines_of(&["EVALSHA", "none", "0"]), [r#"client: "EVALSHA" "none" "0""#]);
+    });
+}
