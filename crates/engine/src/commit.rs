@@ -118,9 +118,9 @@ pub struct Commit<'s> {
     /// The position of the change log that the unit shows which ended last: its own or, where it
     /// changed nothing, that of the last change of what it touched. Messages carry it along.
     pub position: u64,
-    /// What this thread changes is in a file already, from which it is replayed: it is not recorded
-    /// in the change log.
-    pub is_replay: bool,
+    /// What this thread changes is not recorded in the change log: it is in a file already, from
+    /// which it is replayed, or a script wants it so (`redis.set_repl`).
+    pub is_unrecorded: bool,
     /// The record of the unit under way.
     unit: UnitRecord,
     /// Records of units that have ended and are not published yet.
@@ -152,7 +152,7 @@ impl<'s> Commit<'s> {
             now_ms: 0,
             flush_place: Place::Behind,
             position: 0,
-            is_replay: false,
+            is_unrecorded: false,
             unit: UnitRecord::default(),
             chunk: Chunk::default(),
             awaits_merge: false,
@@ -174,7 +174,7 @@ impl<'s> Commit<'s> {
     /// Begins the record of a command or a removal, inside the gate; whether changes are recorded.
     #[inline]
     pub fn begin_record(&mut self) -> bool {
-        let is_wanted = self.shared.log.is_attached() && !self.is_replay;
+        let is_wanted = self.shared.log.is_attached() && !self.is_unrecorded;
         self.effects.record.is_wanted = is_wanted;
         self.effects.record.begin(self.effects.changes);
         is_wanted

@@ -38,8 +38,8 @@ use crate::request::Request;
 use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::{
-    Known, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
-    Standing, Stop,
+    Known, Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits,
+    Source, Standing, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -369,6 +369,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, used, .. } =
             commands;
         self.script_buffers = buffers.trim();
+        self.commit.is_unrecorded = false;
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
         if is_busy {
@@ -413,6 +414,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let end = engine.run(&run.call, &mut commands, out);
         let RunningScript { is_cut_off, buffers, shares, .. } = commands;
         self.script_buffers = buffers.trim();
+        self.commit.is_unrecorded = false;
         if shares && end == ScriptEnd::Replied && run.prepared.known == Known::Nothing {
             engine.learn(Lesson::Shares);
         }
@@ -753,6 +755,10 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
             self.mark_busy();
         }
         Ok(())
+    }
+
+    fn propagate(&mut self, to: Propagation) {
+        self.executor.commit.is_unrecorded = to == Propagation::Nowhere;
     }
 
     fn may_run(&mut self, words: &[&[u8]]) -> Option<bool> {

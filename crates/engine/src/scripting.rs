@@ -133,8 +133,20 @@ pub trait ScriptCommands {
     /// The script ends at once.
     fn interrupt(&mut self, server: Standing) -> Result<(), Stop>;
 
+    /// Where what it writes is propagated to from now on, until it ends.
+    fn propagate(&mut self, to: Propagation);
+
     /// Whether the script's user may run this command; `None` if there is none.
     fn may_run(&mut self, words: &[&[u8]]) -> Option<bool>;
+}
+
+/// Where the writes of a script are propagated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// To the change log.
+    Log,
+    /// Nowhere: they are in the data only.
+    Nowhere,
 }
 
 /// Whether the server goes on.

@@ -66,7 +66,7 @@ impl<'s, C: Clock> Lane<'s, C> {
     /// A lane that counts in `stats`. `seed` feeds its random numbers.
     pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
         let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
-        executor.commit.is_replay = true;
+        executor.commit.is_unrecorded = true;
         let place = Place { thread: 0, conn: ConnId::new(0, 0), fd: -1 };
         let address = || Address::Tcp(([127, 0, 0, 1], 0).into());
         let info = Arc::new(ClientInfo::new(CLIENT, place, (address(), address()), 0));

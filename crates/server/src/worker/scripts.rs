@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use commands::CommandError;
 use engine::scripting::{
-    Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Standing,
+    Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source,
+    Standing,
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
@@ -291,7 +292,11 @@ impl Commands for Server<'_> {
         log(level, message);
     }
 
-    fn set_repl(&mut self, _: Repl) {}
+    fn set_repl(&mut self, repl: Repl) {
+        // The append-only file is all that reads the change log: there are no replicas.
+        let to = if repl.aof { Propagation::Log } else { Propagation::Nowhere };
+        self.commands.propagate(to);
+    }
 
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool> {
         self.commands.may_run(words)

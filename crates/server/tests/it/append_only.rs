@@ -691,3 +691,37 @@ fn turning_it_on_fails_where_no_file_can_be_made() {
     kill(server);
     assert_eq!(start_in(folder.path(), ON).connect().command(&["GET", "k"]).to_string(), "\"w\"");
 }
+
+#[test]
+fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
+    let folder = folder();
+    let server = start_in(folder.path(), ON);
+    let mut client = server.connect();
+    let script = "for i, name in ipairs(KEYS) do redis.set_repl(redis[name]) redis.call('SET', name, i) end \
+                  return redis.call('DBSIZE')";
+    let keys = ["REPL_ALL", "REPL_NONE", "REPL_AOF", "REPL_SLAVE", "REPL_REPLICA"];
+    // Under the locks of its keys, alone, and in a transaction.
+    for database in ["1", "2", "3"] {
+        ok(&mut client, &["SELECT", database]);
+        if database == "3" {
+            ok(&mut client, &["MULTI"]);
+        }
+        let script =
+            if database == "1" { script.replace("'DBSIZE'", "'GET', KEYS[1]") } else { script.to_owned() };
+        client.command(&[&["EVAL", &script, "5"][..], &keys].concat());
+        // The next one is propagated again.
+        client.command(&["EVAL", "return redis.call('SET', KEYS[1], '6')", "1", "next"]);
+        if database == "3" {
+            assert!(matches!(client.command(&["EXEC"]), Value::Array(_)));
+        }
+        assert_eq!(client.command(&["DBSIZE"]), Value::Integer(6));
+    }
+    kill(server);
+    let server = start_in(folder.path(), ON);
+    let mut client = server.connect();
+    for database in ["1", "2", "3"] {
+        ok(&mut client, &["SELECT", database]);
+        assert_eq!(client.command(&["DBSIZE"]), Value::Integer(3), "database {database}");
+        assert_eq!(client.command(&["EXISTS", "REPL_ALL", "REPL_AOF", "next"]), Value::Integer(3));
+    }
+}
