@@ -1,5 +1,5 @@
-//! The pages that are written from records and examples: docs/commands, options and
-//! metrics, packaging/saker.conf.
+//! The pages that are written from records and examples: docs/commands, options and metrics,
+//! packaging/saker.conf; and docs/unsafe.md, from the sources (tidy checks that it is current).
 //!
 //! What a record says only the server crate knows, so examples of that crate write the pages;
 //! building the server is not a cost of every other task this way.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::progress::{Outcome, Session};
-use crate::{programs, shell};
+use crate::{programs, shell, tidy};
 
 /// The annotated configuration file.
 const CONF: &[&str] = &["conf", "packaging/saker.conf"];
@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// `cargo xtask docs`: writes the pages.
 pub fn write(session: &Session) -> Result<bool> {
+    // First: it needs no other build.
+    tidy::write_inventory(&session.root)?;
     shell::run_shown(writer(session, "write_docs")?.arg("docs"))?;
     shell::run_shown(writer(session, "package_files")?.args(CONF))?;
     Ok(true)

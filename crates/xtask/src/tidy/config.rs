@@ -14,6 +14,8 @@ pub struct Config {
     pub test_support: Vec<String>,
     /// Where unsafe code may stand: path prefixes.
     pub unsafe_rooms: Vec<String>,
+    /// The files with unsafe code, and what shows that it is sound.
+    pub unsafe_module: Vec<UnsafeModule>,
     /// The crates without I/O, clock, chance and threads, and the paths they must not name.
     pub pure: Pure,
     /// Functions over the line limit.
@@ -34,6 +36,18 @@ pub struct Config {
     pub comments: Comments,
     /// Words that no file may hold.
     pub banned_word: Vec<BannedWord>,
+}
+
+/// A file with unsafe code.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnsafeModule {
+    /// The file.
+    pub path: String,
+    /// The invariant that its proofs rest on.
+    pub relies_on: String,
+    /// What looks at it: `asan`, `fuzz:TARGET`, `loom:FILE`, `shuttle:FILE`, `test:FILE`.
+    pub shown_by: Vec<String>,
 }
 
 /// See [`Config::comments`].

@@ -7,6 +7,7 @@ mod config;
 mod crates;
 mod docs;
 mod figures;
+mod inventory;
 mod measure;
 mod modules;
 mod records;
@@ -19,7 +20,7 @@ mod words;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use tree::Tree;
 
@@ -64,6 +65,7 @@ const RULES: &[Rule] = &[
     shape::functions_take_no_bool,
     shape::structs_have_few_fields,
     shape::files_stay_short,
+    inventory::unsafe_is_listed,
     unsafety::unsafe_is_forbidden,
     unsafety::unsafe_stays_in_its_rooms,
     unsafety::unsafe_is_proven,
@@ -79,6 +81,12 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     findings.sort();
     Ok(findings)
+}
+
+/// Writes the page about unsafe code.
+pub fn write_inventory(root: &Path) -> Result<()> {
+    let page = inventory::page(&Tree::read(root)?);
+    std::fs::write(root.join(inventory::PAGE), page).with_context(|| inventory::PAGE)
 }
 
 /// The sizes of each crate in the repository at `root`, and of all together, as a table.
