@@ -4,6 +4,7 @@ mod bench;
 mod cargo;
 mod clients;
 mod compare;
+mod dependencies;
 pub mod fuzz;
 mod libraries;
 mod package;
@@ -37,6 +38,12 @@ pub const STEPS: &[Step] = &[
         about: "the structure rules that a program can check",
         remedy: "mend what is shown above; tidy.toml holds the allowances, each with its reason",
         run: tidy_step,
+    },
+    Step {
+        name: "dependencies",
+        about: "licenses, sources and known flaws of the libraries (cargo-deny, deny.toml)",
+        remedy: "`cargo deny check` shows the library; deny.toml holds the exceptions, each with its reason",
+        run: dependencies::step,
     },
     Step {
         name: "unit",

