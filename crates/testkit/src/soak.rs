@@ -18,6 +18,7 @@
 //!    subscription, no tracked key; when all keys are gone, too, the memory in use is what it was.
 
 mod checker;
+pub mod crowd;
 mod trouble;
 mod workers;
 

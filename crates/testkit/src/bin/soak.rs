@@ -3,14 +3,15 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use testkit::saker;
+use testkit::soak::crowd::{self, Crowd};
 use testkit::soak::{Soak, run};
+use testkit::{Address, saker};
 
 /// Runs well-behaved clients that check every reply beside all that misbehaves.
 #[derive(Parser)]
@@ -34,6 +35,14 @@ struct Arguments {
     /// without waiting clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Connections of a crowd, of which half misbehave: a run of its own for each back end, as long
+    /// as the others; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    crowd: usize,
+    /// How many times as long 99 of 100 requests of the crowd's good half may take beside the
+    /// others.
+    #[arg(long)]
+    crowd_p99_factor: Option<f64>,
     /// Where all choices start from; without it, from the time.
     #[arg(long)]
     seed: Option<u64>,
@@ -58,7 +67,9 @@ fn soak(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     };
     println!("seed {seed}");
     let server = std::fs::canonicalize(&arguments.server)?;
-    let runs = (arguments.threads.len() * arguments.backends.len()).max(1) as u64;
+    let crowds = if arguments.crowd > 0 { 1 } else { 0 };
+    let runs = ((arguments.threads.len() + crowds) * arguments.backends.len()).max(1) as u64;
+    let time = Duration::from_millis(arguments.seconds * 1_000 / runs);
     for backend in &arguments.backends {
         for threads in &arguments.threads {
             let options = ["--io-backend", backend, "--io-threads", &threads.to_string()];
@@ -66,13 +77,40 @@ fn soak(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             let soak = Soak {
                 address: process.address(),
                 pid: process.pid(),
-                time: Duration::from_millis(arguments.seconds * 1_000 / runs),
+                time,
                 resident_bytes_max: arguments.resident_mb_max << 20,
                 only: arguments.only.clone(),
                 seed,
             };
             println!("{backend}, {threads} threads: {}", run(&soak));
         }
+        if arguments.crowd > 0 {
+            println!("{backend}, {}", crowd(arguments, &server, backend, time)?);
+        }
     }
     Ok(())
+}
+
+/// Runs a crowd.
+fn crowd(
+    arguments: &Arguments,
+    server: &Path,
+    backend: &str,
+    time: Duration,
+) -> Result<String, Box<dyn Error>> {
+    let connections = (2 * arguments.crowd).to_string();
+    let limits =
+        ["--requirepass", crowd::PASSWORD, "--maxclients", &connections, "--maxmemory-clients", "128mb"];
+    let options = [&["--io-backend", backend, "--io-threads", "2"], &limits[..]].concat();
+    let process = saker::start_binary(server, &options)?;
+    let Address::Tcp(address) = process.address() else { return Err("a server listens on TCP".into()) };
+    let report = crowd::run(&Crowd {
+        address,
+        pid: process.pid(),
+        connections: arguments.crowd,
+        time,
+        resident_bytes_max: arguments.resident_mb_max << 20,
+        p99_factor_max: arguments.crowd_p99_factor,
+    });
+    Ok(format!("a crowd of {}: {report}", arguments.crowd))
 }

@@ -17,6 +17,8 @@ const DIFFERENTIAL_SECONDS: u64 = 30;
 const REPLAY_SECONDS: u64 = 20;
 /// How long clients misbehave; longer by hand.
 const SOAK_SECONDS: u64 = 60;
+/// Connections of which half misbehave; ten times as many by hand.
+const CROWD: &str = "1000";
 /// Beyond the time asked for: starting, shrinking a difference.
 const SLACK: Duration = Duration::from_secs(180);
 
@@ -63,6 +65,7 @@ pub fn soak(session: &Session) -> Result<Outcome> {
     let mut command = Command::new(programs::built(session, "soak")?);
     command.arg("--server").arg(release::build(session)?.server);
     command.args(["--seconds", &SOAK_SECONDS.to_string(), "--seed", &session.seed.to_string()]);
+    command.args(["--crowd", CROWD]);
     shell::run_logged(session, "soak", &mut command, Duration::from_secs(SOAK_SECONDS) + SLACK)?;
     Ok(Outcome::Passed(String::new()))
 }

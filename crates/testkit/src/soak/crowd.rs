@@ -1,0 +1,330 @@
+//! A crowd: thousands of connections, of which half behave and half do not.
+//!
+//! The good half take turns: each sends SET or GET of a key of its own and must be answered
+//! rightly. The other half, in equal parts by [`KINDS`], connect and say nothing, send a request a
+//! byte at a time, flood the server and read nothing, ask for much and read nothing, hang up in the
+//! middle with a reset, guess passwords. The server has a password; only the good half know it.
+//!
+//! The good half are measured alone first, then beside the others. What must hold: every answer to
+//! them is right, the server never holds more memory than [`Crowd::resident_bytes_max`], and, where
+//! [`Crowd::p99_factor_max`] asks for it, 99 of 100 of their requests take at most so many times as
+//! long as without the others. In the end nothing is left of anybody.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use resp::encode_request;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::{checker, resident_bytes_max};
+use crate::client::{Address, Client};
+
+/// The password of the server.
+pub const PASSWORD: &str = "of-the-good-half";
+
+/// Threads that work for the good half.
+const GOOD_THREADS: usize = 4;
+/// Between two requests of such a thread: the server is not at its limit.
+const GOOD_PAUSE: Duration = Duration::from_micros(300);
+/// No answer may take longer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Beside the factor, what the scheduler of a busy machine may add to the slowest of 100 requests.
+const P99_SLACK: Duration = Duration::from_millis(2);
+/// How long a thread of the other half takes for all of its connections once.
+const ROUND: Duration = Duration::from_secs(1);
+/// All of the other half gone, the server may take so long to notice.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// The server, without keys, with [`PASSWORD`].
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// How many connections.
+    pub connections: usize,
+    /// How long the good half are measured beside the others; a third of it alone.
+    pub time: Duration,
+    /// What the server may hold in memory at the most.
+    pub resident_bytes_max: u64,
+    /// How many times as long 99 of 100 requests may take; any number of times if `None`.
+    pub p99_factor_max: Option<f64>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    alone_us: Histogram<u64>,
+    beside_us: Histogram<u64>,
+    deeds: u64,
+    closed: u64,
+    resident_bytes: u64,
+}
+
+impl Report {
+    fn p99_factor(&self) -> f64 {
+        let p99 = |times: &Histogram<u64>| times.value_at_quantile(0.99) as f64;
+        p99(&self.beside_us) / p99(&self.alone_us).max(1.0)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        write!(
+            f,
+            "{} requests alone: p50 {:.2} ms, p99 {:.2}; {} beside {} misdeeds: p50 {:.2} ms, p99 {:.2} ({:.2} times), \
+             p99.9 {:.2}; {} of the others were closed, at most {} MB resident",
+            self.alone_us.len(),
+            ms(&self.alone_us, 0.5),
+            ms(&self.alone_us, 0.99),
+            self.beside_us.len(),
+            self.deeds,
+            ms(&self.beside_us, 0.5),
+            ms(&self.beside_us, 0.99),
+            self.p99_factor(),
+            ms(&self.beside_us, 0.999),
+            self.closed,
+            self.resident_bytes >> 20
+        )
+    }
+}
+
+/// Runs the crowd.
+///
+/// # Panics
+/// When something does not hold that the module says.
+pub fn run(crowd: &Crowd) -> Report {
+    let good = crowd.connections / 2 / GOOD_THREADS;
+    let mut halves: Vec<Vec<Good>> =
+        (0..GOOD_THREADS).map(|thread| (0..good).map(|at| Good::new(crowd, thread, at)).collect()).collect();
+    let alone_us = measure(&mut halves, crowd.time / 3);
+    let (deeds, closed, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let beside_us = std::thread::scope(|scope| {
+        for kind in KINDS {
+            let others = Others { crowd, kind, deeds: &deeds, closed: &closed, is_over: &is_over };
+            scope.spawn(move || others.run(crowd.connections / 2 / KINDS.len()));
+        }
+        let times = measure(&mut halves, crowd.time);
+        is_over.store(true, Relaxed);
+        times
+    });
+    drop(halves);
+    check_all_are_gone(crowd);
+    let report = Report {
+        alone_us,
+        beside_us,
+        deeds: deeds.into_inner(),
+        closed: closed.into_inner(),
+        resident_bytes: resident_bytes_max(crowd.pid),
+    };
+    assert!(report.resident_bytes <= crowd.resident_bytes_max, "too much memory: {report}");
+    if let Some(factor) = crowd.p99_factor_max {
+        let slowest = report.alone_us.value_at_quantile(0.99) as f64 * factor + P99_SLACK.as_micros() as f64;
+        assert!(report.beside_us.value_at_quantile(0.99) as f64 <= slowest, "the good half wait: {report}");
+    }
+    report
+}
+
+/// Has the good half work for so long; how long each request took.
+fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
+    let until = Instant::now() + time;
+    std::thread::scope(|scope| {
+        let work = |clients: &mut Vec<Good>| {
+            let mut times_us = checker::times();
+            for turn in (0..).take_while(|_| Instant::now() < until) {
+                let at = turn % clients.len();
+                times_us.saturating_record(clients[at].ask().as_micros() as u64);
+                std::thread::sleep(GOOD_PAUSE);
+            }
+            times_us
+        };
+        let threads: Vec<_> = halves.iter_mut().map(|clients| scope.spawn(move || work(clients))).collect();
+        let mut all = checker::times();
+        for thread in threads {
+            all.add(thread.join().expect("its panic says why")).expect("all have one range");
+        }
+        all
+    })
+}
+
+/// One of the good half.
+struct Good {
+    stream: TcpStream,
+    key: String,
+    value: u64,
+}
+
+impl Good {
+    fn new(crowd: &Crowd, thread: usize, at: usize) -> Self {
+        let stream = TcpStream::connect(crowd.address).expect("the server listens");
+        stream.set_read_timeout(Some(ANSWER_WITHIN)).expect("a socket takes a timeout");
+        stream.set_nodelay(true).expect("a socket of TCP");
+        let mut good = Self { stream, key: format!("good:{thread}:{at}"), value: 0 };
+        good.exchange(&["AUTH", PASSWORD], b"+OK\r\n");
+        good
+    }
+
+    /// Sets its key to another number, or reads it; how long that took.
+    fn ask(&mut self) -> Duration {
+        let since = Instant::now();
+        let key = self.key.clone();
+        if self.value.is_multiple_of(2) {
+            let text = (self.value + 1).to_string();
+            self.exchange(&["SET", &key, &text], b"+OK\r\n");
+        } else {
+            let text = self.value.to_string();
+            self.exchange(&["GET", &key], format!("${}\r\n{text}\r\n", text.len()).as_bytes());
+        }
+        self.value += 1;
+        since.elapsed()
+    }
+
+    fn exchange(&mut self, words: &[&str], expected: &[u8]) {
+        let mut bytes = Vec::new();
+        encode_request(words, &mut bytes);
+        self.stream.write_all(&bytes).expect("the good are not closed");
+        let mut reply = vec![0; expected.len()];
+        self.stream.read_exact(&mut reply).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        assert_eq!(reply, expected, "{words:?}");
+    }
+}
+
+/// What one of the other half does in its turn, on a socket that does not block; an error ends it.
+type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
+
+/// A kind of the other half.
+struct Kind {
+    deed: Deed,
+    /// Connections that are made anew each round rather than kept.
+    is_brief: bool,
+}
+
+/// All kinds.
+static KINDS: &[Kind] = &[
+    Kind { deed: say_nothing, is_brief: false },
+    Kind { deed: drip, is_brief: false },
+    Kind { deed: flood, is_brief: false },
+    Kind { deed: ask_and_not_read, is_brief: false },
+    Kind { deed: reset, is_brief: true },
+    Kind { deed: guess, is_brief: false },
+];
+
+/// The other half of one kind, in a thread.
+struct Others<'r> {
+    crowd: &'r Crowd,
+    kind: &'static Kind,
+    deeds: &'r AtomicU64,
+    closed: &'r AtomicU64,
+    is_over: &'r AtomicBool,
+}
+
+impl Others<'_> {
+    /// Has `count` connections do their deed in turn until the run is over. One that the server
+    /// closed comes back in its next turn.
+    fn run(&self, count: usize) {
+        let mut streams: Vec<Option<(TcpStream, usize)>> = Vec::new();
+        streams.resize_with(count, || None);
+        let pause = ROUND / count.max(1) as u32;
+        while !self.is_over.load(Relaxed) {
+            for place in &mut streams {
+                if self.is_over.load(Relaxed) {
+                    return;
+                }
+                std::thread::sleep(pause);
+                if place.is_none() {
+                    // A full backlog, or no port that is free: the next turn.
+                    *place = self.connect().ok().map(|stream| (stream, 0));
+                }
+                let Some((stream, turn)) = place else { continue };
+                let done = (self.kind.deed)(stream, *turn);
+                *turn += 1;
+                self.deeds.fetch_add(1, Relaxed);
+                match done {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                        self.closed.fetch_add(1, Relaxed);
+                        *place = None;
+                    }
+                    _ if self.kind.is_brief => *place = None,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&self.crowd.address, ANSWER_WITHIN)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+}
+
+/// Whether the server has closed the connection, whose replies stay unread.
+fn look(stream: &TcpStream) -> io::Result<()> {
+    match stream.peek(&mut [0]) {
+        Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// Connects and says nothing.
+fn say_nothing(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
+    look(stream)
+}
+
+/// A request a byte at a time, and never its end.
+fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
+    const REQUEST: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$16000\r\n";
+    let byte = REQUEST.get(turn).copied().unwrap_or(b'x');
+    stream.write_all(&[byte])
+}
+
+/// Requests without an end, and nothing is read, without a password.
+fn flood(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
+    stream.write_all(&b"*1\r\n$4\r\nPING\r\n".repeat(200))
+}
+
+/// The same by one that has authenticated, with long replies.
+fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    if turn == 0 {
+        encode_request(&["AUTH", PASSWORD], &mut bytes);
+        encode_request(&["SET", "long", &"x".repeat(50_000)], &mut bytes);
+    }
+    (0..5).for_each(|_| encode_request(&["GET", "long"], &mut bytes));
+    stream.write_all(&bytes)
+}
+
+/// Hangs up in the middle of a request, with a reset.
+fn reset(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
+    stream.write_all(b"*2\r\n$4\r\nAUTH\r\n$8\r\nsec")?;
+    Ok(set_socket_linger(&*stream, Some(Duration::ZERO))?)
+}
+
+/// Guesses the password, and reads what it is told.
+fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    encode_request(&["AUTH", "default", &turn.to_string()], &mut bytes);
+    stream.write_all(&bytes)?;
+    match stream.read(&mut [0; 4096]) {
+        Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
+        other => other.map(|_| ()),
+    }
+}
+
+/// Waits until the server has let go of all.
+fn check_all_are_gone(crowd: &Crowd) {
+    let mut control = Client::connect(&Address::Tcp(crowd.address)).expect("the server listens");
+    control.command(&["AUTH", PASSWORD]);
+    let begun = Instant::now();
+    while super::info(&mut control, "connected_clients") > 1 {
+        assert!(begun.elapsed() < GONE_WITHIN, "clients are left: {}", control.command(&["CLIENT", "LIST"]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    control.command(&["FLUSHALL"]);
+}
