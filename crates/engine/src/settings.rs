@@ -46,6 +46,8 @@ pub struct ClientLimits {
     pub tcp_keepalive_s: u64,
     /// `protected-mode`.
     pub protected_mode: bool,
+    /// `authentication-timeout`: seconds until a client must have authenticated; 0 for any time.
+    pub authentication_timeout_s: u64,
     /// `client-query-buffer-limit`: bytes.
     pub query_buffer_bytes_max: u64,
     /// `maxmemory-clients` in bytes; 0 for no limit.
@@ -115,6 +117,7 @@ impl Default for ClientLimits {
             timeout_s: 0,
             tcp_keepalive_s: 300,
             protected_mode: true,
+            authentication_timeout_s: 0,
             query_buffer_bytes_max: 1 << 30,
             maxmemory_clients_bytes: 0,
             output_limit: OutputLimit::default(),

@@ -7,6 +7,8 @@ use persist::aof::files::Files;
 use rustix::fs::{Access, access};
 use server::append_only::{files_name, files_path};
 use server::config::apply::{self, PortZero};
+use server::config::choices::ReadableSecrets;
+use server::config::readable_secrets::ReadableSecret;
 use server::config::{ConfigStore, table};
 use server::snapshots::{DataFolder, save_rules};
 
@@ -19,6 +21,10 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
             problems.push("there is nothing to listen on: 'port' is 0 and 'unixsocket' is not set".to_owned())
         }
         Ok(_) => {}
+    }
+    if table::security::SECRETS_IN_READABLE_FILES.of(store) == ReadableSecrets::Refuse {
+        let refused = |secret: &ReadableSecret| format!("{secret} (option 'secrets-in-readable-files')");
+        problems.extend(store.readable_secrets().iter().map(refused));
     }
     let folder = table::persistence::DIR.of(store);
     problems.extend(folder_problem(store, folder));

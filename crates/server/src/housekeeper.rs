@@ -109,10 +109,11 @@ impl Housekeeper {
         self.expiry.begin_round(&shared.engine, self.idle.percent(Instant::now(), turns_nanos));
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
             crate::persistence::aof::remove_history_if_due(shared);
-            if shared.engine.settings.get().clients.timeout_s > 0 {
+            let clients = &shared.engine.settings.get().clients;
+            if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 {
                 shared.broadcast(|| Message::CloseIdle);
             }
-            if shared.engine.settings.get().clients.maxmemory_clients_bytes > 0 {
+            if clients.maxmemory_clients_bytes > 0 {
                 shared.broadcast(|| Message::CountClients);
             }
             shared.migrations.close_idle();

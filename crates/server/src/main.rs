@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use server::config::choices::ReadableSecrets;
 use server::config::option::Acts;
 use server::config::{ConfigStore, Loaded, load, table};
 use server::process::HugePages;
@@ -100,6 +101,9 @@ fn check_config(store: &ConfigStore) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut lines = vec!["The configuration is good.".to_owned()];
+    if table::security::SECRETS_IN_READABLE_FILES.of(store) == ReadableSecrets::Warn {
+        lines.extend(store.readable_secrets().iter().map(|secret| format!("Warning: {secret}")));
+    }
     for (_, option) in table::all().filter(|&(id, _)| store.value(id) != store.default_of(id)) {
         if let Some(why) = option.idle_reason() {
             lines.push(format!("Option '{}' has no effect: {why}", option.name));
@@ -162,6 +166,7 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
         return Ok(code);
     }
     start_log(&store)?;
+    look_at_readable_secrets(&store)?;
     let supervisor = supervisor.unwrap_or_else(|problem| {
         tracing::warn!("{problem}");
         Supervisor::None
@@ -207,6 +212,22 @@ fn start_log(store: &ConfigStore) -> Result<(), String> {
     logging::set_forms(table::process::LOG_FORMAT.of(store), table::process::LOG_TIMESTAMP_FORMAT.of(store));
     logging::start(table::process::LOGLEVEL.of(store), logfile)
         .map_err(|error| format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display()))
+}
+
+/// Warns about passwords that everyone may read, or refuses to start with them.
+fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
+    let mut secrets = store.readable_secrets().iter();
+    match table::security::SECRETS_IN_READABLE_FILES.of(store) {
+        ReadableSecrets::Ignore => Ok(()),
+        ReadableSecrets::Warn => {
+            secrets.for_each(|secret| tracing::warn!("{secret}"));
+            Ok(())
+        }
+        ReadableSecrets::Refuse => match secrets.next() {
+            Some(secret) => Err(format!("{secret}, or another value of 'secrets-in-readable-files'")),
+            None => Ok(()),
+        },
+    }
 }
 
 /// Shows why the server ends: in its log, and on standard error unless the log is on standard

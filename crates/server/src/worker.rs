@@ -79,6 +79,9 @@ struct Client {
     /// How far an incomplete request was parsed.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
+    /// When it was last seen authenticated, to the second, or connected: `authentication-timeout`
+    /// counts from there.
+    unauthenticated_since_ms: u64,
     /// Its connection is in the [`RunQueue`].
     is_queued: bool,
     /// It has pending output, which is checked after each flush.

@@ -20,6 +20,9 @@ const STATED_REPLIES: &[(&str, &str)] = &[
     ("asking", NO_CLUSTER),
     ("command", "Array of arrays: what COMMAND INFO says, for every command."),
     ("debug", "Simple string `OK`, or what the subcommand is for: DEBUG HELP lists them."),
+    ("module|load", NO_MODULES),
+    ("module|loadex", NO_MODULES),
+    ("module|unload", NO_MODULES),
     ("readonly", NO_CLUSTER),
     ("readwrite", NO_CLUSTER),
     ("script|kill", "An error (`NOTBUSY`): no script is running."),
@@ -28,6 +31,7 @@ const STATED_REPLIES: &[(&str, &str)] = &[
 ];
 
 const NO_USERS_FILE: &str = "An error: there is no file of users.";
+const NO_MODULES: &str = "An error: `enable-module-command` does not permit it, or there is no such module.";
 const NO_CLUSTER: &str = "An error: the server is no node of a cluster.";
 
 /// What HELP replies, for whatever command.

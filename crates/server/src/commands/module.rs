@@ -1,9 +1,11 @@
-//! MODULE: the answers of a server without modules.
+//! MODULE: the answers of a server without modules. What would load or unload one is permitted by
+//! `enable-module-command` first, as in Redis, and then fails.
 
-use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
+use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
 use crate::commands::help;
+use crate::config::table::security;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -19,7 +21,7 @@ static MODULE: Command<Runner> = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::empty(),
     acl: Acl::empty(),
-    subcommands: &[&MODULE_HELP, &MODULE_LIST],
+    subcommands: &[&MODULE_HELP, &MODULE_LIST, &MODULE_LOAD, &MODULE_LOADEX, &MODULE_UNLOAD],
     run: Runner::Server(super::container),
     ..Command::DEFAULT
 };
@@ -43,6 +45,60 @@ fn module_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
+static MODULE_LOAD: Command<Runner> = Command {
+    name: "LOAD",
+    summary: "Fails: there are no modules.",
+    arity: Arity::AtLeast(3),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+    tips: &[],
+    args: &[Arg::string("path"), Arg::string("arg").optional().multiple()],
+    run: Runner::Server(module_load),
+    ..MODULE_LIST
+};
+/// MODULE LOAD path [arg ...].
+fn module_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    check_permitted(ctx)?;
+    tracing::warn!("MODULE LOAD refused: this server has no modules");
+    Err(CommandError::Line("ERR Error loading the extension. Please check the server logs."))
+}
+
+static MODULE_LOADEX: Command<Runner> = Command {
+    name: "LOADEX",
+    history: History::since("7.0.0"),
+    args: &[
+        Arg::string("path"),
+        Arg::block("configs", &[Arg::string("name"), Arg::string("value")])
+            .token("CONFIG")
+            .optional()
+            .multiple_token(),
+        Arg::string("args").token("ARGS").optional().multiple(),
+    ],
+    ..MODULE_LOAD
+};
+
+static MODULE_UNLOAD: Command<Runner> = Command {
+    name: "UNLOAD",
+    arity: Arity::Exactly(3),
+    args: &[Arg::string("name")],
+    run: Runner::Server(module_unload),
+    ..MODULE_LOAD
+};
+/// MODULE UNLOAD name.
+fn module_unload(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    check_permitted(ctx)?;
+    Err(CommandError::Line("ERR Error unloading module: no such module with that name"))
+}
+
+/// Whether `enable-module-command` lets this client in.
+fn check_permitted(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
+    let permitted = security::ENABLE_MODULE_COMMAND.of(&ctx.shared.config());
+    if permitted.includes(&ctx.session.info.peer) { Ok(()) } else { Err(CommandError::Line(NOT_PERMITTED)) }
+}
+
+const NOT_PERMITTED: &str = "ERR MODULE command not allowed. If the enable-module-command option is set to \
+    \"local\", you can run it from a local connection, otherwise you need to set this option in the \
+    configuration file, and then restart the server.";
+
 static MODULE_HELP: Command<Runner> = Command {
     name: "HELP",
     summary: "Explains the subcommands.",
@@ -55,6 +111,12 @@ static MODULE_HELP: Command<Runner> = Command {
 };
 /// MODULE HELP.
 fn module_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    help(ctx, "MODULE", &[("LIST", &["List the modules: none, modules cannot be loaded."])]);
+    let subcommands: &[(&str, &[&str])] = &[
+        ("LIST", &["List the modules: none, modules cannot be loaded."]),
+        ("LOAD <path> [<arg> ...]", &["Fails."]),
+        ("LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]", &["Fails."]),
+        ("UNLOAD <name>", &["Fails: there is no module with that name."]),
+    ];
+    help(ctx, "MODULE", subcommands);
     Ok(())
 }

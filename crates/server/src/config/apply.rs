@@ -154,6 +154,7 @@ pub fn settings(store: &ConfigStore) -> Settings {
             timeout_s: clients::TIMEOUT.of(store),
             tcp_keepalive_s: network::TCP_KEEPALIVE.of(store),
             protected_mode: security::PROTECTED_MODE.of(store),
+            authentication_timeout_s: security::AUTHENTICATION_TIMEOUT.of(store),
             query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
             maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
             output_limit: output_limit(output_limits, 0),

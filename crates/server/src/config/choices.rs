@@ -161,7 +161,24 @@ impl Choice for Supervision {
     const VALUES: &'static [Self] = &[Self::Upstart, Self::Systemd, Self::Auto, Self::No];
 }
 
-/// `enable-protected-configs`, `enable-debug-command`: which clients may use something dangerous.
+/// `secrets-in-readable-files`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadableSecrets {
+    /// The log names the file.
+    Warn,
+    /// The server does not start.
+    Refuse,
+    /// Nothing.
+    Ignore,
+}
+
+impl Choice for ReadableSecrets {
+    const WORDS: &'static [&'static str] = &["warn", "refuse", "ignore"];
+    const VALUES: &'static [Self] = &[Self::Warn, Self::Refuse, Self::Ignore];
+}
+
+/// `enable-protected-configs`, `enable-debug-command`, `enable-module-command`: which clients may
+/// use something dangerous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
     /// None.

@@ -12,6 +12,7 @@ use stdx::glob::glob_match;
 use stdx::quoted::split_quoted;
 
 use super::parse::{ConfigError, Directive, Place, parse_config, parse_line};
+use super::readable_secrets;
 use super::renames::IsCommand;
 use super::rewrite::quoted;
 use super::store::ConfigStore;
@@ -197,6 +198,9 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     let text = fs::read(file).map_err(|error| LoadError::File { path: file.to_owned(), error })?;
     if is_unrepeatable(file) {
         store.set_unrepeatable_file(file.to_owned());
+    }
+    if let Some(secret) = readable_secrets::find(file, &text) {
+        store.add_readable_secret(secret);
     }
     // The innermost of files that include one another is the one that has the line.
     load_text(store, &text, depth).map_err(|error| match error {

@@ -19,6 +19,7 @@ pub mod handle;
 pub mod load;
 pub mod option;
 pub mod parse;
+pub mod readable_secrets;
 pub mod renames;
 pub mod rewrite;
 pub mod store;

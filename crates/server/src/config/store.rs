@@ -8,6 +8,7 @@ use stdx::glob::glob_match_any_case;
 use super::Refusal;
 use super::handle::{Handle, Number, OptionType};
 use super::option::{Change, Opt};
+use super::readable_secrets::ReadableSecret;
 use super::renames::{IsCommand, Renames};
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
@@ -28,6 +29,8 @@ pub struct ConfigStore {
     file: Option<PathBuf>,
     /// A file of the configuration that another process cannot read again.
     unrepeatable: Option<PathBuf>,
+    /// Files of the configuration with passwords that everyone may read.
+    readable_secrets: Vec<ReadableSecret>,
     /// What `rename-command` asks for.
     renames: Renames,
 }
@@ -72,6 +75,7 @@ impl ConfigStore {
             named: HashSet::new(),
             file: None,
             unrepeatable: None,
+            readable_secrets: Vec::new(),
             renames: Renames::new(is_command),
         }
     }
@@ -109,6 +113,16 @@ impl ConfigStore {
     /// Notes a file of the configuration that another process cannot read again.
     pub fn set_unrepeatable_file(&mut self, path: PathBuf) {
         self.unrepeatable = Some(path);
+    }
+
+    /// Files of the configuration with passwords that everyone may read.
+    pub fn readable_secrets(&self) -> &[ReadableSecret] {
+        &self.readable_secrets
+    }
+
+    /// Notes a file of the configuration with passwords that everyone may read.
+    pub fn add_readable_secret(&mut self, secret: ReadableSecret) {
+        self.readable_secrets.push(secret);
     }
 
     /// Which commands have other names.

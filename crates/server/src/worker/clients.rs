@@ -15,10 +15,13 @@ use super::limits::OverSoftLimit;
 use super::{Client, Worker};
 use crate::shared::Message;
 
-/// What a client outside the loopback is told in protected mode.
-const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Saker runs in protected mode: no password is set, so only \
-clients on this machine may connect. Set a password (requirepass), or 'CONFIG SET protected-mode no' from a \
-client on this machine, or start the server with '--protected-mode no'.\r\n";
+/// What a client outside the loopback is told in protected mode. The first two sentences are those
+/// of Redis, which tools look for.
+const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is \
+enabled and no password is set for the default user. In this mode connections are only accepted from the \
+loopback interface. To let others in: set a password (requirepass); or, where nobody untrusted can reach the \
+port, 'CONFIG SET protected-mode no' from a client on this machine, made permanent by CONFIG REWRITE, or \
+'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
     /// Gives a new connection to the thread with the fewest, or refuses it. It stays here while
@@ -92,6 +95,7 @@ impl Worker<'_> {
             session: Session::new(info, user),
             progress: Progress::default(),
             over_soft_limit: OverSoftLimit::default(),
+            unauthenticated_since_ms: now_ms,
             is_queued: false,
             has_pending_output: false,
         };

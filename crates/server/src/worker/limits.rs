@@ -18,6 +18,15 @@ const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 /// buffer of a client does: the smallest limit leaves a client that reads alone.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
+/// Unread input that a client may pile up before it has authenticated, as in Redis: its requests
+/// are of ten words of 16 KiB at most, but some may be sent ahead, behind AUTH.
+const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
+
+/// What a client may leave unread before it has authenticated, as in Redis: nothing beyond what
+/// does not count.
+const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
+    OutputLimit { hard_bytes: 1024, soft_bytes: 0, soft_seconds: 0 };
+
 /// Since when a client's unsent output is over its soft limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverSoftLimit {
@@ -46,8 +55,11 @@ impl Worker<'_> {
     /// Writes down what of a connection's input stays for a later turn, and enforces the limits on
     /// that; whether the connection stays too.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
-        let query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
         let Some(session) = session_of(&self.clients, conn) else { return false };
+        let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
+        if session.user.is_none() {
+            query_max = query_max.min(UNAUTHENTICATED_QUERY_BYTES_MAX);
+        }
         note_unread(session, self.net.inputs());
         let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.query_bytes());
         let unread = self.net.inputs().len_bytes(conn) + queued;
@@ -67,7 +79,9 @@ impl Worker<'_> {
         let now = self.engine.executor.now.uptime_ms;
         let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
         let session = &client.session;
-        let limit = if session.is_monitor() {
+        let limit = if session.user.is_none() {
+            UNAUTHENTICATED_OUTPUT_LIMIT
+        } else if session.is_monitor() {
             settings.clients.monitor_output_limit
         } else if session.subscriptions.is_some() {
             settings.clients.pubsub_output_limit
@@ -164,7 +178,9 @@ impl Worker<'_> {
         session.info.state.kill_requested.load(Relaxed)
     }
 
+    /// Closes clients that have been silent, or unauthenticated, for too long. O(clients).
     pub(super) fn close_idle(&mut self) {
+        self.close_unauthenticated();
         let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;
         if timeout_ms == 0 {
             return;
@@ -181,6 +197,26 @@ impl Worker<'_> {
                 now.saturating_sub(session.info.traffic.last_active_ms.load(Relaxed)) > timeout_ms
             });
         for conn in idle.map(|session| session.conn).collect::<Vec<_>>() {
+            self.close(conn);
+        }
+    }
+
+    /// Closes clients that have not authenticated for longer than `authentication-timeout`. A
+    /// second exact, as often as it is called: a client that authenticates and resets itself in
+    /// between counts from the last time that it was seen authenticated.
+    fn close_unauthenticated(&mut self) {
+        let timeout_ms = self.engine.executor.settings.clients.authentication_timeout_s * 1000;
+        let now = self.engine.executor.now.uptime_ms;
+        let mut late = Vec::new();
+        for client in self.clients.iter_mut().flatten() {
+            if client.session.user.is_some() {
+                client.unauthenticated_since_ms = now;
+            } else if timeout_ms > 0 && now.saturating_sub(client.unauthenticated_since_ms) > timeout_ms {
+                late.push((client.session.conn, client.session.id));
+            }
+        }
+        for (conn, client) in late {
+            tracing::debug!(client, "client closed: it has not authenticated within authentication-timeout");
             self.close(conn);
         }
     }

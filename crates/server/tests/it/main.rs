@@ -16,6 +16,7 @@ mod eval;
 mod events;
 mod expiry;
 mod fairness;
+mod hardening;
 mod held_back;
 mod hostile;
 mod hotkeys;

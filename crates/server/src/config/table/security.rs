@@ -1,9 +1,9 @@
 //! Options about who may do what.
 
 use super::NO_ACL;
-use crate::config::choices::Permitted;
+use crate::config::choices::{Permitted, ReadableSecrets};
 use crate::config::handle::{Choice as _, Handle};
-use crate::config::option::{ANY, Opt};
+use crate::config::option::{ANY, INT, Opt};
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
@@ -11,9 +11,9 @@ pub static OPTIONS: &[&Opt] = &[
     &PROTECTED_MODE.opt,
     &ENABLE_PROTECTED_CONFIGS.opt,
     &ENABLE_DEBUG_COMMAND.opt,
-    &Opt::choice("enable-module-command", "no", Permitted::WORDS, "Whether MODULE is permitted.")
-        .at_start()
-        .accepted("there are no modules"),
+    &ENABLE_MODULE_COMMAND.opt,
+    &AUTHENTICATION_TIMEOUT.opt,
+    &SECRETS_IN_READABLE_FILES.opt,
     &Opt::file("aclfile", "", "The file of users.").at_start().accepted(NO_ACL),
     &Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").accepted(NO_ACL),
     &Opt::choice(
@@ -53,6 +53,37 @@ pub static ENABLE_DEBUG_COMMAND: Handle<Permitted> = Opt::choice(
     "no",
     Permitted::WORDS,
     "Whether DEBUG is permitted: `local` for clients on this machine.",
+)
+.at_start()
+.typed();
+
+/// Which clients may use MODULE LOAD, LOADEX and UNLOAD.
+pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
+    "enable-module-command",
+    "no",
+    Permitted::WORDS,
+    "Whether MODULE LOAD, LOADEX and UNLOAD are permitted: `local` for clients on this machine. There are no \
+         modules, so that they fail in any case.",
+)
+.at_start()
+.typed();
+
+/// Seconds that a client may take until it has authenticated; 0 for any time.
+pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
+    "authentication-timeout",
+    "0",
+    INT,
+    "Seconds that a client may take until it has authenticated, before it is closed; 0 for any time. Saker only.",
+)
+.typed();
+
+/// What becomes of a configuration file with secrets that every user of the machine may read.
+pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
+    "secrets-in-readable-files",
+    "warn",
+    ReadableSecrets::WORDS,
+    "What becomes of a configuration file that holds a password and may be read by every user of the machine: \
+         `warn` names it in the log, `refuse` does not start, `ignore` says nothing. Saker only.",
 )
 .at_start()
 .typed();
