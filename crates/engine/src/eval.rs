@@ -318,6 +318,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> Option<ScriptEnd> {
+        let db = session.db();
         for _ in 0..LOCKED_RUNS_MAX {
             let known_keys = run.further.len();
             let end = self.run_script_locked(engine, run, session, out, pass)?;
@@ -326,6 +327,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 return Some(end);
             }
             self.stats().scripts.rerun.add(1);
+            // It runs again in the database that it began in.
+            session.info.select(db);
             if run.further.len() == known_keys {
                 break;
             }

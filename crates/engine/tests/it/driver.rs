@@ -2,6 +2,7 @@
 //! threads do, in one thread.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use commands::table::Command;
@@ -13,6 +14,7 @@ use engine::clock::{Clock, ManualClock};
 use engine::expire::ActiveExpiry;
 use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
+use engine::scripting::ScriptEngine;
 use engine::session::{Session, User};
 use engine::settings::Settings;
 use engine::shared::{Shared, Start};
@@ -20,12 +22,14 @@ use engine::table::{CommandTable, HostCommand, Runner};
 use engine::turn::Engine;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// A host without commands.
+/// A host that knows SELECT only, where the engine is told of it.
 pub struct NoHost;
 
 impl Host for NoHost {
-    fn run(&self, _: HostCommand, _: Call<'_, '_, '_>, _: &Args<'_>) -> Result<(), CommandError> {
-        Err(CommandError::Line("ERR this host has no commands"))
+    fn run(&self, _: HostCommand, mut call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+        call.session.info.db.store(args.db_index(1, 16)? as u64, Relaxed);
+        call.reply.ok();
+        Ok(())
     }
 }
 
@@ -56,6 +60,12 @@ impl<'s> Thread<'s> {
     pub fn new(shared: &'s Shared, clock: &ManualClock, index: usize) -> Self {
         let executor = Executor::new(shared, Some(index), index as u64, (clock.clone(), NoHost));
         Self { shared, index, engine: Engine::new(executor), sessions: Vec::new(), clock: clock.clone() }
+    }
+
+    /// The same with what runs the text of scripts.
+    pub fn with_scripts(mut self, scripts: Box<dyn ScriptEngine>) -> Self {
+        self.engine.executor.scripts = Some(scripts);
+        self
     }
 
     /// A new client of this thread: its number.

@@ -3,6 +3,7 @@
 mod busy;
 mod driver;
 mod log;
+mod scripts;
 mod undeclared;
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,0 +1,94 @@
+//! What an undone script leaves: nothing. The scripts are lists of commands, one for each attempt,
+//! so that a second one can differ from the first as it does when others were faster.
+
+use std::rc::Rc;
+
+use commands::CommandError;
+use commands::table::{Acl, Arity, Command, Flags, Group, History};
+use engine::Shared;
+use engine::clock::ManualClock;
+use engine::scripting::{
+    Known, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Stop,
+};
+use engine::scripts::ScriptKind;
+use engine::settings::Settings;
+use engine::table::{HostCommand, Runner};
+use resp::Protocol;
+use stdx::ByteQueue;
+
+use crate::driver::{Thread, shared_with};
+
+/// Runs `SET,k,1;DBSIZE//GET,k`: the commands before `//` the first time, those behind it the next
+/// time.
+#[derive(Default)]
+struct Attempts {
+    left: Vec<Vec<Vec<String>>>,
+}
+
+impl ScriptEngine for Attempts {
+    fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError> {
+        let Source::Text(text) = source else { return Err(CommandError::Line("ERR no text")) };
+        let text = String::from_utf8_lossy(text).into_owned();
+        let words = |command: &str| command.split(',').map(str::to_owned).collect();
+        let attempt = |text: &str| text.split(';').map(words).collect();
+        self.left = text.split("//").map(attempt).collect();
+        self.left.reverse();
+        let (name, known): (Rc<[u8]>, _) = (b"test".as_slice().into(), Known::Shares);
+        Ok(Prepared { kind: ScriptKind::Script, name, traits: ScriptTraits::COMPATIBLE, known })
+    }
+
+    fn run(
+        &mut self,
+        _: &ScriptCall<'_>,
+        commands: &mut dyn ScriptCommands,
+        reply: &mut ByteQueue,
+    ) -> ScriptEnd {
+        for words in self.left.pop().expect("there are as many as it runs") {
+            let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+            match commands.call(&words, Protocol::Resp2) {
+                Ok(_) => {}
+                Err(Stop::Again) => return ScriptEnd::Again,
+                Err(Stop::Killed) => panic!("nobody kills it"),
+            }
+        }
+        resp::Reply::new(reply, Protocol::Resp2).ok();
+        ScriptEnd::Replied
+    }
+
+    fn learn(&mut self, _: Lesson) {}
+}
+
+const SELECT: Command<Runner> = Command {
+    name: "SELECT",
+    summary: "",
+    history: History::since(""),
+    group: Group::Connection,
+    complexity: "",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    acl: Acl::empty(),
+    keys: &[],
+    tips: &[],
+    args: &[],
+    subcommands: &[],
+    run: Runner::Host(HostCommand(0)),
+};
+
+fn shared(settings: Settings) -> (Shared, ManualClock) {
+    let further: Vec<_> = engine::eval::commands().chain([SELECT]).collect();
+    shared_with(1, settings, &further)
+}
+
+fn thread<'s>(shared: &'s Shared, clock: &ManualClock) -> Thread<'s> {
+    Thread::new(shared, clock, 0).with_scripts(Box::new(Attempts::default()))
+}
+
+#[test]
+fn issue_18_a_script_runs_again_in_the_database_in_which_it_began() {
+    let (shared, clock) = shared(Settings::default());
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    let attempt = "SET,k,1;SELECT,1;DBSIZE";
+    assert_eq!(thread.run(client, &format!("EVAL {attempt}//{attempt} 1 k")).0, "+OK|");
+    assert_eq!(thread.run(client, "GET k").0, "$1|1|");
+}
