@@ -384,6 +384,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 }
             }
             Runner::Walk(walker) => self.walk(session, walker, request, out, Unit::Transaction),
+            // What is before it in a script under locks may be undone: nothing of it leaves.
+            Runner::Host(command) if locked.is_some() => {
+                self.run_harmless(session, command, request, out, pass)
+            }
             Runner::Host(command) => {
                 // What it publishes comes behind the events of the commands before it.
                 self.commit.release(session.id);

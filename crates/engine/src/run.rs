@@ -620,6 +620,22 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> bool {
+        let succeeded = self.run_harmless(session, command, request, out, pass);
+        // CONFIG SET acts on the next command, which may be in the same turn.
+        self.take_settings();
+        succeeded
+    }
+
+    /// [`Executor::run_host`] for a command that changes no settings and publishes nothing, in a
+    /// script that holds locks: what is the same for the whole turn stays so.
+    pub(crate) fn run_harmless(
+        &mut self,
+        session: &mut Session,
+        command: HostCommand,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) -> bool {
         let protocol = session.protocol();
         let before = out.len_bytes();
         let caller = self.caller(session, request.registered, OnEmpty::Reply);
@@ -645,8 +661,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             out.truncate(before);
         }
         session.saw(self.commit.position);
-        // CONFIG SET acts on the next command, which may be in the same turn.
-        self.take_settings();
         match result {
             Ok(()) => true,
             Err(error) => {

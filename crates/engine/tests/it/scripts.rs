@@ -7,6 +7,8 @@ use commands::CommandError;
 use commands::table::{Acl, Arity, Command, Flags, Group, History};
 use engine::Shared;
 use engine::clock::ManualClock;
+use engine::publish::notify::Notifications;
+use engine::publish::pubsub::Kind;
 use engine::scripting::{
     Known, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits, Source, Stop,
 };
@@ -91,4 +93,17 @@ fn issue_18_a_script_runs_again_in_the_database_in_which_it_began() {
     let attempt = "SET,k,1;SELECT,1;DBSIZE";
     assert_eq!(thread.run(client, &format!("EVAL {attempt}//{attempt} 1 k")).0, "+OK|");
     assert_eq!(thread.run(client, "GET k").0, "$1|1|");
+}
+
+#[test]
+fn issue_18_events_of_what_was_undone_do_not_leave() {
+    let notifications = Notifications::parse(b"AKE");
+    let (shared, clock) = shared(Settings { notifications, ..Settings::default() });
+    let mut thread = thread(&shared, &clock);
+    let [listener, writer] = [0, 1].map(|_| thread.connect());
+    thread.session(listener).subscribe(&shared.pubsub, Kind::Pattern, b"*");
+    for (script, leave) in [("SET,k,1;SELECT,0;DBSIZE//DBSIZE", false), ("SET,k,1;SELECT,0", true)] {
+        assert_eq!(thread.run(writer, &format!("EVAL {script} 1 k")).0, "+OK|");
+        assert_eq!(shared.pubsub.has_messages(0), leave, "{script}");
+    }
 }
