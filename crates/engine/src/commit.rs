@@ -132,6 +132,9 @@ pub struct Commit<'s> {
     notifications: Notifications,
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
+    /// While a script runs that may be undone: followed keys that it has changed, whose watchers are
+    /// marked when it has ended.
+    unmarked: Option<Vec<ReadyKey>>,
     /// Changed keys below prefixes that clients track, until the turn ends.
     changed: Changed,
     /// The last position that these show.
@@ -160,6 +163,7 @@ impl<'s> Commit<'s> {
             notifications: Notifications::default(),
             notices: Vec::new(),
             ready: Vec::new(),
+            unmarked: None,
             changed: Changed::default(),
             changed_position: 0,
         }
@@ -254,11 +258,28 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Forgets what a script did that was undone: its record, events, and keys that became ready.
-    /// Invalidations are kept, since their readers are known no more. `changes` were counted before
-    /// it.
+    /// Begins a script that may be undone, under its locks: nobody's transaction fails because of
+    /// what it changes before [`Commit::mark_watchers`].
+    pub fn begin_script(&mut self) {
+        self.unmarked = Some(Vec::new());
+    }
+
+    /// Ends what [`Commit::begin_script`] began, under the locks of all that the script changed.
+    /// O(changes of followed keys).
+    #[inline]
+    pub fn mark_watchers(&mut self, locked: &mut Locked<'_>) {
+        for ReadyKey { db, hash, key } in self.unmarked.take().into_iter().flatten() {
+            let shard = locked.shard_of(hash).expect("a change is made under the lock of its shard");
+            self.shared.watchers.mark(shard, (db, Key { bytes: &key, hash }));
+        }
+    }
+
+    /// Forgets what a script did that was undone: its record, events, whose watchers to mark, and
+    /// keys that became ready. Invalidations are kept, since their readers are known no more.
+    /// `changes` were counted before it.
     #[cold]
     pub fn roll_back(&mut self, changes: u64) {
+        self.unmarked = None;
         self.effects.absorb(&mut self.access_results);
         self.effects.changes = changes;
         self.effects.record.begin(changes);
@@ -377,8 +398,13 @@ impl<'s> Commit<'s> {
         let ChangedKey { db, hash, key, audience, .. } = changed_key;
         let named = Key { bytes: &key, hash };
         let shared = self.shared;
+        let marks = audience == Audience::All;
+        if let Some(unmarked) = self.unmarked.as_mut().filter(|_| marks) {
+            unmarked.push(ReadyKey { db, hash, key: key.clone() });
+        }
+        let marks_now = marks && self.unmarked.is_none();
         let (has_blocked_clients, readers) = held.with_shard(&shared.keyspace, hash, |shard| {
-            if audience == Audience::All {
+            if marks_now {
                 shared.watchers.mark(shard, (db, named));
             }
             let has_blocked_clients = shared.blocked.has_blocked_clients(shard, (db, named));

@@ -17,8 +17,9 @@
 //! A script without declared keys runs alone for the first time: one that never ends then stops
 //! everybody, as Redis' clients expect, and one that has ended by itself can run under locks.
 //!
-//! What an undone run leaves: the marks of watching clients (their transactions fail, as they would
-//! by the run that follows), invalidations of cached keys, access clocks, and counts of calls.
+//! What an undone run leaves: invalidations of cached keys, access clocks, and counts of calls.
+//! Watching clients are marked when the script has ended, and what it found expired is put back,
+//! since its removal was not logged.
 
 use std::time::Instant;
 
@@ -363,6 +364,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> Option<ScriptEnd> {
         let locked = self.lock_for_script(run)?;
         self.commit.begin_record();
+        self.commit.begin_script();
         let is_wanted = self.commit.effects.record.is_wanted;
         let changes = self.commit.effects.changes;
         // What it publishes would leave ahead of its position: none of it does under locks.
@@ -381,6 +383,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if (end == ScriptEnd::Again || is_cut_off) && has_written {
             self.undo(&mut locked, images, changes);
         }
+        self.commit.mark_watchers(&mut locked);
         if is_wanted {
             self.commit.log_unit(&locked);
             session.saw(self.commit.position);

@@ -107,3 +107,17 @@ fn issue_18_events_of_what_was_undone_do_not_leave() {
         assert_eq!(shared.pubsub.has_messages(0), leave, "{script}");
     }
 }
+
+#[test]
+fn issue_18_transactions_do_not_fail_for_what_was_undone() {
+    let (shared, clock) = shared(Settings::default());
+    let mut thread = thread(&shared, &clock);
+    let [watcher, writer] = [0, 1].map(|_| thread.connect());
+    for (script, reply) in [("SET,k,1;DBSIZE//DBSIZE", "*1|$-1|"), ("SET,k,1", "*-1|")] {
+        thread.run(watcher, "WATCH k other");
+        assert_eq!(thread.run(writer, &format!("EVAL {script} 1 k")).0, "+OK|");
+        thread.run(watcher, "MULTI");
+        thread.run(watcher, "GET k");
+        assert_eq!(thread.run(watcher, "EXEC").0, reply, "{script}");
+    }
+}
