@@ -32,6 +32,7 @@ use resp::Protocol;
 use resp::parse::Span;
 use smallvec::SmallVec;
 use stdx::ByteQueue;
+use structures::table::Thin as _;
 
 use crate::call::Host;
 use crate::clock::Clock;
@@ -495,6 +496,15 @@ enum Needs {
     Locks,
 }
 
+/// When a key is copied before a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// The command may change it.
+    Always,
+    /// The command reads it, which removes what has expired.
+    IfDue,
+}
+
 /// Whether a command can run under locks.
 fn can_share(request: &Request<'_>) -> bool {
     let (command, name) = (&request.registered.command, request.registered.full_name);
@@ -649,32 +659,43 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             return Err(Stop::Again);
         }
         self.lock_keys(request)?;
-        let Some(locked) = &mut self.locked else { return Ok(()) };
-        let command = &request.registered.command;
-        if !command.flags.contains(Flags::WRITE) {
-            return Ok(());
-        }
-        let db = self.session.db();
+        let writes = request.registered.command.flags.contains(Flags::WRITE);
         // XREADGROUP's key is one that is read: what it changes are the groups in it.
         let writes_keys = request.keys.as_slice().iter().any(|key| !key.access.contains(KeyFlags::RO));
         for (key, access) in request.named_keys().zip(request.keys.as_slice()) {
-            let is_copied =
-                |image: &Image| image.hash == key.hash && image.db == db && *image.key == *key.bytes;
-            if writes_keys && access.access.contains(KeyFlags::RO) || self.images.iter().any(is_copied) {
-                continue;
-            }
-            let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());
-            let entry = table.and_then(|table| table.get(key.position(), key.bytes));
-            let entry = match entry {
-                Some(entry) if SizeMark::of(&entry).is_big() => {
-                    self.needs = Needs::Lesson(Lesson::NeedsMuch);
-                    return Err(Stop::Again);
-                }
-                Some(entry) => Some(entry.duplicate(key.bytes, entry.access())),
-                None => None,
-            };
-            self.images.push(Image { db, key: key.bytes.into(), hash: key.hash, entry });
+            let is_read = writes_keys && access.access.contains(KeyFlags::RO);
+            self.keep_image(key, if writes && !is_read { Keep::Always } else { Keep::IfDue })?;
         }
+        Ok(())
+    }
+
+    /// Copies a key as it is before the script changes it, unless that was done before.
+    fn keep_image(&mut self, key: Key<'_>, keep: Keep) -> Result<(), Stop> {
+        let Some(locked) = &self.locked else { return Ok(()) };
+        let db = self.session.db();
+        let is_copied = |image: &Image| image.hash == key.hash && image.db == db && *image.key == *key.bytes;
+        if self.images.iter().any(is_copied) {
+            return Ok(());
+        }
+        let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());
+        let entry = table.and_then(|table| table.get(key.position(), key.bytes));
+        let now_ms = self.executor.now.unix_ms;
+        let is_due = |entry: &KeyEntry| {
+            let times = [entry.expiry_ms(), entry.part_deadline_ms()];
+            times.into_iter().flatten().any(|at_ms| at_ms <= now_ms)
+        };
+        if keep == Keep::IfDue && !entry.as_deref().is_some_and(is_due) {
+            return Ok(());
+        }
+        let entry = match entry {
+            Some(entry) if SizeMark::of(&entry).is_big() => {
+                self.needs = Needs::Lesson(Lesson::NeedsMuch);
+                return Err(Stop::Again);
+            }
+            Some(entry) => Some(entry.duplicate(key.bytes, entry.access())),
+            None => None,
+        };
+        self.images.push(Image { db, key: key.bytes.into(), hash: key.hash, entry });
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::driver::{Thread, expire_round, shared};
 
 /// Keeps the stream, and confirms it up to a position that the test sets.
 #[derive(Clone, Default)]
-struct Kept {
+pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// Lengths of the pieces that it came in.
     piece_lens: Arc<Mutex<Vec<usize>>>,
@@ -36,17 +36,17 @@ impl LogReader for Kept {
 }
 
 impl Kept {
-    fn confirming() -> Self {
+    pub fn confirming() -> Self {
         Self { confirms: true, ..Self::default() }
     }
 
-    fn attach(&self, shared: &Shared) -> ReaderId {
+    pub fn attach(&self, shared: &Shared) -> ReaderId {
         let attach = |alone: &_| shared.log.attach(alone, Box::new(self.clone()), &Outbox::default());
         shared.gate.exclusive(attach).expect("there is room for readers")
     }
 
     /// The commands of the stream so far, words divided by spaces.
-    fn commands(&self, shared: &Shared) -> Vec<String> {
+    pub fn commands(&self, shared: &Shared) -> Vec<String> {
         shared.log.merge(&Outbox::default());
         let bytes = self.bytes.lock().expect("no panic");
         let text = String::from_utf8(bytes.clone()).expect("the tests' words are text");

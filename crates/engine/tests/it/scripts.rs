@@ -2,6 +2,7 @@
 //! so that a second one can differ from the first as it does when others were faster.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use commands::CommandError;
 use commands::table::{Acl, Arity, Command, Flags, Group, History};
@@ -19,6 +20,7 @@ use resp::Protocol;
 use stdx::ByteQueue;
 
 use crate::driver::{Thread, shared_with};
+use crate::log::Kept;
 
 /// Runs `SET,k,1;DBSIZE//GET,k`: the commands before `//` the first time, those behind it the next
 /// time.
@@ -120,4 +122,23 @@ fn issue_18_transactions_do_not_fail_for_what_was_undone() {
         thread.run(watcher, "GET k");
         assert_eq!(thread.run(watcher, "EXEC").0, reply, "{script}");
     }
+}
+
+#[test]
+fn issue_18_what_an_undone_script_found_expired_is_logged_when_it_is_removed() {
+    let (shared, clock) = shared(Settings::default());
+    let mut thread = thread(&shared, &clock);
+    let client = thread.connect();
+    for request in ["SET old 1 PX 10", "HSET h a 1 b 2", "HPEXPIRE h 10 FIELDS 1 a", "SET k 0"] {
+        thread.run(client, request);
+    }
+    clock.advance(Duration::from_millis(20));
+    let kept = Kept::confirming();
+    kept.attach(&shared);
+    let script = "GET,old;HMGET,h,a,b;SET,k,1;DBSIZE//SET,k,2";
+    assert_eq!(thread.run(client, &format!("EVAL {script} 3 old h k")).0, "+OK|");
+    assert_eq!(kept.commands(&shared), ["SELECT 0", "SET k 2"]);
+    assert_eq!(thread.run(client, "GET old").0, "$-1|");
+    assert_eq!(thread.run(client, "HMGET h a b").0, "*2|$-1|$1|2|");
+    assert_eq!(kept.commands(&shared)[2..], ["DEL old", "HDEL h a"]);
 }
