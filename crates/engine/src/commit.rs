@@ -132,7 +132,7 @@ pub struct Commit<'s> {
     notifications: Notifications,
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
-    /// While a script runs that may be undone: followed keys that it has changed, whose watchers are
+    /// While a script runs that may be undone: followed keys that it changed. Their watchers are
     /// marked when it has ended.
     unmarked: Option<Vec<ReadyKey>>,
     /// Changed keys below prefixes that clients track, until the turn ends.

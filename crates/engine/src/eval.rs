@@ -183,6 +183,14 @@ struct Run<'a> {
     further: Vec<FurtherKey>,
 }
 
+impl Run<'_> {
+    /// Whether a key's shard was locked from the start.
+    fn knows(&self, key: Key<'_>) -> bool {
+        self.keys.iter().any(|known| known.hash == key.hash && known.bytes == key.bytes)
+            || self.further.iter().any(|known| known.is(key))
+    }
+}
+
 /// A key as it was before a script wrote to it.
 struct Image {
     db: usize,
@@ -486,6 +494,10 @@ impl FurtherKey {
     fn key(&self) -> Key<'_> {
         Key { bytes: &self.name, hash: self.hash }
     }
+
+    fn is(&self, key: Key<'_>) -> bool {
+        self.hash == key.hash && *self.name == *key.bytes
+    }
 }
 
 /// Why a script has to run again.
@@ -617,17 +629,21 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(registered)
     }
 
-    /// Locks the shards of a command's keys, as far as they are free.
+    /// Locks the shards of a command's keys, as far as they are free, and those that are needed to
+    /// serve clients blocked on them.
     fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
         let shared = self.executor.shared();
         let mut is_missing = false;
         for key in request.named_keys() {
-            if locked.holds(std::iter::once(key.hash)) {
-                continue;
+            match locked.shard_of(key.hash) {
+                Some(shard) if !shard.is_followed() => continue,
+                Some(_) if self.run.knows(key) || self.used.iter().any(|used| used.is(key)) => continue,
+                // Its shard is held for another key.
+                Some(_) => {}
+                None => is_missing |= !locked.try_add(&shared.keyspace, key.hash),
             }
             self.used.push(FurtherKey { name: key.bytes.into(), hash: key.hash });
-            is_missing |= !locked.try_add(&shared.keyspace, key.hash);
             if !is_missing && locked.shard_of(key.hash).is_some_and(|shard| shard.is_followed()) {
                 let hashes = shared.blocked.keys_to_lock(std::iter::once(key), SERVED_MAX);
                 is_missing = !hashes.into_iter().all(|hash| locked.try_add(&shared.keyspace, hash));

@@ -20,7 +20,7 @@ const ABORTED: &str = "-EXECABORT Transaction discarded because of: BUSY Redis i
 const SCRIPT: usize = 1;
 
 /// A script that has become busy; it has marked nothing yet.
-fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
+pub fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
     let name =
         ScriptName { kind: ScriptKind::Script, name: Box::default(), command: Vec::new(), thread: SCRIPT };
     let script = shared.scripts.begin(name, clock.now());

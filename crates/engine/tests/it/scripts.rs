@@ -19,6 +19,7 @@ use engine::table::{HostCommand, Runner};
 use resp::Protocol;
 use stdx::ByteQueue;
 
+use crate::busy::busy_script;
 use crate::driver::{Thread, shared_with};
 use crate::log::Kept;
 
@@ -141,4 +142,24 @@ fn issue_18_what_an_undone_script_found_expired_is_logged_when_it_is_removed() {
     assert_eq!(thread.run(client, "GET old").0, "$-1|");
     assert_eq!(thread.run(client, "HMGET h a b").0, "*2|$-1|$1|2|");
     assert_eq!(kept.commands(&shared)[2..], ["DEL old", "HDEL h a"]);
+}
+
+#[test]
+fn issue_18_a_script_locks_what_it_serves_by_keys_in_shards_that_it_holds() {
+    let (shared, clock) = shared(Settings::default());
+    let mut thread = thread(&shared, &clock);
+    let [reader, writer] = [0, 1].map(|_| thread.connect());
+    let shard_of = |name: &str| shared.keyspace.hasher().key(name.as_bytes()).shard();
+    let near = (0..).map(|number| format!("near:{number}")).find(|name| shard_of(name) == shard_of("k"));
+    let near = near.expect("one is found");
+    thread.run(reader, &format!("BLPOP far {near} 0"));
+    let script = busy_script(&shared, &clock);
+    let far = shared.keyspace.hasher().hash_key(b"far");
+    let held = shared.keyspace.lock_all_of([far].into_iter());
+    held.mark_busy();
+    let request = format!("EVAL RPUSH,{near},x//RPUSH,{near},x 1 k");
+    assert!(thread.run(writer, &request).0.starts_with("-BUSY"), "it does not wait in the middle");
+    drop((held, script));
+    assert_eq!(thread.run(writer, &request).0, "+OK|");
+    assert_eq!(thread.deliveries().len(), 1);
 }
