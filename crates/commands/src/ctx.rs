@@ -30,6 +30,8 @@ pub struct Ctx<'a> {
     pub on_empty: OnEmpty,
     /// Who runs it.
     pub origin: Origin,
+    /// Which keys its client may read.
+    pub readable: ReadableKeys,
 }
 
 /// Who runs a command.
@@ -39,6 +41,15 @@ pub enum Origin {
     Client,
     /// A client's script.
     Script,
+}
+
+/// Which keys a command's client may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadableKeys {
+    /// All.
+    All,
+    /// Those that its arguments name.
+    Declared,
 }
 
 impl Ctx<'_> {

@@ -156,6 +156,7 @@ impl Harness {
             limits: &self.limits,
             on_empty: OnEmpty::Reply,
             origin: self.origin,
+            readable: crate::ReadableKeys::All,
         };
         let result = (command.run)(&mut ctx, args);
         let words = || args.from(0).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");

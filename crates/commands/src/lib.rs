@@ -28,7 +28,7 @@ pub mod walk;
 pub mod zset;
 
 pub use args::Args;
-pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, Origin, ValueLimits};
+pub use ctx::{Changes, Ctx, EventClass, Handler, KeyEvent, LazyFreed, Origin, ReadableKeys, ValueLimits};
 pub use error::CommandError;
 pub use record::{ChangeRecord, RecordWriter, RecordedCommand};
 pub use table::Command;

@@ -8,6 +8,7 @@ use keyspace::view::AccessContext;
 use keyspace::{Key, View};
 use resp::Reply;
 
+use crate::client::ClientInfo;
 use crate::commit::{Commit, Held, Unit};
 use crate::session::Session;
 use crate::settings::Settings;
@@ -21,6 +22,11 @@ pub trait Host {
     /// # Errors
     /// The error to reply with; what was written to the reply is taken back then.
     fn run(&self, command: HostCommand, call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError>;
+
+    /// A client as CLIENT LIST shows it, without the line's end: for ACL LOG.
+    fn describe_client(&self, client: &ClientInfo) -> Vec<u8> {
+        client.id.to_string().into_bytes()
+    }
 }
 
 /// A host's command's surroundings.

@@ -17,18 +17,14 @@ pub struct Refused {
     pub error: CommandError,
 }
 
-/// Checks a request of a command that exists: subcommand, number of arguments, authentication. The
-/// checks of memory and of the subscriber's mode follow, as [`needs_memory`] and
+/// Checks a request of a command that exists: subcommand, number of arguments. The checks of rights
+/// ([`crate::rights`]), of memory and of the subscriber's mode follow, as [`needs_memory`] and
 /// [`subscriber_refusal`] say. Gives the command, or its subcommand where the request names one.
 ///
 /// # Errors
 /// Why the request may not run.
 #[inline]
-pub fn check(
-    session: &Session,
-    registered: &'static Registered,
-    args: &Args<'_>,
-) -> Result<&'static Registered, Refused> {
+pub fn check(registered: &'static Registered, args: &Args<'_>) -> Result<&'static Registered, Refused> {
     let mut registered = registered;
     if !registered.subcommands.is_empty() && args.len() > 1 {
         match registered.subcommand(args.get(1)) {
@@ -38,10 +34,6 @@ pub fn check(
     }
     if !registered.command.accepts(args.len()) {
         return Err(Refused { registered, error: CommandError::WrongArity(registered.full_name) });
-    }
-    if session.user.is_none() && registered.needs_auth() {
-        let error = CommandError::Line("NOAUTH Authentication required.");
-        return Err(Refused { registered, error });
     }
     Ok(registered)
 }

@@ -34,14 +34,17 @@ use smallvec::SmallVec;
 use stdx::ByteQueue;
 use structures::table::Thin as _;
 
+use crate::acl::{Asked, Context, Denial};
 use crate::call::Host;
 use crate::clock::Clock;
+use crate::owned_args::OwnedArgs;
 use crate::request::Request;
+use crate::rights::Denied;
 use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::{
-    Known, Lesson, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits,
-    Source, Standing, Stop,
+    Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine,
+    ScriptTraits, Source, Standing, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -592,18 +595,22 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let Some(registered) = self.executor.shared().table.find(args.get(0)) else {
             return Err(CommandError::Line("ERR Unknown Redis command called from script"));
         };
-        let registered = registered.called_by(args);
-        self.check(registered, args.len()).inspect_err(|_| {
-            self.executor.counters(registered).rejected.add(1);
-        })
+        Ok(registered.called_by(args))
     }
 
-    /// Whether a script may run this command now.
-    fn check(
-        &self,
-        registered: &'static Registered,
-        len: usize,
-    ) -> Result<&'static Registered, CommandError> {
+    /// Finds a command, and looks whether the script may run it.
+    fn permitted(&mut self, args: &Args<'_>) -> Result<&'static Registered, CommandError> {
+        let registered = self.find(args)?;
+        let checked = self.check_call(registered, args.len());
+        let checked = checked.and_then(|()| self.check_rights(registered, args));
+        checked.and_then(|()| self.check(registered)).inspect_err(|_| {
+            self.executor.counters(registered).rejected.add(1);
+        })?;
+        Ok(registered)
+    }
+
+    /// Whether a script may call a command so.
+    fn check_call(&self, registered: &Registered, len: usize) -> Result<(), CommandError> {
         if !registered.command.accepts(len) {
             return Err(CommandError::Line("ERR Wrong number of args calling Redis command from script"));
         }
@@ -611,6 +618,25 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         if is_denied && !self.executor.shared().scripts.allows_all() {
             return Err(CommandError::Line("ERR This Redis command is not allowed from script"));
         }
+        Ok(())
+    }
+
+    /// Whether the script's user may run a command: it runs with the rights of who calls it.
+    fn check_rights(&mut self, registered: &'static Registered, args: &Args<'_>) -> Result<(), CommandError> {
+        if self.session.identity.is_free(&self.executor.shared().acl.users) {
+            return Ok(());
+        }
+        let denial = match self.executor.check_rights(self.session, registered, args, Context::Script) {
+            Ok(()) => return Ok(()),
+            Err(Some(Denied::ByRules(denial))) => denial,
+            // Its user was removed meanwhile.
+            Err(Some(Denied::Unauthenticated) | None) => Denial::Command,
+        };
+        Err(denial.script_error(self.session.identity.name(), registered))
+    }
+
+    /// Whether a script may run this command now.
+    fn check(&self, registered: &Registered) -> Result<(), CommandError> {
         let flags = registered.command.flags;
         if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
             return Err(CommandError::Line("ERR Write commands are not allowed from read-only scripts."));
@@ -626,7 +652,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         if flags.contains(Flags::DENYOOM) && !has_memory {
             return Err(CommandError::Line("OOM command not allowed when used memory > 'maxmemory'."));
         }
-        Ok(registered)
+        Ok(())
     }
 
     /// Locks the shards of a command's keys, as far as they are free, and those that are needed to
@@ -717,7 +743,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
 
     /// Runs a command; its reply, or the error that refuses it, goes to `self.out`.
     fn run_command(&mut self, args: Args<'_>, protocol: Protocol) -> Result<(), Stop> {
-        let registered = match self.find(&args) {
+        let registered = match self.permitted(&args) {
             Ok(registered) => registered,
             Err(error) => {
                 self.executor.refuse(protocol, error, &mut self.buffers.out);
@@ -804,7 +830,23 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         self.executor.commit.is_unrecorded = to == Propagation::Nowhere;
     }
 
-    fn may_run(&mut self, words: &[&[u8]]) -> Option<bool> {
-        self.executor.shared().table.find(words.first()?).map(|_| true)
+    fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {
+        let shared = self.executor.shared();
+        let owned = OwnedArgs::new(words.iter().copied());
+        let args = owned.args(shared.keyspace.hasher());
+        let command = words.first().and_then(|name| shared.table.find(name)).ok_or(NoSuchCall::Command)?;
+        let registered = command.called_by(&args);
+        if words.len() > 1 && !command.subcommands.is_empty() && registered.id == command.id {
+            return Err(NoSuchCall::Command);
+        }
+        if !registered.command.accepts(words.len()) {
+            return Err(NoSuchCall::Arity);
+        }
+        let session = &mut *self.session;
+        if session.identity.is_stale(&shared.acl.users) {
+            session.refresh_rights(&shared.acl.users);
+        }
+        let asked = Asked { registered, args: &args, db: session.db() };
+        Ok(session.identity.is_free(&shared.acl.users) || session.identity.check(asked).is_ok())
     }
 }

@@ -281,7 +281,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         Reply::new(out, session.protocol()).array(requests.len());
         for request in &requests {
-            self.run_queued(session, Some(&mut locked), request, out, pass);
+            if !self.refuses_queued(session, request, out) {
+                self.run_queued(session, Some(&mut locked), request, out, pass);
+            }
         }
         if self.commit.effects.record.is_wanted {
             self.commit.log_unit(&locked);
@@ -316,7 +318,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.position = session.seen_position();
         for request in &self.requests(transaction) {
             let replied = out.len_bytes();
-            let succeeded = self.run_queued(session, None, request, out, pass);
+            let succeeded = !self.refuses_queued(session, request, out)
+                && self.run_queued(session, None, request, out, pass);
             // Command by command: CLIENT REPLY may be one of them.
             let confirms = succeeded && request.registered.is_subscription();
             if session.is_silenced() && !confirms {
@@ -359,7 +362,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let discarded_before = self.commit.effects.lazy_freed.len();
         let succeeded = match registered.command.run {
             Runner::Data(handler) => {
-                let caller = self.caller(session, registered, OnEmpty::Reply);
+                let caller = self.caller(session, request, OnEmpty::Reply);
                 let db = caller.db;
                 match locked {
                     Some(locked) => {

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`clock`], [`owned_args`], [`secret`] | time as a parameter; owned requests; secrets |
 //! | [`table`], [`settings`] | the joined command table; the options that act |
+//! | [`acl`] | users, their rules, and the check of a request against these |
 //! | [`stats`] | counters, histograms, slow log, latency events, hot keys |
 //! | [`client`], [`threads`] | other threads' clients; what threads leave for each other |
 //! | [`publish`], [`track`] | who is notified of changes: subscribers, monitors, caches |
@@ -24,6 +25,7 @@
 //! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
 //! | [`commit`] | the one end of a change |
 //! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
+//! | [`rights`] | whether a request is its client's to make, on every path |
 //! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
 //! | [`fetch`] | what requests look for, fetched ahead |
@@ -34,6 +36,7 @@
 //! about the server run there.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod batch;
 pub mod call;
 pub mod check;
@@ -54,6 +57,7 @@ pub mod owned_args;
 pub mod publish;
 pub mod replay;
 pub mod request;
+pub mod rights;
 pub mod run;
 mod script_buffers;
 pub mod scripting;

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use commands::table::{Command, Flags};
-use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, Wait};
+use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, ReadableKeys, Wait};
 use keyspace::gate::SharedPass;
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
@@ -128,6 +128,8 @@ pub struct Caller<'a> {
     pub on_empty: OnEmpty,
     /// Itself, or its script.
     pub origin: Origin,
+    /// Which keys it may read.
+    pub readable: ReadableKeys,
     /// As whom it is remembered for its cache, if it is.
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
@@ -307,17 +309,18 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// A client's command.
     #[inline]
-    pub fn caller<'a>(&self, session: &'a Session, registered: &Registered, on_empty: OnEmpty) -> Caller<'a> {
+    pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, on_empty: OnEmpty) -> Caller<'a> {
         Caller {
             client: session.id,
             shown: self.now.is_monitored.then_some(&*session.info),
             db: session.db(),
             protocol: session.protocol(),
             touch: !session.is_no_touch(),
-            expired_access: self.expired_access(&session.info, &registered.command),
+            expired_access: self.expired_access(&session.info, &request.registered.command),
             on_empty,
             origin: self.origin,
-            reader: reader_of(session, registered),
+            readable: self.readable_keys(session, request),
+            reader: reader_of(session, request.registered),
         }
     }
 
@@ -373,6 +376,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 limits: &self.settings.limits,
                 on_empty: caller.on_empty,
                 origin: caller.origin,
+                readable: caller.readable,
             };
             let result = handler(&mut ctx, &request.args);
             let missed_lock = ctx.db.has_missed_lock();
@@ -584,7 +588,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         request: &Request<'_>,
         out: &mut ByteQueue,
     ) -> bool {
-        let caller = self.caller(session, request.registered, OnEmpty::Block);
+        let caller = self.caller(session, request, OnEmpty::Block);
         let done = self.run_one(&mut locked, &caller, handler, request, out);
         if self.commit.effects.record.is_wanted {
             self.commit.log_command(caller.db, &request.args, &locked);
@@ -638,7 +642,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> bool {
         let protocol = session.protocol();
         let before = out.len_bytes();
-        let caller = self.caller(session, request.registered, OnEmpty::Reply);
+        let caller = self.caller(session, request, OnEmpty::Reply);
         let access_context = self.access_context(&caller);
         let (client, thread) = (session.id, self.thread());
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
@@ -708,6 +712,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             protocol: session.protocol(),
             touch: !session.is_no_touch(),
             is_import_source: session.info.choices.import_source.load(Relaxed),
+            identity: session.identity.clone(),
             registered,
             empty: wait.empty,
             deadline_ms: wait.timeout_ms.map(|timeout_ms| self.now.uptime_ms.saturating_add(timeout_ms)),
@@ -839,18 +844,23 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             expired_access,
             on_empty: OnEmpty::StayBlocked,
             origin: Origin::Client,
+            readable: ReadableKeys::All,
             reader: blocked.reader.as_ref(),
         };
         let since = self.clock.now();
         let mut out = ByteQueue::new();
         let args = blocked.request().args(self.shared().keyspace.hasher());
         let request = Request::unhashed(blocked.registered, args);
-        // What the client caches and its own command changed stands behind its
-        // reply, not the writer's.
+        // What it caches and its own command changed stands behind its reply, not the writer's.
         let of_writer = std::mem::take(&mut self.commit.own);
-        self.run_one(locked, &caller, handler, &request, &mut out);
-        if self.commit.effects.record.is_wanted {
-            self.commit.log_command(blocked.db, &request.args, locked);
+        match self.refusal_of_blocked(blocked, &request) {
+            Some(error) => self.refuse(blocked.protocol, error, &mut out),
+            None => {
+                self.run_one(locked, &caller, handler, &request, &mut out);
+                if self.commit.effects.record.is_wanted {
+                    self.commit.log_command(blocked.db, &request.args, locked);
+                }
+            }
         }
         let is_served = self.commit.effects.wait.take().is_none();
         if is_served {

@@ -136,8 +136,20 @@ pub trait ScriptCommands {
     /// Where what it writes is propagated to from now on, until it ends.
     fn propagate(&mut self, to: Propagation);
 
-    /// Whether the script's user may run this command; `None` if there is none.
-    fn may_run(&mut self, words: &[&[u8]]) -> Option<bool>;
+    /// Whether the script's user may run this command.
+    ///
+    /// # Errors
+    /// Nobody can.
+    fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
+}
+
+/// Why nobody can call a command so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSuchCall {
+    /// There is no such command.
+    Command,
+    /// It takes another number of arguments.
+    Arity,
 }
 
 /// Where the writes of a script are propagated to.

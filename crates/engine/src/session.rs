@@ -9,9 +9,10 @@ use keyspace::Keyspace;
 use resp::Protocol;
 use stdx::ConnId;
 
+use crate::acl::{Identity, Standing, User, Users};
 use crate::client::{ClientInfo, SESSION_BYTES};
 use crate::publish::monitor::Monitors;
-use crate::publish::pubsub::Subscriptions;
+use crate::publish::pubsub::{Kind, Subscriptions};
 use crate::track::{Tracker, Tracking};
 use crate::transaction::{Transaction, Watch};
 use crate::watch::Watchers;
@@ -51,17 +52,6 @@ pub enum Flow {
     Closing,
 }
 
-/// Who a client is. There is one user: `default`, who may do everything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User;
-
-impl User {
-    /// The name that clients know the user by.
-    pub const fn name(self) -> &'static str {
-        "default"
-    }
-}
-
 /// A client's session on its own thread.
 pub struct Session {
     /// The connection.
@@ -70,8 +60,8 @@ pub struct Session {
     pub id: u64,
     /// What others see.
     pub info: Arc<ClientInfo>,
-    /// Who it is; none before authentication.
-    pub user: Option<User>,
+    /// Who it is.
+    pub identity: Identity,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// Whether requests run.
@@ -97,12 +87,12 @@ const _: () = assert!(size_of::<Session>() <= SESSION_BYTES);
 
 impl Session {
     /// The session of a client that has just connected.
-    pub fn new(info: Arc<ClientInfo>, user: Option<User>) -> Self {
+    pub fn new(info: Arc<ClientInfo>, identity: Identity) -> Self {
         Self {
             conn: info.conn,
             id: info.id,
             info,
-            user,
+            identity,
             reply_mode: ReplyMode::On,
             flow: Flow::Running,
             answered: 0,
@@ -158,6 +148,22 @@ impl Session {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
 
+    /// Looks at the users again, which have changed, and ends the session if its user was removed,
+    /// or has lost a channel that it listens to.
+    #[cold]
+    pub fn refresh_rights(&mut self, users: &Users) {
+        let before = Arc::clone(self.identity.user());
+        let standing = self.identity.refresh(users);
+        let loses_channel = || {
+            let now = self.identity.user();
+            !Arc::ptr_eq(&before, now)
+                && self.subscriptions.as_ref().is_some_and(|all| !keeps_channels(now, &before, all))
+        };
+        if standing == Standing::Gone || loses_channel() {
+            self.flow = Flow::Closing;
+        }
+    }
+
     /// Ends MONITOR, if it is a monitor.
     pub fn stop_monitoring(&mut self, monitors: &Monitors) {
         if self.is_monitor() {
@@ -208,4 +214,12 @@ impl Session {
         self.info.queued.store(0, Relaxed);
         self.info.held.queued_bytes.store(0, Relaxed);
     }
+}
+
+/// Whether all that a client listens to is its user's still: `now` has taken the place of `before`.
+fn keeps_channels(now: &User, before: &User, subscriptions: &Subscriptions) -> bool {
+    now.has_channels_of(before)
+        || subscriptions.names(Kind::Channel).all(|name| now.permits_channel(name))
+            && subscriptions.names(Kind::Shard).all(|name| now.permits_channel(name))
+            && subscriptions.names(Kind::Pattern).all(|pattern| now.permits_channel_pattern(pattern))
 }

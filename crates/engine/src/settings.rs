@@ -65,8 +65,10 @@ pub struct ClientLimits {
 pub struct Settings {
     /// Thresholds and sizes of values.
     pub limits: ValueLimits,
-    /// `requirepass`; empty for none.
-    pub requirepass: Vec<u8>,
+    /// `acl-pubsub-default`: the channels of new users.
+    pub new_channels: NewChannels,
+    /// `acllog-max-len`.
+    pub acl_log_len_max: usize,
     /// `maxmemory`: bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
     /// `maxmemory-policy`, by name.
@@ -135,7 +137,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             limits: ValueLimits::default(),
-            requirepass: Vec::new(),
+            new_channels: NewChannels::None,
+            acl_log_len_max: 128,
             maxmemory_bytes: 0,
             maxmemory_policy: "noeviction",
             lfu: false,
@@ -158,6 +161,15 @@ impl Default for Settings {
             clients: ClientLimits::default(),
         }
     }
+}
+
+/// The channels of new users and selectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewChannels {
+    /// None.
+    None,
+    /// All.
+    All,
 }
 
 /// What becomes of checksums.

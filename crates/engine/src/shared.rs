@@ -7,6 +7,7 @@ use keyspace::Keyspace;
 use keyspace::gate::{Gate, SharedPass};
 use structures::lock::Lock;
 
+use crate::acl::Acl;
 use crate::client::Clients;
 use crate::freeing::FreeQueue;
 use crate::log::ChangeLog;
@@ -143,6 +144,8 @@ pub struct Shared {
     pub gate: Gate,
     /// All commands.
     pub table: CommandTable,
+    /// Users, and what they were refused.
+    pub acl: Acl,
     /// Options that act.
     pub settings: SharedSettings,
     /// All clients.
@@ -204,6 +207,7 @@ impl Shared {
             gate: Gate::new(threads + GateSlot::COUNT),
             threads: Threads::new(threads, table.id_count()),
             table,
+            acl: Acl::default(),
             settings: SharedSettings::new(settings),
             clients: Clients::default(),
             watchers: Watchers::new(seed),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
-use commands::table::{Arg, ArgKind, Begin, Command, Find, Flags, Run};
+use commands::table::{Acl, Arg, ArgKind, Begin, Command, Find, Flags, KeyFlags, Run};
 
 /// What runs a command.
 #[derive(Clone, Copy)]
@@ -111,6 +111,36 @@ impl MemberPlan {
     }
 }
 
+/// Which arguments name channels that access control asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first one.
+    First,
+    /// All.
+    All,
+    /// All, and each is a pattern of channels.
+    Patterns,
+}
+
+/// Which databases access control asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Databases {
+    /// None.
+    None,
+    /// The selected one.
+    Selected,
+    /// All.
+    All,
+    /// Those that the first arguments name, this many.
+    Named(usize),
+    /// The selected one and the one that the last argument names.
+    SelectedAndLast,
+    /// The selected one and the ones behind the word `DB`.
+    SelectedAndBehindDb,
+}
+
 /// A command as dispatch sees it.
 pub struct Registered {
     /// Its record.
@@ -123,6 +153,10 @@ pub struct Registered {
     pub key_plan: KeyPlan,
     /// Where the member is that it looks for.
     pub member_plan: MemberPlan,
+    /// Which arguments name channels.
+    pub channels: Channels,
+    /// Which databases it works on.
+    pub databases: Databases,
     /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
     pub is_short: bool,
     /// Its subcommands.
@@ -136,6 +170,8 @@ pub struct CommandTable {
     /// Those with names too long for [`Name`], which only a configuration can have given.
     by_long_name: HashMap<Box<[u8]>, &'static Registered>,
     by_id: Vec<&'static Registered>,
+    /// Ids by full names, which stay when a command is called by another name.
+    by_full_name: HashMap<&'static str, usize>,
 }
 
 /// The name of a command in capitals, in words: reading, hashing and comparing it are a few
@@ -214,6 +250,7 @@ impl CommandTable {
             by_name: HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)),
             by_long_name: HashMap::new(),
             by_id: Vec::new(),
+            by_full_name: HashMap::new(),
         };
         let on_keys = commands::all().map(|command| command.map(Runner::Data));
         let walkers = commands::walkers().map(|command| command.map(Runner::Walk));
@@ -271,9 +308,12 @@ impl CommandTable {
             full_name,
             key_plan: key_plan(&command),
             member_plan: member_plan(&command),
+            channels: channels(full_name),
+            databases: databases(full_name, &command),
             is_short: is_short(&command),
             subcommands,
         }));
+        self.by_full_name.insert(full_name, registered.id);
         self.by_id.push(registered);
         registered
     }
@@ -302,6 +342,13 @@ impl CommandTable {
             None => self.find(name),
             Some(at) => self.find(&name[..at])?.subcommand(&name[at + 1..]),
         }
+    }
+
+    /// The command that is called so where no configuration has given it another name, in lower
+    /// case and with its subcommand behind a bar: access control knows commands by these names.
+    /// O(name).
+    pub fn original(&self, full_name: &str) -> Option<&'static Registered> {
+        self.by_full_name.get(full_name).map(|&id| self.by_id[id])
     }
 
     /// Number of ids, subcommands included.
@@ -344,6 +391,31 @@ impl Registered {
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
+    }
+}
+
+/// By their names: it follows from the syntax of these few commands.
+fn channels(full_name: &str) -> Channels {
+    match full_name {
+        "publish" | "spublish" => Channels::First,
+        "subscribe" | "ssubscribe" => Channels::All,
+        "psubscribe" => Channels::Patterns,
+        _ => Channels::None,
+    }
+}
+
+fn databases(full_name: &str, command: &Command<Runner>) -> Databases {
+    let has_keys = command.keys.iter().any(|spec| !spec.flags.contains(KeyFlags::NOT_KEY));
+    match full_name {
+        "select" => Databases::Named(1),
+        "swapdb" => Databases::Named(2),
+        "move" => Databases::SelectedAndLast,
+        "copy" => Databases::SelectedAndBehindDb,
+        "flushall" => Databases::All,
+        _ if has_keys || command.acl.intersects(Acl::KEYSPACE | Acl::READ | Acl::WRITE) => {
+            Databases::Selected
+        }
+        _ => Databases::None,
     }
 }
 

@@ -14,6 +14,7 @@ use commands::{Args, CommandError};
 use keyspace::gate::SharedPass;
 use stdx::{ByteQueue, ConnId};
 
+use crate::acl::Context;
 use crate::batch::Incoming;
 use crate::call::Host;
 use crate::check::{
@@ -164,7 +165,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let reply_from = out.len_bytes();
         let outcome = self.run_checked(session, incoming, out, pass);
         if session.reply_mode != ReplyMode::On {
-            let confirms = session.transaction.is_none() && session.user.is_some() && confirms(incoming);
+            let confirms =
+                session.transaction.is_none() && !session.identity.must_authenticate() && confirms(incoming);
             let keeps = std::mem::take(&mut self.executor.exec_filtered_replies) || confirms;
             silence(session, out, (!keeps).then_some(reply_from));
         }
@@ -221,13 +223,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             self.refuse_unknown(session, incoming, out);
             return Outcome::Done;
         };
-        let registered = match check(session, registered, args) {
-            Ok(registered) => registered,
-            Err(refused) => {
-                self.reject(session, refused, out);
-                return Outcome::Done;
-            }
-        };
+        let Some(registered) = self.admit(session, registered, args, out) else { return Outcome::Done };
         if self.executor.settings.maxmemory_bytes > 0 && self.lacks_memory(session, registered, args) {
             let error = CommandError::Line("OOM command not allowed when used memory > 'maxmemory'.");
             self.reject(session, Refused { registered, error }, out);
@@ -328,6 +324,55 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.is_inside = pass.is_inside();
         // CLIENT PAUSE acts on the next request, from a transaction as well.
         self.holds_back = self.executor.holds_back();
+    }
+
+    /// The command, or its subcommand where the request names one, if it is called as it can be and
+    /// its client may do so; else the request is answered.
+    #[inline]
+    fn admit(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+    ) -> Option<&'static Registered> {
+        match check(registered, args) {
+            Ok(registered) => {
+                let is_free = session.identity.is_free(&self.shared().acl.users);
+                (is_free || self.check_rights(session, registered, args, out)).then_some(registered)
+            }
+            Err(refused) => {
+                self.reject(session, refused, out);
+                None
+            }
+        }
+    }
+
+    /// Whether a client that is not free to do everything may make a request; answers it if not.
+    #[inline(never)]
+    fn check_rights(
+        &mut self,
+        session: &mut Session,
+        registered: &'static Registered,
+        args: &Args<'_>,
+        out: &mut ByteQueue,
+    ) -> bool {
+        let in_transaction = session.transaction.is_some();
+        if in_transaction && registered.command.flags.contains(Flags::NO_MULTI) {
+            // It is refused for that, whoever asks.
+            return true;
+        }
+        let context = if in_transaction { Context::Multi } else { Context::TopLevel };
+        match self.executor.check_rights(session, registered, args, context) {
+            Ok(()) => return true,
+            Err(Some(denied)) => {
+                let error = denied.error(session, registered);
+                self.reject(session, Refused { registered, error }, out);
+            }
+            // Its session is over: nobody waits for a reply.
+            Err(None) => self.executor.meter.extra_calls -= 1,
+        }
+        false
     }
 
     /// Answers a request whose first word is no command's name.

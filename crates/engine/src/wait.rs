@@ -37,6 +37,7 @@ use stdx::{ByteQueue, ConnId};
 use structures::claim::Claim;
 use structures::lock::Lock;
 
+use crate::acl::Identity;
 use crate::client::ClientInfo;
 use crate::owned_args::OwnedArgs;
 use crate::session::{Flow, Session};
@@ -64,6 +65,8 @@ pub struct BlockedClient {
     /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when
     /// it is served: `import-mode` may change while it waits.
     pub is_import_source: bool,
+    /// Who it is: its rights are looked at again when it is served.
+    pub identity: Identity,
     /// The command that waits.
     pub registered: &'static Registered,
     /// The reply after the timeout.
@@ -282,6 +285,7 @@ impl BlockedClients {
             protocol: session.protocol(),
             touch: !session.is_no_touch(),
             is_import_source: false,
+            identity: Identity::internal(),
             registered: wait.registered,
             empty: wait.empty,
             deadline_ms: wait.deadline_ms,
@@ -614,6 +618,7 @@ mod tests {
             protocol: Protocol::Resp2,
             touch: true,
             is_import_source: false,
+            identity: Identity::internal(),
             registered,
             empty: EmptyReply::NullArray,
             deadline_ms: None,

@@ -55,7 +55,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         out: &mut ByteQueue,
         unit: Unit,
     ) -> bool {
-        let caller = self.caller(session, request.registered, OnEmpty::Reply);
+        let caller = self.caller(session, request, OnEmpty::Reply);
         let before = out.len_bytes();
         let mut calls_before = 0;
         let result = loop {

@@ -2,7 +2,7 @@
 
 use resp::Protocol;
 
-use crate::commands::{LogLevel, Repl};
+use crate::commands::{LogLevel, NoSuchCall, Repl};
 use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::options::VmOptions;
 use crate::reply::{push_error, push_reply};
@@ -289,9 +289,14 @@ fn acl_check_cmd(stack: &mut Stack) -> Returns {
     let allowed = with_words(stack, count, |words| {
         stack.context().with_commands(|commands| commands.acl_check_cmd(words))
     });
-    match allowed.flatten() {
-        Some(allowed) => stack.push_boolean(allowed),
-        None => return Err(raise_table(stack, "Invalid command passed to redis.acl_check_cmd()")),
+    match allowed.unwrap_or(Err(NoSuchCall::Command)) {
+        Ok(allowed) => stack.push_boolean(allowed),
+        Err(NoSuchCall::Command) => {
+            return Err(raise_table(stack, "Invalid command passed to redis.acl_check_cmd()"));
+        }
+        Err(NoSuchCall::Arity) => {
+            return Err(raise_table(stack, "Wrong number of args for redis.acl_check_cmd()"));
+        }
     }
     Ok(1)
 }

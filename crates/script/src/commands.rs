@@ -18,8 +18,20 @@ pub trait Commands {
     /// `redis.set_repl`: where the writes that follow are propagated to.
     fn set_repl(&mut self, repl: Repl);
 
-    /// `redis.acl_check_cmd`: whether the script's user may run this; `None`: unknown command.
-    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool>;
+    /// `redis.acl_check_cmd`: whether the script's user may run this.
+    ///
+    /// # Errors
+    /// Nobody can.
+    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
+}
+
+/// Why nobody can call a command so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSuchCall {
+    /// There is no such command.
+    Command,
+    /// It takes another number of arguments.
+    Arity,
 }
 
 /// Why a script ends before its end, with no way for it to go on.

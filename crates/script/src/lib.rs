@@ -31,7 +31,7 @@ pub mod sha;
 mod shell;
 pub mod vm;
 
-pub use commands::{Commands, LogLevel, Repl, Stop};
+pub use commands::{Commands, LogLevel, NoSuchCall, Repl, Stop};
 pub use flags::{FunctionInfo, ScriptFlags, parse_flag};
 pub use options::VmOptions;
 pub use sha::{Sha, ShaMap};

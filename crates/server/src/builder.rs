@@ -26,6 +26,7 @@ use crate::scripting::functions::Functions;
 use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
+use crate::users;
 use crate::worker::Worker;
 
 /// What a server is started with: the options of the configuration, at their defaults until told
@@ -230,6 +231,7 @@ impl Builder {
         let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
         let loops = Loops { backend, mailboxes, listening };
         let (mut shared, handlers) = shared(self.store, settings, &start, loops);
+        users::load_at_start(&shared.config(), &shared.engine).map_err(StartError::Users)?;
         shared.persistence = persistence;
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);

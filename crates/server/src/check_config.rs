@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use persist::aof::files::Files;
 use rustix::fs::{Access, access};
 use server::append_only::{files_name, files_path};
+use server::commands;
 use server::config::apply::{self, PortZero};
 use server::config::choices::ReadableSecrets;
 use server::config::readable_secrets::ReadableSecret;
 use server::config::{ConfigStore, table};
 use server::snapshots::{DataFolder, save_rules};
+use server::users;
 
 /// Everything that is wrong, a sentence each, for people.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
@@ -26,6 +28,7 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
         let refused = |secret: &ReadableSecret| format!("{secret} (option 'secrets-in-readable-files')");
         problems.extend(store.readable_secrets().iter().map(refused));
     }
+    problems.extend(users::problem(store, &commands::table().0, &apply::settings(store)));
     let folder = table::persistence::DIR.of(store);
     problems.extend(folder_problem(store, folder));
     problems.extend(manifest_problem(store));

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use commands::table::{Command, Run};
 use commands::{Args, CommandError};
 use engine::call::{Call, DataAccess, Host};
+use engine::client::ClientInfo;
 use engine::session::Session;
 use engine::settings::Settings;
 use engine::table::{HostCommand, Registered};
 use keyspace::gate::SharedPass;
 use resp::Reply;
 
+use crate::client_line::client_line;
 use crate::shared::Shared;
 
 /// What runs a command of this crate.
@@ -115,6 +117,12 @@ impl Host for ServerHost {
             data,
         };
         self.handlers[command.0 as usize](&mut ctx, args)
+    }
+
+    fn describe_client(&self, client: &ClientInfo) -> Vec<u8> {
+        let mut line = client_line(&self.shared, client, &[]).into_bytes();
+        line.pop();
+        line
     }
 }
 

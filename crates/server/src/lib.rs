@@ -17,6 +17,7 @@
 
 pub mod append_only;
 pub mod builder;
+pub mod client_line;
 pub mod commands;
 pub mod config;
 pub mod connection_pool;
@@ -37,6 +38,7 @@ pub mod shared;
 pub mod snapshots;
 pub mod start_error;
 pub mod supervisor;
+pub mod users;
 pub mod worker;
 
 pub use builder::{Builder, Server};

@@ -39,15 +39,18 @@ pub enum Message {
     CountClients,
     /// Close clients that have been silent for too long.
     CloseIdle,
+    /// Close the sessions of users that were removed or have lost a channel.
+    CheckUsers,
     /// Leave the loop.
     Stop,
 }
 
 /// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the
 /// box full does without (a thread keeps the connection that it accepted, CONFIG SET of an address
-/// fails), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`, `Stop`:
-/// the thread of a full mailbox has a turn) or the housekeeper asks again (`CloseIdle`,
-/// `CountClients`). What must not be lost and has no place to wait is left in the engine's inbox.
+/// fails), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`,
+/// `CheckUsers`, `Stop`: the thread of a full mailbox has a turn) or the housekeeper asks again
+/// (`CloseIdle`, `CountClients`). What must not be lost and has no place to wait is left in the
+/// engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// How an I/O thread is reached.

@@ -37,6 +37,8 @@ pub enum StartError {
     },
     /// No TCP and no Unix socket: nobody could reach the server.
     NowhereToListen,
+    /// The users of the configuration, or those of `aclfile`, cannot be taken.
+    Users(String),
 }
 
 /// What clients connect to, or scrapers.
@@ -69,6 +71,7 @@ impl fmt::Display for StartError {
             }
             StartError::EventLoop(error) => write!(f, "cannot set up an event loop: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Users(problem) => f.write_str(problem),
             StartError::Option { name, reason } => write!(f, "option '{name}': {reason}"),
             StartError::InvalidAddress { option, address } => write!(
                 f,

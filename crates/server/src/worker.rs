@@ -146,6 +146,8 @@ pub struct Worker<'s> {
     departed: Vec<Client>,
     /// Clients with output that did not or may not fit their sockets: looked at after a flush.
     pending_output: VecDeque<ConnId>,
+    /// Which changes of users it has looked for sessions to close at.
+    closings_seen: u64,
     /// What this thread accepts from: the last one does for all.
     listeners: Vec<(ListenerId, Address)>,
 }
@@ -173,6 +175,7 @@ impl<'s> Worker<'s> {
             slow_subscribers: Vec::new(),
             departed: Vec::new(),
             pending_output: VecDeque::new(),
+            closings_seen: shared.engine.acl.users.closings(),
             listeners: Vec::new(),
         }
     }
@@ -358,8 +361,17 @@ impl<'s> Worker<'s> {
                 Message::CloseIdle => self.close_idle(),
                 Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
-                Message::Delivered | Message::Resume | Message::EnforceMemory | Message::Stop => {}
+                Message::Delivered
+                | Message::Resume
+                | Message::EnforceMemory
+                | Message::CheckUsers
+                | Message::Stop => {}
             }
+        }
+        let closings = shared.engine.acl.users.closings();
+        if closings != self.closings_seen {
+            self.closings_seen = closings;
+            self.close_former_users();
         }
         if !self.postponed.is_empty()
             && self.shared.engine.pause.until_ms.load(Relaxed) <= self.engine.executor.now.unix_ms

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use commands::{Args, CommandError};
 use engine::Shared;
+use engine::acl::Identity;
 use engine::batch::Incoming;
 use engine::call::{Call, Host};
 use engine::client::{ClientInfo, Place};
 use engine::clock::{Clock as _, ManualClock};
 use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
-use engine::session::{Session, User};
+use engine::session::Session;
 use engine::settings::Settings;
 use engine::shared::Start;
 use engine::table::{CommandTable, HostCommand};
@@ -65,7 +66,7 @@ impl<'s, H: Host> Player<'s, H> {
         let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
         let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
         let info = Arc::new(ClientInfo::new(u64::MAX, place, (address(), address()), 0));
-        let session = Session::new(info, Some(User));
+        let session = Session::new(info, Identity::internal());
         Self { shared, clock, engine: Engine::new(executor), session, functions: Vec::new() }
     }
 

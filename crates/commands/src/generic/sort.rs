@@ -17,7 +17,7 @@ use structures::listpack::element::{Element, IntText};
 
 use crate::args::{Args, lenient_float};
 use crate::collection::{StoreEvents, store_result};
-use crate::ctx::{Ctx, EventClass, Origin};
+use crate::ctx::{Ctx, EventClass, Origin, ReadableKeys};
 use crate::error::{CommandError, quotable};
 use crate::list;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -111,7 +111,7 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(args: &Args<'a>, stores: bool) -> Result<Self, CommandError> {
+    fn parse(args: &Args<'a>, stores: bool, readable: ReadableKeys) -> Result<Self, CommandError> {
         let mut request = Request {
             by: None,
             unsorted: false,
@@ -135,9 +135,18 @@ impl<'a> Request<'a> {
                 at += 1;
             } else if behind >= 1 && args.is(at, "BY") {
                 // Any BY without `*` turns sorting off, even before a BY with one.
-                request.unsorted |= !quotable(args.get(at + 1)).contains(&b'*');
+                let names_keys = quotable(args.get(at + 1)).contains(&b'*');
+                if names_keys && readable == ReadableKeys::Declared {
+                    let line = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+                    return Err(CommandError::Line(line));
+                }
+                request.unsorted |= !names_keys;
                 request.by = Some(Pattern::parse(args.get(at + 1)));
                 at += 1;
+            } else if behind >= 1 && args.is(at, "GET") && readable == ReadableKeys::Declared {
+                // As in Redis also of the element itself, `#`.
+                let line = "ERR GET option of SORT denied due to insufficient ACL permissions.";
+                return Err(CommandError::Line(line));
             } else if behind >= 1 && args.is(at, "GET") {
                 request.get.push(Pattern::parse(args.get(at + 1)));
                 at += 1;
@@ -331,7 +340,7 @@ fn load(
 }
 
 fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(), CommandError> {
-    let mut request = Request::parse(args, stores)?;
+    let mut request = Request::parse(args, stores, ctx.readable)?;
     let (mut items, range) = load(ctx, args, &mut request)?;
     if !request.unsorted {
         items.weigh(&mut ctx.db, args, &request)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::Flags;
-use commands::{Args, CommandError, Handler, OnEmpty, Origin};
+use commands::{Args, CommandError, Handler, OnEmpty, Origin, ReadableKeys};
 use keyspace::Locked;
 use keyspace::gate::SharedPass;
 use keyspace::view::ExpiredAccess;
@@ -12,6 +12,7 @@ use resp::Protocol;
 use stdx::{Address, ByteQueue, ConnId};
 
 use super::task::{Failed, Job, Requests, Slice};
+use crate::acl::Identity;
 use crate::call::{Call, Host};
 use crate::client::{ClientInfo, Place};
 use crate::clock::Clock;
@@ -19,7 +20,7 @@ use crate::fetch::{self, Lookup, Sought};
 use crate::publish::notify::Notifications;
 use crate::request::Request;
 use crate::run::{Caller, Executor};
-use crate::session::{Session, User};
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::stats::ThreadStats;
@@ -72,7 +73,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         let info = Arc::new(ClientInfo::new(CLIENT, place, (address(), address()), 0));
         // With `import_mode`, which `begin` sets: nothing expires for it.
         info.choices.import_source.store(true, Relaxed);
-        let session = Session::new(info, Some(User));
+        let session = Session::new(info, Identity::internal());
         Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
@@ -201,6 +202,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             expired_access: ExpiredAccess::Show,
             on_empty: OnEmpty::Reply,
             origin: Origin::Client,
+            readable: ReadableKeys::All,
             reader: None,
         };
         let succeeded = self.executor.run_one(&mut locked, &caller, handler, request, &mut self.out);

@@ -104,8 +104,8 @@ pub struct ThreadStats {
     pub cycles_nanos: Counter,
     /// The part of it in which requests were run, in nanoseconds.
     pub running_nanos: Counter,
-    /// Refused passwords.
-    pub denied_auth: Counter,
+    /// What access control refused.
+    pub denied: Denials,
     /// Times that a connection's bytes were received.
     pub reads: Counter,
     /// Times that bytes were sent to a connection.
@@ -119,6 +119,21 @@ pub struct ThreadStats {
     pub scripts: ScriptCounters,
     /// Clients closed because of a limit.
     pub disconnections: Disconnections,
+}
+
+/// What access control refused.
+#[derive(Debug, Default)]
+pub struct Denials {
+    /// Names and passwords.
+    pub auth: Counter,
+    /// Requests for their command.
+    pub commands: Counter,
+    /// For a key.
+    pub keys: Counter,
+    /// For a channel.
+    pub channels: Counter,
+    /// For a database.
+    pub databases: Counter,
 }
 
 /// How scripts ran.
@@ -160,7 +175,11 @@ impl ThreadStats {
             &self.cycles,
             &self.cycles_nanos,
             &self.running_nanos,
-            &self.denied_auth,
+            &self.denied.auth,
+            &self.denied.commands,
+            &self.denied.keys,
+            &self.denied.channels,
+            &self.denied.databases,
             &self.reads,
             &self.writes,
             &self.unknown_commands,
@@ -204,7 +223,7 @@ impl ThreadStats {
             cycles: Counter::default(),
             cycles_nanos: Counter::default(),
             running_nanos: Counter::default(),
-            denied_auth: Counter::default(),
+            denied: Denials::default(),
             reads: Counter::default(),
             writes: Counter::default(),
             unknown_commands: Counter::default(),

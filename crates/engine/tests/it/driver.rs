@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use commands::table::Command;
 use commands::{Args, CommandError};
+use engine::acl::Identity;
 use engine::batch::Incoming;
 use engine::call::{Call, Host};
 use engine::client::{ClientInfo, Place};
@@ -15,7 +16,7 @@ use engine::expire::ActiveExpiry;
 use engine::owned_args::OwnedArgs;
 use engine::run::Executor;
 use engine::scripting::ScriptEngine;
-use engine::session::{Session, User};
+use engine::session::Session;
 use engine::settings::Settings;
 use engine::shared::{Shared, Start};
 use engine::table::{CommandTable, HostCommand, Runner};
@@ -76,7 +77,7 @@ impl<'s> Thread<'s> {
         let id = self.shared.clients.next_id();
         let info = Arc::new(ClientInfo::new(id, place, (address(), address()), 0));
         self.shared.clients.add(Arc::clone(&info));
-        self.sessions.push(Session::new(info, Some(User)));
+        self.sessions.push(Session::new(info, Identity::internal()));
         number
     }
 

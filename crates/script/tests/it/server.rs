@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use resp::Protocol;
-use script::{Call, Commands, LogLevel, Repl, RunError, Sha, Stop, Vm, VmOptions};
+use script::{Call, Commands, LogLevel, NoSuchCall, Repl, RunError, Sha, Stop, Vm, VmOptions};
 use stdx::ByteQueue;
 
 #[derive(Default)]
@@ -65,8 +65,9 @@ impl Commands for Server {
 
     fn set_repl(&mut self, _: Repl) {}
 
-    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool> {
-        [b"set".as_slice(), b"get", b"incr"].contains(&words[0]).then_some(true)
+    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {
+        let is_known = [b"set".as_slice(), b"get", b"incr"].contains(&words[0]);
+        if is_known { Ok(true) } else { Err(NoSuchCall::Command) }
     }
 }
 

@@ -14,9 +14,16 @@ const STATED_REPLIES: &[(&str, &str)] = &[
         "config|rewrite",
         "Simple string `OK`: the file was written. An error if the server was started without a file.",
     ),
-    ("acl|load", NO_USERS_FILE),
-    ("acl|save", NO_USERS_FILE),
-    ("acl|setuser", "An error: the only user is `default`, whose password is `requirepass`."),
+    (
+        "acl|load",
+        "Simple string `OK`: the users of the file have taken the place of all. An error if the file has a line that \
+         cannot be taken, or if the server was started without `aclfile`: then nothing has changed.",
+    ),
+    (
+        "acl|save",
+        "Simple string `OK`: the users are in the file. An error if it cannot be written, or if the server was started \
+         without `aclfile`.",
+    ),
     ("asking", NO_CLUSTER),
     ("command", "Array of arrays: what COMMAND INFO says, for every command."),
     ("debug", "Simple string `OK`, or what the subcommand is for: DEBUG HELP lists them."),
@@ -30,7 +37,6 @@ const STATED_REPLIES: &[(&str, &str)] = &[
     ("shutdown", "Nothing: the connection is closed when the server stops. An error if it does not stop."),
 ];
 
-const NO_USERS_FILE: &str = "An error: there is no file of users.";
 const NO_MODULES: &str = "An error: `enable-module-command` does not permit it, or there is no such module.";
 const NO_CLUSTER: &str = "An error: the server is no node of a cluster.";
 

@@ -1,26 +1,22 @@
-//! ACL: the answers of a server whose only user is `default`, who may do everything. With
-//! `requirepass` it has that password.
-//!
-//! What would need more users is refused in plain words (SETUSER), or answered as Redis does where
-//! there are none: DELUSER finds nobody, the log of refused commands is empty.
+//! ACL: users shown, changed, read from and written to their file; what they may do, and what they
+//! were refused. What users are is in `engine::acl`, where they come from in `crate::users`.
 
 use std::fmt::Write;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, category_names};
 use ::commands::{Args, CommandError};
-use engine::settings::Settings;
+use engine::acl::{Asked, DEFAULT_USER, LogEntry, Selector, SetError, User, check_name};
 use engine::table::Registered;
-use sha2::{Digest, Sha256};
+use resp::Reply;
 
 use crate::commands::help;
 use crate::context::Runner;
 use crate::context::ServerCtx;
+use crate::users;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 
-/// The only user.
-const DEFAULT_USER: &[u8] = b"default";
 /// Bits of a password that ACL GENPASS makes, if it is not told how many, and at most.
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
@@ -36,7 +32,7 @@ const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all
 
 static ACL: Command<Runner> = Command {
     name: "ACL",
-    summary: "Commands about users. There is one, default, who may do everything.",
+    summary: "Commands about users and what they may do.",
     history: History::since("6.0.0"),
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -102,7 +98,7 @@ fn acl_cat(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
 
 static ACL_DELUSER: Command<Runner> = Command {
     name: "DELUSER",
-    summary: "Removes users: there are none that could be removed.",
+    summary: "Removes users and closes their connections.",
     arity: Arity::AtLeast(3),
     tips: TO_ALL_NODES,
     complexity: "O(N) where N is the number of names",
@@ -115,8 +111,18 @@ fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     if args.from(2).any(|name| name == DEFAULT_USER) {
         return Err(CommandError::Line("ERR The 'default' user cannot be removed"));
     }
-    ctx.reply.integer(0);
+    let removed = ctx.shared.engine.acl.users.remove(args.from(2));
+    ctx.reply.integer(removed as i64);
+    if removed > 0 {
+        end_sessions(ctx);
+    }
     Ok(())
+}
+
+/// Ends sessions whose users were removed or have lost a channel, this one behind its reply.
+fn end_sessions(ctx: &mut ServerCtx<'_, '_, '_>) {
+    ctx.session.refresh_rights(&ctx.shared.engine.acl.users);
+    users::close_sessions(ctx.shared);
 }
 
 static ACL_DRYRUN: Command<Runner> = Command {
@@ -129,22 +135,26 @@ static ACL_DRYRUN: Command<Runner> = Command {
     run: Runner::Server(acl_dryrun),
     ..ACL_USERS
 };
-/// ACL DRYRUN username command [arg ...]: OK for every command that there is.
+/// ACL DRYRUN username command [arg ...]: OK, or why not as a string.
 fn acl_dryrun(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if args.get(2) != DEFAULT_USER {
+    let engine = &ctx.shared.engine;
+    let Some(user) = engine.acl.users.get(args.get(2)) else {
         return Err(CommandError::quoting("ERR User '", args.get(2), "' not found"));
-    }
+    };
     let request = args.tail(3);
     let not_found = || CommandError::quoting("ERR Command '", args.get(3), "' not found");
-    let command = ctx.shared.engine.table.find(request.get(0)).ok_or_else(not_found)?;
-    let called = command.called_by(&request);
-    if request.len() > 1 && !command.subcommands.is_empty() && called.id == command.id {
+    let command = engine.table.find(request.get(0)).ok_or_else(not_found)?;
+    let registered = command.called_by(&request);
+    if request.len() > 1 && !command.subcommands.is_empty() && registered.id == command.id {
         return Err(not_found());
     }
-    if !called.command.accepts(request.len()) {
-        return Err(CommandError::WrongArity(called.full_name));
+    if !registered.command.accepts(request.len()) {
+        return Err(CommandError::WrongArity(registered.full_name));
     }
-    ctx.reply.ok();
+    match user.check(Asked { registered, args: &request, db: ctx.session.db() }) {
+        Ok(()) => ctx.reply.ok(),
+        Err(denial) => ctx.reply.bulk(&denial.description(user.name(), registered, &request)),
+    }
     Ok(())
 }
 
@@ -201,17 +211,12 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The SHA-256 of the default user's password; none without `requirepass`.
-fn password_digest(settings: &Settings) -> Option<String> {
-    let password = &settings.requirepass;
-    (!password.is_empty()).then(|| hexadecimal(&Sha256::digest(password)))
-}
-
 static ACL_GETUSER: Command<Runner> = Command {
     name: "GETUSER",
     summary: "Describes a user: flags, passwords, and what it may do.",
     history: History::since("6.0.0")
-        .changed(&[("6.2.0", "returns channels"), ("7.0.0", "returns selectors, and patterns as rules")]),
+        .changed(&[("6.2.0", "returns channels"), ("7.0.0", "returns selectors, and patterns as rules")])
+        .changed_by_valkey(&[("9.1.0", "returns databases")]),
     complexity: "O(1)",
     arity: Arity::Exactly(3),
     args: &[Arg::string("username")],
@@ -221,27 +226,46 @@ static ACL_GETUSER: Command<Runner> = Command {
 /// ACL GETUSER username: a map, null for a user that is not there.
 fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let reply = &mut ctx.reply;
-    if args.get(2) != DEFAULT_USER {
+    let Some(user) = ctx.shared.engine.acl.users.get(args.get(2)) else {
         reply.null();
         return Ok(());
-    }
-    let digest = password_digest(ctx.settings);
-    let flags: &[&str] =
-        if digest.is_some() { &["on", "sanitize-payload"] } else { &["on", "nopass", "sanitize-payload"] };
-    reply.map(6);
+    };
+    reply.map(3 + selector_fields(user.root()));
     reply.bulk(b"flags");
+    let flags = user.flags();
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
     reply.bulk(b"passwords");
-    reply.array(digest.iter().len());
-    digest.iter().for_each(|digest| reply.bulk(digest.as_bytes()));
-    for (name, rule) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(rule.as_bytes());
-    }
+    reply.array(user.passwords().len());
+    user.passwords().for_each(|digest| reply.bulk(digest));
+    write_selector(reply, user.root());
     reply.bulk(b"selectors");
-    reply.empty_array();
+    reply.array(user.selectors().len());
+    for selector in user.selectors() {
+        reply.map(selector_fields(selector));
+        write_selector(reply, selector);
+    }
     Ok(())
+}
+
+/// How many pairs describe a selector: `databases` is one where these are not all.
+fn selector_fields(selector: &Selector) -> usize {
+    3 + selector.database_text().iter().len()
+}
+
+fn write_selector(reply: &mut Reply<'_>, selector: &Selector) {
+    let databases = selector.database_text();
+    let fields = [
+        ("commands", Some(selector.command_text())),
+        ("keys", Some(selector.key_text())),
+        ("channels", Some(selector.channel_text())),
+        ("databases", databases),
+    ];
+    for (name, text) in fields {
+        let Some(text) = text else { continue };
+        reply.bulk(name.as_bytes());
+        reply.bulk(&text);
+    }
 }
 
 static ACL_LIST: Command<Runner> = Command {
@@ -250,41 +274,63 @@ static ACL_LIST: Command<Runner> = Command {
     run: Runner::Server(acl_list),
     ..ACL_USERS
 };
-/// ACL LIST: the user `default`.
+/// ACL LIST: a line for each user.
 fn acl_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let line = match password_digest(ctx.settings) {
-        None => "user default on nopass sanitize-payload ~* &* +@all".to_owned(),
-        Some(digest) => format!("user default on sanitize-payload #{digest} ~* &* +@all"),
-    };
-    ctx.reply.array(1);
-    ctx.reply.bulk(line.as_bytes());
+    let users = ctx.shared.engine.acl.users.all();
+    ctx.reply.array(users.len());
+    users.iter().for_each(|user| ctx.reply.bulk(&user.line()));
     Ok(())
 }
 
 static ACL_LOAD: Command<Runner> = Command {
     name: "LOAD",
-    summary: "Reads users from the ACL file: there is none.",
-    run: Runner::Server(no_file),
+    summary: "Puts the users of the ACL file in the place of all.",
+    run: Runner::Server(acl_load),
     ..ACL_USERS
 };
+/// ACL LOAD: all of the file, or nothing.
+fn acl_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
+    let new = users::new_users(&ctx.shared.engine, ctx.settings);
+    let loaded = ctx.pass.outside(|| users::read_file(&path, &new));
+    let loaded = loaded.map_err(|errors| CommandError::Bytes([b"ERR ", errors.as_bytes()].concat()))?;
+    ctx.shared.engine.acl.users.replace_all(loaded);
+    ctx.reply.ok();
+    end_sessions(ctx);
+    Ok(())
+}
+
+/// Why LOAD and SAVE do nothing without a file.
+const NO_FILE: CommandError = CommandError::Line(
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL \
+     SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order \
+     to store users in the Redis configuration.",
+);
 
 static ACL_SAVE: Command<Runner> = Command {
     name: "SAVE",
-    summary: "Writes users to the ACL file: there is none.",
+    summary: "Writes the users to the ACL file.",
     tips: TO_ALL_NODES,
-    run: Runner::Server(no_file),
+    run: Runner::Server(acl_save),
     ..ACL_USERS
 };
-/// ACL LOAD, ACL SAVE.
-fn no_file(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::Line(
-        "ERR There is no ACL file: only the user 'default' exists, its password is 'requirepass'",
-    ))
+/// ACL SAVE: the file is replaced at once, and is on the disk before the reply.
+fn acl_save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
+    let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
+    let all = ctx.shared.engine.acl.users.all();
+    ctx.pass.outside(|| users::write_file(&path, &all)).map_err(|error| {
+        tracing::warn!(%error, file = %path.display(), "ACL SAVE failed");
+        CommandError::Line(
+            "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+        )
+    })?;
+    ctx.reply.ok();
+    Ok(())
 }
 
 static ACL_LOG: Command<Runner> = Command {
     name: "LOG",
-    summary: "Returns what access control refused: nothing so far.",
+    summary: "Returns what access control refused lately.",
     history: History::since("6.0.0").changed(&[("7.2.0", "returns the ID and times of an entry")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(2),
@@ -294,25 +340,63 @@ static ACL_LOG: Command<Runner> = Command {
 };
 /// ACL LOG [count | RESET].
 fn acl_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    match args.len() {
-        2 => ctx.reply.empty_array(),
-        3 if args.is(2, "RESET") => ctx.reply.ok(),
-        3 => {
-            args.integer(2)?;
-            ctx.reply.empty_array();
+    const COUNT: i64 = 10;
+    let log = &ctx.shared.engine.acl.log;
+    let count = match args.len() {
+        2 => COUNT,
+        3 if args.is(2, "RESET") => {
+            log.reset();
+            ctx.reply.ok();
+            return Ok(());
         }
+        3 => args.integer(2)?,
         _ => return Err(too_many(args)),
-    }
+    };
+    let entries = log.newest(usize::try_from(count).unwrap_or(0));
+    ctx.reply.array(entries.len());
+    entries.iter().for_each(|entry| write_log_entry(&mut ctx.reply, entry, ctx.now_ms));
     Ok(())
+}
+
+fn write_log_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: i64) {
+    let last = &entry.last;
+    reply.map(10);
+    reply.bulk(b"count");
+    reply.integer(entry.count as i64);
+    let texts: [(&str, &[u8]); 4] = [
+        ("reason", last.reason.name().as_bytes()),
+        ("context", last.context.name().as_bytes()),
+        ("object", &last.object),
+        ("username", &last.username),
+    ];
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text);
+    }
+    reply.bulk(b"age-seconds");
+    reply.double((now_ms - last.unix_ms) as f64 / 1000.0);
+    reply.bulk(b"client-info");
+    reply.bulk(&last.client);
+    let numbers = [
+        ("entry-id", entry.id as i64),
+        ("timestamp-created", entry.created_ms),
+        ("timestamp-last-updated", last.unix_ms),
+    ];
+    for (name, number) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(number);
+    }
 }
 
 static ACL_SETUSER: Command<Runner> = Command {
     name: "SETUSER",
-    summary: "Creates or changes a user: refused, the password of the only user is the option requirepass.",
-    history: History::since("6.0.0").changed(&[
-        ("6.2.0", "takes patterns of channels"),
-        ("7.0.0", "takes selectors and permissions by key"),
-    ]),
+    summary: "Creates or changes a user.",
+    history: History::since("6.0.0")
+        .changed(&[
+            ("6.2.0", "takes patterns of channels"),
+            ("7.0.0", "takes selectors and permissions by key"),
+        ])
+        .changed_by_valkey(&[("9.1.0", "takes databases")]),
     complexity: "O(1)",
     arity: Arity::AtLeast(3),
     tips: TO_ALL_NODES,
@@ -320,12 +404,34 @@ static ACL_SETUSER: Command<Runner> = Command {
     run: Runner::Server(acl_setuser),
     ..ACL_USERS
 };
-/// ACL SETUSER username [rule ...].
-fn acl_setuser(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    Err(CommandError::Line(
-        "ERR Users cannot be created or changed: only the user 'default' exists, CONFIG SET requirepass sets its \
-         password",
-    ))
+/// ACL SETUSER username [rule ...]: all rules are applied, or none.
+fn acl_setuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
+    let name = args.get(2);
+    if !check_name(name) {
+        return Err(CommandError::Line("ERR Usernames can't contain spaces or null characters"));
+    }
+    let new = users::new_users(&ctx.shared.engine, ctx.settings);
+    let loses_channels = ctx.shared.engine.acl.users.set(name, |old| {
+        let mut user = old.map_or_else(|| new.user(name), User::clone);
+        new.apply_all(&mut user, args.from(3)).map(|()| user).map_err(set_error)
+    })?;
+    ctx.reply.ok();
+    if loses_channels {
+        end_sessions(ctx);
+    }
+    Ok(())
+}
+
+fn set_error(error: SetError) -> CommandError {
+    match error {
+        SetError::Unmatched(word) => {
+            CommandError::quoting("ERR Unmatched parenthesis in acl selector starting at '", &word, "'.")
+        }
+        SetError::Rule(rule, error) => {
+            let after = format!("': {}", error.text());
+            CommandError::quoting("ERR Error in ACL SETUSER modifier '", &rule, &after)
+        }
+    }
 }
 
 static ACL_USERS: Command<Runner> = Command {
@@ -342,8 +448,9 @@ static ACL_USERS: Command<Runner> = Command {
 };
 /// ACL USERS.
 fn acl_users(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.array(1);
-    ctx.reply.bulk(DEFAULT_USER);
+    let users = ctx.shared.engine.acl.users.all();
+    ctx.reply.array(users.len());
+    users.iter().for_each(|user| ctx.reply.bulk(user.name()));
     Ok(())
 }
 
@@ -358,7 +465,7 @@ static ACL_WHOAMI: Command<Runner> = Command {
 };
 /// ACL WHOAMI.
 fn acl_whoami(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.reply.bulk(DEFAULT_USER);
+    ctx.reply.bulk(ctx.session.identity.name());
     Ok(())
 }
 
@@ -378,15 +485,15 @@ fn acl_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
         "ACL",
         &[
             ("CAT [<category>]", &["List the categories of commands, or the commands of one."]),
-            ("DELUSER <username> [<username> ...]", &["Remove users: only 'default' exists, and stays."]),
+            ("DELUSER <username> [<username> ...]", &["Remove users and close their connections."]),
             ("DRYRUN <username> <command> [<arg> ...]", &["Say whether a user may run a command."]),
             ("GENPASS [<bits>]", &["Make a password of 256 random bits, or of <bits>."]),
             ("GETUSER <username>", &["Describe a user."]),
             ("LIST", &["Show users as lines of an ACL file."]),
-            ("LOAD", &["Read users from the ACL file: refused, there is none."]),
-            ("LOG [<count> | RESET]", &["Show or empty the log of refused commands."]),
-            ("SAVE", &["Write users to the ACL file: refused, there is none."]),
-            ("SETUSER <username> <rule> [<rule> ...]", &["Create or change a user: refused."]),
+            ("LOAD", &["Put the users of the ACL file in the place of all."]),
+            ("LOG [<count> | RESET]", &["Show or empty the log of what was refused."]),
+            ("SAVE", &["Write the users to the ACL file."]),
+            ("SETUSER <username> <rule> [<rule> ...]", &["Create or change a user."]),
             ("USERS", &["List the names of users."]),
             ("WHOAMI", &["Show the user of this connection."]),
         ],

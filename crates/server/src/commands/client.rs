@@ -1,6 +1,5 @@
 //! CLIENT: what connections are there, and what becomes of them.
 
-mod describe;
 mod filter;
 mod list;
 mod pause;
@@ -12,10 +11,10 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::ReplyMode;
 
-use self::describe::describe;
 use self::list::{CLIENT_KILL, CLIENT_LIST};
 use self::pause::{CLIENT_PAUSE, CLIENT_UNBLOCK, CLIENT_UNPAUSE};
 use self::tracking::{CLIENT_CACHING, CLIENT_GETREDIR, CLIENT_TRACKING, CLIENT_TRACKINGINFO};
+use crate::client_line::client_line;
 use crate::config::table::replication;
 use crate::context::Runner;
 use crate::context::ServerCtx;
@@ -222,7 +221,8 @@ static CLIENT_INFO: Command<Runner> = Command {
 };
 /// CLIENT INFO: the line CLIENT LIST has of this connection.
 fn client_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let line = describe(ctx, &ctx.session.info, args);
+    let own: Vec<&[u8]> = args.from(0).collect();
+    let line = client_line(ctx.shared, &ctx.session.info, &own);
     ctx.reply.verbatim(*b"txt", line.as_bytes());
     Ok(())
 }

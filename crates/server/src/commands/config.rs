@@ -23,7 +23,7 @@ use crate::context::ServerCtx;
 use crate::persistence::aof::{self, Unprepared};
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
-use crate::{limits, listen, logging};
+use crate::{limits, listen, logging, users};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
@@ -212,6 +212,10 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                 );
                 ctx.shared.broadcast(|| Message::CountClients);
             }
+            FollowUp::DefaultPassword => {
+                let password = security::REQUIREPASS.of(&ctx.shared.config()).to_vec();
+                ctx.shared.engine.acl.users.set_default_password(&password);
+            }
             FollowUp::AppendOnly => {
                 let is_off = !persistence::APPENDONLY.of(&ctx.shared.config());
                 let stopped = if is_off { ctx.pass.outside(|| aof::stop_rewrites(ctx.shared)) } else { None };
@@ -302,7 +306,8 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
     let Some(path) = config.file() else {
         return Err(CommandError::Line("ERR The server is running without a config file"));
     };
-    rewrite::rewrite_file(path, &config, added).map_err(|error| {
+    let users = users::config_lines(&config, &ctx.shared.engine);
+    rewrite::rewrite_file(path, &config, &users, added).map_err(|error| {
         tracing::warn!(%error, "CONFIG REWRITE failed");
         CommandError::Text(format!("ERR Rewriting config file: {error}"))
     })?;

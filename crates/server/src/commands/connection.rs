@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
+use engine::acl::{Context, DEFAULT_USER, Identity, Reason, Refusal};
 use engine::client::ClientNames;
-use engine::session::{Flow, ReplyMode, User};
+use engine::session::{Flow, ReplyMode};
 use resp::Protocol;
 
 use crate::REDIS_VERSION;
+use crate::client_line::client_line;
 use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
@@ -37,32 +39,51 @@ static AUTH: Command<Runner> = Command {
 /// AUTH [username] password.
 fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
-        2 if ctx.settings.requirepass.is_empty() => {
+        2 if ctx.shared.engine.acl.users.default_user().needs_no_password() => {
             return Err(CommandError::Line(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
             ));
         }
-        2 => authenticate(ctx, b"default", args.get(1))?,
-        3 => authenticate(ctx, args.get(1), args.get(2))?,
+        2 => authenticate(ctx, args, (DEFAULT_USER, args.get(1)))?,
+        3 => authenticate(ctx, args, (args.get(1), args.get(2)))?,
         _ => return Err(CommandError::Syntax),
     }
     ctx.reply.ok();
     Ok(())
 }
 
-/// Authenticates the session, or says why not. The comparison takes the same time for any
-/// password of one length.
-fn authenticate(ctx: &mut ServerCtx<'_, '_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
-    let expected = &ctx.settings.requirepass;
-    let same = expected.len() == password.len()
-        && expected.iter().zip(password).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
-    if user != b"default" || !(expected.is_empty() || same) {
-        ctx.shared.engine.threads[ctx.thread].stats.denied_auth.add(1);
+/// Makes the session a user's who has this password, or says why not.
+fn authenticate(
+    ctx: &mut ServerCtx<'_, '_, '_>,
+    args: &Args<'_>,
+    (name, password): (&[u8], &[u8]),
+) -> Result<(), CommandError> {
+    let users = &ctx.shared.engine.acl.users;
+    let Some(user) = users.get(name).filter(|user| user.accepts(password)) else {
+        note_failed_login(ctx, args.get(0), name);
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
-    }
-    ctx.session.user = Some(User);
+    };
+    ctx.session.identity.authenticate(user, users);
+    ctx.session.info.names().user = name.to_vec();
     Ok(())
+}
+
+/// Counts an attempt to log in that failed, and notes it for ACL LOG.
+#[cold]
+fn note_failed_login(ctx: &ServerCtx<'_, '_, '_>, command: &[u8], username: &[u8]) {
+    ctx.shared.engine.threads[ctx.thread].stats.denied.auth.add(1);
+    let mut client = client_line(ctx.shared, &ctx.session.info, &[]).into_bytes();
+    client.pop();
+    let refusal = Refusal {
+        reason: Reason::Auth,
+        context: if ctx.session.in_exec { Context::Multi } else { Context::TopLevel },
+        object: command.to_vec(),
+        username: username.to_vec(),
+        client,
+        unix_ms: ctx.now_ms,
+    };
+    ctx.shared.engine.acl.log.note(refusal, ctx.settings.acl_log_len_max);
 }
 
 static ECHO: Command<Runner> = Command {
@@ -126,7 +147,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
     let (mut at, mut name) = (2, None);
     while at < args.len() {
         if args.is(at, "AUTH") && at + 2 < args.len() {
-            authenticate(ctx, args.get(at + 1), args.get(at + 2))?;
+            authenticate(ctx, args, (args.get(at + 1), args.get(at + 2)))?;
             at += 3;
         } else if args.is(at, "SETNAME") && at + 1 < args.len() {
             name = Some(super::client::valid_name(args.get(at + 1))?);
@@ -135,7 +156,7 @@ fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
             return Err(CommandError::quoting("ERR Syntax error in HELLO option '", args.get(at), "'"));
         }
     }
-    if ctx.session.user.is_none() {
+    if ctx.session.identity.must_authenticate() {
         return Err(CommandError::Line(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
              <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
@@ -270,7 +291,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.stop_tracking(tracking, keyspace);
     session.stop_monitoring(monitors);
     session.info.db.store(0, Relaxed);
-    session.user = ctx.settings.requirepass.is_empty().then_some(User);
+    session.identity = Identity::of_connection(&ctx.shared.engine.acl.users);
     session.reply_mode = ReplyMode::On;
     session.info.choices.no_touch.store(false, Relaxed);
     session.info.choices.no_evict.store(false, Relaxed);

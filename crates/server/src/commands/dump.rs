@@ -243,6 +243,7 @@ mod tests {
             limits: &limits,
             on_empty: ::commands::OnEmpty::Reply,
             origin: ::commands::Origin::Client,
+            readable: ::commands::ReadableKeys::All,
         };
         assert!(restore(&mut ctx, &args).is_ok());
         drop(ctx);

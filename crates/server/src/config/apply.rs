@@ -118,7 +118,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
     let output_limits = clients::CLIENT_OUTPUT_BUFFER_LIMIT.of(store);
     Settings {
         limits: value_limits(store),
-        requirepass: security::REQUIREPASS.of(store).to_vec(),
+        new_channels: security::ACL_PUBSUB_DEFAULT.of(store),
+        acl_log_len_max: security::ACLLOG_MAX_LEN.of(store),
         maxmemory_bytes,
         maxmemory_policy: policy.word(),
         lfu: policy.is_lfu(),

@@ -1,5 +1,6 @@
 //! The options that are one of some words: what the words mean.
 
+use engine::settings::NewChannels;
 use net::{Address, BackendChoice};
 use persist::aof::writer::SyncPolicy;
 use persist::load::Unsupported;
@@ -85,6 +86,11 @@ impl Choice for PerCommand {
 }
 
 /// `io-backend`.
+impl Choice for NewChannels {
+    const WORDS: &'static [&'static str] = &["allchannels", "resetchannels"];
+    const VALUES: &'static [Self] = &[Self::All, Self::None];
+}
+
 impl Choice for BackendChoice {
     const WORDS: &'static [&'static str] = &["auto", "io_uring", "epoll"];
     const VALUES: &'static [Self] = &[Self::Auto, Self::IoUring, Self::Epoll];

@@ -15,7 +15,7 @@ pub fn fuzz_config(data: &[u8]) {
         let _ = first.load(&directive.name, &directive.words);
     }
     for old in [&b""[..], data] {
-        let text = rewrite(old, &first, Added::Changed);
+        let text = rewrite(old, &first, &[], Added::Changed);
         let mut second = ConfigStore::new(is_command);
         for directive in parse_config(&text).expect("what was written is well formed") {
             let taken = second.load(&directive.name, &directive.words);

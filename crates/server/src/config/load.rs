@@ -223,11 +223,8 @@ fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), L
 
 /// Directives of Redis that are no options, and why they are refused: to pass over them would leave
 /// a server less guarded than its configuration says.
-const REFUSED: &[(&[u8], &str)] = &[
-    (b"user", "users are not supported so far; 'requirepass' sets the password of the user 'default'"),
-    (b"loadmodule", "modules are not supported"),
-    (b"sentinel", "Sentinel is not supported"),
-];
+const REFUSED: &[(&[u8], &str)] =
+    &[(b"loadmodule", "modules are not supported"), (b"sentinel", "Sentinel is not supported")];
 
 fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) -> Result<(), LoadError> {
     if let Some((_, why)) = REFUSED.iter().find(|(name, _)| *name == directive.name) {
@@ -378,7 +375,11 @@ mod tests {
         check("\n\nfoo 1", "at line 3 of FILE\n>>> 'foo 1'\nBad directive or wrong number of arguments");
         check("port 1 2", "at line 1 of FILE\n>>> 'port 1 2'\nwrong number of arguments");
         check("port", "at line 1 of FILE\n>>> 'port'\nwrong number of arguments");
-        check("user a on", "users are not supported");
+        check(
+            "user a on\nuser a off",
+            "Duplicate user found. A user can only be defined once in config files",
+        );
+        check("user", "wrong number of arguments");
         check(
             "hz 1\nrename-command A B",
             "at line 2 of FILE\n>>> 'rename-command A B'\nNo such command in rename-command",

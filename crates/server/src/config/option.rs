@@ -95,6 +95,8 @@ pub enum FollowUp {
     ClientMemory,
     /// Write to the append-only file as the options say.
     AppendOnly,
+    /// Give the user `default` the password.
+    DefaultPassword,
 }
 
 /// What of the file system an option's value names.

@@ -28,16 +28,17 @@ pub enum Added {
 }
 
 /// Rewrites the file at `path`; one that is gone is written anew.
-pub fn rewrite_file(path: &Path, store: &ConfigStore, added: Added) -> io::Result<()> {
+/// `users` are the lines of users that it is to have.
+pub fn rewrite_file(path: &Path, store: &ConfigStore, users: &[Vec<u8>], added: Added) -> io::Result<()> {
     let old = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    replace(path, &rewrite(&old, store, added))
+    replace(path, &rewrite(&old, store, users, added))
 }
 
 /// Puts `text` in the place of the file at `path`, with its permissions.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -60,7 +61,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// The text of a configuration file whose text was `old`. O(bytes + options).
-pub fn rewrite(old: &[u8], store: &ConfigStore, added: Added) -> Vec<u8> {
+pub fn rewrite(old: &[u8], store: &ConfigStore, users: &[Vec<u8>], added: Added) -> Vec<u8> {
     let mut text = Vec::new();
     let mut done: HashSet<OptId> = HashSet::new();
     let mut add = |line: &[u8]| {
@@ -69,9 +70,14 @@ pub fn rewrite(old: &[u8], store: &ConfigStore, added: Added) -> Vec<u8> {
     };
     let old = old.strip_suffix(b"\n").unwrap_or(old);
     let mut has_heading = false;
+    let mut users = Some(users);
     for line in old.split(|&byte| byte == b'\n').filter(|_| !old.is_empty()) {
         has_heading |= line == ADDED;
         let directive = parse_line(0, line).ok().flatten();
+        if directive.as_ref().is_some_and(|directive| directive.name == b"user") {
+            users.take().into_iter().flatten().for_each(|line| add(line));
+            continue;
+        }
         match directive.as_ref().and_then(|directive| table::find(&directive.name)) {
             None => add(line),
             Some(named) if done.insert(named.id) => {
@@ -89,6 +95,12 @@ pub fn rewrite(old: &[u8], store: &ConfigStore, added: Added) -> Vec<u8> {
             add(ADDED);
         }
         lines(option.name, id, store.value(id)).iter().for_each(|line| add(line));
+    }
+    if let Some(users) = users.filter(|users| !users.is_empty()) {
+        if !has_heading {
+            add(ADDED);
+        }
+        users.iter().for_each(|line| add(line));
     }
     text
 }
@@ -119,7 +131,8 @@ fn with_unit(bytes: u64) -> String {
     bytes.to_string()
 }
 
-fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
+/// A word as a configuration file has it: in quotes where it would not be read as it is.
+pub fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
 }
@@ -158,7 +171,7 @@ mod tests {
     }
 
     fn check(old: &str, options: &str, new: &str) {
-        let text = rewrite(old.as_bytes(), &store(options), Added::Changed);
+        let text = rewrite(old.as_bytes(), &store(options), &[], Added::Changed);
         assert_eq!(String::from_utf8_lossy(&text), new);
     }
 
@@ -198,7 +211,7 @@ mod tests {
         let all = "bind * -::*\nsave 1 1 2 2\nmaxmemory 1500\nmaxmemory-clients 5%\nunixsocketperm 700\n\
                    logfile 'a b'\nhz 3\nmaxmemory-policy allkeys-lfu\nappendonly yes\nreplicaof h 1";
         let first = store(all);
-        let text = rewrite(b"", &first, Added::Changed);
+        let text = rewrite(b"", &first, &[], Added::Changed);
         let second = store(&String::from_utf8_lossy(&text));
         for (id, option) in table::all() {
             assert_eq!(first.value(id), second.value(id), "{}", option.name);
@@ -212,7 +225,7 @@ mod tests {
         let path = folder.path().join("a.conf");
         fs::write(&path, "timeout 1\n").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
-        rewrite_file(&path, &store("timeout 3"), Added::Changed).expect("rewritten");
+        rewrite_file(&path, &store("timeout 3"), &[], Added::Changed).expect("rewritten");
         assert_eq!(fs::read_to_string(&path).expect("read"), "timeout 3\n");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

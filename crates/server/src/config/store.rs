@@ -33,6 +33,8 @@ pub struct ConfigStore {
     readable_secrets: Vec<ReadableSecret>,
     /// What `rename-command` asks for.
     renames: Renames,
+    /// What follows `user` in each such line.
+    users: Vec<Vec<Vec<u8>>>,
 }
 
 /// Why CONFIG SET changes nothing.
@@ -77,6 +79,7 @@ impl ConfigStore {
             unrepeatable: None,
             readable_secrets: Vec::new(),
             renames: Renames::new(is_command),
+            users: Vec::new(),
         }
     }
 
@@ -125,6 +128,11 @@ impl ConfigStore {
         self.readable_secrets.push(secret);
     }
 
+    /// The users of the configuration: for each its name, then its rules.
+    pub fn users(&self) -> &[Vec<Vec<u8>>] {
+        &self.users
+    }
+
     /// Which commands have other names.
     pub fn renames(&self) -> &Renames {
         &self.renames
@@ -135,6 +143,9 @@ impl ConfigStore {
     pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
         if name == b"rename-command" {
             return self.renames.add(words);
+        }
+        if name == b"user" {
+            return self.add_user(words);
         }
         if IGNORED.contains(&name) {
             return Ok(());
@@ -158,6 +169,16 @@ impl ConfigStore {
         }
         self.values[id.index()] = id.option().kind.parse(&all, &old)?;
         self.named.insert(id);
+        Ok(())
+    }
+
+    /// Notes a user of the configuration; its rules are looked at when commands are known.
+    fn add_user(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
+        let Some(name) = words.first() else { return Err("wrong number of arguments".into()) };
+        if self.users.iter().any(|user| user[0] == *name) {
+            return Err("Duplicate user found. A user can only be defined once in config files".into());
+        }
+        self.users.push(words.to_vec());
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use engine::publish::pubsub::Kind;
 use engine::stats::histogram::Times;
-use engine::stats::{Counter, ThreadStats};
+use engine::stats::{Counter, Denials, ThreadStats};
 use keyspace::SizedType;
 use keyspace::sizes::bin_start;
 
@@ -68,8 +68,13 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("client_output_buffer_limit_disconnections", output_limit);
     fields.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     turns(shared, fields);
-    fields.add("acl_access_denied_auth", shared.engine.threads.sum(|stats| &stats.denied_auth));
-    fields.zeros(&["acl_access_denied_cmd", "acl_access_denied_key", "acl_access_denied_channel"]);
+    let denied =
+        |counter: fn(&Denials) -> &Counter| shared.engine.threads.sum(|stats| counter(&stats.denied));
+    fields.add("acl_access_denied_auth", denied(|denied| &denied.auth));
+    fields.add("acl_access_denied_cmd", denied(|denied| &denied.commands));
+    fields.add("acl_access_denied_key", denied(|denied| &denied.keys));
+    fields.add("acl_access_denied_channel", denied(|denied| &denied.channels));
+    fields.add("acl_access_denied_db", denied(|denied| &denied.databases));
 }
 
 /// Connections, requests and bytes.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use commands::CommandError;
 use resp::Protocol;
-use script::{Commands, FunctionInfo, Library, LogLevel, Repl, Stop};
+use script::{Commands, FunctionInfo, Library, LogLevel, NoSuchCall, Repl, Stop};
 
 use crate::scripting::cache::Learned;
 use crate::scripting::compiler::{load_library, log};
@@ -292,7 +292,7 @@ impl Commands for Loader {
 
     fn set_repl(&mut self, _: Repl) {}
 
-    fn acl_check_cmd(&mut self, _: &[&[u8]]) -> Option<bool> {
-        None
+    fn acl_check_cmd(&mut self, _: &[&[u8]]) -> Result<bool, NoSuchCall> {
+        Err(NoSuchCall::Command)
     }
 }

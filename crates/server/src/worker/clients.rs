@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use engine::acl::Identity;
 use engine::client::{ClientInfo, Place};
 use engine::client_eviction;
-use engine::session::{Flow, Session, User};
+use engine::session::{Flow, Session};
 use net::{Address, ConnId, Socket};
 use resp::parse::Progress;
 
@@ -60,7 +61,7 @@ impl Worker<'_> {
         }
         let Address::Tcp(peer) = socket.peer_address() else { return None };
         if settings.clients.protected_mode
-            && settings.requirepass.is_empty()
+            && self.shared.engine.acl.users.default_user().needs_no_password()
             && !peer.ip().to_canonical().is_loopback()
         {
             return Some(PROTECTED_MODE_LINE);
@@ -90,9 +91,9 @@ impl Worker<'_> {
         shared.engine.clients.add(Arc::clone(&info));
         port.stats.connections.add(1);
         port.stats.clients.add(1);
-        let user = self.engine.executor.settings.requirepass.is_empty().then_some(User);
+        let identity = Identity::of_connection(&shared.engine.acl.users);
         let client = Client {
-            session: Session::new(info, user),
+            session: Session::new(info, identity),
             progress: Progress::default(),
             over_soft_limit: OverSoftLimit::default(),
             unauthenticated_since_ms: now_ms,
@@ -117,6 +118,24 @@ impl Worker<'_> {
     pub(super) fn close(&mut self, conn: ConnId) {
         self.net.close(conn);
         self.forget(conn);
+    }
+
+    /// Closes sessions whose user was removed, or has lost a channel that they listen to.
+    #[cold]
+    pub(super) fn close_former_users(&mut self) {
+        let users = &self.shared.engine.acl.users;
+        let clients = self.clients.iter_mut().flatten();
+        let former: Vec<ConnId> = clients
+            .filter_map(|client| {
+                let session = &mut client.session;
+                let was_closing = session.flow == Flow::Closing;
+                if session.identity.is_stale(users) {
+                    session.refresh_rights(users);
+                }
+                (!was_closing && session.flow == Flow::Closing).then_some(session.conn)
+            })
+            .collect();
+        former.into_iter().for_each(|conn| self.close(conn));
     }
 
     /// Lets go of a connection that is closed.

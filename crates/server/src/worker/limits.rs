@@ -57,7 +57,7 @@ impl Worker<'_> {
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let Some(session) = session_of(&self.clients, conn) else { return false };
         let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
-        if session.user.is_none() {
+        if session.identity.must_authenticate() {
             query_max = query_max.min(UNAUTHENTICATED_QUERY_BYTES_MAX);
         }
         note_unread(session, self.net.inputs());
@@ -79,7 +79,7 @@ impl Worker<'_> {
         let now = self.engine.executor.now.uptime_ms;
         let Some(client) = self.clients[conn.index()].as_deref_mut() else { return false };
         let session = &client.session;
-        let limit = if session.user.is_none() {
+        let limit = if session.identity.must_authenticate() {
             UNAUTHENTICATED_OUTPUT_LIMIT
         } else if session.is_monitor() {
             settings.clients.monitor_output_limit
@@ -209,7 +209,7 @@ impl Worker<'_> {
         let now = self.engine.executor.now.uptime_ms;
         let mut late = Vec::new();
         for client in self.clients.iter_mut().flatten() {
-            if client.session.user.is_some() {
+            if !client.session.identity.must_authenticate() {
                 client.unauthenticated_since_ms = now;
             } else if timeout_ms > 0 && now.saturating_sub(client.unauthenticated_since_ms) > timeout_ms {
                 late.push((client.session.conn, client.session.id));

@@ -111,7 +111,7 @@ impl Worker<'_> {
         let Some(Client { session, progress, .. }) = self.clients[conn.index()].as_deref_mut() else {
             return;
         };
-        let limits = Limits { unauthenticated: session.user.is_none(), ..limits };
+        let limits = Limits { unauthenticated: session.identity.must_authenticate(), ..limits };
         let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
         let source = Source { progress, db: session.db(), limits, visit, position, input };
         if !self.batch.collect(source, &self.shared.engine) {

@@ -12,7 +12,9 @@ use engine::scripting::{
 };
 use engine::scripts::ScriptKind;
 use resp::Protocol;
-use script::{Call, Commands, FunctionName, LogLevel, Repl, RunError, ScriptFlags, Sha, ShaMap, Stop, Vm};
+use script::{
+    Call, Commands, FunctionName, LogLevel, NoSuchCall, Repl, RunError, ScriptFlags, Sha, ShaMap, Stop, Vm,
+};
 use stdx::ByteQueue;
 
 use crate::scripting::cache::CachedScript;
@@ -298,7 +300,10 @@ impl Commands for Server<'_> {
         self.commands.propagate(to);
     }
 
-    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Option<bool> {
-        self.commands.may_run(words)
+    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {
+        self.commands.may_run(words).map_err(|why| match why {
+            engine::scripting::NoSuchCall::Command => NoSuchCall::Command,
+            engine::scripting::NoSuchCall::Arity => NoSuchCall::Arity,
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! The server through its sockets, embedded in the test process, on each way to the kernel.
 
+mod acl;
 mod any_request;
 mod aof_faults;
 mod aof_kills;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use commands::Args;
 use commands::table::Flags;
+use engine::acl::Identity;
 use engine::batch::Incoming;
 use engine::call::{Call, Host};
 use engine::client::{ClientInfo, Place};
@@ -16,7 +17,7 @@ use engine::owned_args::OwnedArgs;
 use engine::replay::{LANES_MAX, Lane, Meeting, NotRouted, Routed, Router, Slice, Task, Unroutable};
 use engine::request::RequestKeys;
 use engine::run::Executor;
-use engine::session::{Session, User};
+use engine::session::Session;
 use engine::settings::Settings;
 use engine::shared::{GateSlot, Shared, Start};
 use engine::stats::ThreadStats;
@@ -372,7 +373,7 @@ fn logged(seed: u64) -> (Contents, Vec<u8>) {
     let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
     let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
     let info = Arc::new(ClientInfo::new(1, place, (address(), address()), 0));
-    let mut session = Session::new(info, Some(User));
+    let mut session = Session::new(info, Identity::internal());
     let grammar = Grammar::new(|name| {
         shared.table.find(name.as_bytes()).is_some_and(|it| it.command.flags.contains(Flags::WRITE))
     });

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use engine::acl::Identity;
 use engine::batch::{Batch, ConnTurn, Source};
 use engine::client::{ClientInfo, Place};
 use engine::clock::{Clock, ManualClock};
 use engine::publish::Outputs;
 use engine::run::Executor;
-use engine::session::{Flow, ReplyMode, Session, User};
+use engine::session::{Flow, ReplyMode, Session};
 use engine::threads::{Inbound, Killed};
 use engine::timing::Timing;
 use engine::turn::{Engine, Outcome};
@@ -274,7 +275,7 @@ impl<'w> IoThread<'w> {
         let info = Arc::new(ClientInfo::new(id, place, (address(), address()), self.world.uptime_ms()));
         shared.clients.add(Arc::clone(&info));
         shared.threads[self.index].load.fetch_add(1, Relaxed);
-        let session = Session::new(info, Some(User));
+        let session = Session::new(info, Identity::internal());
         let client = Client {
             session,
             progress: Progress::default(),

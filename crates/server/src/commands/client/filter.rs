@@ -7,7 +7,7 @@ use ::commands::{Args, CommandError};
 use engine::client::ClientInfo;
 use net::Address;
 
-use super::describe::{address_text, flags};
+use crate::client_line::{address_text, flags};
 use crate::context::ServerCtx;
 
 /// What clients are asked for.
@@ -167,7 +167,7 @@ impl<'a> What<'a> {
         };
         Ok(match name {
             b"type" => What::Type(client_type(value)?),
-            b"user" if value == b"default" => What::User(value),
+            b"user" if ctx.shared.engine.acl.users.get(value).is_some() => What::User(value),
             b"user" => return Err(CommandError::quoting("ERR No such user '", value, "'")),
             b"addr" => What::Peer(value),
             b"laddr" => What::Local(value),

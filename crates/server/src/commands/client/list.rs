@@ -5,8 +5,8 @@ use ::commands::{Args, CommandError};
 use engine::client::ClientInfo;
 use engine::session::Flow;
 
-use super::describe::describe;
 use super::filter::Filter;
+use crate::client_line::client_line;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 
@@ -78,7 +78,9 @@ fn client_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     let mut lines = String::new();
     for client in ctx.shared.engine.clients.all() {
         if filter.fits(ctx, &client) {
-            lines += &describe(ctx, &client, args);
+            let own: Vec<&[u8]> =
+                if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
+            lines += &client_line(ctx.shared, &client, &own);
         }
     }
     ctx.reply.verbatim(*b"txt", lines.as_bytes());

@@ -7,6 +7,7 @@
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
+use engine::acl::{actual_flags, keys_of_migrate};
 use engine::table::{CommandTable, Registered};
 
 /// The places of a request's keys, and what happens to them. O(arguments).
@@ -29,7 +30,7 @@ pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, K
         return Err(CommandError::Line("ERR Invalid number of arguments specified for command"));
     }
     let keys = match registered.full_name {
-        "migrate" => keys_of_migrate(request, specs[0].flags),
+        "migrate" => keys_of_migrate(request).map(|places| places.map(|at| (at, specs[0].flags)).collect()),
         _ => keys_by_specs(registered, &specs, request),
     };
     match keys {
@@ -79,50 +80,4 @@ fn last_destination_of_sort(request: &Args<'_>) -> Option<usize> {
         };
     }
     found
-}
-
-/// MIGRATE moves the one key, or those behind KEYS, where the one key has to be the empty word.
-fn keys_of_migrate(request: &Args<'_>, flags: KeyFlags) -> Option<Vec<(usize, KeyFlags)>> {
-    const ONE_KEY: usize = 3;
-    let mut at = 6;
-    while at < request.len() && !request.is(at, "KEYS") {
-        at += match () {
-            () if request.is(at, "AUTH") => 2,
-            () if request.is(at, "AUTH2") => 3,
-            () => 1,
-        };
-    }
-    if at + 1 >= request.len() {
-        return Some(vec![(ONE_KEY, flags)]);
-    }
-    request.get(ONE_KEY).is_empty().then(|| (at + 1..request.len()).map(|at| (at, flags)).collect())
-}
-
-/// The flags of a key in this very request, where the record's depend on the arguments.
-fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
-    if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
-        return spec.flags;
-    }
-    match registered.full_name {
-        // SET with GET reads what it replaces. The value itself may be the word.
-        "set" if (3..request.len()).any(|at| request.is(at, "GET")) => {
-            KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE
-        }
-        "set" => KeyFlags::OW | KeyFlags::UPDATE,
-        "bitfield" if only_gets(request) => KeyFlags::RO | KeyFlags::ACCESS,
-        _ => spec.flags - KeyFlags::VARIABLE_FLAGS,
-    }
-}
-
-/// Whether BITFIELD is told nothing but whole GETs and OVERFLOWs.
-fn only_gets(request: &Args<'_>) -> bool {
-    let mut at = 2;
-    while at < request.len() {
-        at += match () {
-            () if request.is(at, "GET") => 3,
-            () if request.is(at, "OVERFLOW") => 2,
-            () => return false,
-        };
-    }
-    at == request.len()
 }

@@ -56,8 +56,6 @@ const NO_CLUSTER: &str = "there is no cluster mode so far";
 const NO_TLS: &str = "there is no TLS so far";
 /// Why options of scripts do nothing.
 const NO_SCRIPTS: &str = "there are no scripts so far";
-/// Why options of ACL do nothing.
-const NO_ACL: &str = "there are no users besides `default` so far";
 /// Why options that tune another design do nothing.
 const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
 

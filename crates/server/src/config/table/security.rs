@@ -1,9 +1,12 @@
 //! Options about who may do what.
 
-use super::NO_ACL;
+use std::path::Path;
+
+use engine::settings::NewChannels;
+
 use crate::config::choices::{Permitted, ReadableSecrets};
 use crate::config::handle::{Choice as _, Handle};
-use crate::config::option::{ANY, INT, Opt};
+use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
@@ -14,22 +17,41 @@ pub static OPTIONS: &[&Opt] = &[
     &ENABLE_MODULE_COMMAND.opt,
     &AUTHENTICATION_TIMEOUT.opt,
     &SECRETS_IN_READABLE_FILES.opt,
-    &Opt::file("aclfile", "", "The file of users.").at_start().accepted(NO_ACL),
-    &Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").accepted(NO_ACL),
-    &Opt::choice(
-        "acl-pubsub-default",
-        "resetchannels",
-        &["allchannels", "resetchannels"],
-        "The channels a new user may use.",
-    )
-    .accepted(NO_ACL),
+    &ACLFILE.opt,
+    &ACLLOG_MAX_LEN.opt,
+    &ACL_PUBSUB_DEFAULT.opt,
     &Opt::flag("hide-user-data-from-log", "no", "Keep keys and values out of the log.")
         .accepted("the log never holds keys or values"),
 ];
 
 /// The password of the user `default`; empty for none.
 pub static REQUIREPASS: Handle<[u8]> =
-    Opt::text("requirepass", "", "The password of the user `default`; empty for none.").typed();
+    Opt::text("requirepass", "", "The password of the user `default`; empty for none.")
+        .on_change(OnChange::FollowUp(FollowUp::DefaultPassword))
+        .typed();
+
+/// The file of users.
+pub static ACLFILE: Handle<Path> = Opt::file(
+    "aclfile",
+    "",
+    "The file of users, which ACL LOAD reads and ACL SAVE writes; empty for none. With it `requirepass` and \
+         `user` lines say nothing of users.",
+)
+.at_start()
+.typed();
+
+/// Entries of ACL LOG.
+pub static ACLLOG_MAX_LEN: Handle<usize> =
+    Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").typed();
+
+/// The channels of new users.
+pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
+    "acl-pubsub-default",
+    "resetchannels",
+    NewChannels::WORDS,
+    "The channels that a new user may use.",
+)
+.typed();
 
 /// Whether only clients on this machine are served while there is no password.
 pub static PROTECTED_MODE: Handle<bool> =

@@ -2,16 +2,15 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ::commands::Args;
 use engine::client::{ClientInfo, Mode};
 use net::Address;
 
-use crate::context::ServerCtx;
+use crate::shared::Shared;
 
-/// One client as CLIENT LIST shows it, the line's end included. `args` are those of
-/// the command that asks.
-pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &Args<'_>) -> String {
-    let shared = ctx.shared;
+/// One client as CLIENT LIST shows it, the line's end included. `own` are the words of its request
+/// where it is the one that asks: that request is still in the buffer; what others sent has run, or
+/// waits there.
+pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> String {
     let now = shared.uptime_ms();
     let names = client.names().clone();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -23,14 +22,11 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &
     if flags.is_empty() {
         flags.push('N');
     }
-    // The client that asks still has its request in the buffer; what others sent
-    // has run, or waits there.
-    let own: Vec<&[u8]> = if client.id == ctx.session.id { args.from(0).collect() } else { Vec::new() };
     let argument_bytes = own.iter().map(|word| word.len()).sum::<usize>()
         + client.held.blocked_text_bytes.load(Relaxed) as usize;
     let mut request = Vec::new();
     if !own.is_empty() {
-        resp::encode_request(&own, &mut request);
+        resp::encode_request(own, &mut request);
     }
     // What is noted of its input may include this request, or what of it came first.
     let noted = client.held.pending_input_bytes.load(Relaxed);
@@ -80,7 +76,7 @@ pub(super) fn describe(ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo, args: &
 }
 
 /// The letters for what a client is and does; none where Redis shows `N`.
-pub(super) fn flags(client: &ClientInfo) -> String {
+pub fn flags(client: &ClientInfo) -> String {
     let tracking = client.tracking.mode();
     let letters = [
         (client.state.monitoring.load(Relaxed), 'O'),
@@ -102,7 +98,7 @@ pub(super) fn flags(client: &ClientInfo) -> String {
 }
 
 /// An address as Redis writes it: `ip:port`, `[ip6]:port`, `/path:0`.
-pub(super) fn address_text(address: &Address) -> String {
+pub fn address_text(address: &Address) -> String {
     match address {
         Address::Tcp(address) => address.to_string(),
         Address::Unix(path) => format!("{}:0", path.display()),

@@ -1,0 +1,147 @@
+//! Why a request is refused, and in which words: those of Redis 8.0.2, for databases of Valkey 9.
+
+use commands::error::quotable;
+use commands::{Args, CommandError};
+
+use crate::table::Registered;
+
+/// Why a selector refuses a request, and which argument is to blame. Ordered by what is reported
+/// where several selectors refuse it: the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denial {
+    /// The database: the argument that names it, 0 for the selected one.
+    Database(usize),
+    /// The command.
+    Command,
+    /// A key.
+    Key(usize),
+    /// A channel.
+    Channel(usize),
+}
+
+/// The kind of a refusal, as ACL LOG and INFO know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A database.
+    Database,
+    /// A command.
+    Command,
+    /// A key.
+    Key,
+    /// A channel.
+    Channel,
+    /// A name and password.
+    Auth,
+}
+
+impl Reason {
+    /// As ACL LOG names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Database => "database",
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Channel => "channel",
+            Reason::Auth => "auth",
+        }
+    }
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// A client.
+    TopLevel,
+    /// A transaction: as it was queued, or as it ran.
+    Multi,
+    /// A script.
+    Script,
+}
+
+impl Context {
+    /// As ACL LOG names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Context::TopLevel => "toplevel",
+            Context::Multi => "multi",
+            Context::Script => "lua",
+        }
+    }
+}
+
+impl Denial {
+    /// Its kind.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Denial::Database(_) => Reason::Database,
+            Denial::Command => Reason::Command,
+            Denial::Key(_) => Reason::Key,
+            Denial::Channel(_) => Reason::Channel,
+        }
+    }
+
+    /// What is to blame, as ACL LOG shows it.
+    pub fn object<'a>(self, registered: &'static Registered, args: &Args<'a>) -> &'a [u8] {
+        match self {
+            Denial::Command | Denial::Database(0) => registered.full_name.as_bytes(),
+            Denial::Key(at) | Denial::Channel(at) | Denial::Database(at) => args.get(at),
+        }
+    }
+
+    /// What a client is told, and a script: no name of a key or channel.
+    fn text(self, user: &[u8], registered: &Registered) -> Vec<u8> {
+        match self {
+            Denial::Database(_) => b"No permissions to access database".to_vec(),
+            Denial::Command => command_text(user, registered),
+            Denial::Key(_) => b"No permissions to access a key".to_vec(),
+            Denial::Channel(_) => b"No permissions to access a channel".to_vec(),
+        }
+    }
+
+    /// The error for a client.
+    #[cold]
+    pub fn error(self, user: &[u8], registered: &Registered) -> CommandError {
+        CommandError::Bytes([b"NOPERM ".as_slice(), &self.text(user, registered)].concat())
+    }
+
+    /// The error for a script.
+    #[cold]
+    pub fn script_error(self, user: &[u8], registered: &Registered) -> CommandError {
+        CommandError::Bytes(
+            [b"ERR ACL failure in script: ".as_slice(), &self.text(user, registered)].concat(),
+        )
+    }
+
+    /// The error for a queued command that was permitted when it was queued.
+    #[cold]
+    pub fn exec_error(self) -> CommandError {
+        let reason = match self {
+            Denial::Database(_) => "no permission",
+            Denial::Command => "no permission to execute the command or subcommand",
+            Denial::Key(_) => "no permission to touch the specified keys",
+            Denial::Channel(_) => "no permission to access one of the channels used as arguments",
+        };
+        CommandError::Text(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+             command is no longer allowed for the following reason: {reason}"
+        ))
+    }
+
+    /// What ACL DRYRUN answers.
+    pub fn description(self, user: &[u8], registered: &Registered, args: &Args<'_>) -> Vec<u8> {
+        let access = b" has no permissions to access ".as_slice();
+        match self {
+            Denial::Database(at) => [b"User ".as_slice(), user, access, b"database ", args.get(at)].concat(),
+            Denial::Command => command_text(user, registered),
+            Denial::Key(at) => [b"User ".as_slice(), user, access, b"the '", args.get(at), b"' key"].concat(),
+            Denial::Channel(at) => {
+                [b"User ".as_slice(), user, access, b"the '", args.get(at), b"' channel"].concat()
+            }
+        }
+    }
+}
+
+fn command_text(user: &[u8], registered: &Registered) -> Vec<u8> {
+    let name = registered.full_name.as_bytes();
+    [b"User ".as_slice(), quotable(user), b" has no permissions to run the '", name, b"' command"].concat()
+}

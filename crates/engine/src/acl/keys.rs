@@ -1,0 +1,77 @@
+//! Which keys a request uses, and what it does with each, where the record alone cannot say.
+
+use commands::Args;
+use commands::keys::for_each_key;
+use commands::table::{KeyFlags, KeySpec};
+
+use crate::table::Registered;
+
+/// Calls `visit` with the place of each key that the request's handler uses, and what happens to
+/// it. O(keys), plus the arguments searched for a keyword.
+#[inline]
+pub(super) fn for_each_used(
+    registered: &Registered,
+    args: &Args<'_>,
+    mut visit: impl FnMut(usize, KeyFlags),
+) {
+    let keys = registered.command.keys;
+    if registered.full_name == "migrate" {
+        for at in keys_of_migrate(args).into_iter().flatten() {
+            visit(at, keys[0].flags);
+        }
+        return;
+    }
+    for_each_key(keys, args, |at, spec| {
+        if !spec.flags.contains(KeyFlags::NOT_KEY) {
+            visit(at, actual_flags(registered, spec, args));
+        }
+    });
+}
+
+/// MIGRATE moves the one key, or those behind KEYS, where the one key has to be the empty word;
+/// `None` where it is not.
+pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
+    const ONE_KEY: usize = 3;
+    let mut at = 6;
+    while at < request.len() && !request.is(at, "KEYS") {
+        at += match () {
+            () if request.is(at, "AUTH") => 2,
+            () if request.is(at, "AUTH2") => 3,
+            () => 1,
+        };
+    }
+    if at + 1 >= request.len() {
+        return Some(ONE_KEY..ONE_KEY + 1);
+    }
+    request.get(ONE_KEY).is_empty().then(|| at + 1..request.len())
+}
+
+/// The flags of a key in this very request, where the record's depend on the arguments.
+#[inline]
+pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
+    if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
+        return spec.flags;
+    }
+    match registered.full_name {
+        // SET with GET reads what it replaces. The value itself may be the word.
+        "set" if (3..request.len()).any(|at| request.is(at, "GET")) => {
+            KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE
+        }
+        "set" => KeyFlags::OW | KeyFlags::UPDATE,
+        "bitfield" if only_gets(request) => KeyFlags::RO | KeyFlags::ACCESS,
+        _ => spec.flags - KeyFlags::VARIABLE_FLAGS,
+    }
+}
+
+/// Whether BITFIELD is told nothing but whole GETs and OVERFLOWs.
+fn only_gets(request: &Args<'_>) -> bool {
+    let mut at = 2;
+    while at < request.len() {
+        at += match () {
+            () if request.is(at, "GET") => 3,
+            () if request.is(at, "OVERFLOW") => 2,
+            () => return false,
+        };
+    }
+    at == request.len()
+}

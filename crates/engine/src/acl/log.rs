@@ -1,0 +1,100 @@
+//! ACL LOG: the newest refusals, those that are alike as one.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use super::denial::{Context, Reason};
+
+/// Within this time a refusal like one before counts with it, in milliseconds.
+const ALIKE_WITHIN_MS: i64 = 60_000;
+/// Entries that a new one is compared with, the newest ones.
+const COMPARED_MAX: usize = 10;
+/// Bytes of an object that an entry keeps at most.
+const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// Of which kind.
+    pub reason: Reason,
+    /// Where the request came from.
+    pub context: Context,
+    /// What was refused: a command, key, channel.
+    pub object: Vec<u8>,
+    /// Whom.
+    pub username: Vec<u8>,
+    /// The client, as CLIENT LIST shows it.
+    pub client: Vec<u8>,
+    /// When, in Unix milliseconds.
+    pub unix_ms: i64,
+}
+
+/// Refusals that are alike.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// How many.
+    pub count: u64,
+    /// Counts up.
+    pub id: u64,
+    /// When the first was, in Unix milliseconds.
+    pub created_ms: i64,
+    /// The last.
+    pub last: Refusal,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    newest_first: VecDeque<LogEntry>,
+    next_id: u64,
+}
+
+/// See the module. Its lock is a leaf in the lock order.
+#[derive(Debug, Default)]
+pub struct AclLog(Mutex<Entries>);
+
+impl AclLog {
+    /// Notes a refusal, and forgets the oldest beyond `len_max`.
+    #[cold]
+    pub fn note(&self, mut refusal: Refusal, len_max: usize) {
+        refusal.object.truncate(OBJECT_LEN_BYTES_MAX);
+        let mut log = self.lock();
+        let alike = log.newest_first.iter().take(COMPARED_MAX).position(|entry| entry.is_like(&refusal));
+        match alike.and_then(|at| log.newest_first.remove(at)) {
+            Some(entry) => {
+                log.newest_first.push_front(LogEntry { count: entry.count + 1, last: refusal, ..entry })
+            }
+            None => {
+                let id = log.next_id;
+                log.next_id += 1;
+                let created_ms = refusal.unix_ms;
+                log.newest_first.push_front(LogEntry { count: 1, id, created_ms, last: refusal });
+                log.newest_first.truncate(len_max);
+            }
+        }
+    }
+
+    /// The newest `count` entries, newest first.
+    pub fn newest(&self, count: usize) -> Vec<LogEntry> {
+        self.lock().newest_first.iter().take(count).cloned().collect()
+    }
+
+    /// Forgets all entries; ids go on.
+    pub fn reset(&self) {
+        self.lock().newest_first.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().expect("nothing panics while the log is locked")
+    }
+}
+
+impl LogEntry {
+    fn is_like(&self, refusal: &Refusal) -> bool {
+        let last = &self.last;
+        last.reason == refusal.reason
+            && last.context == refusal.context
+            && (refusal.unix_ms - last.unix_ms).abs() <= ALIKE_WITHIN_MS
+            && last.object == refusal.object
+            && last.username == refusal.username
+    }
+}

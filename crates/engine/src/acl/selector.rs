@@ -1,0 +1,457 @@
+//! What a set of rules permits: commands, keys, channels, databases. A user has one by its rules,
+//! and one for each pair of parentheses among them; a request may run if one of these permits all
+//! of it.
+
+use commands::Args;
+use commands::table::{Acl, Flags, KeyFlags};
+use stdx::number::parse_i64;
+
+use super::denial::Denial;
+use super::keys::{actual_flags, for_each_used};
+use super::pattern::Pattern;
+use crate::table::{Channels, CommandTable, Databases, KeyPlan, Registered};
+
+/// A request that a selector is asked about.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The command, or its subcommand.
+    pub registered: &'static Registered,
+    /// Its arguments, as many as it takes.
+    pub args: &'a Args<'a>,
+    /// The selected database.
+    pub db: usize,
+}
+
+/// What may be done with a key. A bit each.
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+/// Both.
+pub(super) const READ_WRITE: u8 = READ | WRITE;
+
+/// Ids of commands that a set of them has room for.
+const COMMANDS_MAX: usize = 1024;
+
+/// A bit for each command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CommandSet([u64; COMMANDS_MAX / 64]);
+
+impl CommandSet {
+    #[inline]
+    fn has(&self, id: usize) -> bool {
+        self.0[id / 64 % self.0.len()] & (1 << (id % 64)) != 0
+    }
+
+    fn set(&mut self, id: usize, allow: Permit) {
+        assert!(id < COMMANDS_MAX, "there is a bit for each command");
+        let (word, bit) = (&mut self.0[id / 64], 1 << (id % 64));
+        match allow {
+            Permit::Yes => *word |= bit,
+            Permit::No => *word &= !bit,
+        }
+    }
+}
+
+/// `+` or `-`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permit {
+    Yes,
+    No,
+}
+
+/// A rule about commands as it is shown, without its sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CommandRule {
+    permit: Permit,
+    name: Box<[u8]>,
+}
+
+/// A pattern of keys, and what may be done with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeyPattern {
+    access: u8,
+    pattern: Pattern,
+}
+
+/// The databases that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Permitted {
+    All,
+    /// These, ascending.
+    Only(Vec<u32>),
+}
+
+impl Permitted {
+    fn has(&self, db: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(list) => u32::try_from(db).is_ok_and(|db| list.binary_search(&db).is_ok()),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// All commands, without a look at the bits.
+    all_commands: bool,
+    /// It began with `+@all`.
+    begins_with_all: bool,
+    commands: CommandSet,
+    /// First arguments that permit a command that is not permitted itself.
+    first_args: Vec<(usize, Box<[u8]>)>,
+    /// How the bits came about, for descriptions.
+    rules: Vec<CommandRule>,
+    all_keys: bool,
+    keys: Vec<KeyPattern>,
+    all_channels: bool,
+    channels: Vec<Pattern>,
+    databases: Permitted,
+}
+
+impl Selector {
+    /// Permits nothing, but all databases.
+    pub(super) fn new() -> Self {
+        Self {
+            all_commands: false,
+            begins_with_all: false,
+            commands: CommandSet([0; COMMANDS_MAX / 64]),
+            first_args: Vec::new(),
+            rules: Vec::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels: false,
+            channels: Vec::new(),
+            databases: Permitted::All,
+        }
+    }
+
+    /// Permits everything.
+    pub(super) fn everything() -> Self {
+        let mut all = Self::new();
+        all.set_all_commands(Permit::Yes);
+        all.set_all_keys();
+        all.set_all_channels();
+        all
+    }
+
+    /// Whether it permits everything without a look at the request.
+    pub(super) fn is_everything(&self) -> bool {
+        self.all_commands && self.all_keys && self.all_channels && self.databases == Permitted::All
+    }
+}
+
+/// How a selector is made.
+impl Selector {
+    pub(super) fn set_all_commands(&mut self, permit: Permit) {
+        self.all_commands = permit == Permit::Yes;
+        self.begins_with_all = self.all_commands;
+        self.commands.0.fill(if self.all_commands { u64::MAX } else { 0 });
+        self.first_args.clear();
+        self.rules.clear();
+    }
+
+    /// A command, with its subcommands.
+    pub(super) fn set_command(&mut self, registered: &Registered, permit: Permit) {
+        self.set_bits(registered, permit);
+        self.note_rule(registered.full_name.as_bytes(), permit);
+    }
+
+    /// All commands of a category.
+    pub(super) fn set_category(
+        &mut self,
+        table: &CommandTable,
+        (name, category): (&[u8], Acl),
+        permit: Permit,
+    ) {
+        self.note_rule(name, permit);
+        for command in (0..table.id_count()).map(|id| table.by_id(id)) {
+            if command.command.categories().intersects(category) {
+                self.set_bits(command, permit);
+            }
+        }
+    }
+
+    /// A command with this first argument.
+    pub(super) fn add_first_arg(&mut self, registered: &Registered, first: &[u8]) {
+        let is_it =
+            |(id, known): &(usize, Box<[u8]>)| *id == registered.id && known.eq_ignore_ascii_case(first);
+        if !self.first_args.iter().any(is_it) {
+            self.first_args.push((registered.id, first.into()));
+        }
+        self.note_rule(&[registered.full_name.as_bytes(), b"|", first].concat(), Permit::Yes);
+    }
+
+    fn set_bits(&mut self, registered: &Registered, permit: Permit) {
+        self.first_args.retain(|(id, _)| *id != registered.id);
+        self.all_commands &= permit == Permit::Yes;
+        self.commands.set(registered.id, permit);
+        registered.subcommands.iter().for_each(|sub| self.commands.set(sub.id, permit));
+    }
+
+    /// Notes a rule as the last one: an earlier one about the same, or about a part of it, says
+    /// nothing any more.
+    fn note_rule(&mut self, name: &[u8], permit: Permit) {
+        let name = name.to_ascii_lowercase();
+        self.rules.retain(|rule| {
+            let behind = rule.name.strip_prefix(name.as_slice());
+            !behind.is_some_and(|behind| behind.is_empty() || behind[0] == b'|')
+        });
+        self.rules.push(CommandRule { permit, name: name.into() });
+    }
+
+    pub(super) fn set_all_keys(&mut self) {
+        self.all_keys = true;
+        self.keys.clear();
+    }
+
+    pub(super) fn reset_keys(&mut self) {
+        self.all_keys = false;
+        self.keys.clear();
+    }
+
+    pub(super) fn has_all_keys(&self) -> bool {
+        self.all_keys
+    }
+
+    /// Adds a pattern of keys, or what may be done with these.
+    pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
+        match self.keys.iter_mut().find(|known| known.pattern.text() == text) {
+            Some(known) => known.access |= access,
+            None => self.keys.push(KeyPattern { access, pattern: Pattern::new(text) }),
+        }
+    }
+
+    pub(super) fn set_all_channels(&mut self) {
+        self.all_channels = true;
+        self.channels.clear();
+    }
+
+    pub(super) fn reset_channels(&mut self) {
+        self.all_channels = false;
+        self.channels.clear();
+    }
+
+    pub(super) fn has_all_channels(&self) -> bool {
+        self.all_channels
+    }
+
+    pub(super) fn add_channels(&mut self, text: &[u8]) {
+        if !self.channels.iter().any(|known| known.text() == text) {
+            self.channels.push(Pattern::new(text));
+        }
+    }
+
+    pub(super) fn set_all_databases(&mut self) {
+        self.databases = Permitted::All;
+    }
+
+    /// These databases, and no others.
+    pub(super) fn set_databases(&mut self, mut databases: Vec<u32>) {
+        databases.sort_unstable();
+        databases.dedup();
+        self.databases = Permitted::Only(databases);
+    }
+}
+
+/// What a selector permits.
+impl Selector {
+    /// Whether it permits a request, and if not, why: the database is looked at first, then the
+    /// command, its keys, its channels.
+    #[inline]
+    pub(super) fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
+        if self.databases != Permitted::All {
+            self.check_databases(asked)?;
+        }
+        let Asked { registered, args, .. } = asked;
+        if !self.all_commands && !self.commands.has(registered.id) && !self.permits_command(asked) {
+            return Err(Denial::Command);
+        }
+        if !self.all_keys {
+            self.check_keys(registered, args)?;
+        }
+        if registered.channels != Channels::None && !self.all_channels {
+            self.check_channels(asked)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a command is permitted whose bit is not set: by its first argument, or because
+    /// nobody may be kept from it.
+    #[cold]
+    fn permits_command(&self, asked: Asked<'_>) -> bool {
+        let Asked { registered, args, .. } = asked;
+        let first = args.try_get(1);
+        let matches = |(id, word): &(usize, Box<[u8]>)| {
+            *id == registered.id && first.is_some_and(|first| first.eq_ignore_ascii_case(word))
+        };
+        registered.command.flags.contains(Flags::NO_AUTH) || self.first_args.iter().any(matches)
+    }
+
+    #[inline]
+    fn check_keys(&self, registered: &Registered, args: &Args<'_>) -> Result<(), Denial> {
+        match registered.key_plan {
+            KeyPlan::None => Ok(()),
+            KeyPlan::One(at) => {
+                let spec = &registered.command.keys[0];
+                let is_key = !spec.flags.contains(KeyFlags::NOT_KEY);
+                match is_key && !self.permits_key(args.get(at), actual_flags(registered, spec, args)) {
+                    true => Err(Denial::Key(at)),
+                    false => Ok(()),
+                }
+            }
+            KeyPlan::Specs => self.check_many_keys(registered, args),
+        }
+    }
+
+    #[inline(never)]
+    fn check_many_keys(&self, registered: &Registered, args: &Args<'_>) -> Result<(), Denial> {
+        let mut result = Ok(());
+        for_each_used(registered, args, |at, flags| {
+            if result.is_ok() && !self.permits_key(args.get(at), flags) {
+                result = Err(Denial::Key(at));
+            }
+        });
+        result
+    }
+
+    /// Whether a key may be used so. O(patterns × key).
+    #[inline]
+    fn permits_key(&self, key: &[u8], flags: KeyFlags) -> bool {
+        let wanted = wanted_access(flags);
+        let permits = |known: &KeyPattern| known.access & wanted == wanted && known.pattern.matches(key);
+        self.all_keys || self.keys.iter().any(permits)
+    }
+
+    /// Whether any key may be read.
+    pub(super) fn reads_all_keys(&self) -> bool {
+        let permits = |known: &KeyPattern| known.access & READ != 0 && known.pattern.text() == b"*";
+        self.all_keys || self.keys.iter().any(permits)
+    }
+
+    fn check_channels(&self, asked: Asked<'_>) -> Result<(), Denial> {
+        let Asked { registered, args, .. } = asked;
+        let (places, permits): (_, fn(&Self, &[u8]) -> bool) = match registered.channels {
+            Channels::None => return Ok(()),
+            Channels::First => (1..2, Self::permits_channel),
+            Channels::All => (1..args.len(), Self::permits_channel),
+            Channels::Patterns => (1..args.len(), Self::permits_channel_pattern),
+        };
+        let mut places = places;
+        places.find(|&at| !permits(self, args.get(at))).map_or(Ok(()), |at| Err(Denial::Channel(at)))
+    }
+
+    /// Whether a channel may be used.
+    pub(super) fn permits_channel(&self, name: &[u8]) -> bool {
+        self.all_channels || self.channels.iter().any(|known| known.matches(name))
+    }
+
+    /// Whether a pattern of channels may be subscribed to: only one that a rule gives.
+    pub(super) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
+        self.all_channels || self.channels.iter().any(|known| known.text() == pattern)
+    }
+
+    /// Whether all channels that `other` permits are permitted by one of `selectors`, as far as
+    /// their patterns show.
+    pub(super) fn has_channels_of(selectors: &[Self], other: &Self) -> bool {
+        selectors.iter().any(|selector| selector.all_channels)
+            || !other.all_channels
+                && other.channels.iter().all(|channel| {
+                    selectors.iter().any(|selector| selector.permits_channel_pattern(channel.text()))
+                })
+    }
+
+    #[cold]
+    fn check_databases(&self, asked: Asked<'_>) -> Result<(), Denial> {
+        let Asked { registered, args, db } = asked;
+        let selected = || if self.databases.has(db) { Ok(()) } else { Err(Denial::Database(0)) };
+        // What is no number is the command's to refuse.
+        let named = |at: usize| {
+            let db = args.try_get(at).and_then(parse_i64).and_then(|db| usize::try_from(db).ok());
+            if db.is_none_or(|db| self.databases.has(db)) { Ok(()) } else { Err(Denial::Database(at)) }
+        };
+        match registered.databases {
+            Databases::None => Ok(()),
+            Databases::Selected => selected(),
+            Databases::All => Err(Denial::Database(0)),
+            Databases::Named(count) => (1..=count).try_for_each(named),
+            Databases::SelectedAndLast => selected().and_then(|()| named(args.len() - 1)),
+            Databases::SelectedAndBehindDb => selected()
+                .and_then(|()| (4..args.len()).filter(|&at| args.is(at - 1, "DB")).try_for_each(named)),
+        }
+    }
+}
+
+/// The bits of what a command does with a key.
+#[inline]
+fn wanted_access(flags: KeyFlags) -> u8 {
+    let writes = flags.intersects(KeyFlags::INSERT | KeyFlags::DELETE | KeyFlags::UPDATE);
+    let reads = flags.contains(KeyFlags::ACCESS);
+    (if reads { READ } else { 0 }) | (if writes { WRITE } else { 0 })
+}
+
+/// The text of a selector.
+impl Selector {
+    /// The rules about commands.
+    pub fn command_text(&self) -> Vec<u8> {
+        let mut text = if self.begins_with_all { b"+@all".to_vec() } else { b"-@all".to_vec() };
+        for rule in &self.rules {
+            text.extend_from_slice(if rule.permit == Permit::Yes { b" +" } else { b" -" });
+            text.extend_from_slice(&rule.name);
+        }
+        text
+    }
+
+    /// The patterns of keys.
+    pub fn key_text(&self) -> Vec<u8> {
+        if self.all_keys {
+            return b"~*".to_vec();
+        }
+        let with_access = |known: &KeyPattern| {
+            let access: &[u8] = match known.access {
+                READ => b"%R~",
+                WRITE => b"%W~",
+                _ => b"~",
+            };
+            [access, known.pattern.text()].concat()
+        };
+        self.keys.iter().map(with_access).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// The patterns of channels.
+    pub fn channel_text(&self) -> Vec<u8> {
+        if self.all_channels {
+            return b"&*".to_vec();
+        }
+        let texts = self.channels.iter().map(|channel| [b"&", channel.text()].concat());
+        texts.collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// The databases, where they are not all: nothing for none.
+    pub fn database_text(&self) -> Option<Vec<u8>> {
+        let Permitted::Only(databases) = &self.databases else { return None };
+        if databases.is_empty() {
+            return Some(Vec::new());
+        }
+        let numbers: Vec<String> = databases.iter().map(u32::to_string).collect();
+        Some(format!("db={}", numbers.join(",")).into_bytes())
+    }
+
+    /// All of it, as rules that make the same selector from a new one.
+    pub(super) fn text(&self) -> Vec<u8> {
+        let mut words = Vec::new();
+        if self.all_keys || !self.keys.is_empty() {
+            words.push(self.key_text());
+        }
+        if !self.all_channels {
+            words.push(b"resetchannels".to_vec());
+        }
+        if self.all_channels || !self.channels.is_empty() {
+            words.push(self.channel_text());
+        }
+        words.extend(
+            self.database_text().map(|text| if text.is_empty() { b"resetdbs".to_vec() } else { text }),
+        );
+        words.push(self.command_text());
+        words.join(&b' ')
+    }
+}

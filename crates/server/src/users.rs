@@ -1,0 +1,145 @@
+//! Users of a running server: where they come from and where they are written to (the
+//! configuration's `user` lines, `aclfile`), and what a change of users does to sessions. What
+//! users are is in `engine::acl`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::acl::{NewUsers, SetError, User, check_name, parse_users, user_lines};
+use engine::settings::Settings;
+use engine::table::CommandTable;
+
+use crate::config::ConfigStore;
+use crate::config::rewrite;
+use crate::config::table::{persistence, security};
+use crate::shared::{Message, Shared};
+
+/// What new users of this server begin with.
+pub fn new_users<'a>(engine: &'a engine::Shared, settings: &Settings) -> NewUsers<'a> {
+    NewUsers { table: &engine.table, channels: settings.new_channels }
+}
+
+/// The file of users, where one is configured.
+pub fn file(store: &ConfigStore) -> Option<PathBuf> {
+    let path = security::ACLFILE.of(store);
+    (!path.as_os_str().is_empty()).then(|| persistence::DIR.of(store).join(path))
+}
+
+/// Puts the users of the configuration in place, before there are clients.
+///
+/// # Errors
+/// Why the server may not start.
+pub fn load_at_start(store: &ConfigStore, engine: &engine::Shared) -> Result<(), String> {
+    let settings = engine.settings.get();
+    engine.acl.users.set_default_password(security::REQUIREPASS.of(store));
+    let new = new_users(engine, &settings);
+    if let Some(path) = file(store) {
+        if !store.users().is_empty() {
+            return Err(
+                "The configuration has 'user' lines and an 'aclfile': users in both of them would be a \
+                        security hole. Define them in one of them"
+                    .to_owned(),
+            );
+        }
+        let users =
+            read_file(&path, &new).map_err(|errors| format!("Aborting because of ACL errors: {errors}"))?;
+        engine.acl.users.replace_all(users);
+        return Ok(());
+    }
+    for line in store.users() {
+        let user = configured_user(line, &new)?;
+        if !user.is_on() {
+            let name = user.name().escape_ascii().to_string();
+            tracing::info!(
+                "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this \
+                 is not a configuration error."
+            );
+        }
+        let name: Box<[u8]> = user.name().into();
+        let set: Result<bool, std::convert::Infallible> = engine.acl.users.set(&name, |_| Ok(user));
+        let Ok(_) = set;
+    }
+    Ok(())
+}
+
+/// What is wrong with the users of a configuration, if something is.
+pub fn problem(store: &ConfigStore, table: &CommandTable, settings: &Settings) -> Option<String> {
+    let new = NewUsers { table, channels: settings.new_channels };
+    let in_lines = store.users().iter().find_map(|line| configured_user(line, &new).err());
+    in_lines.or_else(|| file(store).and_then(|path| read_file(&path, &new).err()))
+}
+
+/// A user that a line of the configuration describes.
+fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String> {
+    let (name, rules) = line.split_first().ok_or("a 'user' line has no name")?;
+    if !check_name(name) {
+        return Err("Spaces not allowed in ACL usernames".to_owned());
+    }
+    let mut user = new.user(name);
+    let shown = String::from_utf8_lossy(name);
+    new.apply_all(&mut user, rules.iter().map(Vec::as_slice)).map_err(|error| match error {
+        SetError::Unmatched(word) => {
+            let word = String::from_utf8_lossy(&word).into_owned();
+            format!("Unmatched parenthesis in the selector starting at '{word}' of the user named '{shown}'")
+        }
+        SetError::Rule(rule, error) => {
+            let rule = String::from_utf8_lossy(shown_rule(&rule)).into_owned();
+            format!("Error loading ACL rule '{rule}' for the user named '{shown}': {}", error.text())
+        }
+    })?;
+    Ok(user)
+}
+
+/// A rule as it may be shown in a log: a password is not.
+fn shown_rule(rule: &[u8]) -> &[u8] {
+    match rule.first() {
+        Some(b'>' | b'<') => &rule[..1],
+        _ => rule,
+    }
+}
+
+/// The users of a file.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>, String> {
+    let shown = path.display().to_string();
+    let text = fs::read(path).map_err(|error| {
+        let reason = error.to_string();
+        let reason = reason.split(" (os error").next().unwrap_or_default();
+        format!("Error loading ACLs, opening file '{shown}': {reason}")
+    })?;
+    parse_users(&text, &shown, new)
+}
+
+/// Writes users to a file, which is replaced at once.
+pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Result<()> {
+    rewrite::replace(path, &user_lines(users))
+}
+
+/// The `user` lines that a rewritten configuration has: none where users are in a file of their
+/// own, or where `requirepass` says all.
+pub fn config_lines(store: &ConfigStore, engine: &engine::Shared) -> Vec<Vec<u8>> {
+    let users = engine.acl.users.all();
+    let mut by_option = User::unrestricted(engine::acl::DEFAULT_USER);
+    by_option.set_only_password(security::REQUIREPASS.of(store));
+    let says_all = matches!(&*users, [only] if only.line() == by_option.line());
+    match file(store).is_some() || says_all {
+        true => Vec::new(),
+        false => users.iter().map(|user| config_line(user)).collect(),
+    }
+}
+
+/// A user as a line of a configuration, whose words may be in quotes.
+fn config_line(user: &User) -> Vec<u8> {
+    let (name, rules) = (user.name(), user.rules_text());
+    let words = [b"user".as_slice(), name].into_iter().chain(rules.split(|&byte| byte == b' '));
+    words.map(rewrite::quoted_if_needed).collect::<Vec<_>>().join(&b' ')
+}
+
+/// Has all threads close the sessions of users that were removed or have lost a channel.
+pub fn close_sessions(shared: &Shared) {
+    // A thread whose mailbox is full has a turn, in which it looks.
+    shared.broadcast(|| Message::CheckUsers);
+}
