@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Event::AcceptFailed { error, pause, .. } => {
                     eprintln!("accepting: {error}; trying again in {pause:?}");
                 }
-                Event::Drained(_) | Event::PeerFinished(_) | Event::Closed(..) | Event::Woken => {}
+                _ => {}
             }
         }
         event_loop.flush();

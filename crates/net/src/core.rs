@@ -1,9 +1,16 @@
 //! What both back ends share: the connections, their bytes in and out, and the rules by which the
 //! end of a connection is reported.
 
-use crate::slab::Slab;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::send::{Sent, send_queue};
+use crate::slab::{Conn, Slab};
+use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
-use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket};
+use crate::tls::{Handshakes, PeerSide, Session, Step};
+use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket, TlsFailure};
 
 /// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
 const GATHER_ACTIVE_MIN: usize = 24;
@@ -18,6 +25,9 @@ const HELD_ACTIVE_MIN: usize = 100;
 /// A poll gathers for the time in which this part of the busy connections sends: what it adds to
 /// the time from one request of a connection to its next is a few percent, however many they are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
+/// How many pieces of unsent output are sent before others get their turn: of an encrypted
+/// connection, a piece is what is sealed at once.
+const UNSENT_PIECES_MAX: usize = 8;
 /// Requests that are worth gathering for in any case.
 const GATHER_REPORTS_MIN: u64 = 2;
 
@@ -32,6 +42,17 @@ pub(crate) struct Core {
     ended: Vec<ConnId>,
     /// Connections to report drained.
     drained: Vec<ConnId>,
+    /// Those that are not encrypted yet and shall be.
+    handshakes: Handshakes,
+}
+
+/// What a look at the handshakes asks of the back end.
+#[derive(Default)]
+pub(crate) struct AfterHandshakes {
+    /// Nothing more is to be received of these until their turn comes.
+    pub(crate) stop: Vec<ConnId>,
+    /// Of these again.
+    pub(crate) resume: Vec<ConnId>,
 }
 
 impl Core {
@@ -44,6 +65,7 @@ impl Core {
             pace: Pace::Prompt,
             ended: Vec::new(),
             drained: Vec::new(),
+            handshakes: Handshakes::default(),
         }
     }
 
@@ -55,8 +77,190 @@ impl Core {
         conn
     }
 
+    /// Has `conn`, which was opened just now, begin as an encrypted connection.
+    pub(crate) fn encrypt(&mut self, conn: ConnId, session: Session) {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        self.outputs.seal(conn);
+        self.handshakes.begin(conn, Instant::now() + self.options.handshake_time_max);
+        if session.speaks_first() {
+            open.awaits_step = true;
+            self.handshakes.make_ready(conn);
+        }
+        open.tls = Some(Box::new(session));
+    }
+
+    /// Takes in what was received of `conn`, and reports it.
+    #[inline]
+    pub(crate) fn received(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
+        if self.conns.get(conn).is_some_and(|open| open.tls.is_some()) {
+            return self.received_sealed(conn, span, events);
+        }
+        self.inputs.receive(conn, span);
+        self.inputs.report(conn, events);
+    }
+
+    /// The same for an encrypted connection.
+    fn received_sealed(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        let Some(tls) = &mut open.tls else { return };
+        if tls.is_handshaking() {
+            tls.keep(self.inputs.memory_mut().bytes(span));
+            if !std::mem::replace(&mut open.awaits_step, true) {
+                self.handshakes.make_ready(conn);
+            }
+            return;
+        }
+        if tls.peer_side() == PeerSide::Finished {
+            return;
+        }
+        let before = self.inputs.len_bytes(conn);
+        let outcome = open_span(tls, &mut self.inputs, conn, span);
+        if tls.has_ready() {
+            self.outputs.mark_dirty(conn);
+        }
+        let finished = tls.peer_side() == PeerSide::Finished;
+        if self.inputs.len_bytes(conn) > before {
+            self.inputs.report(conn, events);
+        }
+        match outcome {
+            Err(failure) => self.end(conn, CloseReason::Tls(failure)),
+            Ok(()) if finished => self.end(conn, CloseReason::PeerClosed),
+            Ok(()) => {}
+        }
+    }
+
+    /// Goes on with the handshakes whose turn it is, and ends those that took too long. What is to
+    /// be sent for them leaves with the next flush.
+    pub(crate) fn shake_hands(&mut self, events: &mut Vec<Event>) -> AfterHandshakes {
+        let mut after = AfterHandshakes::default();
+        if self.handshakes.any_deadline() {
+            let conns = &self.conns;
+            let is_over = |conn| !conns.get(conn).is_some_and(Conn::is_handshaking);
+            for conn in self.handshakes.take_late(Instant::now(), is_over) {
+                self.end(conn, CloseReason::Tls(TlsFailure::HandshakeTimedOut));
+            }
+        }
+        for _ in 0..self.options.handshakes_per_turn_max.max(1) {
+            let Some(conn) = self.handshakes.next_ready() else { return after };
+            self.step(conn, events);
+            if let Some(open) = self.conns.get_mut(conn)
+                && std::mem::take(&mut open.awaits_turn)
+                && open.wants_input()
+            {
+                after.resume.push(conn);
+            }
+        }
+        for conn in self.handshakes.all_ready() {
+            if let Some(open) = self.conns.get_mut(conn)
+                && !std::mem::replace(&mut open.awaits_turn, true)
+            {
+                after.stop.push(conn);
+            }
+        }
+        after
+    }
+
+    /// Goes on with the handshake of `conn`.
+    fn step(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        open.awaits_step = false;
+        let Some(tls) = open.tls.as_mut().filter(|_| open.ending.is_none()) else { return };
+        let stepped = tls.step();
+        self.outputs.mark_dirty(conn);
+        match stepped {
+            Ok(Step::Waiting) => {}
+            Ok(Step::Done) => {
+                events.push(Event::Secured(conn));
+                self.take_rest(conn, events);
+            }
+            Err(error) => {
+                events.push(Event::HandshakeFailed(conn, error.to_string().into()));
+                self.end(conn, CloseReason::Tls(TlsFailure::Handshake));
+            }
+        }
+    }
+
+    /// Takes in what arrived right behind a handshake.
+    fn take_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(tls) = self.conns.get_mut(conn).and_then(|open| open.tls.as_mut()) else { return };
+        let rest = tls.open_rest();
+        let finished = tls.peer_side() == PeerSide::Finished;
+        match rest {
+            Ok(data) if !data.is_empty() => {
+                self.inputs.receive_copy(conn, &data);
+                self.inputs.report(conn, events);
+            }
+            Ok(_) => {}
+            Err(failure) => return self.end(conn, CloseReason::Tls(failure)),
+        }
+        if finished {
+            self.end(conn, CloseReason::PeerClosed);
+        }
+    }
+
+    /// Seals what is queued for an encrypted connection, up to a limit, unless sealed bytes are
+    /// unsent. Whether there are sealed bytes to send now.
+    pub(crate) fn seal(&mut self, conn: ConnId) -> bool {
+        let Some(open) = self.conns.get_mut(conn) else { return false };
+        let Some(tls) = &mut open.tls else { return false };
+        if !(open.closing || tls.has_ready()) && self.outputs.len_bytes(conn) == 0 {
+            return false;
+        }
+        let holds = self.outputs.holds(conn);
+        let Some((plain, mut buffer)) = self.outputs.next_to_seal(conn) else { return false };
+        tls.take_ready(&mut buffer);
+        let sealed = tls.seal(plain, &mut buffer);
+        if open.closing && plain.is_empty() && !holds {
+            tls.say_close(&mut buffer);
+        }
+        let any = !buffer.is_empty();
+        self.outputs.put_sealed(conn, buffer);
+        if let Err(failure) = sealed {
+            self.end(conn, CloseReason::Tls(failure));
+        }
+        any
+    }
+
+    /// Sends what earlier flushes left, and what was appended behind it; how far that got.
+    pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
+        for _ in 0..UNSENT_PIECES_MAX {
+            if self.outputs.is_sealed(conn) {
+                self.seal(conn);
+            }
+            let Some(open) = self.conns.get(conn) else { return Ok(Sent::All) };
+            let Some(queue) = self.outputs.unsent_mut(conn) else { return Ok(Sent::All) };
+            match send_queue(open.socket(), queue, self.options.write_len_bytes_max)? {
+                Sent::All => {}
+                stopped => return Ok(stopped),
+            }
+        }
+        Ok(Sent::Limited)
+    }
+
+    /// Tells the peer of an encrypted connection, which is about to be closed, that this is the end
+    /// and why. It gets lost where sealed bytes are unsent, or the socket takes nothing.
+    #[cold]
+    fn say_farewell(&mut self, conn: ConnId) {
+        let Some(open) = self.conns.get_mut(conn) else { return };
+        if self.outputs.is_behind(conn) {
+            return;
+        }
+        let failure = match open.ending {
+            Some(CloseReason::Tls(failure)) => Some(failure),
+            _ => None,
+        };
+        let words = open.tls.as_mut().map(|tls| tls.last_words(failure)).unwrap_or_default();
+        if !words.is_empty() {
+            // The peer may be gone.
+            let _ = open.socket().send_once(&words);
+        }
+    }
+
     /// Frees the slot; its socket is the caller's to close. `None` for a stale id.
     pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
+        if self.outputs.is_sealed(conn) {
+            self.say_farewell(conn);
+        }
         let socket = self.conns.release(conn)?;
         self.inputs.close(conn);
         self.outputs.close(conn);
@@ -71,7 +275,16 @@ impl Core {
 
     /// Whether something is to be reported without waiting for the kernel.
     pub(crate) fn has_work(&self) -> bool {
-        self.inputs.any_marked() || !self.ended.is_empty() || !self.drained.is_empty()
+        self.inputs.any_marked()
+            || !self.ended.is_empty()
+            || !self.drained.is_empty()
+            || self.handshakes.any_ready()
+    }
+
+    /// `timeout`, or less where a handshake's time is over before.
+    #[inline]
+    pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.handshakes.any_deadline() { self.handshakes.shorten(timeout) } else { timeout }
     }
 
     /// How long the next poll may gather requests, in microseconds; 0 for not at all.
@@ -186,6 +399,22 @@ fn gather_us(pace: Pace, interval_ns: u64, active: usize, max_us: u32) -> u32 {
     }
     let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
     (reports * interval_ns / 1000).clamp(1, u64::from(max_us)) as u32
+}
+
+/// Opens what was received of `conn` where it lies: its plaintext is added to the inputs.
+fn open_span(tls: &mut Session, inputs: &mut Inputs, conn: ConnId, span: Span) -> Result<(), TlsFailure> {
+    let (used, completed) = tls.open_kept(inputs.memory_mut().bytes(span))?;
+    if let Some(data) = completed {
+        inputs.receive_copy(conn, data);
+        tls.forget_kept();
+    }
+    let rest = span.part(used, span.len() - used);
+    let opened = tls.open(inputs.memory_mut().bytes_mut(rest));
+    let len_bytes = *opened.as_ref().unwrap_or(&0);
+    if len_bytes > 0 {
+        inputs.receive(conn, rest.part(0, len_bytes));
+    }
+    opened.map(|_| ())
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// Kernel events taken in one turn; the rest comes in the next.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
+/// How much of a large request is received at once from an encrypted connection, in chunks.
+const SEALED_CHUNKS_MAX: usize = 4;
 /// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
 const WAKER_TOKEN: Token = Token(u32::MAX as usize);
 
@@ -111,6 +113,7 @@ impl Epoll {
     ) -> io::Result<()> {
         let busy = core.has_work()
             || !(self.readable.is_empty() && self.writable.is_empty() && self.acceptable.is_empty());
+        let timeout = core.shorten(timeout);
         let timeout = if busy { Some(Duration::ZERO) } else { self.accept_pauses.shorten(timeout) };
         if timeout != Some(Duration::ZERO) {
             self.gather(core);
@@ -126,6 +129,10 @@ impl Epoll {
         self.take_kernel_events(core, events);
         self.accept(core.options.accepts_per_turn_max, events);
         self.receive_all(core, events);
+        // Those to stop need nothing: that input is wanted is asked before each receive.
+        for conn in core.shake_hands(events).resume {
+            self.resume_input(core, conn);
+        }
         core.inputs.report_marked(events);
         core.report_drained(events);
         for conn in core.report_ended(events) {
@@ -255,7 +262,10 @@ impl Epoll {
         for &conn in &dirty {
             let Some(open) = core.conns.get(conn) else { continue };
             let Some(queue) = core.outputs.flushable(conn) else {
-                if core.outputs.len_bytes(conn) == 0 {
+                if core.outputs.is_sealed(conn) {
+                    self.flush_sealed(core, conn);
+                    sent_to += 1;
+                } else if core.outputs.len_bytes(conn) == 0 {
                     core.output_sent(conn);
                 }
                 continue;
@@ -267,6 +277,16 @@ impl Epoll {
         }
         core.outputs.end_flush(dirty);
         sent_to
+    }
+
+    /// Seals and sends the queue of an encrypted connection, unless earlier bytes are unsent.
+    fn flush_sealed(&mut self, core: &mut Core, conn: ConnId) {
+        if !core.outputs.is_behind(conn) {
+            self.send_unsent(core, conn);
+        }
+        if core.outputs.is_behind(conn) {
+            core.outputs.note_behind(conn);
+        }
     }
 
     /// Acts on how far a send of all there was got.
@@ -282,13 +302,10 @@ impl Epoll {
 
     /// Sends what earlier flushes left, and what was appended behind it.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
-        let Some(open) = core.conns.get(conn) else { return };
-        let mut sent = Ok(Sent::All);
-        while let Some(queue) = core.outputs.unsent_mut(conn)
-            && sent == Ok(Sent::All)
-        {
-            sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
+        if core.conns.get(conn).is_none() {
+            return;
         }
+        let sent = core.send_unsent(conn);
         if sent == Ok(Sent::All) {
             self.register(core, conn, Interest::READABLE);
         }
@@ -341,7 +358,10 @@ fn sleep_precisely() -> bool {
 fn receive(core: &mut Core, conn: ConnId, events: &mut Vec<Event>) -> Received {
     let chunk_len = core.options.read_chunk_len_bytes;
     let Some(open) = core.conns.get_mut(conn) else { return Received::Everything };
-    let large = core.inputs.announced_rest(conn) > chunk_len;
+    let announced = core.inputs.announced_rest(conn) > chunk_len;
+    // Records are opened where they are received: of a large request, several at a time.
+    let large = announced && open.tls.is_none();
+    let chunk_len = if announced { SEALED_CHUNKS_MAX * chunk_len } else { chunk_len };
     let (outcome, offered) = if large {
         let Some(pending) = core.inputs.pending_mut(conn, chunk_len) else { return Received::Everything };
         let offered = pending.capacity() - pending.len();
@@ -359,11 +379,12 @@ fn receive(core: &mut Core, conn: ConnId, events: &mut Vec<Event>) -> Received {
         Ok((received, _)) => {
             let everything = received < offered && !open.readiness.peer_closed;
             open.readiness.readable = !everything;
-            if !large {
+            if large {
+                core.inputs.report(conn, events);
+            } else {
                 let span = core.inputs.memory_mut().arena_mut().take(received);
-                core.inputs.receive(conn, span);
+                core.received(conn, span, events);
             }
-            core.inputs.report(conn, events);
             if everything { Received::Everything } else { Received::MaybeMore }
         }
         Err(Errno::AGAIN) => {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::{ConnId, ListenerId, Socket};
+use crate::{ConnId, ListenerId, Socket, TlsFailure};
 
 /// One thing that happened. Within one `poll`, a connection's `Data` comes before its `Drained`,
 /// and `Closed` is always the last event of a connection.
@@ -29,6 +29,11 @@ pub enum Event {
     },
     /// New bytes arrived, or `mark_ready` was called. At most once per connection and `poll`.
     Data(ConnId),
+    /// The TLS handshake of this connection is over: it sends and receives from now on, and
+    /// [`EventLoop::agreed`](crate::EventLoop::agreed) says what was agreed on.
+    Secured(ConnId),
+    /// The TLS handshake of this connection failed, for this reason; `Closed` follows.
+    HandshakeFailed(ConnId, Box<str>),
     /// All output is sent, and that was waited for: input was paused while output was unsent, or
     /// output was still unsent when the poll after its flush returned.
     Drained(ConnId),
@@ -51,4 +56,6 @@ pub enum CloseReason {
     Flushed,
     /// Receiving or sending failed.
     Failed(io::ErrorKind),
+    /// The connection is encrypted, and its handshake or one of its records is not as it must be.
+    Tls(TlsFailure),
 }

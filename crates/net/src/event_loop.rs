@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::epoll::Epoll;
 use crate::sys::turn_memory::{Arena, TurnMemory};
+use crate::tls::Session;
 #[cfg(target_os = "linux")]
 use crate::uring::Uring;
 use crate::{
-    Address, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId, LoopOptions,
-    Outputs, Pace, Socket, Waker,
+    Address, Agreed, Backend, BackendChoice, CloseReason, ConnId, Event, Inputs, Listener, ListenerId,
+    LoopOptions, Outputs, Pace, Socket, Waker,
 };
 
 /// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and
@@ -130,13 +131,35 @@ impl EventLoop {
 
     /// Takes a socket in, whichever thread accepted it. Fails when the system refuses it; the
     /// socket is closed then.
-    pub fn adopt(&mut self, socket: Socket) -> io::Result<ConnId> {
+    pub fn adopt(&mut self, mut socket: Socket) -> io::Result<ConnId> {
         socket.tune(self.core.options.keepalive)?;
-        match &mut self.driver {
-            Driver::Epoll(epoll) => epoll.adopt(&mut self.core, socket),
+        let session = socket.take_tls().map(|side| Session::new(&side));
+        let session = session.transpose().map_err(io::Error::other)?;
+        let conn = match &mut self.driver {
+            Driver::Epoll(epoll) => epoll.adopt(&mut self.core, socket)?,
             #[cfg(target_os = "linux")]
-            Driver::Uring(uring) => Ok(uring.adopt(&mut self.core, socket)),
+            Driver::Uring(uring) => uring.adopt(&mut self.core, socket),
+        };
+        if let Some(session) = session {
+            self.core.encrypt(conn, session);
         }
+        Ok(conn)
+    }
+
+    /// What the TLS handshake of `conn` agreed on; `None` before it is over, and for connections
+    /// that are not encrypted.
+    pub fn agreed(&self, conn: ConnId) -> Option<&Agreed> {
+        self.core.conns.get(conn)?.tls.as_ref()?.agreed()
+    }
+
+    /// Whether `conn` is encrypted, or will be after its handshake.
+    pub fn is_encrypted(&self, conn: ConnId) -> bool {
+        self.core.conns.get(conn).is_some_and(|open| open.tls.is_some())
+    }
+
+    /// Sets how many TLS handshakes a turn goes on with.
+    pub fn set_handshakes_per_turn_max(&mut self, count: usize) {
+        self.core.options.handshakes_per_turn_max = count;
     }
 
     /// Sets how soon the peers of most connections wait to be answered, for the polls that follow.
@@ -264,13 +287,17 @@ impl EventLoop {
     }
 
     /// Ignores further input of `conn` and closes it when all its output is sent, reported as
-    /// `Closed(conn, Flushed)`.
+    /// `Closed(conn, Flushed)`. Within a TLS handshake nothing of it can be sent: it is closed.
     pub fn close_after_flush(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         open.closing = true;
+        let (is_encrypted, is_handshaking) = (open.tls.is_some(), open.is_handshaking());
         self.stop_receiving(conn);
         self.core.inputs.discard(conn);
-        if self.core.outputs.len_bytes(conn) == 0 {
+        if is_encrypted && !is_handshaking {
+            // The end is to be said.
+            self.core.outputs.mark_dirty(conn);
+        } else if is_handshaking || self.core.outputs.len_bytes(conn) == 0 {
             self.core.end(conn, CloseReason::Flushed);
         }
     }

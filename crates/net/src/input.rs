@@ -309,6 +309,13 @@ impl Inputs {
         slot.pending.extend_from_slice(self.memory.bytes(span));
     }
 
+    /// Adds bytes that lie elsewhere behind the unconsumed bytes of `conn`, which must be open.
+    pub(crate) fn receive_copy(&mut self, conn: ConnId, bytes: &[u8]) {
+        if let Some(pending) = self.pending_mut(conn, bytes.len()) {
+            pending.extend_from_slice(bytes);
+        }
+    }
+
     /// Reports `Data(conn)` unless this turn did already.
     pub(crate) fn report(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let epoch = self.activity.epoch;

@@ -12,8 +12,11 @@
 //! what the caller did not consume is copied, when the next turn begins. An idle connection holds
 //! no buffer, in either direction.
 //!
+//! Connections of a TLS listener are the same to the caller: their bytes are opened where they were
+//! received, and what is queued for them is sealed when it is sent (`tls/`).
+//!
 //! [`EventLoop`] is the door; `epoll.rs` and `uring.rs` are the two rooms behind it, over the state
-//! that they share (`core.rs`: connections, inputs, outputs). `sys/` holds all unsafe code.
+//! that they share (`core.rs`: connections, bytes in and out, TLS). `sys/` holds all unsafe code.
 #![deny(unsafe_code)]
 
 mod accept_pauses;
@@ -33,6 +36,7 @@ mod socket;
 mod socket_file;
 #[allow(unsafe_code)]
 mod sys;
+pub mod tls;
 #[cfg(target_os = "linux")]
 mod uring;
 mod waker;
@@ -47,4 +51,5 @@ pub use output::Outputs;
 pub use socket::Socket;
 pub use socket_file::SocketFile;
 pub use stdx::{Address, ConnId};
+pub use tls::{Agreed, Alert, TlsClient, TlsFailure, TlsServer};
 pub use waker::Waker;

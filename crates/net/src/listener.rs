@@ -12,7 +12,7 @@ use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 
 use crate::socket_file::{PathLock, SocketFile};
-use crate::{Address, Socket};
+use crate::{Address, Socket, TlsServer};
 
 /// The most bytes that the path of a Unix socket may have: the kernel's field
 /// for it ends with a zero.
@@ -25,6 +25,7 @@ pub struct Listener {
     socket: RawSocket,
     local: Address,
     file: Option<SocketFile>,
+    tls: Option<TlsServer>,
 }
 
 impl Listener {
@@ -41,7 +42,7 @@ impl Listener {
         socket.bind(&address.into())?;
         listen(&socket, backlog)?;
         let local = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok(Self { socket, local: Address::Tcp(local), file: None })
+        Ok(Self { socket, local: Address::Tcp(local), file: None, tls: None })
     }
 
     /// Listens on a Unix socket at `path`, replacing a socket file that is there and that nobody
@@ -73,13 +74,26 @@ impl Listener {
             Ok(file)
         };
         match made() {
-            Ok(file) => Ok(Self { socket, local: Address::Unix(Arc::from(path)), file: Some(file) }),
+            Ok(file) => {
+                let local = Address::Unix(Arc::from(path));
+                Ok(Self { socket, local, file: Some(file), tls: None })
+            }
             Err(error) => {
                 // The first error is the one to report.
                 let _ = fs::remove_file(path);
                 Err(error)
             }
         }
+    }
+
+    /// The same, with encrypted connections.
+    pub fn encrypted(self, server: TlsServer) -> Self {
+        Self { tls: Some(server), ..self }
+    }
+
+    /// The server's side of its connections, if they are encrypted.
+    pub fn tls(&self) -> Option<&TlsServer> {
+        self.tls.as_ref()
     }
 
     /// The file of a Unix socket, for whoever is to remove it.
@@ -109,7 +123,7 @@ impl Listener {
             rustix::io::ioctl_fionbio(&fd, true)?;
             fd
         };
-        Ok(Socket::accepted(fd, &self.local))
+        Ok(Socket::accepted(fd, &self.local).with_server(self.tls.as_ref()))
     }
 }
 

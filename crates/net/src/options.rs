@@ -72,6 +72,11 @@ pub struct LoopOptions {
     /// for output, which is for those who pass connections on. Else it is closed when what the
     /// peer sent was reported.
     pub keeps_half_closed: bool,
+    /// The most TLS handshakes that a turn goes on with; the others wait for the next turns. One
+    /// may cost as much as hundreds of requests.
+    pub handshakes_per_turn_max: usize,
+    /// How long a TLS handshake may take; then the connection is closed.
+    pub handshake_time_max: Duration,
     /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
     pub keepalive: Option<Duration>,
 }
@@ -86,6 +91,8 @@ impl Default for LoopOptions {
             accepts_per_turn_max: 256,
             gather_us_max: 100,
             keeps_half_closed: false,
+            handshakes_per_turn_max: 4,
+            handshake_time_max: Duration::from_secs(10),
             keepalive: None,
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   slot ── unsent: ByteQueue  what an earlier flush could not send (only ever gets shorter)
-//!      ├─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty)
+//!      ├─── sealing: ByteQueue only of encrypted connections: becomes `unsent` piece by piece
+//!      ├─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty,
+//!      │                       or `sealing`)
 //!      └─── held:   parts      what may not leave before the caller says so, behind the queue
 //! ```
 //! Two queues because one that is appended to while its front is being sent would never let go of
@@ -46,6 +48,9 @@ struct OutputSlot {
     in_flight_len_bytes: usize,
     /// What may not leave yet, as long as there is something.
     held: Option<Box<Held>>,
+    /// Of an encrypted connection: what is being sealed, ahead of `queue`. `unsent` is sealed then,
+    /// and nothing else of the slot is ever sent.
+    sealing: Option<Box<ByteQueue>>,
 }
 
 impl OutputSlot {
@@ -91,7 +96,8 @@ impl Outputs {
     pub fn len_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let held = slot.held.as_ref().map_or(0, |held| held.len_bytes);
-            slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes + held
+            let sealing = slot.sealing.as_ref().map_or(0, |sealing| sealing.len_bytes());
+            slot.queue.len_bytes() + slot.unsent.len_bytes() + slot.in_flight_len_bytes + held + sealing
         })
     }
 
@@ -149,7 +155,8 @@ impl Outputs {
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let held = slot.held.as_ref().map_or(0, |held| held.capacity_bytes);
-            slot.queue.capacity_bytes() + slot.unsent.capacity_bytes() + held
+            let sealing = slot.sealing.as_ref().map_or(0, |sealing| sealing.capacity_bytes());
+            slot.queue.capacity_bytes() + slot.unsent.capacity_bytes() + held + sealing
         })
     }
 
@@ -159,7 +166,9 @@ impl Outputs {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
             let held = slot.held.as_ref().map_or(0, |held| held.piece_count);
-            slot.queue.chunk_count() + unsent + usize::from(slot.in_flight_len_bytes > 0) + held
+            let sealing = slot.sealing.as_ref();
+            let sealing = sealing.map_or(0, |queue| queue.chunk_count() + usize::from(!queue.is_empty()));
+            slot.queue.chunk_count() + unsent + usize::from(slot.in_flight_len_bytes > 0) + held + sealing
         })
     }
 
@@ -178,6 +187,72 @@ impl Outputs {
             self.slots.resize_with(conn.index() + 1, OutputSlot::default);
         }
         self.slots[conn.index()] = OutputSlot { generation: conn.generation(), ..OutputSlot::default() };
+    }
+
+    /// From now on, what is queued for `conn` is sealed before it is sent.
+    pub(crate) fn seal(&mut self, conn: ConnId) {
+        if let Some(slot) = self.slot_mut(conn) {
+            slot.sealing = Some(Box::default());
+        }
+    }
+
+    /// Whether what is queued for `conn` is sealed before it is sent.
+    pub(crate) fn is_sealed(&self, conn: ConnId) -> bool {
+        self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
+    }
+
+    /// Has the next flush look at `conn`, an encrypted connection.
+    pub(crate) fn mark_dirty(&mut self, conn: ConnId) {
+        if let Some(slot) = self.slot_mut(conn)
+            && !std::mem::replace(&mut slot.dirty, true)
+        {
+            self.dirty.push(conn);
+        }
+    }
+
+    /// What is to be sealed next for `conn`, perhaps nothing, and a buffer for it. `None` unless
+    /// all that was sealed is sent. Give the buffer back with [`put_sealed`](Self::put_sealed).
+    pub(crate) fn next_to_seal(&mut self, conn: ConnId) -> Option<(&mut ByteQueue, Vec<u8>)> {
+        let slot = self.slots.get_mut(conn.index())?;
+        if slot.generation != conn.generation() || slot.in_flight_len_bytes > 0 || !slot.unsent.is_empty() {
+            return None;
+        }
+        slot.sealing.as_ref()?;
+        let mut buffer = slot.unsent.take_buffer();
+        if buffer.capacity() == 0 {
+            buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_CAPACITY_BYTES));
+        }
+        if slot.sealing.as_ref().is_some_and(|sealing| sealing.is_empty()) {
+            slot.settle_held();
+            let queue = slot.take_queue();
+            let sealing = slot.sealing.as_mut()?;
+            keep(&mut self.pool, sealing);
+            **sealing = queue;
+        }
+        buffer.clear();
+        Some((self.slots[conn.index()].sealing.as_mut()?, buffer))
+    }
+
+    /// Takes the buffer that [`next_to_seal`](Self::next_to_seal) gave, with what was sealed into
+    /// it.
+    pub(crate) fn put_sealed(&mut self, conn: ConnId, buffer: Vec<u8>) {
+        let Some(slot) = self.slots.get_mut(conn.index()) else { return };
+        if slot.generation == conn.generation() {
+            slot.unsent = ByteQueue::of_bytes(buffer);
+            if slot.unsent.is_empty() {
+                keep(&mut self.pool, &mut slot.unsent);
+            }
+            if let Some(sealing) = slot.sealing.as_mut().filter(|sealing| sealing.is_empty()) {
+                keep(&mut self.pool, sealing);
+            }
+        }
+    }
+
+    /// Takes what is sealed of `conn` to send it elsewhere; `sent` brings back what is left of it.
+    pub(crate) fn take_sealed(&mut self, conn: ConnId) -> Option<ByteQueue> {
+        let slot = self.slot_mut(conn)?;
+        slot.in_flight_len_bytes = slot.unsent.len_bytes();
+        Some(std::mem::take(&mut slot.unsent))
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {
@@ -202,13 +277,16 @@ impl Outputs {
     }
 
     /// The queue to send from now, `None` when there is nothing to send or a part of it is still
-    /// unsent from before. Gives the buffer of an empty queue back.
+    /// unsent from before, nor of an encrypted connection. Gives the buffer of an empty queue back.
     pub(crate) fn flushable(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {
             return None;
         }
         slot.dirty = false;
+        if slot.sealing.is_some() {
+            return None;
+        }
         slot.settle_held();
         if slot.queue.is_empty() {
             keep(&mut self.pool, &mut slot.queue);
@@ -232,7 +310,7 @@ impl Outputs {
     }
 
     #[cold]
-    fn note_behind(&mut self, conn: ConnId) {
+    pub(crate) fn note_behind(&mut self, conn: ConnId) {
         let Some(slot) = self.slot_mut(conn) else { return };
         if !std::mem::replace(&mut slot.noted_behind, true) {
             self.behind.push(conn);
@@ -301,8 +379,10 @@ impl Outputs {
         }
         if slot.unsent.is_empty() {
             keep(&mut self.pool, &mut slot.unsent);
-            slot.settle_held();
-            slot.unsent = slot.take_queue();
+            if slot.sealing.is_none() {
+                slot.settle_held();
+                slot.unsent = slot.take_queue();
+            }
         }
         (!slot.unsent.is_empty()).then_some(&mut slot.unsent)
     }

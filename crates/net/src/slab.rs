@@ -3,6 +3,7 @@
 //! A slot is free, open, or closed in this turn. The last state exists so that an index keeps its
 //! meaning until the next `poll`: events of one turn never name two connections by one index.
 
+use crate::tls::Session;
 use crate::{CloseReason, ConnId, Socket};
 
 /// One slot. Bytes in and out live beside it, in `Inputs` and `Outputs`, under the same index.
@@ -21,6 +22,12 @@ pub(crate) struct Conn {
     pub(crate) peer_finished: bool,
     /// `close_after_flush` was called: input is ignored, the rest of the output still goes out.
     pub(crate) closing: bool,
+    /// Its TLS, if it is encrypted.
+    pub(crate) tls: Option<Box<Session>>,
+    /// Something was received for its TLS handshake, which waits to go on.
+    pub(crate) awaits_step: bool,
+    /// It waits beyond the turn, and nothing is received meanwhile.
+    pub(crate) awaits_turn: bool,
     /// What the epoll back end knows about the socket.
     pub(crate) readiness: Readiness,
     /// What the io_uring back end has asked of the kernel.
@@ -72,10 +79,15 @@ impl Conn {
         self.socket.as_ref().expect("an open slot has its socket until it is released")
     }
 
+    /// Whether its TLS handshake is under way.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
     /// Whether input is wanted: neither paused nor closing nor ended, and there may be more.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
-        !self.paused && !self.closing && !self.peer_finished && self.ending.is_none()
+        !self.paused && !self.closing && !self.peer_finished && !self.awaits_turn && self.ending.is_none()
     }
 }
 
@@ -146,6 +158,9 @@ impl Conn {
             paused: false,
             peer_finished: false,
             closing: false,
+            tls: None,
+            awaits_step: false,
+            awaits_turn: false,
             readiness: Readiness::default(),
             requests: Requests::default(),
         }

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-use crate::Address;
+use crate::tls::TlsSide;
+use crate::{Address, TlsClient, TlsServer};
 
 /// A connected stream socket, non-blocking. May move between threads until a loop adopts it.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Socket {
     fd: OwnedFd,
     peer: Address,
     local: Address,
+    tls: Option<TlsSide>,
 }
 
 impl Socket {
@@ -27,7 +29,7 @@ impl Socket {
     /// again has lost its name; it gets the unspecified address.
     pub(crate) fn accepted(fd: OwnedFd, listener: &Address) -> Self {
         let Address::Tcp(listening) = listener else {
-            return Self { fd, peer: listener.clone(), local: listener.clone() };
+            return Self { fd, peer: listener.clone(), local: listener.clone(), tls: None };
         };
         let unknown = SocketAddr::new(listening.ip(), 0);
         let peer = rustix::net::getpeername(&fd).ok().flatten();
@@ -39,7 +41,7 @@ impl Socket {
         } else {
             *listening
         };
-        Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local) }
+        Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local), tls: None }
     }
 
     /// Begins to connect to `server` and does not wait for it: output waits until it has answered,
@@ -53,7 +55,27 @@ impl Socket {
         }
         let local = socket.local_addr()?.as_socket();
         let local = Address::Tcp(local.unwrap_or(SocketAddr::new(server.ip(), 0)));
-        Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local })
+        Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local, tls: None })
+    }
+
+    /// The same as the client's side of an encrypted connection, once a loop has adopted it.
+    pub fn encrypted(self, client: TlsClient) -> Self {
+        Self { tls: Some(TlsSide::Client(client)), ..self }
+    }
+
+    /// The same as the server's side of an encrypted connection, where its listener has one.
+    pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
+        Self { tls: server.cloned().map(TlsSide::Server), ..self }
+    }
+
+    /// Whether it will be encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The side that it takes of an encrypted connection.
+    pub(crate) fn take_tls(&mut self) -> Option<TlsSide> {
+        self.tls.take()
     }
 
     /// The descriptor alone.
@@ -117,7 +139,7 @@ impl TryFrom<TcpStream> for Socket {
     fn try_from(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (peer, local) = (Address::Tcp(stream.peer_addr()?), Address::Tcp(stream.local_addr()?));
-        Ok(Self { fd: stream.into(), peer, local })
+        Ok(Self { fd: stream.into(), peer, local, tls: None })
     }
 }
 
@@ -130,6 +152,6 @@ impl TryFrom<UnixStream> for Socket {
             Address::Unix(Arc::from(address.as_pathname().unwrap_or(Path::new(""))))
         };
         let (peer, local) = (path(stream.peer_addr()?), path(stream.local_addr()?));
-        Ok(Self { fd: stream.into(), peer, local })
+        Ok(Self { fd: stream.into(), peer, local, tls: None })
     }
 }

@@ -172,7 +172,7 @@ impl Uring {
         }
         self.unthrottle(core);
         let busy = core.has_work() || !self.writable.is_empty();
-        let timeout = self.accept_pauses.shorten(timeout);
+        let timeout = core.shorten(self.accept_pauses.shorten(timeout));
         let wait = !busy && timeout != Some(Duration::ZERO);
         self.ring.enter(wait.then_some(self.gathering(core)), timeout)?;
         for conn in std::mem::take(&mut self.writable) {
@@ -186,6 +186,9 @@ impl Uring {
                 self.retry_accept(id, core.options.accepts_per_turn_max, events);
             }
         }
+        let handshakes = core.shake_hands(events);
+        handshakes.stop.into_iter().for_each(|conn| self.disarm(core, conn));
+        handshakes.resume.into_iter().for_each(|conn| self.arm(core, conn));
         for conn in self.submitted.drain(..) {
             if core.outputs.is_behind(conn) {
                 core.await_drained(conn);
@@ -250,8 +253,7 @@ impl Uring {
                 if open.closing || open.ending.is_some() {
                     return;
                 }
-                core.inputs.receive(conn, span);
-                core.inputs.report(conn, events);
+                core.received(conn, span, events);
                 if has_much_unparsed(core, conn) {
                     self.throttle(core, conn);
                 }
@@ -260,7 +262,7 @@ impl Uring {
                 }
             }
             // A peer that has closed its side may still read the rest of its replies.
-            Ok(_) if open.closing => {}
+            Ok(_) if open.closing || open.peer_finished => {}
             Ok(_) => core.end(conn, CloseReason::PeerClosed),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOBUFS) => {
@@ -309,7 +311,7 @@ impl Uring {
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         match outcome {
             Ok(fd) => {
-                let socket = Socket::accepted(fd, listener.local_address());
+                let socket = Socket::accepted(fd, listener.local_address()).with_server(listener.tls());
                 events.push(Event::Accepted { listener: id, socket });
                 if more == More::Ended {
                     self.ring.push_accept(listener, id);
@@ -350,6 +352,9 @@ impl Uring {
             if core.outputs.flushable(conn).is_some() {
                 self.send_first(core, conn);
                 sent_to += 1;
+            } else if core.outputs.is_sealed(conn) {
+                self.flush_sealed(core, conn);
+                sent_to += 1;
             } else if core.outputs.len_bytes(conn) == 0 {
                 core.output_sent(conn);
             }
@@ -381,6 +386,26 @@ impl Uring {
         self.settle(core, conn, sent);
     }
 
+    /// Seals the queue of an encrypted connection and has it sent, unless earlier bytes are unsent.
+    fn flush_sealed(&mut self, core: &mut Core, conn: ConnId) {
+        if core.outputs.is_behind(conn) {
+            return core.outputs.note_behind(conn);
+        }
+        if !core.seal(conn) {
+            if core.outputs.len_bytes(conn) == 0 {
+                core.output_sent(conn);
+            }
+            return;
+        }
+        let Some(open) = core.conns.get(conn) else { return };
+        if open.socket().local_address().is_unix() {
+            self.send_unsent(core, conn);
+        } else if let Some(queue) = core.outputs.take_sealed(conn) {
+            self.ring.push_send(open.socket(), conn, queue);
+            self.submitted.push(conn);
+        }
+    }
+
     /// Acts on how far a send of all there was got.
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
@@ -408,16 +433,10 @@ impl Uring {
 
     /// Sends what earlier flushes left, and what was appended behind it.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
-        let Some(open) = core.conns.get(conn) else { return };
-        if core.outputs.in_flight(conn) {
+        if core.conns.get(conn).is_none() || core.outputs.in_flight(conn) {
             return;
         }
-        let mut sent = Ok(Sent::All);
-        while let Some(queue) = core.outputs.unsent_mut(conn)
-            && sent == Ok(Sent::All)
-        {
-            sent = send_queue(open.socket(), queue, core.options.write_len_bytes_max);
-        }
+        let sent = core.send_unsent(conn);
         self.settle(core, conn, sent);
     }
 }

@@ -53,6 +53,11 @@ impl ByteQueue {
         Self { tail: buffer, ..Self::default() }
     }
 
+    /// A queue of these bytes.
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self { tail: bytes, ..Self::default() }
+    }
+
     /// The buffer to append to. Only append: earlier bytes may already be on their way.
     #[inline]
     pub fn tail_mut(&mut self) -> &mut Vec<u8> {
@@ -119,6 +124,15 @@ impl ByteQueue {
     #[inline]
     pub fn as_single(&self) -> Option<&[u8]> {
         self.chunks.is_empty().then(|| &self.tail[self.sent..])
+    }
+
+    /// The first unsent piece, empty when everything was sent. O(1).
+    #[inline]
+    pub fn front(&self) -> &[u8] {
+        match self.chunks.front() {
+            Some(chunk) => &chunk.bytes()[self.sent..],
+            None => &self.tail[self.sent..],
+        }
     }
 
     /// The first unsent pieces, up to `slices_max` of them, for a gathering write.

@@ -285,8 +285,9 @@ impl Line {
                     self.send(pair, side.other(), Cargo::Reset, now_ns);
                 }
             }
-            // A client that cannot be accepted waits, and is told by its own timeout.
-            Event::AcceptFailed { .. } | Event::Woken => {}
+            // A client that cannot be accepted waits, and is told by its own timeout. What is
+            // passed on is encrypted by its ends, if at all.
+            Event::AcceptFailed { .. } | Event::Woken | Event::Secured(_) | Event::HandshakeFailed(..) => {}
         }
     }
 

@@ -174,6 +174,19 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
     }
 
+    /// The bytes of a span of this turn, to change.
+    pub(super) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
+        if span.len() == 0 {
+            return &mut [];
+        }
+        assert_eq!(span.turn(), self.turn, "input of a past turn");
+        // SAFETY: a span lies within the region, as in `bytes`.
+        let first = unsafe { self.region.data.add(span.start()) };
+        // SAFETY: as in `bytes`, the kernel is done with these bytes for this turn. Nobody else
+        // reads them: all access is through `self`, which is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), span.len()) }
+    }
+
     /// Ends the turn: its spans are invalid, and the buffers that the kernel
     /// let go of are its again.
     pub(super) fn end_turn(&mut self) {

@@ -42,6 +42,12 @@ impl Span {
         self.len -= n as u32;
     }
 
+    /// The piece of it that begins `from` bytes behind its start and has `len` bytes.
+    pub(crate) fn part(self, from: usize, len: usize) -> Span {
+        assert!(from + len <= self.len(), "a part beyond what was received");
+        Span { start: self.start + from as u32, len: len as u32, turn: self.turn }
+    }
+
     /// Makes this span cover `next` too, when that begins where this one ends.
     #[inline]
     pub(crate) fn join(&mut self, next: Span) -> bool {

@@ -31,6 +31,15 @@ impl TurnMemory {
         }
     }
 
+    /// The bytes of `span`, to change. Panics when its turn is over.
+    pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
+        match self {
+            TurnMemory::Arena(arena) => arena.bytes_mut(span),
+            #[cfg(target_os = "linux")]
+            TurnMemory::Buffers(buffers) => buffers.bytes_mut(span),
+        }
+    }
+
     /// Ends the turn: every span made so far becomes invalid, all memory free.
     pub(crate) fn end_turn(&mut self) {
         match self {
@@ -100,6 +109,14 @@ impl Arena {
         }
         assert_eq!(span.turn(), self.turn, "input of a past turn");
         &self.bytes[span.start()..][..span.len()]
+    }
+
+    fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
+        if span.len() == 0 {
+            return &mut [];
+        }
+        assert_eq!(span.turn(), self.turn, "input of a past turn");
+        &mut self.bytes[span.start()..][..span.len()]
     }
 
     fn end_turn(&mut self) {

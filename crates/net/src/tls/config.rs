@@ -1,0 +1,79 @@
+//! What the two sides of encrypted connections are set up with.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+
+/// The server's side of encrypted connections: certificates and rules. Clones are one: what
+/// replaces it holds for all connections that begin their handshake from then on.
+#[derive(Clone)]
+pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
+
+impl TlsServer {
+    /// The side of a server with this configuration.
+    pub fn new(config: ServerConfig) -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(extractable(config)))))
+    }
+
+    /// Takes another configuration for connections to come.
+    pub fn replace(&self, config: ServerConfig) {
+        *self.0.lock().expect("nothing panics while it is locked") = Arc::new(extractable(config));
+    }
+
+    /// The configuration as it is now.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
+    }
+}
+
+/// Lets the loop have the keys: it protects the records itself.
+fn extractable(mut config: ServerConfig) -> ServerConfig {
+    config.enable_secret_extraction = true;
+    config
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsServer")
+    }
+}
+
+/// The client's side of encrypted connections to one server. Clones share what sessions are
+/// resumed with.
+#[derive(Clone)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl TlsClient {
+    /// Connects to a server whose certificate must be for `name`.
+    pub fn new(mut config: ClientConfig, name: ServerName<'static>) -> Self {
+        config.enable_secret_extraction = true;
+        Self { config: Arc::new(config), name }
+    }
+
+    /// The same for a server with another name.
+    pub fn for_name(&self, name: ServerName<'static>) -> Self {
+        Self { config: Arc::clone(&self.config), name }
+    }
+
+    pub(super) fn parts(&self) -> (Arc<ClientConfig>, ServerName<'static>) {
+        (Arc::clone(&self.config), self.name.clone())
+    }
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TlsClient({:?})", self.name)
+    }
+}
+
+/// The side that a socket takes once a loop has adopted it.
+#[derive(Clone, Debug)]
+pub(crate) enum TlsSide {
+    Server(TlsServer),
+    Client(TlsClient),
+}

@@ -1,0 +1,164 @@
+//! What must hold whatever a peer sends, as a function that a fuzzer or a plain loop calls.
+
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ServerConfig};
+use stdx::ByteQueue;
+
+use super::config::{TlsServer, TlsSide};
+use super::session::{PeerSide, Session, Step};
+
+/// Both sides' configurations; the client trusts the server as `localhost`.
+pub struct Fixture {
+    server: TlsServer,
+    client: Arc<ClientConfig>,
+}
+
+/// The most that a session may keep of what a peer sent: a handshake, or a record.
+const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
+
+impl Fixture {
+    /// A fixture of these.
+    pub fn new(server: ServerConfig, client: ClientConfig) -> Self {
+        Self { server: TlsServer::new(server), client: Arc::new(client) }
+    }
+
+    /// Runs a connection whose client's bytes are cut and changed as `data` says: a session neither
+    /// panics nor keeps more than it may, and its plaintext is the beginning of what the client
+    /// sent. Panics when that is broken.
+    pub fn run(&self, data: &[u8]) {
+        let (&[mode, step, ..], rest) = data.split_at(data.len().min(2)) else { return };
+        let mut session = Session::new(&TlsSide::Server(self.server.clone())).expect("a session");
+        if mode % 4 == 0 {
+            // Nothing but what the fuzzer says.
+            for piece in rest.chunks(usize::from(step) + 1) {
+                session.keep(piece);
+                let stepped = session.step();
+                assert!(session.kept_len_bytes() <= KEPT_LEN_BYTES_MAX);
+                if !matches!(stepped, Ok(Step::Waiting)) {
+                    return;
+                }
+            }
+            return;
+        }
+        let mut client = self.shake(&mut session);
+        let sent: Vec<u8> = rest.iter().cycle().take(rest.len() * usize::from(mode)).copied().collect();
+        client.set_buffer_limit(None);
+        let mut records = Vec::new();
+        for piece in sent.chunks(usize::from(step) * 97 + 1) {
+            let _ = std::io::Write::write_all(&mut client.writer(), piece);
+            while client.wants_write() {
+                let _ = client.write_tls(&mut records);
+            }
+        }
+        // Three bytes of the input change one of the stream.
+        let changes = if mode % 4 == 1 { &[][..] } else { rest };
+        for change in changes.chunks_exact(3).take(usize::from(mode % 7)) {
+            let at = usize::from(u16::from_be_bytes([change[0], change[1]]));
+            if let Some(byte) = records.get_mut(at) {
+                *byte ^= change[2];
+            }
+        }
+        let opened = open_all(&mut session, &mut records, usize::from(step) * 31 + 1);
+        assert!(sent.starts_with(&opened), "plaintext that nobody sent");
+        if changes.is_empty() {
+            assert!(opened == sent, "plaintext was lost");
+        }
+        let mut out = Vec::new();
+        let mut queue = ByteQueue::of_bytes(sent);
+        let _ = session.seal(&mut queue, &mut out);
+        let _ = session.last_words(None);
+    }
+
+    /// A handshake in memory.
+    fn shake(&self, session: &mut Session) -> ClientConnection {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut client = ClientConnection::new(Arc::clone(&self.client), name).expect("a client");
+        while client.is_handshaking() || session.is_handshaking() {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                let _ = client.write_tls(&mut bytes);
+            }
+            session.keep(&bytes);
+            assert!(session.step().is_ok(), "an honest handshake fails");
+            bytes.clear();
+            session.take_ready(&mut bytes);
+            let mut bytes = bytes.as_slice();
+            while !bytes.is_empty() {
+                let _ = client.read_tls(&mut bytes);
+                client.process_new_packets().expect("an honest answer");
+            }
+        }
+        client
+    }
+}
+
+/// Has `session` open `records`, `step` bytes at a time; the plaintext up to the first failure.
+fn open_all(session: &mut Session, records: &mut [u8], step: usize) -> Vec<u8> {
+    let mut opened = Vec::new();
+    for piece in records.chunks_mut(step) {
+        let mut used = 0;
+        while used < piece.len() && session.peer_side() == PeerSide::Open {
+            match session.open_kept(&piece[used..]) {
+                Ok((0, None)) => break,
+                Ok((more, data)) => {
+                    used += more;
+                    let data = data.map(<[u8]>::to_vec);
+                    if let Some(data) = data {
+                        opened.extend_from_slice(&data);
+                        session.forget_kept();
+                    }
+                }
+                Err(_) => return opened,
+            }
+        }
+        match session.open(&mut piece[used..]) {
+            Ok(len) => opened.extend_from_slice(&piece[used..used + len]),
+            Err(_) => return opened,
+        }
+        assert!(session.kept_len_bytes() <= KEPT_LEN_BYTES_MAX);
+    }
+    opened
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture(version: &'static rustls::SupportedProtocolVersion) -> Fixture {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
+        let provider = || Arc::new(rustls::crypto::ring::default_provider());
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.into())
+            .expect("they fit");
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(made.cert.der().clone()).expect("a root");
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Fixture::new(server, client)
+    }
+
+    #[test]
+    fn any_bytes_are_survived_and_honest_ones_arrive() {
+        let mut random = 11_u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) as usize
+        };
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let fixture = fixture(version);
+            for _ in 0..150 {
+                let data: Vec<u8> = (0..2 + next() % 600).map(|_| next() as u8).collect();
+                fixture.run(&data);
+            }
+        }
+    }
+}
