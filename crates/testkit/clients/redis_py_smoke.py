@@ -4,7 +4,7 @@
 Each check runs on RESP2 and on RESP3. The server's database 9 is emptied before and after each
 check; nothing else in it is touched.
 
-    redis_py_smoke.py --port 6379 [--unix PATH] [--password SECRET] [--only NAME]
+    redis_py_smoke.py --port 6379 [--tls CA CERTIFICATE KEY] [--unix PATH] [--password SECRET] [--only NAME]
 """
 
 import argparse
@@ -523,6 +523,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=6379)
+    parser.add_argument("--tls", nargs=3, help="the port is one for TLS: files of authority, certificate, key")
     parser.add_argument("--unix", help="path of a Unix socket, instead of host and port")
     parser.add_argument("--password")
     parser.add_argument("--only", help="run the check of this name")
@@ -530,6 +531,9 @@ def main():
     where = {"unix_socket_path": options.unix} if options.unix else {"host": options.host, "port": options.port}
     where["socket_timeout"] = 20
     passed, failed = 0, []
+    if options.tls:
+        authority, certificate, key = options.tls
+        where |= {"ssl": True, "ssl_ca_certs": authority, "ssl_certfile": certificate, "ssl_keyfile": key}
     if options.password:
         password_is_asked_for(where, 2)
         password_is_asked_for(where, 3)

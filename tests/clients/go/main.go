@@ -1,11 +1,13 @@
 // Drives a server through go-redis, as a user's program would, over every data type, and checks each reply.
 // Database 9 is emptied before and after each check; nothing else is touched. Runs on RESP2 and on RESP3.
 //
-//	round PORT
+//	round PORT [CA CERTIFICATE KEY]     (the files: over TLS)
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"math"
 	"os"
@@ -435,9 +437,29 @@ func manyConnections(r *redis.Client) {
 	is[string](r.Get(ctx, "n"), "4000")
 }
 
+// encryption is the TLS of a client with these files: authority, certificate, key. None without files.
+func encryption(files []string) *tls.Config {
+	if len(files) == 0 {
+		return nil
+	}
+	authority, err := os.ReadFile(files[0])
+	if err != nil {
+		panic(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	own, err := tls.LoadX509KeyPair(files[1], files[2])
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}, ServerName: "localhost"}
+}
+
 func main() {
 	for protocol := 2; protocol <= 3; protocol++ {
-		r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1], DB: 9, Protocol: protocol})
+		r := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:" + os.Args[1], DB: 9, Protocol: protocol, TLSConfig: encryption(os.Args[2:]),
+		})
 		for _, check := range checks {
 			r.FlushDB(ctx)
 			if problem := attempt(check.run, r); problem != nil {

@@ -1,10 +1,20 @@
 // Drives a server through Jedis, as a user's program would, over every data type, and checks each reply.
 // Database 9 is emptied before and after each check; nothing else is touched. Runs on RESP2 and on RESP3.
 //
-//     java -cp 'lib/*' Round.java PORT
+//     java -cp 'lib/*' Round.java PORT [CA CERTIFICATE KEY]     (the files: over TLS)
 
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -12,6 +22,10 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.function.Consumer;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLSocketFactory;
+import javax.net.ssl.TrustManagerFactory;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.GeoCoordinate;
 import redis.clients.jedis.HostAndPort;
@@ -420,10 +434,42 @@ public class Round {
         }
     }
 
-    public static void main(String[] arguments) throws InterruptedException {
+    /** What a client with these files encrypts with: authority, certificate, key. */
+    static SSLSocketFactory encryption(String authority, String certificate, String key) throws Exception {
+        char[] password = "in memory only".toCharArray();
+        CertificateFactory certificates = CertificateFactory.getInstance("X.509");
+        KeyStore trusted = KeyStore.getInstance("PKCS12");
+        trusted.load(null, password);
+        try (InputStream file = Files.newInputStream(Path.of(authority))) {
+            trusted.setCertificateEntry("authority", certificates.generateCertificate(file));
+        }
+        String text = Files.readString(Path.of(key)).replaceAll("-----[A-Z ]+-----|\\s", "");
+        PrivateKey own = KeyFactory.getInstance("EC")
+            .generatePrivate(new PKCS8EncodedKeySpec(Base64.getDecoder().decode(text)));
+        KeyStore shown = KeyStore.getInstance("PKCS12");
+        shown.load(null, password);
+        try (InputStream file = Files.newInputStream(Path.of(certificate))) {
+            Certificate[] chain = {certificates.generateCertificate(file)};
+            shown.setKeyEntry("own", own, password, chain);
+        }
+        KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+        keys.init(shown, password);
+        TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+        trust.init(trusted);
+        SSLContext context = SSLContext.getInstance("TLS");
+        context.init(keys.getKeyManagers(), trust.getTrustManagers(), null);
+        return context.getSocketFactory();
+    }
+
+    public static void main(String[] arguments) throws Exception {
         address = new HostAndPort("127.0.0.1", Integer.parseInt(arguments[0]));
         for (RedisProtocol protocol : RedisProtocol.values()) {
-            config = DefaultJedisClientConfig.builder().protocol(protocol).database(9).build();
+            DefaultJedisClientConfig.Builder builder =
+                DefaultJedisClientConfig.builder().protocol(protocol).database(9);
+            if (arguments.length > 1) {
+                builder.ssl(true).sslSocketFactory(encryption(arguments[1], arguments[2], arguments[3]));
+            }
+            config = builder.build();
             try (Jedis r = new Jedis(address, config)) {
                 for (Map.Entry<String, Consumer<Jedis>> check : CHECKS.entrySet()) {
                     r.flushDB();

@@ -1,9 +1,10 @@
 // Drives a server through ioredis, as a user's program would, over every data type, and checks each reply.
 // Database 9 is emptied before and after each check; nothing else is touched.
 //
-//     node round.mjs PORT
+//     node round.mjs PORT [CA CERTIFICATE KEY]     (the files: over TLS)
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import Redis from "ioredis";
 
 const equal = assert.deepEqual;
@@ -236,7 +237,9 @@ const checks = {
   },
 };
 
-const r = new Redis({ host: "127.0.0.1", port: Number(process.argv[2]), db: 9, retryStrategy: () => null });
+const [ca, cert, key] = process.argv.slice(3).map((file) => readFileSync(file));
+const tls = ca ? { ca, cert, key, servername: "localhost" } : undefined;
+const r = new Redis({ host: "127.0.0.1", port: Number(process.argv[2]), db: 9, tls, retryStrategy: () => null });
 try {
   for (const [name, check] of Object.entries(checks)) {
     await r.flushdb();

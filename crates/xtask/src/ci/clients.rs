@@ -1,6 +1,8 @@
 //! Real clients against the release server, on each back end of its event loop.
 
+use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -117,7 +119,58 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
     let server = server::start(&release::build(session)?.server, &["--requirepass", PASSWORD])?;
     drive(&["--port", &server.port().to_string(), "--password", PASSWORD])?;
     server::stop(server)?;
+    over_tls(session, |port, files| drive(&[&["--port", port, "--tls"], files].concat()).map(drop))?;
     Ok(Outcome::Passed(String::new()))
+}
+
+/// Starts the release server with a port for TLS, where each client must show a certificate, and
+/// does `work` with that port and the files of authority, certificate and key. Not at all, and says
+/// so, where there is no openssl to make them.
+pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -> Result<()> {
+    let openssl = match shell::ensure(session, "openssl", "openssl") {
+        Ok(openssl) => openssl,
+        Err(missing) => {
+            session.report(format!("SKIPPED in part: nothing over TLS: {missing}"));
+            return Ok(());
+        }
+    };
+    let folder = session.target.join("clients/tls");
+    make_certificates(session, &openssl, &folder)?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (authority, certificate, key) = (file("ca.crt"), file("both.crt"), file("both.key"));
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let program = release::build(session)?.server;
+    let options = [
+        ["--tls-port", &port],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-ca-cert-file", &authority],
+        ["--enable-debug-command", "yes"],
+    ];
+    let server = server::start(&program, options.as_flattened())?;
+    work(&port, &[&authority, &certificate, &key]).context("over TLS")?;
+    server::stop(server)
+}
+
+/// Makes an authority's certificate in `folder`, and one that it has signed for this machine, which
+/// servers and clients can both show.
+fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n")?;
+    let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let authority = ["-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.crt"];
+    let request = ["-subj", "/CN=localhost", "-keyout", "both.key", "-out", "both.csr"];
+    let signed = ["x509", "-req", "-in", "both.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
+    let rest = ["-days", "2", "-extfile", "names", "-out", "both.crt"];
+    for arguments in [
+        [&["req"], &curve[..], &authority].concat(),
+        [&["req"], &curve[..], &request].concat(),
+        [&signed[..], &rest].concat(),
+    ] {
+        let mut command = Command::new(openssl);
+        shell::run_logged(session, "openssl", command.args(&arguments).current_dir(folder), CLIENT_LIMIT)?;
+    }
+    Ok(())
 }
 
 /// A queue of jobs, end to end: a thousand jobs, and workers that are killed.

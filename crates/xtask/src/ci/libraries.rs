@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::clients::on_each_back_end;
+use super::clients::{on_each_back_end, over_tls};
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
@@ -111,14 +111,18 @@ pub fn jedis(session: &Session) -> Result<Outcome> {
     drive(session, "jedis", &java, &["-cp", &class_path, &program.to_string_lossy()])
 }
 
-/// Runs `program` with `arguments` and the server's port, on each back end.
+/// Runs `program` with `arguments` and the server's port, on each back end; one that does a round
+/// over the data types once more over TLS.
 fn drive(session: &Session, log: &str, program: &Path, arguments: &[&str]) -> Result<Outcome> {
-    on_each_back_end(session, |server| {
+    let run = |more: &[&str]| {
         let mut command = Command::new(program);
-        command.args(arguments).arg(server.port().to_string());
-        shell::run_logged(session, log, &mut command, RUN_LIMIT)?;
-        Ok(())
-    })
+        shell::run_logged(session, log, command.args(arguments).args(more), RUN_LIMIT).map(drop)
+    };
+    let outcome = on_each_back_end(session, |server| run(&[&server.port().to_string()]))?;
+    if log != "bullmq.mjs" {
+        over_tls(session, |port, files| run(&[&[port], files].concat()))?;
+    }
+    Ok(outcome)
 }
 
 /// Copies `files` of `tests/clients/LANGUAGE` to below the target folder, where the
