@@ -9,23 +9,25 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use engine::settings::Settings;
-use net::{Address, Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
+use net::{Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
 use stdx::mailbox::Mailbox;
 
 use crate::config::ConfigStore;
-use crate::config::apply::{self, PortZero, StartOptions};
+use crate::config::apply::{self, PortZero, PortZeros, StartOptions};
 use crate::config::handle::{Choice as _, Handle, OptionType};
+use crate::config::table::tls as options;
 use crate::config::table::{clients, network, persistence};
 use crate::connection_pool::ConnectionPool;
 use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
-use crate::listen::{listen, patiently};
+use crate::listen::{Listeners, listen, patiently};
 use crate::metrics;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::functions::Functions;
-use crate::shared::{MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
+use crate::shared::{Listening, MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
+use crate::tls::Tls;
 use crate::users;
 use crate::worker::Worker;
 
@@ -35,7 +37,7 @@ use crate::worker::Worker;
 pub struct Builder {
     store: ConfigStore,
     /// What port 0 means.
-    port_zero: PortZero,
+    zeros: PortZeros,
     /// The first option that could not be taken; `start` tells.
     problem: Option<StartError>,
     /// Who has started the process; `None` for nobody.
@@ -59,7 +61,7 @@ impl Default for Builder {
     fn default() -> Self {
         let store = ConfigStore::new(crate::commands::is_command);
         // Part of somebody else's process: it writes files only when it is told to.
-        let builder = Self { port_zero: PortZero::default(), found: Found::Left, ..Self::from_config(store) };
+        let builder = Self { found: Found::Left, ..Self::from_config(store) };
         builder.words(&persistence::SAVE, &[Vec::new()])
     }
 }
@@ -70,7 +72,7 @@ impl Builder {
     pub fn from_config(store: ConfigStore) -> Self {
         Self {
             store,
-            port_zero: PortZero::NoTcp,
+            zeros: PortZeros::default(),
             problem: None,
             supervisor: None,
             found: Found::Loaded,
@@ -110,8 +112,15 @@ impl Builder {
 
     /// The TCP port; 0 takes any free one ([`Server::port`] tells which).
     pub fn port(mut self, port: u16) -> Self {
-        self.port_zero = PortZero::AnyPort;
+        self.zeros.plain = PortZero::AnyPort;
         self.word(&network::PORT, port.to_string())
+    }
+
+    /// The TCP port for TLS; 0 takes any free one ([`Server::tls_port`] tells which). The options
+    /// `tls-cert-file` and `tls-key-file` say with what.
+    pub fn tls_port(mut self, port: u16) -> Self {
+        self.zeros.tls = PortZero::AnyPort;
+        self.word(&options::PORT, port.to_string())
     }
 
     /// The addresses to listen on; none for no TCP at all.
@@ -170,7 +179,7 @@ impl Builder {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let start = apply::start_options(&self.store, self.port_zero)?;
+        let start = apply::start_options(&self.store, self.zeros)?;
         fit_maxclients(&mut self.store, start.io_threads);
         let settings = apply::settings(&self.store);
         let options = LoopOptions {
@@ -179,12 +188,19 @@ impl Builder {
                 .then(|| std::time::Duration::from_secs(settings.clients.tcp_keepalive_s)),
             ..LoopOptions::default()
         };
-        let (listeners, port) = listen(&start)?;
+        let tls = Tls::default();
+        tls.follow_limits(&self.store);
+        let encrypts = start.tls_port.is_some() || crate::tls::is_wanted(&self.store);
+        let side = encrypts.then(|| tls.configure(&self.store)).transpose().map_err(StartError::Tls)?;
+        let Listeners { all: listeners, port, tls_port } = listen(&start, side.as_ref())?;
         if let Some(port) = port {
             network::PORT.put(&mut self.store, port);
         }
+        if let Some(port) = tls_port {
+            options::PORT.put(&mut self.store, port);
+        }
         let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
-        let started = self.start_threads(start, settings, &options, listeners);
+        let started = self.start_threads(start, settings, &options, (listeners, tls));
         if started.is_err()
             && let Some(Err(error)) = socket_file.map(|file| file.remove())
         {
@@ -199,7 +215,7 @@ impl Builder {
         start: StartOptions,
         settings: Settings,
         options: &LoopOptions,
-        listeners: Vec<Listener>,
+        (listeners, tls): (Vec<Listener>, Tls),
     ) -> Result<Server, StartError> {
         let metrics = listen_for_scrapes(&start)?;
         let is_written = !save_rules(&self.store).is_empty() || persistence::APPENDONLY.of(&self.store);
@@ -228,11 +244,12 @@ impl Builder {
         let backend = ports[0].as_ref().map_or(Backend::Epoll, |(_, backend)| *backend);
         let mailboxes = ports.into_iter().flatten().map(|(mailbox, _)| mailbox).collect();
         let socket_file = listeners.iter().find_map(Listener::socket_file).cloned();
-        let listening = listeners.iter().map(|listener| listener.local_address().clone()).collect();
+        let listening = listeners.iter().map(Listening::of).collect();
         let loops = Loops { backend, mailboxes, listening };
         let (mut shared, handlers) = shared(self.store, settings, &start, loops);
         users::load_at_start(&shared.config(), &shared.engine).map_err(StartError::Users)?;
         shared.persistence = persistence;
+        shared.tls = tls;
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
@@ -287,7 +304,7 @@ struct Loops {
     /// One of each thread.
     mailboxes: Vec<Mailbox<Message>>,
     /// The addresses listened on.
-    listening: Vec<Address>,
+    listening: Vec<Listening>,
 }
 
 /// What the threads will share, and what runs the commands of this crate.
@@ -327,6 +344,7 @@ fn shared(
         functions: Functions::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
+        tls: Tls::default(),
         startup_memory_bytes: 0.into(),
         stopping: false.into(),
         paused_cron: false.into(),
@@ -437,6 +455,11 @@ impl Server {
     /// The TCP port it listens on; 0 for none.
     pub fn port(&self) -> u16 {
         self.shared.tcp_port()
+    }
+
+    /// The TCP port for TLS, 0 for none.
+    pub fn tls_port(&self) -> u16 {
+        self.shared.tls_port()
     }
 
     /// The way to the kernel it uses.

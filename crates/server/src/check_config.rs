@@ -7,20 +7,23 @@ use persist::aof::files::Files;
 use rustix::fs::{Access, access};
 use server::append_only::{files_name, files_path};
 use server::commands;
-use server::config::apply::{self, PortZero};
+use server::config::apply::{self, PortZeros};
 use server::config::choices::ReadableSecrets;
 use server::config::readable_secrets::ReadableSecret;
 use server::config::{ConfigStore, table};
 use server::snapshots::{DataFolder, save_rules};
+use server::tls;
 use server::users;
 
 /// Everything that is wrong, a sentence each, for people.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
     let mut problems = Vec::new();
-    match apply::start_options(store, PortZero::NoTcp) {
+    match apply::start_options(store, PortZeros::default()) {
         Err(error) => problems.push(error.to_string()),
-        Ok(start) if start.port.is_none() && start.unix_socket.is_none() => {
-            problems.push("there is nothing to listen on: 'port' is 0 and 'unixsocket' is not set".to_owned())
+        Ok(start) if start.port.or(start.tls_port).is_none() && start.unix_socket.is_none() => {
+            let problem =
+                "there is nothing to listen on: 'port' and 'tls-port' are 0 and 'unixsocket' is not set";
+            problems.push(problem.to_owned());
         }
         Ok(_) => {}
     }
@@ -29,6 +32,11 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
         problems.extend(store.readable_secrets().iter().map(refused));
     }
     problems.extend(users::problem(store, &commands::table().0, &apply::settings(store)));
+    if tls::is_wanted(store)
+        && let Err(problem) = tls::Tls::default().configure(store)
+    {
+        problems.push(problem);
+    }
     let folder = table::persistence::DIR.of(store);
     problems.extend(folder_problem(store, folder));
     problems.extend(manifest_problem(store));

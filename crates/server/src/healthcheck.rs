@@ -6,6 +6,9 @@
 //! must be PONG; without one a server that asks for it is healthy as well, so that the check needs
 //! no secret.
 //!
+//! Where the server listens with TLS only, the check shows the certificate for other servers, and
+//! takes no certificate but the server's own of the options.
+//!
 //! Places are asked in order, loopback first: the next one when a place fails, or after
 //! [`NEXT_AFTER`] beside those that have not answered yet. One healthy answer is enough. Each place
 //! has a thread of its own, because connecting to a Unix socket and resolving a name have no limit
@@ -18,10 +21,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::config::{ConfigStore, apply, table};
+use server::tls::settings::TlsSettings;
 
 /// The flag, the first of the arguments.
 pub const FLAG: &[u8] = b"--healthcheck";
@@ -37,7 +43,7 @@ const REPLY_LEN_BYTES_MAX: u64 = 1024;
 pub fn run(store: &ConfigStore) -> ExitCode {
     let password = std::env::var_os("REDISCLI_AUTH").map(OsStringExt::into_vec);
     let password = password.unwrap_or_else(|| table::security::REQUIREPASS.of(store).to_vec());
-    match check(places(store), &password, TIME_MAX) {
+    match places(store).and_then(|places| check(places, &password, TIME_MAX)) {
         Ok(()) => super::print("PONG"),
         Err(problem) => {
             super::say(&format!("saker-server: not healthy: {problem}"));
@@ -47,17 +53,19 @@ pub fn run(store: &ConfigStore) -> ExitCode {
 }
 
 /// Where a server may listen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Place {
     /// A word of `bind` and the port.
     Tcp(Vec<u8>, u16),
+    /// The same for encrypted connections, and what to encrypt with.
+    Tls(Vec<u8>, u16, Arc<ClientConfig>),
     Unix(PathBuf),
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(word, port) => match literal(word) {
+            Place::Tcp(word, port) | Place::Tls(word, port, _) => match literal(word) {
                 Some(ip) => SocketAddr::new(ip, *port).fmt(f),
                 None => write!(f, "{}:{port}", word.escape_ascii()),
             },
@@ -67,17 +75,23 @@ impl fmt::Display for Place {
 }
 
 /// The places of the options, in the order in which they are asked.
-fn places(store: &ConfigStore) -> Vec<Place> {
-    let port = table::network::PORT.of(store);
-    let words = if port == 0 { &[][..] } else { table::network::BIND.of(store) };
-    let mut words: Vec<&Vec<u8>> = words.iter().filter(|word| !word.is_empty()).collect();
+fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
+    let (port, tls_port) = (table::network::PORT.of(store), table::tls::PORT.of(store));
+    let mut words: Vec<&Vec<u8>> =
+        table::network::BIND.of(store).iter().filter(|word| !word.is_empty()).collect();
     words.sort_by_key(|word| !literal(word).is_some_and(|ip| ip.is_loopback()));
-    let mut places: Vec<Place> = words.into_iter().map(|word| Place::Tcp(word.clone(), port)).collect();
+    let mut places: Vec<Place> = Vec::new();
+    if port != 0 {
+        places.extend(words.iter().map(|&word| Place::Tcp(word.clone(), port)));
+    } else if tls_port != 0 {
+        let config = Arc::new(TlsSettings::of(store).build_check()?);
+        places.extend(words.iter().map(|&word| Place::Tls(word.clone(), tls_port, Arc::clone(&config))));
+    }
     let socket = table::network::UNIXSOCKET.of(store);
     if !socket.as_os_str().is_empty() {
         places.push(Place::Unix(table::persistence::DIR.of(store).join(socket)));
     }
-    places
+    Ok(places)
 }
 
 /// The address to connect to for a word of `bind` that is no name.
@@ -129,7 +143,7 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
             Ok((_, Ok(()))) => return Ok(()),
             Ok((place, Err(problem))) => {
                 problems.push(format!("{place}: {problem}"));
-                asked.retain(|other| *other != place);
+                asked.retain(|other| other.to_string() != place.to_string());
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
             Err(_) => {
@@ -148,14 +162,24 @@ impl Place {
         let reply = match self {
             Place::Unix(path) => UnixStream::connect(path).and_then(|stream| ping(stream, password)),
             Place::Tcp(word, port) => {
-                let bound = apply::bind_addresses(std::slice::from_ref(word));
-                let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
-                let address = SocketAddr::new(reachable(address.ip), *port);
-                TcpStream::connect(address).and_then(|stream| ping(stream, password))
+                TcpStream::connect(address(word, *port)?).and_then(|stream| ping(stream, password))
+            }
+            Place::Tls(word, port, config) => {
+                let address = address(word, *port)?;
+                let tls = ClientConnection::new(Arc::clone(config), address.ip().into());
+                let tls = tls.map_err(|error| error.to_string())?;
+                TcpStream::connect(address).and_then(|stream| ping(StreamOwned::new(tls, stream), password))
             }
         };
         judge(&reply.map_err(words)?, password)
     }
+}
+
+/// The address to connect to for a word of `bind`.
+fn address(word: &Vec<u8>, port: u16) -> Result<SocketAddr, String> {
+    let bound = apply::bind_addresses(std::slice::from_ref(word));
+    let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
+    Ok(SocketAddr::new(reachable(address.ip), port))
 }
 
 /// Sends PING, behind AUTH where there is a password; the line that answers PING.
@@ -218,7 +242,10 @@ mod tests {
             for (name, value) in [("port", port), ("unixsocket", "s"), ("dir", "/")] {
                 store.load(name.as_bytes(), &[value.into()]).expect("fits");
             }
-            assert_eq!(places(&store).iter().map(Place::to_string).collect::<Vec<_>>(), expected);
+            assert_eq!(
+                places(&store).expect("no TLS").iter().map(Place::to_string).collect::<Vec<_>>(),
+                expected
+            );
         };
         check(&["10.0.0.1", "h.example", "-::1"], "7", &["[::1]:7", "10.0.0.1:7", "h.example:7", "/s"]);
         check(&["10.0.0.1", "*"], "7", &["127.0.0.1:7", "10.0.0.1:7", "/s"]);

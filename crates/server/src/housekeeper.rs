@@ -117,6 +117,10 @@ impl Housekeeper {
                 shared.broadcast(|| Message::CountClients);
             }
             shared.migrations.close_idle();
+            if shared.tls.server().is_some() {
+                let store = shared.config().clone();
+                shared.tls.reload_if_due(&store);
+            }
         }
     }
 

@@ -38,6 +38,7 @@ pub mod shared;
 pub mod snapshots;
 pub mod start_error;
 pub mod supervisor;
+pub mod tls;
 pub mod users;
 pub mod worker;
 

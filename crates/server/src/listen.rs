@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use net::{Address, Listener};
+use net::{Address, Listener, TlsServer};
 use rustix::io::Errno;
 
 use crate::config::apply::{BindAddress, StartOptions};
-use crate::shared::{Message, Shared};
+use crate::shared::{Listening, Message, Shared};
 use crate::start_error::{Place, StartError};
 
 /// How often another port is tried when any will do and one address has it free but another has
@@ -22,12 +22,27 @@ const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens where `start` says. Gives the TCP port, where there is one.
-pub fn listen(start: &StartOptions) -> Result<(Vec<Listener>, Option<u16>), StartError> {
-    let (mut listeners, mut port) = (Vec::new(), None);
+/// Where a server listens at its start.
+pub struct Listeners {
+    /// All of them.
+    pub all: Vec<Listener>,
+    /// The TCP port, where there is one.
+    pub port: Option<u16>,
+    /// The TCP port for TLS, where there is one.
+    pub tls_port: Option<u16>,
+}
+
+/// Listens where `start` says, with `tls` on the port for that.
+pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners, StartError> {
+    let (mut listeners, mut port, mut tls_port) = (Vec::new(), None, None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
         let found = patiently(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
         (listeners, port) = (found.0, Some(found.1));
+    }
+    if let (Some(wanted), Some(tls)) = (start.tls_port.filter(|_| !start.addresses.is_empty()), tls) {
+        let found = patiently(|| tcp(&start.addresses, wanted, start.tcp_backlog))?;
+        listeners.extend(found.0.into_iter().map(|listener| listener.encrypted(tls.clone())));
+        tls_port = Some(found.1);
     }
     if let Some((path, mode)) = &start.unix_socket {
         let address = || path.display().to_string();
@@ -37,7 +52,7 @@ pub fn listen(start: &StartOptions) -> Result<(Vec<Listener>, Option<u16>), Star
     if listeners.is_empty() {
         return Err(StartError::NowhereToListen);
     }
-    Ok((listeners, port))
+    Ok(Listeners { all: listeners, port, tls_port })
 }
 
 /// Repeats `attempt` while the address is taken, for [`TAKEN_TRIED_FOR`].
@@ -60,35 +75,38 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, St
     }
 }
 
-/// Makes a running server listen on `addresses` at `port` (`None`: nowhere) instead of the TCP
-/// addresses it has; an address it has already stays as it is. Connections stay. An error leaves
-/// things as they were; one is that an address overlaps with one that is to go (`*` and 127.0.0.1).
-pub fn listen_elsewhere(
-    shared: &Shared,
-    addresses: &[BindAddress],
-    port: Option<u16>,
-    backlog: u32,
-) -> io::Result<()> {
+/// Makes a running server listen where `start` says instead of the TCP addresses it has, with `tls`
+/// on the port for that; an address it has already stays as it is. Connections stay. An error
+/// leaves things as they were; one is that an address overlaps with one that is to go (`*` and
+/// 127.0.0.1).
+pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
     let mut listening = shared.listening();
     let (mut add, mut keep) = (Vec::new(), Vec::new());
-    for &BindAddress { ip, optional } in port.map_or(&[][..], |_| addresses) {
-        let address = SocketAddr::new(ip, port.unwrap_or(0));
-        if listening.contains(&Address::Tcp(address)) {
-            keep.push(address);
-            continue;
-        }
-        match Listener::tcp(address, backlog) {
-            Ok(listener) => add.push(listener),
-            Err(error) if optional && is_missing(&error) => {}
-            Err(error) => return Err(error),
+    let ports = [(start.port, None), (start.tls_port.filter(|_| tls.is_some()), tls)];
+    for (port, tls) in ports.into_iter().filter_map(|(port, tls)| Some((port?, tls))) {
+        for &BindAddress { ip, optional } in &start.addresses {
+            let address = SocketAddr::new(ip, port);
+            let wanted = Listening { address: Address::Tcp(address), is_encrypted: tls.is_some() };
+            if listening.contains(&wanted) {
+                keep.push(wanted);
+                continue;
+            }
+            match Listener::tcp(address, start.tcp_backlog) {
+                Ok(listener) => add.push(match tls {
+                    Some(tls) => listener.encrypted(tls.clone()),
+                    None => listener,
+                }),
+                Err(error) if optional && is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
-    let added: Vec<Address> = add.iter().map(|listener| listener.local_address().clone()).collect();
+    let added: Vec<Listening> = add.iter().map(Listening::of).collect();
     let message = Message::Listen { add, keep: keep.clone() };
     if shared.ports[shared.accepting_thread()].mailbox.send(message).is_err() {
         return Err(io::Error::other("too many messages wait for the thread that accepts"));
     }
-    listening.retain(|address| !matches!(address, Address::Tcp(address) if !keep.contains(address)));
+    listening.retain(|listening| listening.tcp().is_none() || keep.contains(listening));
     listening.extend(added);
     Ok(())
 }

@@ -16,6 +16,31 @@ use crate::connection_pool::ConnectionPool;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::functions::Functions;
 use crate::snapshots::Persistence;
+use crate::tls::Tls;
+
+/// A place where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// The address.
+    pub address: Address,
+    /// Whether its connections are encrypted.
+    pub is_encrypted: bool,
+}
+
+impl Listening {
+    /// Where `listener` listens.
+    pub fn of(listener: &Listener) -> Self {
+        Self { address: listener.local_address().clone(), is_encrypted: listener.tls().is_some() }
+    }
+
+    /// Its TCP address, if it has one.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self.address {
+            Address::Tcp(address) => Some(address),
+            Address::Unix(_) => None,
+        }
+    }
+}
 
 /// A message to an I/O thread.
 pub enum Message {
@@ -30,8 +55,8 @@ pub enum Message {
     Listen {
         /// New listeners.
         add: Vec<Listener>,
-        /// TCP addresses that stay.
-        keep: Vec<SocketAddr>,
+        /// What stays of TCP.
+        keep: Vec<Listening>,
     },
     /// Memory is over its limit while all are idle: have a turn, which evicts.
     EnforceMemory,
@@ -121,7 +146,9 @@ pub struct Shared {
     /// The way to the kernel.
     pub backend: Backend,
     /// Where clients connect. Its lock is a leaf.
-    pub listening: Mutex<Vec<Address>>,
+    pub listening: Mutex<Vec<Listening>>,
+    /// What connections are encrypted with.
+    pub tls: Tls,
     /// Memory in use when the server had started.
     pub startup_memory_bytes: AtomicU64,
     /// 40 hex digits that name this run.
@@ -164,18 +191,24 @@ impl Shared {
     }
 
     /// Where clients connect.
-    pub fn listening(&self) -> MutexGuard<'_, Vec<Address>> {
+    pub fn listening(&self) -> MutexGuard<'_, Vec<Listening>> {
         self.listening.lock().expect("nothing panics while the addresses are locked")
     }
 
     /// The TCP port, 0 for none.
     pub fn tcp_port(&self) -> u16 {
-        let ports = self.listening();
-        let mut ports = ports.iter().filter_map(|address| match address {
-            Address::Tcp(address) => Some(address.port()),
-            Address::Unix(_) => None,
-        });
-        ports.next().unwrap_or(0)
+        self.port_of(|listening| !listening.is_encrypted)
+    }
+
+    /// The TCP port for TLS, 0 for none.
+    pub fn tls_port(&self) -> u16 {
+        self.port_of(|listening| listening.is_encrypted)
+    }
+
+    fn port_of(&self, wanted: impl Fn(&Listening) -> bool) -> u16 {
+        let all = self.listening();
+        let mut ports = all.iter().filter(|listening| wanted(listening)).filter_map(Listening::tcp);
+        ports.next().map_or(0, |address| address.port())
     }
 
     /// The replication id, to read or change.

@@ -35,6 +35,8 @@ pub enum StartError {
         /// The word.
         address: String,
     },
+    /// The options about TLS do not fit together, or what they name cannot be read.
+    Tls(String),
     /// No TCP and no Unix socket: nobody could reach the server.
     NowhereToListen,
     /// The users of the configuration, or those of `aclfile`, cannot be taken.
@@ -78,6 +80,7 @@ impl fmt::Display for StartError {
                 "cannot listen on {address} (option '{option}'): neither an address nor a known host name. Correct \
                  --{option}."
             ),
+            StartError::Tls(problem) => write!(f, "Failed to configure TLS: {problem}"),
             StartError::NowhereToListen => f.write_str(
                 "Configured to not listen anywhere, exiting. Give --port and --bind, or --unixsocket.",
             ),

@@ -37,7 +37,6 @@ mod scripts;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, Session};
 use engine::stats::latency_events::Event as LatencyEvent;
-use net::{Address, ConnId, Event, EventLoop, Listener, ListenerId, Pace};
+use net::{ConnId, Event, EventLoop, Listener, ListenerId, Pace};
 use resp::parse::Progress;
 use stdx::ByteQueue;
 
@@ -58,7 +57,7 @@ use self::limits::OverSoftLimit;
 use self::release::ReleaseQueue;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
-use crate::shared::{Message, Shared};
+use crate::shared::{Listening, Message, Shared};
 
 /// The engine of an I/O thread.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
@@ -149,7 +148,7 @@ pub struct Worker<'s> {
     /// Which changes of users it has looked for sessions to close at.
     closings_seen: u64,
     /// What this thread accepts from: the last one does for all.
-    listeners: Vec<(ListenerId, Address)>,
+    listeners: Vec<(ListenerId, Listening)>,
 }
 
 impl<'s> Worker<'s> {
@@ -182,16 +181,16 @@ impl<'s> Worker<'s> {
 
     /// Accepts connections from `listener` from now on, for all threads.
     pub fn listen(&mut self, listener: Listener) -> io::Result<()> {
-        let address = listener.local_address().clone();
-        self.listeners.push((self.net.add_listener(listener)?, address));
+        let listening = Listening::of(&listener);
+        self.listeners.push((self.net.add_listener(listener)?, listening));
         Ok(())
     }
 
     /// Takes over new TCP addresses.
-    fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[SocketAddr]) {
+    fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
-        self.listeners.retain(|(id, address)| {
-            let stays = !matches!(address, Address::Tcp(address) if !keep.contains(address));
+        self.listeners.retain(|(id, listening)| {
+            let stays = listening.tcp().is_none() || keep.contains(listening);
             if !stays {
                 net.remove_listener(*id);
             }
@@ -431,7 +430,9 @@ impl<'s> Worker<'s> {
             }
             Event::Data(conn) => self.make_ready(conn),
             Event::Drained(conn) => self.drained(conn),
-            Event::Closed(conn, _) => self.forget(conn),
+            Event::Closed(conn, reason) => self.closed(conn, reason),
+            Event::Secured(conn) => self.secured(conn),
+            Event::HandshakeFailed(conn, reason) => self.handshake_failed(conn, &reason),
             // Clients that have finished sending are closed when they are served.
             Event::Woken | Event::PeerFinished(_) => {}
         }

@@ -12,18 +12,18 @@ use net::Address;
 
 use crate::commands::help;
 use crate::config::Refusal;
-use crate::config::apply::PortZero;
+use crate::config::apply::PortZeros;
 use crate::config::option::{FollowUp, OnChange, Opt, Prepare};
 use crate::config::rewrite::Added;
 use crate::config::store::{ConfigStore, Permission, SetError};
-use crate::config::table::{OptId, clients, persistence, process, security};
+use crate::config::table::{self, OptId, clients, persistence, process, security};
 use crate::config::{apply, rewrite};
 use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::persistence::aof::{self, Unprepared};
 use crate::shared::{Message, Shared};
 use crate::start_error::StartError;
-use crate::{limits, listen, logging, users};
+use crate::{limits, listen, logging, tls, users};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
@@ -105,8 +105,12 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     let mut changed = config.clone();
     let set = changed.set(&pairs, permission).map_err(set_error)?;
     let differs = |id: &&OptId| changed.value(**id) != config.value(**id);
-    let options: Vec<&'static Opt> = set.iter().filter(differs).map(|id| id.option()).collect();
-    prepare(ctx.shared, &options, &changed).map_err(|(name, reason)| refused(name.as_bytes(), &reason))?;
+    let acts = |id: &&OptId| differs(id) || id.option().is_read_when_set();
+    let options: Vec<&'static Opt> = set.iter().filter(acts).map(|id| id.option()).collect();
+    prepare(ctx.shared, &options, &changed).map_err(|(name, reason)| {
+        restore_tls(ctx.shared, &options, &config);
+        refused(name.as_bytes(), &reason)
+    })?;
     for option in &options {
         if let Some(why) = option.idle_reason() {
             tracing::warn!("Option '{}' was set but has no effect: {why}", option.name);
@@ -160,10 +164,41 @@ fn prepare(
     steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
 }
 
+/// Takes the certificates of the options as they stay, where others may have been taken already.
+fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) {
+    let is_read = |option: &&Opt| option.on_change == OnChange::Prepare(Prepare::Tls);
+    if changed.iter().any(is_read)
+        && shared.tls.is_ahead_of(config)
+        && let Err(problem) = shared.tls.configure(config)
+    {
+        tracing::warn!("The TLS certificates of before cannot be read any more: {problem}");
+    }
+}
+
+/// Reads what the options about TLS name. A refusal has its cause in the log.
+fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
+    shared.tls.configure(new).map(|_| ()).map_err(|problem| {
+        tracing::warn!("{problem}");
+        "Unable to update TLS configuration. Check server logs.".into()
+    })
+}
+
 /// Does one thing that the new values `new` need.
 fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Refusal> {
     match step {
         Prepare::OpenFiles => fit_open_files(shared, clients::MAXCLIENTS.of(new) as u64),
+        Prepare::Tls if tls::is_wanted(new) => configure_tls(shared, new),
+        Prepare::Tls => Ok(()),
+        Prepare::TlsLimits => {
+            shared.tls.follow_limits(new);
+            Ok(())
+        }
+        Prepare::ListenOnTlsPort => {
+            if table::tls::PORT.of(new) != 0 {
+                configure_tls(shared, new)?;
+            }
+            listen_as_configured(shared, new, "Unable to listen on this port. Check server logs.")
+        }
         Prepare::ListenOnPort => {
             listen_as_configured(shared, new, "Unable to listen on this port. Check server logs.")
         }
@@ -244,12 +279,11 @@ fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static
 }
 
 fn try_listen(shared: &Shared, config: &ConfigStore) -> Result<(), String> {
-    let start = apply::start_options(config, PortZero::NoTcp).map_err(|error| match error {
+    let start = apply::start_options(config, PortZeros::default()).map_err(|error| match error {
         StartError::InvalidAddress { address, .. } => format!("{address} is no address"),
         other => other.to_string(),
     })?;
-    listen::listen_elsewhere(shared, &start.addresses, start.port, start.tcp_backlog)
-        .map_err(|error| error.to_string())
+    listen::listen_elsewhere(shared, &start, shared.tls.server().as_ref()).map_err(|error| error.to_string())
 }
 
 static CONFIG_RESETSTAT: Command<Runner> = Command {

@@ -16,7 +16,7 @@ use stdx::number::parse_i64;
 use super::choices::VersionCheck;
 use super::handle::{Choice, Handle};
 use super::store::ConfigStore;
-use super::table::{clients, diagnostics, memory, network, persistence, replication, security, values};
+use super::table::{clients, diagnostics, memory, network, persistence, replication, security, tls, values};
 use crate::start_error::StartError;
 
 /// What is decided when a server starts.
@@ -24,6 +24,8 @@ use crate::start_error::StartError;
 pub struct StartOptions {
     /// The TCP port, 0 for any; `None` for no TCP.
     pub port: Option<u16>,
+    /// The TCP port for TLS, 0 for any; `None` for none.
+    pub tls_port: Option<u16>,
     /// Where to listen.
     pub addresses: Vec<BindAddress>,
     /// The port of the metrics endpoint; `None` for none.
@@ -88,18 +90,28 @@ pub enum PortZero {
     AnyPort,
 }
 
+/// What 0 means for each port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PortZeros {
+    /// For `port`.
+    pub plain: PortZero,
+    /// For `tls-port`.
+    pub tls: PortZero,
+}
+
 /// What a server starts with.
-pub fn start_options(store: &ConfigStore, port_zero: PortZero) -> Result<StartOptions, StartError> {
+pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
         let failed =
             |InvalidAddress(address)| StartError::InvalidAddress { option: option.opt.name, address };
         bind_addresses(option.of(store)).map_err(failed)
     };
-    let port = Some(network::PORT.of(store));
+    let port = |port: u16, zero| Some(port).filter(|&port| port != 0 || zero == PortZero::AnyPort);
     let socket = network::UNIXSOCKET.of(store);
     let mode = Some(network::UNIXSOCKETPERM.of(store)).filter(|&bits| bits != 0);
     Ok(StartOptions {
-        port: port.filter(|&port| port != 0 || port_zero == PortZero::AnyPort),
+        port: port(network::PORT.of(store), zeros.plain),
+        tls_port: port(tls::PORT.of(store), zeros.tls),
         addresses: addresses(&network::BIND)?,
         metrics_port: Some(network::METRICS_PORT.of(store)).filter(|&port| port != 0),
         metrics_addresses: addresses(&network::METRICS_BIND)?,
@@ -268,9 +280,11 @@ mod tests {
         assert!(settings.lfu);
         let limit = OutputLimit { hard_bytes: 1 << 20, soft_bytes: 1 << 10, soft_seconds: 9 };
         assert_eq!(settings.clients.output_limit, limit);
-        let start = start_options(&store, PortZero::NoTcp).expect("addresses");
+        let start = start_options(&store, PortZeros::default()).expect("addresses");
         assert_eq!(start.unix_socket, Some(("a.sock".into(), Some(0o700))));
         assert_eq!(start.port, None);
-        assert_eq!(start_options(&store, PortZero::AnyPort).expect("addresses").port, Some(0));
+        let any = PortZeros { plain: PortZero::AnyPort, tls: PortZero::NoTcp };
+        let start = start_options(&store, any).expect("addresses");
+        assert_eq!((start.port, start.tls_port), (Some(0), None));
     }
 }

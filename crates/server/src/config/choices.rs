@@ -67,6 +67,38 @@ impl Choice for EvictionPolicy {
     ];
 }
 
+/// `tls-auth-clients`: whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthClients {
+    /// They are not asked for one.
+    No,
+    /// They must.
+    Yes,
+    /// They may, and it is checked.
+    Optional,
+}
+
+impl Choice for AuthClients {
+    const WORDS: &'static [&'static str] = &["no", "yes", "optional"];
+    const VALUES: &'static [Self] = &[Self::No, Self::Yes, Self::Optional];
+}
+
+/// `tls-auth-clients-user`: what of a client's certificate names its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateUser {
+    /// The common name.
+    CommonName,
+    /// A URI of the alternative names.
+    Uri,
+    /// Nothing.
+    Off,
+}
+
+impl Choice for CertificateUser {
+    const WORDS: &'static [&'static str] = &["CN", "URI", "off"];
+    const VALUES: &'static [Self] = &[Self::CommonName, Self::Uri, Self::Off];
+}
+
 /// `metrics-per-command`: what the metrics endpoint shows of each command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerCommand {

@@ -58,8 +58,15 @@ pub enum OnChange {
 pub enum Prepare {
     /// Raise the limit of open files to fit `maxclients`.
     OpenFiles,
+    /// Read certificates and what else the options about TLS name, where TLS is in use.
+    Tls,
+    /// Take the limits of TLS.
+    TlsLimits,
     /// Listen where `bind` and `port` say; the new port may not be free.
     ListenOnPort,
+    /// Listen where `bind` and `tls-port` say; the certificates may be missing, or the port be
+    /// taken.
+    ListenOnTlsPort,
     /// Listen where `bind` and `port` say; the new addresses may be missing.
     ListenOnAddresses,
     /// Go to the folder `dir`.
@@ -77,11 +84,13 @@ impl Prepare {
     pub fn order(self) -> u8 {
         match self {
             Prepare::OpenFiles => 0,
-            Prepare::ListenOnPort | Prepare::ListenOnAddresses => 1,
-            Prepare::WorkingFolder => 2,
-            Prepare::AppendOnly => 3,
-            Prepare::LogLevel => 4,
-            Prepare::LogForm => 5,
+            Prepare::WorkingFolder => 1,
+            Prepare::Tls => 2,
+            Prepare::ListenOnPort | Prepare::ListenOnTlsPort | Prepare::ListenOnAddresses => 3,
+            Prepare::AppendOnly => 4,
+            Prepare::LogLevel => 5,
+            Prepare::LogForm => 6,
+            Prepare::TlsLimits => 7,
         }
     }
 }
@@ -253,6 +262,11 @@ impl Opt {
     /// Not shown by CONFIG GET with a pattern.
     pub const fn hidden(self) -> Self {
         Opt { hidden: true, ..self }
+    }
+
+    /// Whether its value names a file that is read when CONFIG SET sets it, even to the same name.
+    pub fn is_read_when_set(&self) -> bool {
+        self.on_change == OnChange::Prepare(Prepare::Tls) && self.names != Names::Nothing
     }
 
     /// The value when nothing is said. O(length), and a system call where it is computed.

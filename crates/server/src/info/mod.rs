@@ -50,6 +50,7 @@ pub static SECTIONS: &[Section] = &[
     Section::new("stats", "Stats", stats::stats),
     Section::new("changelog", "Changelog", stats::change_log),
     Section::new("replication", "Replication", server::replication),
+    Section::new("tls", "TLS", server::tls).on_demand(),
     Section::new("cpu", "CPU", server::cpu),
     Section::new("modules", "Modules", |_, _| ()),
     Section::new("commandstats", "Commandstats", stats::commandstats).on_demand(),

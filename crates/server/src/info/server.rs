@@ -1,5 +1,6 @@
 //! INFO: the server itself, its clients, threads, persistence, replication and CPU.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,8 +14,9 @@ use crate::REDIS_VERSION;
 use crate::append_only;
 use crate::config::table::network;
 use crate::context::unix_ms;
-use crate::shared::Shared;
+use crate::shared::{Listening, Shared};
 use crate::snapshots::{Figures, LoadFigures};
+use crate::tls::certificate::Facts;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
@@ -61,24 +63,34 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// One text for TCP with all its addresses, which share a port, and one for each Unix socket.
-fn listeners(addresses: &[Address]) -> Vec<String> {
-    let mut tcp = String::new();
-    let mut port = None;
-    let mut all = Vec::new();
-    for address in addresses {
-        match address {
-            Address::Tcp(address) => {
-                port = Some(address.port());
-                tcp += &format!("bind={},", address.ip());
-            }
-            Address::Unix(path) => all.push(format!("name=unix,bind={}", path.display())),
-        }
+/// One text for TCP with all its addresses, which share a port, one for each Unix socket, and one
+/// for TLS as for TCP.
+fn listeners(listening: &[Listening]) -> Vec<String> {
+    let tcp = |name: &str, is_encrypted: bool| {
+        let of_kind = listening.iter().filter(|listening| listening.is_encrypted == is_encrypted);
+        let addresses: Vec<SocketAddr> = of_kind.filter_map(Listening::tcp).collect();
+        let port = addresses.last()?.port();
+        let binds: String = addresses.iter().map(|address| format!("bind={},", address.ip())).collect();
+        Some(format!("name={name},{binds}port={port}"))
+    };
+    let unix = listening.iter().filter_map(|listening| match &listening.address {
+        Address::Unix(path) => Some(format!("name=unix,bind={}", path.display())),
+        Address::Tcp(_) => None,
+    });
+    tcp("tcp", false).into_iter().chain(unix).chain(tcp("tls", true)).collect()
+}
+
+/// The TLS section: Valkey's fields, and how handshakes went.
+pub fn tls(shared: &Shared, fields: &mut Fields) {
+    for (name, facts) in ["server", "client", "ca"].iter().zip(shared.tls.facts()) {
+        let serial = facts.as_ref().map_or("none", |facts| &facts.serial);
+        fields.add(&format!("tls_{name}_cert_serial"), serial);
+        let expires_in_s = facts.as_ref().map_or(0, Facts::expires_in_s);
+        fields.add(&format!("tls_{name}_cert_expires_in_seconds"), expires_in_s);
     }
-    if let Some(port) = port {
-        all.insert(0, format!("name=tcp,{tcp}port={port}"));
-    }
-    all
+    fields.add("tls_full_handshakes", shared.tls.full_handshakes.load(Relaxed));
+    fields.add("tls_resumed_handshakes", shared.tls.resumed_handshakes.load(Relaxed));
+    fields.add("tls_failed_handshakes", shared.tls.failed_handshakes.load(Relaxed));
 }
 
 /// The Clients section.
@@ -267,7 +279,15 @@ mod tests {
         let tcp = |text: &str| Address::Tcp(text.parse().expect("an address"));
         let unix = || Address::Unix(std::path::Path::new("/tmp/s").into());
         let all = [tcp("127.0.0.1:70"), unix(), tcp("[::1]:70")];
-        assert_eq!(listeners(&all), ["name=tcp,bind=127.0.0.1,bind=::1,port=70", "name=unix,bind=/tmp/s"]);
-        assert_eq!(listeners(&[unix()]), ["name=unix,bind=/tmp/s"]);
+        let of = |addresses: &[Address], is_encrypted| -> Vec<Listening> {
+            addresses.iter().map(|address| Listening { address: address.clone(), is_encrypted }).collect()
+        };
+        let both = [of(&all, false), of(&[all[0].clone(), all[2].clone()], true)].concat();
+        let tcp = "bind=127.0.0.1,bind=::1,port=70";
+        let texts =
+            [format!("name=tcp,{tcp}"), "name=unix,bind=/tmp/s".to_owned(), format!("name=tls,{tcp}")];
+        assert_eq!(listeners(&of(&all, false)), texts[..2]);
+        assert_eq!(listeners(&both), texts);
+        assert_eq!(listeners(&of(&[unix()], false)), ["name=unix,bind=/tmp/s"]);
     }
 }

@@ -404,6 +404,28 @@ pub const FIELDS: &[Field] = &[
     // CPU.
     counter("used_cpu_sys", "used_cpu_sys_seconds", "CPU time of the process in the kernel."),
     counter("used_cpu_user", "used_cpu_user_seconds", "CPU time of the process in user space."),
+    gauge(
+        "tls_server_cert_expires_in_seconds",
+        "tls_server_certificate_expires_in_seconds",
+        "Seconds until the server's TLS certificate expires, 0 when it has, or without TLS.",
+    ),
+    gauge(
+        "tls_client_cert_expires_in_seconds",
+        "tls_client_certificate_expires_in_seconds",
+        "Seconds until the TLS certificate for other servers expires, 0 when it has, or without one.",
+    ),
+    gauge(
+        "tls_ca_cert_expires_in_seconds",
+        "tls_ca_certificate_expires_in_seconds",
+        "Seconds until the first certificate of tls-ca-cert-file expires, 0 when it has, or without one.",
+    ),
+    counter("tls_full_handshakes", "tls_full_handshakes", "TLS handshakes that made new keys."),
+    counter("tls_resumed_handshakes", "tls_resumed_handshakes", "TLS handshakes that resumed a session."),
+    counter(
+        "tls_failed_handshakes",
+        "tls_failed_handshakes",
+        "TLS handshakes that failed, or took longer than ten seconds.",
+    ),
 ];
 
 /// Fields of INFO that are there only while the server loads its data.

@@ -9,12 +9,14 @@ use engine::acl::Identity;
 use engine::client::{ClientInfo, Place};
 use engine::client_eviction;
 use engine::session::{Flow, Session};
-use net::{Address, ConnId, Socket};
+use net::{Address, CloseReason, ConnId, Socket, TlsFailure};
 use resp::parse::Progress;
 
 use super::limits::OverSoftLimit;
 use super::{Client, Worker};
+use crate::config::table::tls as options;
 use crate::shared::Message;
+use crate::tls::certificate;
 
 /// What a client outside the loopback is told in protected mode. The first two sentences are those
 /// of Redis, which tools look for.
@@ -31,8 +33,10 @@ impl Worker<'_> {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
             shared.rejected_connections.fetch_add(1, Relaxed);
-            // The client may have disconnected already; nothing else needs the error.
-            let _ = socket.send_once(refusal);
+            if !socket.is_encrypted() {
+                // The client may have disconnected already; nothing else needs the error.
+                let _ = socket.send_once(refusal);
+            }
             return;
         }
         let own = self.thread;
@@ -59,14 +63,76 @@ impl Worker<'_> {
         if open >= settings.clients.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }
-        let Address::Tcp(peer) = socket.peer_address() else { return None };
-        if settings.clients.protected_mode
+        // An encrypted one is told once it can be.
+        let is_denied = !socket.is_encrypted() && self.is_protected_from(socket.peer_address());
+        is_denied.then_some(PROTECTED_MODE_LINE)
+    }
+
+    /// Whether protected mode keeps a client of this address out.
+    fn is_protected_from(&self, peer: &Address) -> bool {
+        let settings = &self.engine.executor.settings;
+        let is_foreign = matches!(peer, Address::Tcp(peer) if !peer.ip().to_canonical().is_loopback());
+        is_foreign
+            && settings.clients.protected_mode
             && self.shared.engine.acl.users.default_user().needs_no_password()
-            && !peer.ip().to_canonical().is_loopback()
-        {
-            return Some(PROTECTED_MODE_LINE);
+    }
+
+    /// The TLS handshake of a connection is over: its client is served from now on.
+    pub(super) fn secured(&mut self, conn: ConnId) {
+        let Some(agreed) = self.net.agreed(conn) else { return };
+        let tls = &self.shared.tls;
+        let count = if agreed.resumed { &tls.resumed_handshakes } else { &tls.full_handshakes };
+        count.fetch_add(1, Relaxed);
+        let names = agreed.peer_certificate.as_ref().map(|certificate| {
+            let field = options::AUTH_CLIENTS_USER.of(&self.shared.config());
+            certificate::user_names(certificate, field)
+        });
+        self.log_in_by_certificate(conn, names.unwrap_or_default());
+        if self.net.peer_address(conn).is_some_and(|peer| self.is_protected_from(peer)) {
+            self.shared.rejected_connections.fetch_add(1, Relaxed);
+            self.net.output(conn).tail_mut().extend_from_slice(PROTECTED_MODE_LINE);
+            self.net.close_after_flush(conn);
         }
-        None
+    }
+
+    /// Makes a session the first user's of these names who is there and on; if none is, it stays
+    /// what it was.
+    fn log_in_by_certificate(&mut self, conn: ConnId, names: Vec<Vec<u8>>) {
+        let users = &self.shared.engine.acl.users;
+        let found = names.into_iter().find_map(|name| {
+            let user = users.get(&name).filter(|user| user.is_on())?;
+            Some((name, user))
+        });
+        if let (Some((name, user)), Some(session)) = (found, self.session(conn)) {
+            session.identity.authenticate(user, users);
+            session.info.names().user = name;
+        }
+    }
+
+    /// The TLS handshake of a connection failed, which is closed.
+    pub(super) fn handshake_failed(&mut self, conn: ConnId, reason: &str) {
+        self.shared.tls.failed_handshakes.fetch_add(1, Relaxed);
+        let (peer, local) = (self.net.peer_address(conn), self.net.local_address(conn));
+        if let (Some(peer), Some(local)) = (peer, local) {
+            tracing::debug!("Error accepting a client connection: {reason} (addr={peer} laddr={local})");
+        }
+    }
+
+    /// A connection is closed.
+    pub(super) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
+        match reason {
+            CloseReason::Tls(TlsFailure::Handshake) | CloseReason::PeerClosed | CloseReason::Flushed => {}
+            CloseReason::Tls(failure) => {
+                if failure == TlsFailure::HandshakeTimedOut {
+                    self.shared.tls.failed_handshakes.fetch_add(1, Relaxed);
+                }
+                if let Some(session) = self.session(conn) {
+                    tracing::debug!("Closing a client: {failure} (addr={})", session.info.peer);
+                }
+            }
+            CloseReason::Failed(_) => {}
+        }
+        self.forget(conn);
     }
 
     pub(super) fn adopt(&mut self, socket: Socket) {
@@ -74,6 +140,10 @@ impl Worker<'_> {
         let shared = self.shared;
         let port = &shared.engine.threads[self.thread];
         let keepalive_s = self.engine.executor.settings.clients.tcp_keepalive_s;
+        if socket.is_encrypted() {
+            let handshakes = shared.tls.handshakes_per_turn.load(Relaxed);
+            self.net.set_handshakes_per_turn_max(handshakes as usize);
+        }
         self.net.set_default_keepalive((keepalive_s > 0).then(|| Duration::from_secs(keepalive_s)));
         let conn = match self.net.adopt(socket) {
             Ok(conn) => conn,

@@ -48,6 +48,7 @@ mod stalls;
 mod stress;
 mod subscribers;
 mod support;
+mod tls;
 mod tracking;
 mod tracking_bounds;
 mod walkers;

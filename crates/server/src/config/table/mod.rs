@@ -21,7 +21,7 @@ pub mod persistence;
 pub mod process;
 pub mod replication;
 pub mod security;
-mod tls;
+pub mod tls;
 pub mod values;
 
 /// A part of the table.
@@ -52,8 +52,6 @@ pub static THEMES: &[Theme] = &[
 const NO_REPLICATION: &str = "there is no replication so far";
 /// Why options of cluster mode do nothing.
 const NO_CLUSTER: &str = "there is no cluster mode so far";
-/// Why options of TLS do nothing.
-const NO_TLS: &str = "there is no TLS so far";
 /// Why options of scripts do nothing.
 const NO_SCRIPTS: &str = "there are no scripts so far";
 /// Why options that tune another design do nothing.

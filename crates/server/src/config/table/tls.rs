@@ -1,58 +1,222 @@
 //! Options about encryption.
 
-use super::NO_TLS;
-use crate::config::option::{INT, Opt, PORT};
+use std::path::Path;
+
+use super::{NO_CLUSTER, NO_REPLICATION};
+use crate::config::choices::{AuthClients, CertificateUser};
+use crate::config::handle::{Choice as _, Handle};
+use crate::config::option::{self, INT, OnChange, Opt, Prepare};
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
-    &Opt::integer("tls-port", "0", PORT, "The TCP port for TLS; 0 for none.").accepted(NO_TLS),
-    &Opt::file("tls-cert-file", "", "The server's certificate.").accepted(NO_TLS),
-    &Opt::file("tls-key-file", "", "The key of the server's certificate.").accepted(NO_TLS),
-    &Opt::text("tls-key-file-pass", "", "The password of that key.").accepted(NO_TLS),
-    &Opt::file("tls-client-cert-file", "", "The certificate shown to other servers.").accepted(NO_TLS),
-    &Opt::file("tls-client-key-file", "", "The key of that certificate.").accepted(NO_TLS),
-    &Opt::text("tls-client-key-file-pass", "", "The password of that key.").accepted(NO_TLS),
-    &Opt::file("tls-dh-params-file", "", "Diffie-Hellman parameters.").accepted(NO_TLS),
-    &Opt::file("tls-ca-cert-file", "", "Certificates that clients' certificates must descend from.")
-        .accepted(NO_TLS),
-    &Opt::text("tls-ca-cert-dir", "", "A folder of such certificates.").of_folder().accepted(NO_TLS),
-    &Opt::choice(
-        "tls-auth-clients",
-        "yes",
-        &["no", "yes", "optional"],
-        "Whether clients must show a certificate.",
-    )
-    .accepted(NO_TLS),
-    &Opt::choice(
-        "tls-auth-clients-user",
-        "off",
-        &["CN", "URI", "off"],
-        "The field of a client's certificate that names its user.",
-    )
-    .accepted(NO_TLS),
-    &Opt::integer(
-        "tls-auto-reload-interval",
-        "0",
-        INT,
-        "Seconds after which certificates are read again; 0 for never.",
-    )
-    .accepted(NO_TLS),
-    &Opt::flag("tls-replication", "no", "Encrypt connections to the primary.").accepted(NO_TLS),
-    &Opt::flag("tls-cluster", "no", "Encrypt the cluster's bus.").accepted(NO_TLS),
-    &Opt::text("tls-protocols", "", "Permitted versions of TLS.").accepted(NO_TLS),
-    &Opt::text("tls-ciphers", "", "Permitted ciphers up to TLS 1.2.").accepted(NO_TLS),
-    &Opt::text("tls-ciphersuites", "", "Permitted ciphers of TLS 1.3.").accepted(NO_TLS),
-    &Opt::flag("tls-prefer-server-ciphers", "no", "Choose by the server's order of ciphers.")
-        .accepted(NO_TLS),
-    &Opt::flag("tls-session-caching", "yes", "Let clients resume sessions.").accepted(NO_TLS),
-    &Opt::integer("tls-session-cache-size", "20480", INT, "Sessions that may be resumed.").accepted(NO_TLS),
-    &Opt::integer("tls-session-cache-timeout", "300", INT, "Seconds that a session may be resumed for.")
-        .accepted(NO_TLS),
-    &Opt::integer(
-        "max-new-tls-connections-per-cycle",
-        "1",
-        (1, 1000),
-        "TLS connections accepted in a turn of the event loop.",
-    )
-    .accepted(NO_TLS),
+    &PORT.opt,
+    &CERT_FILE.opt,
+    &KEY_FILE.opt,
+    &KEY_FILE_PASS.opt,
+    &CLIENT_CERT_FILE.opt,
+    &CLIENT_KEY_FILE.opt,
+    &CLIENT_KEY_FILE_PASS.opt,
+    &DH_PARAMS_FILE.opt,
+    &CA_CERT_FILE.opt,
+    &CA_CERT_DIR.opt,
+    &AUTH_CLIENTS.opt,
+    &AUTH_CLIENTS_USER.opt,
+    &AUTO_RELOAD_INTERVAL.opt,
+    &REPLICATION.opt,
+    &CLUSTER.opt,
+    &PROTOCOLS.opt,
+    &CIPHERS.opt,
+    &CIPHERSUITES.opt,
+    &PREFER_SERVER_CIPHERS.opt,
+    &SESSION_CACHING.opt,
+    &SESSION_CACHE_SIZE.opt,
+    &SESSION_CACHE_TIMEOUT.opt,
+    &MAX_NEW_CONNECTIONS.opt,
 ];
+
+/// What all but the port ask for when they change.
+const LOAD: OnChange = OnChange::Prepare(Prepare::Tls);
+
+/// The TCP port for TLS; 0 for none.
+pub static PORT: Handle<u16> = Opt::integer(
+    "tls-port",
+    "0",
+    option::PORT,
+    "The TCP port for TLS; 0 for none. Plain TCP has `port`, which may be 0.",
+)
+.on_change(OnChange::Prepare(Prepare::ListenOnTlsPort))
+.typed();
+
+/// The server's certificate.
+pub static CERT_FILE: Handle<Path> = Opt::file(
+    "tls-cert-file",
+    "",
+    "The server's certificate, PEM, with those between it and the authority behind it. CONFIG SET reads it \
+     anew, even with the same name.",
+)
+.example("/etc/saker/tls/server.crt")
+.on_change(LOAD)
+.typed();
+
+/// The key of the server's certificate.
+pub static KEY_FILE: Handle<Path> =
+    Opt::file("tls-key-file", "", "The key of the server's certificate, PEM.")
+        .example("/etc/saker/tls/server.key")
+        .on_change(LOAD)
+        .typed();
+
+/// The password of that key.
+pub static KEY_FILE_PASS: Handle<[u8]> =
+    Opt::text("tls-key-file-pass", "", "The password of that key, if it is encrypted.")
+        .on_change(LOAD)
+        .typed();
+
+/// The certificate shown to other servers.
+pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
+    "tls-client-cert-file",
+    "",
+    "The certificate shown to other servers; without it, the server's own is shown.",
+)
+.on_change(LOAD)
+.typed();
+
+/// The key of that certificate.
+pub static CLIENT_KEY_FILE: Handle<Path> =
+    Opt::file("tls-client-key-file", "", "The key of that certificate.").on_change(LOAD).typed();
+
+/// The password of that key.
+pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> =
+    Opt::text("tls-client-key-file-pass", "", "The password of that key.").on_change(LOAD).typed();
+
+/// Diffie-Hellman parameters.
+pub static DH_PARAMS_FILE: Handle<Path> = Opt::file("tls-dh-params-file", "", "Diffie-Hellman parameters.")
+    .accepted("keys are agreed on elliptic curves only")
+    .on_change(LOAD)
+    .typed();
+
+/// Certificates that clients' certificates must descend from.
+pub static CA_CERT_FILE: Handle<Path> = Opt::file(
+    "tls-ca-cert-file",
+    "",
+    "The certificates of authorities, PEM, that those of clients and other servers must descend from.",
+)
+.example("/etc/saker/tls/ca.crt")
+.on_change(LOAD)
+.typed();
+
+/// A folder of such certificates.
+pub static CA_CERT_DIR: Handle<Path> =
+    Opt::text("tls-ca-cert-dir", "", "A folder of such certificates.").of_folder().on_change(LOAD).typed();
+
+/// Whether clients must show a certificate.
+pub static AUTH_CLIENTS: Handle<AuthClients> = Opt::choice(
+    "tls-auth-clients",
+    "yes",
+    AuthClients::WORDS,
+    "Whether clients must show a certificate that descends from an authority: `optional` checks those that are shown.",
+)
+.on_change(LOAD)
+.typed();
+
+/// The field of a client's certificate that names its user.
+pub static AUTH_CLIENTS_USER: Handle<CertificateUser> = Opt::choice(
+    "tls-auth-clients-user",
+    "off",
+    CertificateUser::WORDS,
+    "The field of a client's certificate that names its user: the common name, or a URI of the alternative \
+     names. A user of that name who is on is logged in; else the client is who it is without.",
+)
+.on_change(LOAD)
+.typed();
+
+/// Seconds after which certificates are read again.
+pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
+    "tls-auto-reload-interval",
+    "0",
+    INT,
+    "Seconds after which certificates and keys are read again, if their files have changed; 0 for never.",
+)
+.typed();
+
+/// Encrypt connections to the primary.
+pub static REPLICATION: Handle<bool> =
+    Opt::flag("tls-replication", "no", "Encrypt connections to the primary, and those of MIGRATE.")
+        .accepted(NO_REPLICATION)
+        .on_change(LOAD)
+        .typed();
+
+/// Encrypt the cluster's bus.
+pub static CLUSTER: Handle<bool> =
+    Opt::flag("tls-cluster", "no", "Encrypt the cluster's bus.").accepted(NO_CLUSTER).on_change(LOAD).typed();
+
+/// Permitted versions.
+pub static PROTOCOLS: Handle<[u8]> = Opt::text(
+    "tls-protocols",
+    "",
+    "Permitted versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both. Older ones are never offered.",
+)
+.example("TLSv1.2 TLSv1.3")
+.on_change(LOAD)
+.typed();
+
+/// Permitted suites of TLS 1.2.
+pub static CIPHERS: Handle<[u8]> = Opt::text(
+    "tls-ciphers",
+    "",
+    "Permitted suites of TLS 1.2, as a list of OpenSSL; empty for all of ECDHE with AES-GCM or ChaCha20-Poly1305.",
+)
+.example("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256")
+.on_change(LOAD)
+.typed();
+
+/// Permitted suites of TLS 1.3.
+pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
+    "tls-ciphersuites",
+    "",
+    "Permitted suites of TLS 1.3, in the order of preference; empty for all.",
+)
+.example("TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384")
+.on_change(LOAD)
+.typed();
+
+/// Choose by the server's order.
+pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
+    "tls-prefer-server-ciphers",
+    "no",
+    "Choose suites by the server's order instead of the client's.",
+)
+.on_change(LOAD)
+.typed();
+
+/// Let clients resume sessions.
+pub static SESSION_CACHING: Handle<bool> =
+    Opt::flag("tls-session-caching", "yes", "Let clients resume sessions, by tickets or by identifiers.")
+        .on_change(LOAD)
+        .typed();
+
+/// Sessions that may be resumed by their identifiers.
+pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
+    "tls-session-cache-size",
+    "20480",
+    INT,
+    "Sessions that may be resumed by identifiers, which clients without tickets use; 0 for a million.",
+)
+.on_change(LOAD)
+.typed();
+
+/// Seconds that a session may be resumed for.
+pub static SESSION_CACHE_TIMEOUT: Handle<u32> =
+    Opt::integer("tls-session-cache-timeout", "300", INT, "Seconds that a session may be resumed for.")
+        .on_change(LOAD)
+        .typed();
+
+/// Handshakes in a turn.
+pub static MAX_NEW_CONNECTIONS: Handle<u64> = Opt::integer(
+    "max-new-tls-connections-per-cycle",
+    "1",
+    (1, 1000),
+    "TLS handshakes that each thread goes on with in a turn of its event loop: clients that are served wait \
+     for these at most.",
+)
+.on_change(OnChange::Prepare(Prepare::TlsLimits))
+.typed();

@@ -1,0 +1,149 @@
+//! TLS of the server: from the options to what listeners encrypt with, and what is known of it.
+//!
+//! | Module | Part |
+//! |---|---|
+//! | this one | what is in use, and its replacement |
+//! | `settings` | the options, checked, as configurations of rustls |
+//! | `files` | certificates and keys from PEM files |
+//! | `ciphers` | OpenSSL's names of versions and suites |
+//! | `resumption` | sessions that clients resume |
+//! | `certificate` | names and expiry of certificates |
+//!
+//! The handshake and the records are `net`'s. Options take effect at once, for connections to
+//! come; what cannot be loaded leaves everything as it was.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use net::TlsServer;
+
+use self::certificate::Facts;
+use self::resumption::Resumption;
+use self::settings::{Built, TlsSettings};
+use crate::config::ConfigStore;
+use crate::config::table::tls as options;
+
+pub mod certificate;
+mod ciphers;
+mod files;
+mod resumption;
+pub mod settings;
+
+/// The TLS of a server. The lock is a leaf.
+#[derive(Default)]
+pub struct Tls {
+    current: Mutex<Option<Current>>,
+    /// Handshakes that a thread goes on with in a turn: `max-new-tls-connections-per-cycle`.
+    pub handshakes_per_turn: AtomicU64,
+    /// Handshakes that made new keys.
+    pub full_handshakes: AtomicU64,
+    /// Handshakes that resumed a session.
+    pub resumed_handshakes: AtomicU64,
+    /// Handshakes that failed, or took too long.
+    pub failed_handshakes: AtomicU64,
+}
+
+/// What is in use.
+struct Current {
+    server: TlsServer,
+    facts: [Option<Facts>; 3],
+    resumption: Option<(Resumption, u64)>,
+    /// When the files were read last, and how they looked then.
+    read: Instant,
+    stamps: Vec<Stamp>,
+}
+
+/// A file, and what tells it from an earlier one.
+type Stamp = (PathBuf, Option<(SystemTime, u64)>);
+
+fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
+    let stamp = |path: PathBuf| {
+        let about = std::fs::metadata(&path).ok();
+        let stamp = about.and_then(|about| Some((about.modified().ok()?, about.len())));
+        (path, stamp)
+    };
+    settings.files().into_iter().map(stamp).collect()
+}
+
+/// Whether the options ask for TLS.
+pub fn is_wanted(store: &ConfigStore) -> bool {
+    options::PORT.of(store) != 0 || options::REPLICATION.of(store) || options::CLUSTER.of(store)
+}
+
+impl Tls {
+    /// Takes the options of `store`, for connections to come. An error, for the log, leaves things
+    /// as they were.
+    pub fn configure(&self, store: &ConfigStore) -> Result<TlsServer, String> {
+        let settings = TlsSettings::of(store);
+        let stamps = stamps(&settings);
+        let mut current = self.lock();
+        let earlier = current.as_ref().and_then(|current| current.resumption.as_ref());
+        let Built { server: config, facts, resumption, trust } = settings.build(earlier)?;
+        let server = match current.take() {
+            Some(current) => {
+                current.server.replace(config);
+                current.server
+            }
+            None => TlsServer::new(config),
+        };
+        let resumption = resumption.map(|resumption| (resumption, trust));
+        *current = Some(Current { server: server.clone(), facts, resumption, read: Instant::now(), stamps });
+        drop(current);
+        self.follow_limits(store);
+        Ok(server)
+    }
+
+    /// Takes the limits of the options.
+    pub fn follow_limits(&self, store: &ConfigStore) {
+        self.handshakes_per_turn.store(options::MAX_NEW_CONNECTIONS.of(store), Relaxed);
+    }
+
+    /// Whether something else than `store` says is in use: an attempt to change it went so far.
+    pub fn is_ahead_of(&self, store: &ConfigStore) -> bool {
+        self.lock().is_some() && is_wanted(store)
+    }
+
+    /// The side of listeners, once it was configured.
+    pub fn server(&self) -> Option<TlsServer> {
+        self.lock().as_ref().map(|current| current.server.clone())
+    }
+
+    /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and they have
+    /// changed. What cannot be loaded is reported in the log, and stays as it was.
+    pub fn reload_if_due(&self, store: &ConfigStore) {
+        let interval = Duration::from_secs(options::AUTO_RELOAD_INTERVAL.of(store));
+        let settings = TlsSettings::of(store);
+        let is_changed = {
+            let mut current = self.lock();
+            let Some(current) = current.as_mut() else { return };
+            if interval.is_zero() || current.read.elapsed() < interval {
+                return;
+            }
+            current.read = Instant::now();
+            // What cannot be read is tried once.
+            let now = stamps(&settings);
+            std::mem::replace(&mut current.stamps, now.clone()) != now
+        };
+        if is_changed {
+            match self.configure(store) {
+                Ok(_) => tracing::info!("TLS certificates and keys were read again."),
+                Err(problem) => {
+                    tracing::warn!("TLS certificates and keys have changed and cannot be read: {problem}");
+                }
+            }
+        }
+    }
+
+    /// What is known of the server's certificate, of the one for other servers, and of the first of
+    /// the authorities'.
+    pub fn facts(&self) -> [Option<Facts>; 3] {
+        self.lock().as_ref().map_or([const { None }; 3], |current| current.facts.clone())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Current>> {
+        self.current.lock().expect("nothing panics while TLS is configured")
+    }
+}

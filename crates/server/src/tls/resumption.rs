@@ -1,0 +1,176 @@
+//! Sessions that clients may resume: by tickets, which they keep, and by identifiers of TLS 1.2,
+//! whose keys are kept here. Both for `tls-session-cache-timeout`; of the latter at most
+//! `tls-session-cache-size`, the oldest of which go first.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::ServerConfig;
+use rustls::crypto::ring::Ticketer;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessions};
+
+/// What `tls-session-cache-size 0`, no limit in Redis, means here.
+const SESSIONS_MAX: usize = 1 << 20;
+/// Tickets that a client of TLS 1.3 gets with each handshake: it gets another with the next.
+const TICKETS: usize = 1;
+
+/// What the sessions of a server are resumed with. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    tickets: Arc<Tickets>,
+    sessions: Arc<Sessions>,
+}
+
+impl Resumption {
+    /// Nothing to resume yet. An error: there is no randomness.
+    pub fn new(size: usize, timeout_s: u32) -> Result<Self, String> {
+        let inner = Ticketer::new().map_err(|error| error.to_string())?;
+        let count_max = if size == 0 { SESSIONS_MAX } else { size.min(SESSIONS_MAX) };
+        let timeout_s = if timeout_s == 0 { u32::MAX } else { timeout_s };
+        Ok(Self {
+            tickets: Arc::new(Tickets { inner, timeout_s }),
+            sessions: Arc::new(Sessions { kept: Mutex::default(), count_max, timeout_s }),
+        })
+    }
+
+    /// Has a server resume with this, or nothing at all.
+    pub fn put_into(resumption: Option<&Self>, config: &mut ServerConfig) {
+        match resumption {
+            Some(resumption) => {
+                config.ticketer = Arc::clone(&resumption.tickets) as Arc<dyn ProducesTickets>;
+                config.session_storage = Arc::clone(&resumption.sessions) as Arc<dyn StoresServerSessions>;
+                config.send_tls13_tickets = TICKETS;
+            }
+            None => {
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+            }
+        }
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// rustls' tickets, whose keys change every six hours, with the time of their making within.
+struct Tickets {
+    inner: Arc<dyn ProducesTickets>,
+    timeout_s: u32,
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        self.inner.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.timeout_s.min(self.inner.lifetime())
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let dated = [&now().as_secs().to_be_bytes()[..], plain].concat();
+        self.inner.encrypt(&dated)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let dated = self.inner.decrypt(ticket)?;
+        let (made, plain) = dated.split_first_chunk::<8>()?;
+        let age_s = now().as_secs().checked_sub(u64::from_be_bytes(*made))?;
+        (age_s <= u64::from(self.timeout_s)).then(|| plain.to_vec())
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tickets")
+    }
+}
+
+/// Sessions by their identifiers. The lock is a leaf.
+struct Sessions {
+    kept: Mutex<Kept>,
+    count_max: usize,
+    timeout_s: u32,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_id: HashMap<Vec<u8>, (u64, Vec<u8>)>,
+    /// The identifiers in the order in which they came, gone ones included.
+    order: VecDeque<Vec<u8>>,
+}
+
+impl Sessions {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().expect("nothing panics while the sessions are locked")
+    }
+
+    fn is_fresh(&self, made_s: u64) -> bool {
+        now().as_secs().saturating_sub(made_s) <= u64::from(self.timeout_s)
+    }
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, id: Vec<u8>, session: Vec<u8>) -> bool {
+        let mut kept = self.lock();
+        while kept.order.len() >= self.count_max {
+            let Some(oldest) = kept.order.pop_front() else { break };
+            kept.by_id.remove(&oldest);
+        }
+        kept.order.push_back(id.clone());
+        kept.by_id.insert(id, (now().as_secs(), session));
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let kept = self.lock();
+        let (made_s, session) = kept.by_id.get(id)?;
+        self.is_fresh(*made_s).then(|| session.clone())
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let (made_s, session) = self.lock().by_id.remove(id)?;
+        self.is_fresh(made_s).then_some(session)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sessions")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_kept_up_to_their_number() {
+        let resumption = Resumption::new(3, 300).expect("randomness");
+        for id in 0..5_u8 {
+            assert!(resumption.sessions.put(vec![id], vec![id; 9]));
+        }
+        let found: Vec<bool> = (0..5).map(|id| resumption.sessions.get(&[id]).is_some()).collect();
+        assert_eq!(found, [false, false, true, true, true]);
+        assert_eq!(resumption.sessions.take(&[4]), Some(vec![4; 9]));
+        assert_eq!(resumption.sessions.get(&[4]), None);
+    }
+
+    #[test]
+    fn tickets_say_when_they_were_made() {
+        let resumption = Resumption::new(0, 5).expect("randomness");
+        let ticket = resumption.tickets.encrypt(b"state").expect("encrypted");
+        assert_eq!(resumption.tickets.decrypt(&ticket), Some(b"state".to_vec()));
+        let old = [&(now().as_secs() - 6).to_be_bytes()[..], b"state"].concat();
+        let old = resumption.tickets.inner.encrypt(&old).expect("encrypted");
+        assert_eq!(resumption.tickets.decrypt(&old), None);
+        assert_eq!(resumption.tickets.lifetime(), 5);
+    }
+}
