@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod acl_fuzz;
 pub mod append_only;
 pub mod builder;
 pub mod client_line;

@@ -396,6 +396,7 @@ mod tests {
             "off sanitize-payload ~a* %R~b %W~c ~d ~e resetchannels -@all",
         );
         check(&["%R~a", "%W~a"], "off sanitize-payload ~a resetchannels -@all");
+        check(&["~a", "%R~*", "%W~*"], "off sanitize-payload ~* resetchannels -@all");
         check(&["~*", "allchannels"], "off sanitize-payload ~* &* -@all");
         check(
             &["~*", "resetkeys", "~a", "&b", "&b", "&c"],

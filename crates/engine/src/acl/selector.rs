@@ -215,9 +215,15 @@ impl Selector {
 
     /// Adds a pattern of keys, or what may be done with these.
     pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
-        match self.keys.iter_mut().find(|known| known.pattern.text() == text) {
-            Some(known) => known.access |= access,
-            None => self.keys.push(KeyPattern { access, pattern: Pattern::new(text) }),
+        let known = self.keys.iter_mut().find(|known| known.pattern.text() == text);
+        let access = access | known.as_ref().map_or(0, |known| known.access);
+        if text == b"*" && access == READ_WRITE {
+            // All keys, however they came about: they are shown as such.
+            self.set_all_keys();
+        } else if let Some(known) = known {
+            known.access = access;
+        } else {
+            self.keys.push(KeyPattern { access, pattern: Pattern::new(text) });
         }
     }
 

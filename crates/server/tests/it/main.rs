@@ -1,6 +1,7 @@
 //! The server through its sockets, embedded in the test process, on each way to the kernel.
 
 mod acl;
+mod acl_matrix;
 mod any_request;
 mod aof_faults;
 mod aof_kills;
