@@ -17,7 +17,17 @@ const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 /// What the package sets.
 const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
 /// Options that the file shows with an example in the place of the default.
-const EXAMPLES: &[&str] = &["io-threads", "unixsocket", "unixsocketperm"];
+const EXAMPLES: &[&str] = &[
+    "io-threads",
+    "unixsocket",
+    "unixsocketperm",
+    "tls-cert-file",
+    "tls-key-file",
+    "tls-ca-cert-file",
+    "tls-protocols",
+    "tls-ciphers",
+    "tls-ciphersuites",
+];
 
 /// The packaged file; its folder, which must exist, is `folder`.
 fn conf(folder: &Path) -> String {

@@ -155,7 +155,7 @@ pub static PROTOCOLS: Handle<[u8]> = Opt::text(
     "",
     "Permitted versions of TLS, `TLSv1.2` and `TLSv1.3`; empty for both. Older ones are never offered.",
 )
-.example("TLSv1.2 TLSv1.3")
+.example("TLSv1.3")
 .on_change(LOAD)
 .typed();
 
