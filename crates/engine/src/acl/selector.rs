@@ -8,7 +8,7 @@ use stdx::number::parse_i64;
 
 use super::denial::Denial;
 use super::keys::{actual_flags, for_each_used};
-use super::pattern::Pattern;
+use super::pattern::{Name, Pattern};
 use crate::table::{Channels, CommandTable, Databases, KeyPlan, Registered};
 
 /// A request that a selector is asked about.
@@ -323,7 +323,7 @@ impl Selector {
     /// Whether a key may be used so. O(patterns × key).
     #[inline]
     fn permits_key(&self, key: &[u8], flags: KeyFlags) -> bool {
-        let wanted = wanted_access(flags);
+        let (wanted, key) = (wanted_access(flags), Name::new(key));
         let permits = |known: &KeyPattern| known.access & wanted == wanted && known.pattern.matches(key);
         self.all_keys || self.keys.iter().any(permits)
     }
@@ -348,6 +348,7 @@ impl Selector {
 
     /// Whether a channel may be used.
     pub(super) fn permits_channel(&self, name: &[u8]) -> bool {
+        let name = Name::new(name);
         self.all_channels || self.channels.iter().any(|known| known.matches(name))
     }
 
