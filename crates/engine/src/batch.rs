@@ -233,12 +233,23 @@ impl<V> Batch<V> {
         input: &'a [u8],
         hasher: &'a Hasher,
     ) -> Option<Incoming<'a>> {
+        self.request_of(parsed, &input[parsed.start..][..parsed.len_bytes], hasher)
+    }
+
+    /// As [`request`](Self::request), of the request's own bytes.
+    #[inline]
+    pub fn request_of<'a>(
+        &'a self,
+        parsed: &'a ParsedRequest,
+        bytes: &'a [u8],
+        hasher: &'a Hasher,
+    ) -> Option<Incoming<'a>> {
         let registered = parsed.registered;
-        let bytes = match &parsed.work {
-            Work::Run => &input[parsed.start..][..parsed.len_bytes],
+        match &parsed.work {
+            Work::Run => {}
             Work::Inline(inline) => return Some(Incoming { registered, args: inline.args(hasher) }),
             Work::Broken(_) => return None,
-        };
+        }
         let args = Args::new(bytes, &self.spans[parsed.spans.clone()], hasher);
         let args = match (registered, parsed.lookup.key_hash()) {
             (Some(Registered { key_plan: KeyPlan::One(at), .. }), Some(hash)) => {

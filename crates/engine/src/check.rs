@@ -66,6 +66,16 @@ pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     }
 }
 
+/// Whether a command runs scripts: by itself, or in its client's transaction.
+#[inline]
+pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
+    match (registered.command.run, &session.transaction) {
+        (Runner::Script(_), _) => true,
+        (Runner::Transaction(Verb::Exec), Some(transaction)) => transaction.has_scripts(),
+        _ => false,
+    }
+}
+
 /// Whether CLIENT PAUSE WRITE holds this command back.
 pub fn writes(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE)

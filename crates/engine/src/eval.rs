@@ -25,7 +25,6 @@ use std::time::Instant;
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Origin};
-use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::{Key, KeyEntry, Locked, SizeMark, View};
 use resp::Protocol;
@@ -38,6 +37,7 @@ use crate::acl::{Asked, Context, Denial};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::owned_args::OwnedArgs;
+use crate::pass::TurnPass;
 use crate::request::Request;
 use crate::rights::Denied;
 use crate::run::{Executor, lock_blocked_clients_keys};
@@ -209,7 +209,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session: &mut Session,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let Some(mut engine) = self.scripts.take() else {
             let error = CommandError::Line("ERR scripts do not run here");
@@ -239,7 +239,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session: &mut Session,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Result<bool, CommandError> {
         let args = &request.args;
         let Runner::Script(verb) = request.registered.command.run else { return Ok(false) };
@@ -329,7 +329,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         run: &mut Run<'_>,
         session: &mut Session,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Option<ScriptEnd> {
         let db = session.db();
         for _ in 0..LOCKED_RUNS_MAX {
@@ -372,7 +372,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         run: &mut Run<'_>,
         session: &mut Session,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Option<ScriptEnd> {
         let locked = self.lock_for_script(run)?;
         self.commit.begin_record();
@@ -421,7 +421,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         run: &Run<'_>,
         session: &mut Session,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> ScriptEnd {
         let is_in_transaction = std::mem::replace(&mut session.in_exec, true);
         if !is_in_transaction {
@@ -539,7 +539,7 @@ struct RunningScript<'r, 'g, 's, C, H> {
     executor: &'r mut Executor<'s, C, H>,
     run: &'r Run<'r>,
     session: &'r mut Session,
-    pass: &'r mut SharedPass<'g>,
+    pass: TurnPass<'r, 'g>,
     /// The shards of its keys; `None`: it is alone.
     locked: Option<Locked<'s>>,
     /// Keys whose shards it locked, or wanted to lock, as it used them.
@@ -567,14 +567,14 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         run: &'r Run<'r>,
         session: &'r mut Session,
         locked: Option<Locked<'s>>,
-        pass: &'r mut SharedPass<'g>,
+        pass: &'r mut TurnPass<'_, 'g>,
     ) -> Self {
         let buffers = executor.script_buffers.take().unwrap_or_default();
         Self {
             executor,
             run,
             session,
-            pass,
+            pass: pass.reborrow(),
             locked,
             used: Vec::new(),
             shares: true,
@@ -760,7 +760,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         }
         self.session.info.speak(protocol);
         let changes = self.executor.commit.effects.changes;
-        let (session, out, pass) = (&mut *self.session, &mut self.buffers.out, &mut *self.pass);
+        let (session, out, pass) = (&mut *self.session, &mut self.buffers.out, &mut self.pass);
         self.executor.run_queued(session, self.locked.as_mut(), &request, out, pass);
         self.has_written |= self.executor.commit.effects.changes != changes;
         Ok(())
@@ -816,14 +816,15 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
             }
             script
         });
-        if known.is_killed() {
-            return Err(Stop::Killed);
-        }
-        let exceeds = known.exceeds(self.executor.settings.busy_threshold, now);
-        if exceeds {
+        if known.exceeds(self.executor.settings.busy_threshold, now) {
+            known.log(now);
             self.mark_busy();
         }
-        Ok(())
+        if self.is_busy {
+            self.pass.attend(now);
+        }
+        let is_killed = self.known.as_ref().is_some_and(Script::is_killed);
+        if is_killed { Err(Stop::Killed) } else { Ok(()) }
     }
 
     fn propagate(&mut self, to: Propagation) {

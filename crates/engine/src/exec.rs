@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, OnEmpty};
-use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::{Key, Locked};
 use resp::Reply;
@@ -18,6 +17,7 @@ use stdx::ByteQueue;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::Unit;
+use crate::pass::TurnPass;
 use crate::request::Request;
 use crate::run::{Executor, lock_blocked_clients_keys, served_max_of};
 use crate::session::{Flow, ReplyMode, Session};
@@ -160,7 +160,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         verb: Verb,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let done = match verb {
             Verb::Exec => self.exec(session, out, pass),
@@ -223,7 +223,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         &mut self,
         session: &mut Session,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Result<(), CommandError> {
         let Some(transaction) = session.transaction.take() else {
             return Err(CommandError::Line("ERR EXEC without MULTI"));
@@ -262,7 +262,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session: &mut Session,
         transaction: &Transaction,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Option<bool> {
         let shared = self.shared();
         let requests = self.requests(transaction);
@@ -299,7 +299,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session: &mut Session,
         transaction: &Transaction,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let shared = self.shared();
         if let Some(watch) = session.watched() {
@@ -354,7 +354,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         locked: Option<&mut Locked<'s>>,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let (since, replied) = (self.clock.now(), out.len_bytes());
         let registered = request.registered;

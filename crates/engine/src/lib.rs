@@ -19,7 +19,7 @@
 //! | [`watch`], [`wait`] | who depends on changes: watchers, blocked clients |
 //! | [`freeing`] | values on their way out |
 //! | [`log`] | the change log: positions, buffers, merging, release |
-//! | [`scripts`] | which scripts run, and for how long |
+//! | [`scripts`], [`pass`] | which scripts run, and for how long; what is done while one is busy |
 //! | [`transaction`], [`session`], [`subscribe`] | what one client is |
 //! | [`shared`] | what all threads of an engine share |
 //! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
@@ -54,6 +54,7 @@ pub mod log;
 pub mod memory;
 pub mod meter;
 pub mod owned_args;
+pub mod pass;
 pub mod publish;
 pub mod replay;
 pub mod request;

@@ -23,7 +23,6 @@ use std::time::Instant;
 
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, ReadableKeys, Wait};
-use keyspace::gate::SharedPass;
 use keyspace::key::{KeyHash, shard_of};
 use keyspace::view::{Access, AccessContext, ExpiredAccess, View};
 use keyspace::{Hasher, Key, Locked};
@@ -39,6 +38,7 @@ use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
+use crate::pass::TurnPass;
 use crate::publish::monitor::MonitoredCommand;
 use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
@@ -508,7 +508,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         handler: commands::Handler,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let shared = self.shared();
         if request.registered.command.runs_alone(&request.args) {
@@ -535,7 +535,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         handler: commands::Handler,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let done = self.alone(pass, |it, _pass| {
             let locked = it.shared().keyspace.lock_all();
@@ -548,8 +548,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// thread from it. While this thread is outside the gate, the change log has all that it did.
     pub(crate) fn alone<'g, R>(
         &mut self,
-        pass: &mut SharedPass<'g>,
-        work: impl FnOnce(&mut Self, &mut SharedPass<'g>) -> R,
+        pass: &mut TurnPass<'_, 'g>,
+        work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
     ) -> Option<R> {
         self.commit.publish_log();
         let done = pass.alone_unless_busy(|pass| {
@@ -622,7 +622,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         command: HostCommand,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let succeeded = self.run_harmless(session, command, request, out, pass);
         // CONFIG SET acts on the next command, which may be in the same turn.
@@ -638,7 +638,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         command: HostCommand,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let protocol = session.protocol();
         let before = out.len_bytes();

@@ -130,20 +130,25 @@ impl RunningScripts {
         busy.map(|entry| entry.script.thread).collect()
     }
 
-    /// The script that has run longest, and since when.
-    pub fn oldest(&self) -> Option<(ScriptName, Instant)> {
+    /// The function that has run longest, and since when.
+    pub fn oldest_function(&self) -> Option<(ScriptName, Instant)> {
         let entries = self.entries();
-        entries.iter().min_by_key(|entry| entry.since).map(|entry| (entry.script.clone(), entry.since))
+        let functions = entries.iter().filter(|entry| entry.script.kind == ScriptKind::Function);
+        functions.min_by_key(|entry| entry.since).map(|entry| (entry.script.clone(), entry.since))
+    }
+
+    /// What the busy script is that has run longest.
+    pub fn busy_kind(&self) -> Option<ScriptKind> {
+        let entries = self.entries();
+        let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
+        busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind)
     }
 
     /// What a request is replied that a busy script keeps from running. Where several are busy, the
     /// oldest is named.
     #[cold]
     pub fn error(&self) -> CommandError {
-        let entries = self.entries();
-        let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
-        let kind = busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind);
-        match kind {
+        match self.busy_kind() {
             // One that has ended at this moment was most likely a script.
             Some(ScriptKind::Script) | None => CommandError::Busy,
             Some(ScriptKind::Function) => CommandError::Line(
@@ -182,6 +187,19 @@ impl Script<'_> {
             self.all.busy.fetch_add(1, Relaxed);
         }
         exceeds
+    }
+
+    /// Logs that it has run for too long by `now`, as Redis does.
+    #[cold]
+    pub fn log(&self, now: Instant) {
+        let ScriptName { kind, name, .. } = &self.entry.script;
+        let kill = if *kind == ScriptKind::Script { "SCRIPT KILL" } else { "FUNCTION KILL" };
+        tracing::warn!(
+            "Slow script detected: still in execution after {} milliseconds. You can try killing the script \
+             using the {kill} command. Script name is: {}.",
+            (now - self.entry.since).as_millis(),
+            String::from_utf8_lossy(name)
+        );
     }
 
     /// It is about to run a command that writes: nobody ends it any more. False where somebody has
@@ -231,7 +249,7 @@ mod tests {
         assert!(script.exceeds(threshold, at(6)) && scripts.is_any_busy());
         assert!(!script.exceeds(threshold, at(7)), "once is enough");
         drop(script);
-        assert!(!scripts.is_any_busy() && scripts.oldest().is_none());
+        assert!(!scripts.is_any_busy() && scripts.busy_kind().is_none());
     }
 
     #[test]
@@ -243,7 +261,7 @@ mod tests {
         let later = now + Duration::from_secs(1);
         assert!(script.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("SCRIPT KILL"));
         assert!(function.exceeds(Some(Duration::ZERO), later) && line(&scripts).contains("FUNCTION KILL"));
-        assert_eq!(scripts.oldest().map(|(script, _)| script.thread), Some(0));
+        assert_eq!(scripts.oldest_function().map(|(script, _)| script.thread), Some(0));
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl Transaction {
         len_bytes
     }
 
+    /// Whether some of it runs scripts. O(commands).
+    pub(crate) fn has_scripts(&self) -> bool {
+        self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
+    }
+
     /// Whether all of it names its keys and can run under their locks.
     pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {

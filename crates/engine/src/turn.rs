@@ -25,6 +25,7 @@ use crate::client::Mode;
 use crate::clock::Clock;
 use crate::evict::{LimitState, MemoryLimit};
 use crate::freeing::Ticket;
+use crate::pass::TurnPass;
 use crate::publish::Outputs;
 use crate::request::Request;
 use crate::run::Executor;
@@ -162,6 +163,18 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut SharedPass<'_>,
     ) -> Outcome {
+        self.run_attended(session, incoming, out, &mut TurnPass::new(pass))
+    }
+
+    /// As [`run`](Self::run), for a driver that a busy script lets work in between.
+    #[inline]
+    pub fn run_attended(
+        &mut self,
+        session: &mut Session,
+        incoming: &Incoming<'_>,
+        out: &mut ByteQueue,
+        pass: &mut TurnPass<'_, '_>,
+    ) -> Outcome {
         let reply_from = out.len_bytes();
         let outcome = self.run_checked(session, incoming, out, pass);
         if session.reply_mode != ReplyMode::On {
@@ -216,7 +229,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session: &mut Session,
         incoming: &Incoming<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> Outcome {
         let args = &incoming.args;
         let Some(registered) = incoming.registered else {
@@ -296,7 +309,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session: &mut Session,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) {
         if let Runner::Script(_) | Runner::Transaction(Verb::Exec) = request.registered.command.run {
             self.look_at_memory(&request.args);

@@ -11,7 +11,6 @@
 
 use commands::table::Flags;
 use commands::{CommandError, OnEmpty, WalkCtx, Walked, Walker};
-use keyspace::gate::SharedPass;
 use keyspace::view::View;
 use resp::Reply;
 use stdx::ByteQueue;
@@ -19,6 +18,7 @@ use stdx::ByteQueue;
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::commit::{Held, Unit};
+use crate::pass::TurnPass;
 use crate::request::Request;
 use crate::run::{Caller, Executor};
 use crate::session::Session;
@@ -33,7 +33,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         walker: Walker,
         request: &Request<'_>,
         out: &mut ByteQueue,
-        pass: &mut SharedPass<'_>,
+        pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         if !request.registered.command.flags.contains(Flags::EXCLUSIVE) {
             return self.walk(session, walker, request, out, Unit::Own);

@@ -90,6 +90,8 @@ enum Standing {
     Owning,
     /// Outside: it gave up waiting for somebody busy.
     Outside,
+    /// Outside for good: the thread has another pass, which a busy script uses.
+    Barred,
 }
 
 /// Who is inside, as an owner to be sees it.
@@ -183,6 +185,12 @@ impl Gate {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
         let standing = Standing::Owning;
+        SharedPass { gate: self, thread_index, standing, waited: false, _stays_on_its_thread: PhantomData }
+    }
+
+    /// A second pass for a thread whose own one a busy script uses: it stays outside.
+    pub fn barred(&self, thread_index: usize) -> SharedPass<'_> {
+        let standing = Standing::Barred;
         SharedPass { gate: self, thread_index, standing, waited: false, _stays_on_its_thread: PhantomData }
     }
 
@@ -398,7 +406,8 @@ impl SharedPass<'_> {
     fn alone_with<R>(&mut self, patience: Patience, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         match self.standing {
             Standing::Owning => return Some(work(self)),
-            Standing::Outside if patience == Patience::UntilBusy => return None,
+            Standing::Outside | Standing::Barred if patience == Patience::UntilBusy => return None,
+            Standing::Barred => panic!("a thread with a busy script waits for its own end"),
             Standing::Inside | Standing::Outside => {}
         }
         // Comes back in last, also when `work` panics: the pass still exists and must be true.
@@ -428,7 +437,7 @@ impl SharedPass<'_> {
         match self.standing {
             // Relaxed: a hint; `yield_to_owner` is what orders.
             Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
-            Standing::Owning => false,
+            Standing::Owning | Standing::Barred => false,
             Standing::Outside => true,
         }
     }
@@ -442,7 +451,7 @@ impl SharedPass<'_> {
         match self.standing {
             Standing::Inside => drop(ReenterGuard::leave(self, Patience::UntilBusy)),
             Standing::Outside => self.come_in(Patience::UntilBusy),
-            Standing::Owning => {}
+            Standing::Owning | Standing::Barred => {}
         }
         self.is_inside()
     }
@@ -451,7 +460,7 @@ impl SharedPass<'_> {
     /// gave up waiting for somebody busy, and may lock no shard then.
     #[inline]
     pub fn is_inside(&self) -> bool {
-        self.standing != Standing::Outside
+        matches!(self.standing, Standing::Inside | Standing::Owning)
     }
 
     /// Says that this turn takes long, because of a script: who waits for its end by an
@@ -465,7 +474,7 @@ impl SharedPass<'_> {
                 self.gate.turn.mark_busy();
                 self.gate.close_for_busy();
             }
-            Standing::Outside => {}
+            Standing::Outside | Standing::Barred => {}
         }
     }
 
@@ -590,6 +599,23 @@ mod tests {
         });
         assert_eq!(gate.inside[1].load(Relaxed), super::OUTSIDE);
         assert!(pass.is_inside());
+    }
+
+    #[test]
+    fn a_barred_pass_stays_outside_and_leaves_the_other_one_as_it_is() {
+        let gate = Gate::new(1);
+        let mut script = gate.shared(0);
+        script.alone(|script| {
+            script.mark_busy();
+            let mut barred = gate.barred(0);
+            assert!(!barred.is_inside() && !barred.is_wanted() && !barred.yield_to_owner());
+            assert_eq!((barred.alone_unless_busy(|_| ()), barred.outside(|| 7)), (None, 7));
+            barred.mark_busy();
+            drop(barred);
+            assert_eq!(gate.closed.load(Relaxed), super::CLOSED_BUSY);
+        });
+        drop(gate.barred(0));
+        assert_eq!(gate.inside[0].load(Relaxed), super::INSIDE, "the other pass is inside");
     }
 
     #[test]

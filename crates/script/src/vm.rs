@@ -170,7 +170,7 @@ impl Vm {
             stack.raw_get_at(CHUNKS, number);
             end(stack, 0, call, reply)
         });
-        self.finish(ended, &Ran { name: sha.as_bytes(), kill_command: "SCRIPT KILL" })
+        self.finish(ended, &Ran { name: sha.as_bytes() })
     }
 
     /// Loads a library (FUNCTION LOAD): its code runs and registers its functions. Nothing is kept
@@ -243,7 +243,7 @@ impl Vm {
             push_texts(stack, call.args);
             end(stack, 2, call, reply)
         });
-        self.finish(ended, &Ran { name: name.function, kill_command: "FUNCTION KILL" })
+        self.finish(ended, &Ran { name: name.function })
     }
 
     /// Forgets a library.
@@ -378,14 +378,18 @@ fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo])
 /// A run, as its errors name it.
 struct Ran<'a> {
     name: &'a [u8],
-    kill_command: &'a str,
 }
 
 impl Ran<'_> {
     fn killed(&self, at: Option<(Vec<u8>, i32)>) -> ErrorReply {
-        let message = format!("ERR Script killed by user with {}.", self.kill_command);
-        let place = at.map(|(source, line)| (source, line.to_string().into_bytes()));
-        ErrorReply { line: self.line(message.into_bytes(), place), counted: false }
+        // Of functions, too.
+        let message = b"ERR Script killed by user with SCRIPT KILL...".to_vec();
+        let line = match at {
+            Some((source, line)) => self.line(message, Some((source, line.to_string().into_bytes()))),
+            // Lua was allocating, where its calls are not looked at.
+            None => [&message, b" script: ".as_slice(), self.name].concat(),
+        };
+        ErrorReply { line, counted: false }
     }
 
     /// An error line with its place.

@@ -226,17 +226,16 @@ impl Builder {
             return Err(StartError::Option { name: "dir".to_owned(), reason: trouble.to_string() });
         }
         let (ready_sender, ready) = mpsc::channel();
-        let thread_count = start.io_threads + 1;
-        let (handout, mut threads) = (Handout::new(thread_count), Vec::new());
-        for index in 0..thread_count {
+        let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
+        for index in 0..start.io_threads {
             let (options, ready_sender, shared) =
                 (options.clone(), ready_sender.clone(), handout.receiver(index));
             let body = move || thread_main(index, &options, &ready_sender, &shared);
-            let thread = std::thread::Builder::new().name(thread_name(index, &start)).spawn(body);
+            let thread = std::thread::Builder::new().name(format!("io-{index}")).spawn(body);
             threads.push(thread.map_err(StartError::Thread)?);
         }
-        let mut ports: Vec<Option<(Mailbox<_>, Backend)>> = (0..thread_count).map(|_| None).collect();
-        for _ in 0..thread_count {
+        let mut ports: Vec<Option<(Mailbox<_>, Backend)>> = (0..start.io_threads).map(|_| None).collect();
+        for _ in 0..start.io_threads {
             let (index, made) = ready.recv().expect("every thread reports before it ends");
             let made: Made = made.map_err(StartError::EventLoop)?;
             ports[index] = Some((made.mailbox, made.backend));
@@ -317,7 +316,7 @@ fn shared(
     let (mut table, handlers) = crate::commands::table();
     store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
     let engine = engine::Shared::new(engine::shared::Start {
-        threads: start.io_threads + 1,
+        threads: start.io_threads,
         databases: start.databases,
         table,
         settings,
@@ -380,19 +379,14 @@ impl Handout {
         self.receivers.borrow_mut()[index].take().expect("each thread takes its receiver once")
     }
 
-    /// The last thread gets the listeners: it accepts for all.
+    /// Thread 0 gets the listeners: it accepts for all.
     fn give(&self, host: &ServerHost, listeners: Vec<Listener>) {
         let mut listeners = Some(listeners);
-        for sender in self.senders.iter().rev() {
+        for sender in &self.senders {
             // A thread that is gone has reported why already.
             let _ = sender.send((host.clone(), listeners.take().unwrap_or_default()));
         }
     }
-}
-
-/// The threads of clients, and the one that accepts.
-fn thread_name(index: usize, start: &StartOptions) -> String {
-    if index == start.io_threads { "accept".to_owned() } else { format!("io-{index}") }
 }
 
 fn thread_main(

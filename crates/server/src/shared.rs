@@ -178,11 +178,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The number of the thread that accepts connections, behind those of the threads that clients
-    /// live on. It has clients of its own only while scripts keep all other threads busy: then it
-    /// is who takes SCRIPT KILL.
+    /// The number of the thread that accepts connections.
     pub fn accepting_thread(&self) -> usize {
-        self.ports.len() - 1
+        0
     }
 
     /// All options, to read or change.

@@ -15,19 +15,22 @@
 //! **A busy script** that owns the keyspace keeps the thread outside the gate. The turn goes on
 //! there: it reads and parses, what is allowed then runs, and all else is answered `-BUSY`. What
 //! needs a shard (ended waits, deliveries, the keys that clients of closed connections watched or
-//! waited for) is left to the first turn inside, which the thread tries each [`BUSY_RETRY`].
+//! waited for) is left to the first turn inside, which the thread tries each [`BUSY_RETRY`]. A busy
+//! script of the thread itself lets such turns run in between (`busy`).
 //!
 //! | Module | Part of the thread |
 //! |---|---|
 //! | this one | the loop: events, messages, publications, how long to sleep |
 //! | `clients` | new and closed connections |
 //! | `requests` | what runs in a turn, and what follows for a connection |
+//! | `busy` | running scripts, and serving others while one is busy |
 //! | `blocked` | timeouts of blocked clients, and replies that other threads made for them |
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
 //! | `release` | output that waits for the change log |
 //! | `figures` | what others see of a client |
 
 mod blocked;
+mod busy;
 mod clients;
 mod figures;
 mod limits;
@@ -47,6 +50,7 @@ use engine::publish::Outputs;
 use engine::run::Executor;
 use engine::session::{Flow, Session};
 use engine::stats::latency_events::Event as LatencyEvent;
+use keyspace::gate::SharedPass;
 use net::{ConnId, Event, EventLoop, Listener, ListenerId, Pace};
 use resp::parse::Progress;
 use stdx::ByteQueue;
@@ -124,7 +128,11 @@ pub struct Worker<'s> {
     clients: Vec<Option<Box<Client>>>,
     shared: &'s Shared,
     thread: usize,
-    engine: Engine<'s>,
+    engine: Box<Engine<'s>>,
+    /// What serves others in its place while it runs a script that is busy.
+    stand_in: Option<Box<Engine<'s>>>,
+    /// A busy script of this thread is being attended: the thread's pass is the script's.
+    attends: bool,
     batch: Batch<Visit>,
     /// Connections with input to parse.
     run_queue: RunQueue,
@@ -147,22 +155,29 @@ pub struct Worker<'s> {
     pending_output: VecDeque<ConnId>,
     /// Which changes of users it has looked for sessions to close at.
     closings_seen: u64,
-    /// What this thread accepts from: the last one does for all.
+    /// What this thread accepts from: the first one does for all.
     listeners: Vec<(ListenerId, Listening)>,
+    /// The memory of a request that runs scripts.
+    script_request: Vec<u8>,
+    /// The memory of its reply.
+    script_reply: ByteQueue,
 }
 
 impl<'s> Worker<'s> {
     /// A worker over `net`, as thread `thread` of the server.
     pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
         let shared = host.shared();
-        let mut executor = Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
-        executor.scripts = Some(Box::new(scripts::ThreadScripts::new(shared)));
+        let executor = |seed| Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
+        let mut engine = Box::new(Engine::new(executor(seed)));
+        engine.executor.scripts = Some(Box::new(scripts::ThreadScripts::new(shared)));
         Self {
             net,
             clients: Vec::new(),
             shared,
             thread,
-            engine: Engine::new(executor),
+            engine,
+            stand_in: Some(Box::new(Engine::new(executor(!seed)))),
+            attends: false,
             batch: Batch::default(),
             run_queue: RunQueue::default(),
             timeouts: Timeouts::default(),
@@ -176,6 +191,8 @@ impl<'s> Worker<'s> {
             pending_output: VecDeque::new(),
             closings_seen: shared.engine.acl.users.closings(),
             listeners: Vec::new(),
+            script_request: Vec::new(),
+            script_reply: ByteQueue::new(),
         }
     }
 
@@ -215,7 +232,7 @@ impl<'s> Worker<'s> {
             let polled = self.net.poll(timeout, &mut events);
             mailbox.awake();
             polled?;
-            self.turn(&mut events);
+            self.turn(&mut events, None);
             // Acquire: pairs with the swap in `Shared::stop`.
             if shared.stopping.load(Acquire) {
                 return Ok(());
@@ -223,13 +240,13 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// A turn with what the kernel reported.
+    /// A turn with what the kernel reported, by a pass that is given or taken now.
     #[inline]
-    fn turn(&mut self, events: &mut Vec<Event>) {
+    fn turn(&mut self, events: &mut Vec<Event>, barred: Option<SharedPass<'_>>) {
         let began = Instant::now();
         let shared = self.shared;
         self.engine.executor.meter.turn.begin(began);
-        let mut pass = shared.engine.gate.shared_unless_busy(self.thread);
+        let mut pass = barred.unwrap_or_else(|| shared.engine.gate.shared_unless_busy(self.thread));
         self.engine.begin(began);
         self.engine.note_standing(&pass);
         if pass.has_waited() {

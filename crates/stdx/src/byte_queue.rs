@@ -98,6 +98,23 @@ impl ByteQueue {
         self.tail = other.tail;
     }
 
+    /// Moves what `other` holds, of which nothing was sent, behind all that was appended so far;
+    /// `other` is empty then. O(1) where nothing was appended, else as [`append`](Self::append).
+    pub fn take_from(&mut self, other: &mut ByteQueue) {
+        if self.is_empty() && self.sent == 0 {
+            std::mem::swap(self, other);
+            return;
+        }
+        let buffer = if other.chunks.is_empty() {
+            self.tail.extend_from_slice(&other.tail[other.sent..]);
+            std::mem::take(&mut other.tail)
+        } else {
+            self.append(std::mem::take(other));
+            Vec::new()
+        };
+        *other = ByteQueue::with_buffer(buffer);
+    }
+
     /// Bytes not sent yet. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
@@ -292,6 +309,31 @@ mod tests {
             assert_eq!(queue.len_bytes(), 13);
             assert_eq!(drain(&mut queue, step), b"abcSHAREDdefX");
             assert_eq!(queue.chunk_count(), 0);
+        }
+    }
+
+    #[test]
+    fn takes_over_what_another_queue_holds() {
+        for is_appended_to in [false, true] {
+            for has_shared in [false, true] {
+                let (mut queue, mut other) =
+                    (ByteQueue::with_buffer(Vec::with_capacity(64)), ByteQueue::new());
+                if is_appended_to {
+                    queue.tail_mut().extend_from_slice(b"abc");
+                }
+                if has_shared {
+                    other.push_shared(Arc::new(b"SS".to_vec()));
+                }
+                other.tail_mut().extend_from_slice(b"def");
+                queue.take_from(&mut other);
+                assert!(other.is_empty() && other.chunk_count() == 0);
+                let expected = [
+                    if is_appended_to { b"abc".as_slice() } else { b"" },
+                    if has_shared { b"SS" } else { b"" },
+                    b"def",
+                ];
+                assert_eq!(drain(&mut queue, 2), expected.concat());
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use crate::call::{Call, Host};
 use crate::client::{ClientInfo, Place};
 use crate::clock::Clock;
 use crate::fetch::{self, Lookup, Sought};
+use crate::pass::TurnPass;
 use crate::publish::notify::Notifications;
 use crate::request::Request;
 use crate::run::{Caller, Executor};
@@ -168,7 +169,7 @@ impl<'s, C: Clock> Lane<'s, C> {
             Runner::Walk(walker) => {
                 self.session.info.db.store(u64::from(job.db), Relaxed);
                 let Self { executor, session, out, .. } = self;
-                let succeeded = executor.run_walker(session, walker, &request, out, pass);
+                let succeeded = executor.run_walker(session, walker, &request, out, &mut TurnPass::new(pass));
                 executor.end_unlocked(0);
                 executor.commit.effects.freed_before_reply = false;
                 succeeded

@@ -287,7 +287,11 @@ static FUNCTION_STATS: Command<Runner> = Command {
 /// FUNCTION STATS
 fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
-    let running = shared.engine.scripts.oldest();
+    let scripts = &shared.engine.scripts;
+    if scripts.busy_kind() == Some(ScriptKind::Script) {
+        return Err(scripts.error());
+    }
+    let running = scripts.oldest_function();
     let reply = &mut ctx.reply;
     reply.map(2);
     reply.bulk(b"running_script");

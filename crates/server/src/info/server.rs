@@ -55,7 +55,7 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     fields.add("executable", executable);
     let file = shared.config().file().map(|file| file.display().to_string()).unwrap_or_default();
     fields.add("config_file", file);
-    fields.add("io_threads_active", u8::from(shared.accepting_thread() > 1));
+    fields.add("io_threads_active", u8::from(shared.engine.threads.len() > 1));
     let zone = String::from_utf8_lossy(network::AVAILABILITY_ZONE.of(&shared.config())).into_owned();
     fields.add("availability_zone", zone);
     for (index, listener) in listeners(&shared.listening()).iter().enumerate() {
@@ -219,7 +219,7 @@ fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
 /// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was
 /// ready to run and had none, by the kernel's account.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
-    for (index, port) in shared.engine.threads.iter().enumerate().take(shared.accepting_thread()) {
+    for (index, port) in shared.engine.threads.iter().enumerate() {
         let stats = &port.stats;
         let (clients, reads, writes) = (stats.clients.get(), stats.reads.get(), stats.writes.get());
         let (commands, turns) = (stats.processed.get(), stats.cycles.get());

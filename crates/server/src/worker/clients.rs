@@ -27,8 +27,8 @@ port, 'CONFIG SET protected-mode no' from a client on this machine, made permane
 'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
-    /// Gives a new connection to the thread with the fewest, or refuses it. It stays here while
-    /// scripts that take long run on all others.
+    /// Gives a new connection to the thread with the fewest, or refuses it. One with a busy
+    /// script gets it only if all have one.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -42,9 +42,9 @@ impl Worker<'_> {
         let own = self.thread;
         let busy = shared.engine.scripts.busy_threads();
         let loads = shared.engine.threads.iter().enumerate();
-        let free = loads.filter(|(index, _)| *index != own && !busy.contains(index));
-        let target = free.min_by_key(|(_, port)| port.load.load(Relaxed));
-        let (index, port) = target.unwrap_or((own, &shared.engine.threads[own]));
+        let target =
+            loads.min_by_key(|(index, port)| (busy.contains(index), port.load.load(Relaxed), *index != own));
+        let (index, port) = target.expect("a server has at least one I/O thread");
         port.load.fetch_add(1, Relaxed);
         if index == own {
             self.adopt(socket);
@@ -210,10 +210,16 @@ impl Worker<'_> {
 
     /// Lets go of a connection that is closed.
     pub(super) fn forget(&mut self, conn: ConnId) {
-        if self.session(conn).is_none() {
-            return;
+        if self.session(conn).is_some()
+            && let Some(client) = self.clients[conn.index()].take()
+        {
+            self.let_go(client);
         }
-        let Some(mut client) = self.clients[conn.index()].take() else { return };
+    }
+
+    /// Lets go of a client whose connection is closed and that is in the thread's list no more.
+    pub(super) fn let_go(&mut self, mut client: Box<Client>) {
+        let conn = client.session.conn;
         if !self.release.is_empty() {
             self.release.forget(conn, &self.shared.ports[self.thread].reply_waits);
         }

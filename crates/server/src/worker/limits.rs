@@ -117,7 +117,7 @@ impl Worker<'_> {
 
     /// Has a client looked at after each flush until all of its output is sent.
     #[cold]
-    fn add_pending_output(&mut self, conn: ConnId) {
+    pub(super) fn add_pending_output(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && !std::mem::replace(&mut client.has_pending_output, true)
         {
@@ -133,8 +133,9 @@ impl Worker<'_> {
         note_unsent(session, self.net.split().1);
         if self.exceeds_output_limit(conn) {
             // It leaves the queues of its keys, under the locks of their shards.
-            let shared = self.shared;
-            let pass = shared.engine.gate.shared_unless_busy(self.thread);
+            let gate = &self.shared.engine.gate;
+            let pass =
+                if self.attends { gate.barred(self.thread) } else { gate.shared_unless_busy(self.thread) };
             self.engine.note_standing(&pass);
             return self.close(conn);
         }

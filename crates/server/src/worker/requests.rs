@@ -1,10 +1,13 @@
 //! From input to replies: which connections' requests run in a turn, in which batch, and what
 //! follows for a connection.
 
+use std::iter::Peekable;
+use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use engine::batch::{ConnTurn, ParsedRequest, Source, Work};
+use engine::batch::{Batch, ConnTurn, ParsedRequest, Source, Work};
+use engine::check::runs_scripts;
 use engine::session::{Flow, Session};
 use engine::threads::Outbox;
 use engine::timing::Timing;
@@ -30,7 +33,7 @@ const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
 /// Unsent replies from which on a client's requests wait until it has read some: what one client
 /// that does not read can make the server hold, besides the last reply.
-const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
+pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
 impl Worker<'_> {
     /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so
@@ -123,91 +126,127 @@ impl Worker<'_> {
     /// Runs the batch, connection by connection. Begins no request after `deadline`, the first one
     /// excepted. When it ended.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
-        let shared = self.shared;
-        let mut run = BatchRun { shared, deadline, timed: Timing::start(&self.engine.executor) };
-        let visits = self.batch.turns.len();
-        for at in 0..visits {
+        // While a script of the batch is busy, others are collected into another one.
+        let batch = std::mem::take(&mut self.batch);
+        let timed = Timing::start(&self.engine.executor);
+        let mut run = BatchRun { shared: self.shared, batch: &batch, deadline, is_over: false, timed };
+        for at in 0..batch.turns.len() {
             if at > 0 && run.is_late() {
-                (at..visits).rev().for_each(|at| self.run_first(self.batch.turns[at].visit));
+                self.put_back(&batch.turns[at..]);
                 break;
             }
             self.visit(at, &mut run, pass);
+            if run.is_over {
+                break;
+            }
         }
         let stats = self.engine.executor.stats();
         stats.running_nanos.add(run.timed.total().as_nanos() as u64);
-        run.timed.now()
+        let ended = run.timed.now();
+        self.batch = batch;
+        ended
+    }
+
+    /// Lets connections whose visits could not begin be the next ones, in the same order.
+    #[cold]
+    pub(super) fn put_back(&mut self, turns: &[ConnTurn<Visit>]) {
+        turns.iter().rev().for_each(|turn| self.run_first(turn.visit));
     }
 
     /// Runs what the batch has of one connection, at least one request, and settles with it.
     fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
-        let ConnTurn { visit: Visit { conn, .. }, ref requests, skip_to, mut has_more } =
-            self.batch.turns[at];
-        let Some(session) = session_mut(&mut self.clients, conn) else { return };
-        self.engine.executor.meter.turn.enter(&mut session.answered);
+        let turn = &run.batch.turns[at];
+        let conn = turn.visit.conn;
+        let Some(mut client) = self.clients[conn.index()].take() else { return };
+        self.engine.executor.meter.turn.enter(&mut client.session.answered);
+        let mut visited = Visited::begin(client, (run.batch, at), self.net.output(conn).len_bytes());
+        while let Some(parsed) = self.run_requests(&mut visited, run, pass) {
+            self.run_script(&mut visited, parsed, run, pass);
+        }
+        self.engine.executor.commit.publish_log();
+        let Visited { client, from_bytes, mut done_bytes, has_more, .. } = visited;
+        let session = &client.session;
+        if visited.ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
+            // Empty lines behind the requests need no reply.
+            done_bytes = done_bytes.max(turn.skip_to);
+        }
+        let replied = visited.sent_bytes + self.net.output(conn).len_bytes() - visited.pending_before;
+        self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
+        let ran = visited.ran + std::mem::take(&mut self.engine.executor.meter.extra_calls);
+        note_activity(&self.engine, session, u64::try_from(ran).unwrap_or(0), done_bytes, replied);
+        self.net.consume(conn, done_bytes);
+        if !run.is_over {
+            self.clients[conn.index()] = Some(client);
+        } else if !self.take_back(client) {
+            return;
+        }
+        self.settle(conn);
+        if has_more {
+            self.defer(conn);
+        }
+    }
+
+    /// Runs requests of a visit, one by one, up to the next that runs scripts.
+    #[inline]
+    fn run_requests<'b>(
+        &mut self,
+        visited: &mut Visited<'b>,
+        run: &mut BatchRun<'b>,
+        pass: &mut SharedPass<'_>,
+    ) -> Option<&'b ParsedRequest> {
+        let session = &mut visited.client.session;
+        let conn = visited.conn;
         let (inputs, outputs) = self.net.split();
         let input = inputs.bytes(conn);
         let held_bytes = if self.release.is_empty() { 0 } else { outputs.held_len_bytes(conn) };
         let mut out = outputs.queue(conn);
-        let (from_bytes, mut pending_before) = (out.len_bytes(), out.len_bytes());
-        let mut done_bytes = 0;
-        let (mut ran, mut ran_all) = (0_i64, true);
-        let mut requests = self.batch.requests[requests.clone()].iter().peekable();
         while session.flow == Flow::Running
-            && let Some(parsed) = requests.next()
+            && let Some(&parsed) = visited.requests.peek()
         {
-            if ran > 0 && run.is_late() {
-                (has_more, ran_all) = (true, false);
-                break;
+            if visited.ran > 0 && run.is_late() {
+                (visited.has_more, visited.ran_all) = (true, false);
+                return None;
             }
-            let Some(request) = self.batch.request(parsed, input, run.shared.engine.keyspace.hasher()) else {
+            visited.requests.next();
+            let Some(request) = run.batch.request(parsed, input, run.shared.engine.keyspace.hasher()) else {
                 refuse_broken(session, parsed, out);
-                break;
+                return None;
             };
             if session.subscriptions.is_some() {
                 // What was published before, by itself too, comes before the next reply.
                 let before = out.len_bytes();
                 // Its replies so far come before its own messages, whose mark begins behind them.
-                self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
+                self.release.mark_seen(session, visited.from_bytes, &run.shared.engine.log);
                 let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
                     run.shared.broadcast(|| Message::Resume);
                 }
                 out = outputs.queue(conn);
-                pending_before += out.len_bytes() - before;
+                visited.pending_before += out.len_bytes() - before;
             }
             let replied = out.len_bytes();
             // A pass through the gate that became exclusive must hold no lock: none is held here.
             if pass.is_wanted() {
                 self.engine.yield_to_owner(pass, &mut run.timed);
             }
+            let runs_scripts = request.registered.is_some_and(|registered| runs_scripts(session, registered));
+            if runs_scripts && !self.attends {
+                return Some(parsed);
+            }
             if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
-                break;
+                return None;
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
-            let next = requests.peek().and_then(|next| next.registered);
+            let next = visited.requests.peek().and_then(|next| next.registered);
             run.wake_others(&self.engine.executor.commit.outbox);
             run.timed.ran(&mut self.engine.executor, session, &request, bytes, next);
-            done_bytes = parsed.start + parsed.len_bytes;
-            ran += 1;
+            visited.done_bytes = parsed.start + parsed.len_bytes;
+            visited.ran += 1;
             if out.len_bytes() + held_bytes > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
                 session.flow = Flow::AwaitingReader;
             }
         }
-        self.engine.executor.commit.publish_log();
-        if ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
-            // Empty lines behind the requests need no reply.
-            done_bytes = done_bytes.max(skip_to);
-        }
-        let replied = out.len_bytes() - pending_before;
-        self.release.mark_seen(session, from_bytes, &run.shared.engine.log);
-        let ran =
-            u64::try_from(ran + std::mem::take(&mut self.engine.executor.meter.extra_calls)).unwrap_or(0);
-        note_activity(&self.engine, session, ran, done_bytes, replied);
-        self.net.consume(conn, done_bytes);
-        self.settle(conn);
-        if has_more {
-            self.defer(conn);
-        }
+        None
     }
 
     /// After a connection's requests ran: acts on what they made of its flow,
@@ -245,17 +284,61 @@ impl Worker<'_> {
 }
 
 /// What the visits of one batch share.
-struct BatchRun<'a> {
-    shared: &'a Shared,
+pub(super) struct BatchRun<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) batch: &'a Batch<Visit>,
     /// No request begins after it, but a visit's first.
     deadline: Instant,
-    timed: Timing,
+    /// No visit begins any more: those that were left are in the queue again.
+    pub(super) is_over: bool,
+    pub(super) timed: Timing,
+}
+
+/// A visit that is under way.
+pub(super) struct Visited<'b> {
+    /// Who is visited: out of the thread's list meanwhile.
+    pub(super) client: Box<Client>,
+    pub(super) conn: ConnId,
+    /// The requests that are left.
+    pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
+    /// The visits of the batch that follow.
+    pub(super) next_turns: &'b [ConnTurn<Visit>],
+    /// What shows what the visit has seen stands behind so much of the connection's queue.
+    pub(super) from_bytes: usize,
+    /// So much of the queue is not replies of this visit, and stands before them.
+    pub(super) pending_before: usize,
+    /// Replies of this visit that left the queue already.
+    pub(super) sent_bytes: usize,
+    /// Input that was run.
+    pub(super) done_bytes: usize,
+    pub(super) ran: i64,
+    ran_all: bool,
+    pub(super) has_more: bool,
+}
+
+impl<'b> Visited<'b> {
+    fn begin(client: Box<Client>, (batch, at): (&'b Batch<Visit>, usize), pending_bytes: usize) -> Self {
+        let ConnTurn { visit: Visit { conn, .. }, ref requests, has_more, .. } = batch.turns[at];
+        Self {
+            client,
+            conn,
+            requests: batch.requests[requests.clone()].iter().peekable(),
+            next_turns: &batch.turns[at + 1..],
+            from_bytes: pending_bytes,
+            pending_before: pending_bytes,
+            sent_bytes: 0,
+            done_bytes: 0,
+            ran: 0,
+            ran_all: true,
+            has_more,
+        }
+    }
 }
 
 impl BatchRun<'_> {
     /// Wakes the threads for whose clients something was left.
     #[inline]
-    fn wake_others(&self, outbox: &Outbox) {
+    pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {
             self.shared.wake(outbox);
         }

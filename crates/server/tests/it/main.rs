@@ -8,6 +8,7 @@ mod aof_kills;
 mod append_only;
 mod blocking;
 mod busy;
+mod busy_thread;
 mod clients;
 mod command_facts;
 mod config;

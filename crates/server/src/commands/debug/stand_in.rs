@@ -50,7 +50,7 @@ pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     };
     match was_killed {
         None => Err(scripts.error()),
-        Some(true) => Err(CommandError::Line("ERR Script killed by user with SCRIPT KILL.")),
+        Some(true) => Err(CommandError::Line("ERR Script killed by user with SCRIPT KILL...")),
         Some(false) => {
             ctx.reply.ok();
             Ok(())

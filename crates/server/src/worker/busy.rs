@@ -1,0 +1,166 @@
+//! Running scripts: while one of this thread is busy, the thread looks after its other connections
+//! in between.
+//!
+//! ```text
+//!   visit ─► script ─► hook: busy? ─► attend: poll ─► turn outside the gate ─► flush ─┐
+//!                       ▲  every millisecond or so                                    │
+//!                       └─────────────────────────────────────────────────────────────┘
+//! ```
+//! What the script uses is taken out of the worker before it begins: its client, the bytes of its
+//! request, the engine, in whose place a stand-in answers the others. It has no scripts, and stays
+//! outside the gate, where it runs what is allowed while a script is busy and answers all else
+//! `-BUSY`, as a thread does that a busy script on another thread keeps outside. The connection
+//! whose script runs is not received from; its pipelined requests run afterwards. Those of the same
+//! batch that have not begun go back to the queue, and are answered like the rest.
+
+use std::time::{Duration, Instant};
+
+use engine::batch::{ConnTurn, ParsedRequest};
+use engine::pass::{Meanwhile, TurnPass};
+use engine::session::Flow;
+use engine::turn::Outcome;
+use keyspace::gate::SharedPass;
+use net::{ConnId, Event};
+
+use super::requests::{BatchRun, OUTPUT_PENDING_BYTES_MAX, Visited};
+use super::{Client, Worker};
+use crate::run_queue::Visit;
+
+/// The script has so much time between two looks at the other connections, at least.
+const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Buffers above this size are not kept for the next script, in bytes.
+const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// What a busy script of the thread lets work in between.
+struct Attendant<'w, 's> {
+    worker: &'w mut Worker<'s>,
+    /// The connection whose script runs.
+    conn: ConnId,
+    /// What its client has seen of the change log, and where in its queue that begins.
+    seen: (u64, usize),
+    next_turns: &'w [ConnTurn<Visit>],
+    /// When it looks after the other connections again; `None`: it has not yet.
+    due: Option<Instant>,
+    events: Vec<Event>,
+}
+
+impl Attendant<'_, '_> {
+    /// The script has become busy: others are served from now on.
+    #[cold]
+    fn begin(&mut self) {
+        let (position, from_bytes) = self.seen;
+        if position > self.worker.shared.engine.log.released() {
+            self.worker.release.mark(self.conn, from_bytes, position);
+        }
+        self.worker.attends = true;
+        self.worker.net.pause_input(self.conn);
+        self.worker.put_back(self.next_turns);
+    }
+}
+
+impl Meanwhile for Attendant<'_, '_> {
+    fn attend(&mut self, now: Instant) {
+        match self.due {
+            Some(due) if now < due => return,
+            Some(_) => {}
+            None => self.begin(),
+        }
+        if let Err(error) = self.worker.net.poll(Some(Duration::ZERO), &mut self.events) {
+            // The next poll, at the end of the script, reports it again.
+            tracing::error!(%error, "an event loop failed while a script was busy");
+            self.worker.shared.stop();
+        }
+        let gate = &self.worker.shared.engine.gate;
+        self.worker.turn(&mut self.events, Some(gate.barred(self.worker.thread)));
+        self.due = Some(Instant::now() + ATTEND_INTERVAL);
+    }
+}
+
+impl<'s> Worker<'s> {
+    /// Runs a request that runs scripts.
+    pub(super) fn run_script<'b>(
+        &mut self,
+        visited: &mut Visited<'b>,
+        parsed: &'b ParsedRequest,
+        run: &mut BatchRun<'b>,
+        pass: &mut SharedPass<'_>,
+    ) {
+        let conn = visited.conn;
+        let mut bytes = std::mem::take(&mut self.script_request);
+        let mut out = std::mem::take(&mut self.script_reply);
+        let input = self.net.inputs().bytes(conn);
+        bytes.extend_from_slice(&input[parsed.start..][..parsed.len_bytes]);
+        let queued_bytes = self.net.output(conn).len_bytes();
+        let hasher = run.shared.engine.keyspace.hasher();
+        let request = run.batch.request_of(parsed, &bytes, hasher).expect("it is about to run");
+        let stand_in = self.stand_in.take().expect("scripts of a thread run one after the other");
+        let mut engine = std::mem::replace(&mut self.engine, stand_in);
+        let session = &mut visited.client.session;
+        let seen = (session.seen_position(), visited.from_bytes);
+        let next_turns = visited.next_turns;
+        let mut attendant = Attendant { worker: self, conn, seen, next_turns, due: None, events: Vec::new() };
+        let mut turn_pass = TurnPass::attended_by(pass, &mut attendant);
+        let outcome = engine.run_attended(session, &request, &mut out, &mut turn_pass);
+        let was_attended = attendant.due.is_some();
+        self.stand_in = Some(std::mem::replace(&mut self.engine, engine));
+        if was_attended {
+            self.end_attending(visited, queued_bytes);
+            run.is_over = true;
+        }
+        if outcome == Outcome::Done {
+            let session = &mut visited.client.session;
+            let sizes = [parsed.len_bytes, out.len_bytes()];
+            let next = visited.requests.peek().and_then(|next| next.registered);
+            run.wake_others(&self.engine.executor.commit.outbox);
+            run.timed.ran(&mut self.engine.executor, session, &request, sizes, next);
+            visited.done_bytes = parsed.start + parsed.len_bytes;
+            visited.ran += 1;
+            let outputs = self.net.split().1;
+            outputs.queue(conn).take_from(&mut out);
+            if outputs.len_bytes(conn) > OUTPUT_PENDING_BYTES_MAX && session.flow == Flow::Running {
+                session.flow = Flow::AwaitingReader;
+            }
+        }
+        bytes.clear();
+        if bytes.capacity() <= BUFFER_KEPT_BYTES_MAX {
+            self.script_request = bytes;
+        }
+        if out.capacity_bytes() <= BUFFER_KEPT_BYTES_MAX {
+            self.script_reply = out;
+        }
+    }
+
+    /// The script has ended: its connection goes on. What stood in its queue, of which
+    /// `queued_bytes` were there when the script began, may be sent.
+    #[cold]
+    fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
+        self.attends = false;
+        self.net.resume_input(visited.conn);
+        visited.sent_bytes += queued_bytes - visited.pending_before;
+        let pending_bytes = self.net.output(visited.conn).len_bytes();
+        (visited.from_bytes, visited.pending_before) = (pending_bytes, pending_bytes);
+        // What arrived meanwhile was not reported.
+        visited.has_more = true;
+    }
+
+    /// Puts the client of a script that was attended back into the thread's list; whether it is
+    /// still connected.
+    #[cold]
+    pub(super) fn take_back(&mut self, mut client: Box<Client>) -> bool {
+        let conn = client.session.conn;
+        if !self.net.is_open(conn) {
+            self.let_go(client);
+            return false;
+        }
+        // It may have been taken off the list without being looked at.
+        client.has_pending_output = false;
+        // Nor was it looked at whether its user is gone.
+        self.closings_seen = self.closings_seen.wrapping_sub(1);
+        self.clients[conn.index()] = Some(client);
+        if self.net.split().1.len_bytes(conn) > 0 {
+            self.add_pending_output(conn);
+        }
+        true
+    }
+}
