@@ -44,6 +44,7 @@ pub mod client;
 pub mod client_eviction;
 pub mod clock;
 pub mod commit;
+pub mod debugging;
 pub mod eval;
 pub mod evict;
 pub mod exec;

@@ -217,6 +217,9 @@ impl Worker<'_> {
         if !self.release.is_empty() {
             self.release.forget(conn, &self.shared.ports[self.thread].reply_waits);
         }
+        if !self.debugged.is_empty() {
+            self.leave_debugger(conn);
+        }
         let session = &mut client.session;
         let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
         if let Some(blocked_by) = blocked.of(&session.info) {

@@ -12,6 +12,7 @@ mod clients;
 mod command_facts;
 mod config;
 mod debug;
+mod debugger;
 mod differential;
 mod dump;
 mod eval;
