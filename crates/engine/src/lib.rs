@@ -54,6 +54,7 @@ pub mod freeing;
 pub mod log;
 pub mod memory;
 pub mod meter;
+pub mod monitoring;
 pub mod owned_args;
 pub mod publish;
 pub mod replay;

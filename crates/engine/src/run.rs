@@ -40,7 +40,6 @@ use crate::commit::{Commit, Held, ReadyKey, Unit};
 use crate::debugging::Debugged;
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
-use crate::publish::monitor::MonitoredCommand;
 use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::ScriptEngine;
@@ -478,22 +477,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if let Some(reader) = caller.reader {
             self.track_reads(locked, reader, request);
         }
-    }
-
-    /// Sends monitors a command that has run, unless it is one that they are not sent.
-    #[cold]
-    pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
-        if !registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
-            self.send_to_monitors(client, registered, args);
-        }
-    }
-
-    /// Sends monitors a command.
-    #[cold]
-    pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
-        let unix_time = || self.clock.unix_time();
-        let command = MonitoredCommand { client, origin: self.origin, registered, args };
-        self.shared().monitors.send(self.commit.sender(), &command, unix_time);
     }
 
     /// Remembers which keys a command read for its client's cache.

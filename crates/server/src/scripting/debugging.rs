@@ -12,10 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use commands::{Args, CommandError};
+use engine::acl::Identity;
 use engine::client::ClientInfo;
 use engine::owned_args::OwnedArgs;
 use engine::scripting::Debugging;
-use engine::session::{Session, User};
+use engine::session::Session;
 use engine::shared::GateSlot;
 use net::ConnId;
 use script::Received;
@@ -55,7 +56,7 @@ impl Debuggers {
             slot: GateSlot::Debugger(slot),
             mode: session.debugging,
             client: Arc::clone(&session.info),
-            user: session.user,
+            identity: session.identity.clone(),
             words: OwnedArgs::new(args.from(0)),
             state: Mutex::default(),
             arrived: Condvar::new(),
@@ -88,7 +89,7 @@ pub struct Link {
     /// The client.
     pub client: Arc<ClientInfo>,
     /// Who it is.
-    pub user: Option<User>,
+    pub identity: Identity,
     /// The command that runs the script.
     pub words: OwnedArgs,
     state: Mutex<LinkState>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine::acl::User;
 use engine::debugging::Original;
 use engine::request::Request;
 use engine::run::Executor;
@@ -103,6 +104,8 @@ fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
         seed: std::array::from_fn(|_| fastrand::u64(..)),
         now: engine.started(),
     });
+    // What the script's user may do is the same there.
+    apart.acl.users.replace_all(engine.acl.users.all().iter().map(|user| User::clone(user)));
     let mut executor = Executor::new(&apart, Some(0), seed, clock_and_host);
     executor.debug(Some(Original::new(engine, link.slot)));
     run_with(&mut executor, host, link, GateSlot::Debugger(0))
@@ -122,7 +125,8 @@ fn run_with<'s>(
     let scripts = ThreadScripts::debugged(shared, args.get(1), Box::new(speaker));
     executor.scripts = Some(Box::new(scripts));
     executor.begin_turn(Instant::now());
-    let mut session = Session::new(Arc::clone(&link.client), link.user);
+    let mut session = Session::new(Arc::clone(&link.client), link.identity.clone());
+    session.identity.refresh(&engine.acl.users);
     let request = Request::unhashed(registered, args);
     let mut pass = engine.gate.shared_unless_busy(engine.gate_index(slot));
     executor.is_inside = pass.is_inside();

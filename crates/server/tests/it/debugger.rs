@@ -278,6 +278,26 @@ fn what_cannot_be_debugged_is_refused() {
 }
 
 #[test]
+fn a_debugged_script_has_the_rights_of_its_user() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        ask(&mut client, "SET secret 1");
+        ask(&mut client, "ACL SETUSER alice on nopass ~open* +@all");
+        ask(&mut client, "AUTH alice any");
+        for mode in ["YES", "SYNC"] {
+            let mut debugging = connect(server);
+            ask(&mut debugging, "AUTH alice any");
+            ask(&mut debugging, &format!("SCRIPT DEBUG {mode}"));
+            debugging.command(&["EVAL", "return 1", "0"]);
+            let lines = say(&mut debugging, "r GET secret");
+            assert!(lines[1].contains("NOPERM") || lines[1].contains("access"), "{mode}: {lines:?}");
+            assert_eq!(say(&mut debugging, "r GET open")[1], "<reply> NULL");
+            assert_eq!(finish(&mut debugging), Value::Integer(1));
+        }
+    });
+}
+
+#[test]
 fn the_server_ends_although_a_script_stands_still() {
     for mode in ["SYNC", "YES"] {
         let options = ["--save", "", "--io-threads", "2"];
