@@ -27,6 +27,16 @@ pub trait Host {
     fn describe_client(&self, client: &ClientInfo) -> Vec<u8> {
         client.id.to_string().into_bytes()
     }
+
+    /// Has a thread of its own run this EVAL of a client that debugs it. The client's flow is
+    /// [`Flow::Debugging`](crate::session::Flow::Debugging) until the connection closes.
+    ///
+    /// # Errors
+    /// The error to reply with.
+    fn debug_script(&self, session: &mut Session, args: &Args<'_>) -> Result<(), CommandError> {
+        let _ = (session, args);
+        Err(CommandError::Line("ERR scripts are not debugged here"))
+    }
 }
 
 /// A host's command's surroundings.

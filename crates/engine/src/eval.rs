@@ -21,10 +21,11 @@
 //! Watching clients are marked when the script has ended, and what it found expired is put back,
 //! since its removal was not logged.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Origin};
+use keyspace::gate::SharedPass;
 use keyspace::key::KeyHash;
 use keyspace::{Key, KeyEntry, Locked, SizeMark, View};
 use resp::Protocol;
@@ -36,6 +37,7 @@ use structures::table::Thin as _;
 use crate::acl::{Asked, Context, Denial};
 use crate::call::Host;
 use crate::clock::Clock;
+use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
 use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
 use crate::request::Request;
@@ -43,8 +45,8 @@ use crate::rights::Denied;
 use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::{
-    Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine,
-    ScriptTraits, Source, Standing, Stop,
+    Debugging, Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd,
+    ScriptEngine, ScriptTraits, Source, Standing, Stop,
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
@@ -161,11 +163,6 @@ impl ScriptVerb {
     }
 }
 
-/// Commands of the host that touch no key and no client but their own: they run in the middle of a
-/// script under locks.
-const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
-/// Commands that change keys of a database that is not the selected one.
-const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 /// Clients blocked on a declared key that are served at once; others a moment later.
 const SERVED_MAX: usize = 16;
 /// Runs under locks before a script runs alone.
@@ -211,6 +208,17 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
+        if session.debugging != Debugging::Off
+            && let Some(begun) = self.begin_debugging(session, request)
+        {
+            return match begun {
+                Ok(()) => true,
+                Err(error) => {
+                    self.fail(request.registered, session.protocol(), error, out);
+                    false
+                }
+            };
+        }
         let Some(mut engine) = self.scripts.take() else {
             let error = CommandError::Line("ERR scripts do not run here");
             self.fail(request.registered, session.protocol(), error, out);
@@ -231,6 +239,27 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 false
             }
         }
+    }
+
+    /// Has a thread of its own run the script of a client that debugs; `None` for what is not
+    /// debugged: functions.
+    #[cold]
+    fn begin_debugging(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+    ) -> Option<Result<(), CommandError>> {
+        let Runner::Script(verb) = request.registered.command.run else { return None };
+        Some(match verb {
+            ScriptVerb::Fcall | ScriptVerb::FcallRo => return None,
+            ScriptVerb::EvalSha | ScriptVerb::EvalShaRo => {
+                Err(CommandError::Line("ERR Please use EVAL instead of EVALSHA for debugging"))
+            }
+            ScriptVerb::Eval | ScriptVerb::EvalRo if session.in_exec => {
+                Err(CommandError::Line("ERR a script in a transaction cannot be debugged"))
+            }
+            ScriptVerb::Eval | ScriptVerb::EvalRo => self.host.debug_script(session, &request.args),
+        })
     }
 
     fn run_script_with(
@@ -273,7 +302,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             Known::Alone => false,
         };
         let mut end = Some(ScriptEnd::Again);
-        if shares && !session.in_exec && !self.now.is_monitored {
+        let is_debugged = !matches!(self.debugged, Debugged::Not);
+        if shares && !session.in_exec && !self.now.is_monitored && !is_debugged {
             end = self.run_script_sharing(engine, &mut run, session, out, pass);
         }
         if end == Some(ScriptEnd::Again) {
@@ -429,6 +459,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let changes = self.commit.effects.changes;
         let mut commands = RunningScript::new(self, run, session, None, pass);
+        if !matches!(commands.executor.debugged, Debugged::Not) {
+            commands.become_busy();
+        }
         let end = engine.run(&run.call, &mut commands, out);
         let RunningScript { is_cut_off, buffers, shares, .. } = commands;
         self.script_buffers = buffers.trim();
@@ -470,6 +503,36 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
         }
         self.commit.roll_back(changes);
+    }
+}
+
+impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
+    /// Has this executor run one script that is debugged. With an `original` it works on a copy of
+    /// what the script uses of that, else on the data.
+    pub fn debug(&mut self, original: Option<Original<'s>>) {
+        self.debugged = match original {
+            Some(original) => Debugged::Apart(Box::new(original)),
+            None => Debugged::Alone,
+        };
+    }
+
+    /// Runs EVAL or EVAL_RO for a client that debugs the script, after [`Executor::debug`]; tells
+    /// the client that this is over. The caller has the change log merged.
+    pub fn run_debugged(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut ByteQueue,
+        pass: &mut SharedPass<'_>,
+    ) {
+        let pass = &mut TurnPass::new(pass);
+        // Its client's thread has counted it as called.
+        self.run_script(session, request, out, pass);
+        self.end_unlocked(session.id);
+        self.end_turn();
+        if let Some(scripts) = &mut self.scripts {
+            scripts.end_debugging();
+        }
     }
 }
 
@@ -554,6 +617,8 @@ struct RunningScript<'r, 'g, 's, C, H> {
     /// It has run a command that writes, with success or without: nobody ends it any more.
     begins_to_write: bool,
     has_written: bool,
+    /// The last command was refused before it ran.
+    was_refused: bool,
     /// The server ends in the middle of it.
     is_cut_off: bool,
     /// Why it has to run again.
@@ -584,6 +649,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             is_busy: false,
             begins_to_write: false,
             has_written: false,
+            was_refused: false,
             is_cut_off: false,
             needs: Needs::Locks,
             buffers,
@@ -743,15 +809,23 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
 
     /// Runs a command; its reply, or the error that refuses it, goes to `self.out`.
     fn run_command(&mut self, args: Args<'_>, protocol: Protocol) -> Result<(), Stop> {
+        self.was_refused = false;
         let registered = match self.permitted(&args) {
             Ok(registered) => registered,
             Err(error) => {
-                self.executor.refuse(protocol, error, &mut self.buffers.out);
+                self.refuse(protocol, error);
                 return Ok(());
             }
         };
         let request = Request::unhashed(registered, args);
         self.prepare(&request)?;
+        if let Debugged::Apart(original) = &mut self.executor.debugged {
+            let keyspace = &self.executor.commit.shared.keyspace;
+            if let Err(error) = original.copy(&request, self.session.db(), keyspace) {
+                self.refuse(protocol, error);
+                return Ok(());
+            }
+        }
         if registered.command.flags.contains(Flags::WRITE) && !self.begins_to_write {
             if self.known.as_ref().is_some_and(|known| !known.begin_writing()) {
                 return Err(Stop::Killed);
@@ -764,6 +838,41 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         self.executor.run_queued(session, self.locked.as_mut(), &request, out, pass);
         self.has_written |= self.executor.commit.effects.changes != changes;
         Ok(())
+    }
+
+    /// Replies that a command does not run.
+    #[cold]
+    fn refuse(&mut self, protocol: Protocol, error: CommandError) {
+        self.was_refused = true;
+        self.executor.refuse(protocol, error, &mut self.buffers.out);
+    }
+
+    /// The script in the list of those that run: from now on, if it was not.
+    fn known(&mut self) -> &Script<'s> {
+        let (prepared, request) = (self.run.prepared, self.run.request);
+        let (executor, begins_to_write) = (&*self.executor, self.begins_to_write);
+        self.known.get_or_insert_with(|| {
+            let command = request.from(0).map(Box::from).collect();
+            // A script that is debugged keeps no I/O thread from its work.
+            let thread = executor.commit.thread.unwrap_or(usize::MAX);
+            let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), command, thread };
+            let script = executor.shared().scripts.begin(name, executor.clock.now());
+            if begins_to_write {
+                // Nobody can have ended it before it was busy.
+                script.begin_writing();
+            }
+            script
+        })
+    }
+
+    /// Has who waits for the script's end give up, however short it has run: its client may think
+    /// for long.
+    #[cold]
+    fn become_busy(&mut self) {
+        let later = self.executor.clock.now() + Duration::from_millis(1);
+        if self.known().exceeds(Some(Duration::ZERO), later) {
+            self.mark_busy();
+        }
     }
 
     fn mark_busy(&mut self) {
@@ -802,21 +911,9 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
             return Err(Stop::Killed);
         }
         let now: Instant = self.executor.clock.now();
-        let shared = self.executor.shared();
-        let thread = self.executor.thread();
-        let (prepared, request) = (self.run.prepared, self.run.request);
-        let begins_to_write = self.begins_to_write;
-        let known = self.known.get_or_insert_with(|| {
-            let command = request.from(0).map(Box::from).collect();
-            let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), command, thread };
-            let script = shared.scripts.begin(name, now);
-            if begins_to_write {
-                // Nobody can have ended it before it was busy.
-                script.begin_writing();
-            }
-            script
-        });
-        if known.exceeds(self.executor.settings.busy_threshold, now) {
+        let threshold = self.executor.settings.busy_threshold;
+        let known = self.known();
+        if known.exceeds(threshold, now) {
             known.log(now);
             self.mark_busy();
         }
@@ -825,6 +922,10 @@ impl<C: Clock, H: Host> ScriptCommands for RunningScript<'_, '_, '_, C, H> {
         }
         let is_killed = self.known.as_ref().is_some_and(Script::is_killed);
         if is_killed { Err(Stop::Killed) } else { Ok(()) }
+    }
+
+    fn was_refused(&self) -> bool {
+        self.was_refused
     }
 
     fn propagate(&mut self, to: Propagation) {

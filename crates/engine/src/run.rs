@@ -36,10 +36,10 @@ use crate::call::{Call, DataAccess, Host};
 use crate::client::{ClientInfo, Mode};
 use crate::clock::Clock;
 use crate::commit::{Commit, Held, ReadyKey, Unit};
+use crate::debugging::Debugged;
 use crate::meter::Meter;
 use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
-use crate::publish::monitor::MonitoredCommand;
 use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
 use crate::scripting::ScriptEngine;
@@ -79,6 +79,8 @@ pub struct Executor<'s, C, H> {
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
     /// Whose commands run: a client's, or those of its script.
     pub(crate) origin: Origin,
+    /// Whether the script that runs is debugged.
+    pub(crate) debugged: Debugged<'s>,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
@@ -250,6 +252,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             scripts: None,
             script_buffers: None,
             origin: Origin::Client,
+            debugged: Debugged::Not,
             script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),
@@ -267,10 +270,15 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.shared
     }
 
-    /// The I/O thread. Only I/O threads run what asks for it: requests of clients.
+    /// The I/O thread. Only I/O threads run what asks for it: requests of clients. A script that is
+    /// debugged runs on a thread of its own; what its commands need of an I/O thread is the first
+    /// one's.
     #[inline]
     pub fn thread(&self) -> usize {
-        self.commit.thread.expect("requests run on I/O threads")
+        match self.debugged {
+            Debugged::Not => self.commit.thread.expect("requests run on I/O threads"),
+            Debugged::Alone | Debugged::Apart(_) => 0,
+        }
     }
 
     /// This thread's counters.
@@ -469,22 +477,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if let Some(reader) = caller.reader {
             self.track_reads(locked, reader, request);
         }
-    }
-
-    /// Sends monitors a command that has run, unless it is one that they are not sent.
-    #[cold]
-    pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
-        if !registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
-            self.send_to_monitors(client, registered, args);
-        }
-    }
-
-    /// Sends monitors a command.
-    #[cold]
-    pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
-        let unix_time = || self.clock.unix_time();
-        let command = MonitoredCommand { client, origin: self.origin, registered, args };
-        self.shared().monitors.send(self.commit.sender(), &command, unix_time);
     }
 
     /// Remembers which keys a command read for its client's cache.

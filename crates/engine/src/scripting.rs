@@ -116,6 +116,9 @@ pub trait ScriptEngine {
 
     /// Notes what a run of the script that was prepared last has taught.
     fn learn(&mut self, lesson: Lesson);
+
+    /// Tells the client that debugs a script that this is over.
+    fn end_debugging(&mut self) {}
 }
 
 /// The engine, as a running script sees it.
@@ -125,6 +128,9 @@ pub trait ScriptCommands {
     /// # Errors
     /// The script ends at once.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
+
+    /// Whether the last command was refused before it ran.
+    fn was_refused(&self) -> bool;
 
     /// Asked every some thousand instructions. The server may be about to end, without a save: then
     /// nothing of the script shall be in the change log.
@@ -159,6 +165,17 @@ pub enum Propagation {
     Log,
     /// Nowhere: they are in the data only.
     Nowhere,
+}
+
+/// Whether the scripts of a client are debugged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debugging {
+    /// They are not.
+    Off,
+    /// They are, and what they change is dropped (YES).
+    Discarding,
+    /// They are, and what they change stays (SYNC).
+    Sync,
 }
 
 /// Whether the server goes on.

@@ -13,6 +13,7 @@ use crate::acl::{Identity, Standing, User, Users};
 use crate::client::{ClientInfo, SESSION_BYTES};
 use crate::publish::monitor::Monitors;
 use crate::publish::pubsub::{Kind, Subscriptions};
+use crate::scripting::Debugging;
 use crate::track::{Tracker, Tracking};
 use crate::transaction::{Transaction, Watch};
 use crate::watch::Watchers;
@@ -48,6 +49,8 @@ pub enum Flow {
     /// Paused until the values that its request removed are freed (FLUSHALL SYNC); its reply and
     /// input wait.
     AwaitingFree,
+    /// A script of its is debugged: what it sends is for the debugger.
+    Debugging,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }
@@ -72,6 +75,8 @@ pub struct Session {
     pub tracking: Option<Box<Tracker>>,
     /// Its transaction runs.
     pub in_exec: bool,
+    /// Whether its scripts are debugged.
+    pub debugging: Debugging,
     /// The transaction that is being queued.
     pub transaction: Option<Box<Transaction>>,
     /// Keys watched for the next transaction.
@@ -98,6 +103,7 @@ impl Session {
             answered: 0,
             tracking: None,
             in_exec: false,
+            debugging: Debugging::Off,
             transaction: None,
             watch: None,
             subscriptions: None,

@@ -36,6 +36,9 @@ pub enum GateSlot {
     Housekeeper,
     /// The metrics thread, for one section of INFO at a time.
     Metrics,
+    /// A thread that runs a script which is debugged, below
+    /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
+    Debugger(usize),
     /// A thread that saves or loads, below [`BACKGROUND_MAX`](Self::BACKGROUND_MAX), for one
     /// short step at a time.
     Background(usize),
@@ -44,16 +47,22 @@ pub enum GateSlot {
 impl GateSlot {
     /// Threads that save or load at most.
     pub const BACKGROUND_MAX: usize = 8;
+    /// Scripts that are debugged at a time.
+    pub const DEBUGGERS_MAX: usize = 4;
     /// How many there are.
-    pub const COUNT: usize = 2 + Self::BACKGROUND_MAX;
+    pub const COUNT: usize = 2 + Self::DEBUGGERS_MAX + Self::BACKGROUND_MAX;
 
     fn number(self) -> usize {
         match self {
             Self::Housekeeper => 0,
             Self::Metrics => 1,
+            Self::Debugger(index) => {
+                assert!(index < Self::DEBUGGERS_MAX, "there are no more slots");
+                2 + index
+            }
             Self::Background(index) => {
                 assert!(index < Self::BACKGROUND_MAX, "there are no more slots");
-                2 + index
+                2 + Self::DEBUGGERS_MAX + index
             }
         }
     }

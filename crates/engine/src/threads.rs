@@ -149,6 +149,23 @@ impl Threads {
         replays.unexpected_errors.add(stats.errors.get());
     }
 
+    /// Adds what the thread of a script that was debugged has counted, which has ended. One caller
+    /// at a time, and none beside [`Threads::add_replay`].
+    pub fn add_debugged(&self, stats: &ThreadStats) {
+        let Self { replays, .. } = self;
+        replays.changes.add(stats.changes.get());
+        replays.hits.add(stats.hits.get());
+        replays.misses.add(stats.misses.get());
+        replays.errors.add(stats.errors.get());
+        replays.scripts.alone.add(stats.scripts.alone.get());
+        for (command, of_script) in replays.commands.iter().zip(&stats.commands) {
+            command.calls.add(of_script.calls.get());
+            command.nanos.add(of_script.nanos.get());
+            command.rejected.add(of_script.rejected.get());
+            command.failed.add(of_script.failed.get());
+        }
+    }
+
     /// Sums a counter over all threads.
     pub fn sum(&self, counter: impl Fn(&ThreadStats) -> &Counter) -> u64 {
         self.all_stats().map(|stats| counter(stats).get()).fold(0, u64::wrapping_add)

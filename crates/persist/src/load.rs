@@ -103,6 +103,8 @@ pub enum LoadErrorKind {
     Checksum,
     /// The key is there twice.
     DuplicateKey,
+    /// It has a library of functions that is there already.
+    DuplicateLibrary,
     /// A database beyond those that the server has.
     DbIndex(u64),
     /// The file cannot be read.
@@ -127,6 +129,7 @@ impl fmt::Display for LoadErrorKind {
                 f.write_str("RDB CRC error: the checksum is wrong, the file is damaged")
             }
             LoadErrorKind::DuplicateKey => f.write_str("a key that is there twice"),
+            LoadErrorKind::DuplicateLibrary => f.write_str("a library of functions that is there twice"),
             LoadErrorKind::DbIndex(db) => write!(f, "database {db}, which is beyond the option 'databases'"),
             LoadErrorKind::Reading(trouble) => write!(f, "the file cannot be read: {trouble}"),
         }

@@ -65,6 +65,11 @@ impl<'a> Reply<'a> {
         self.out.len_bytes() - self.start_len_bytes
     }
 
+    /// Bytes of earlier replies, unsent, that were ahead of it when this encoder was made.
+    pub fn len_bytes_ahead(&self) -> usize {
+        self.start_len_bytes
+    }
+
     /// The present end of the reply, to come back to with [`Reply::truncate`].
     #[inline]
     pub fn mark(&self) -> Mark {

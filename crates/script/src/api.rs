@@ -97,7 +97,7 @@ pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
 const WORDS_INLINE: usize = 16;
 
 /// Looks at the arguments of `call`, `pcall` and `acl_check_cmd`; numbers become texts in place.
-fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
+pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     let count = stack.top();
     if count == 0 {
         return Err(raise_table(stack, "Please specify at least one argument for this redis lib call"));
@@ -139,7 +139,7 @@ fn number_word(stack: &mut Stack, at: i32) {
 }
 
 /// Gives the prepared words to `work`.
-fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
+pub(crate) fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
     if count <= WORDS_INLINE {
         let mut words: [&[u8]; WORDS_INLINE] = [b""; WORDS_INLINE];
         stack.read_strings(&mut words[..count]);

@@ -12,6 +12,11 @@ pub trait Commands {
     /// Asked every some thousand instructions, and from inside long work that is not Lua code.
     fn interrupt(&mut self) -> Result<(), Stop>;
 
+    /// Whether the last command was refused before it ran: what the debugger says differs then.
+    fn was_refused(&self) -> bool {
+        false
+    }
+
     /// `redis.log`: a line for the log; the server filters by its own level.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 

@@ -6,15 +6,18 @@
 //! registry: a `Vm` compiles them when they run for the first time and may forget them at any time.
 //!
 //! Rooms, in the order of their arrows: `sha`, `flags`, `options`, `commands` (what goes in and
-//! out), `lua` (Lua's C interface, and all that is unsafe), `shell` (read-only tables), `errors`,
-//! `math` and `base` (what differs in Lua's own libraries), `reply` (conversions), `api`
-//! (`redis.*`), `library` (FUNCTION LOAD), `sandbox` (what scripts find), `vm`.
+//! out), `debug_state` (what the debugger keeps), `lua` (the C interface, and all that is unsafe),
+//! `shell` (read-only tables), `errors`, `math` and `base` (what differs in Lua's own libraries),
+//! `reply` (conversions), `api` (`redis.*`), `library` (FUNCTION LOAD), `sandbox` (what scripts
+//! find), `debug` (the debugger), `vm`.
 
 #![deny(unsafe_code)]
 
 mod api;
 mod base;
 pub mod commands;
+mod debug;
+mod debug_state;
 mod errors;
 pub mod flags;
 mod json_settings;
@@ -32,6 +35,7 @@ mod shell;
 pub mod vm;
 
 pub use commands::{Commands, LogLevel, NoSuchCall, Repl, Stop};
+pub use debug_state::{DebugClient, Received};
 pub use flags::{FunctionInfo, ScriptFlags, parse_flag};
 pub use options::VmOptions;
 pub use sha::{Sha, ShaMap};

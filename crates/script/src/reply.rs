@@ -146,6 +146,11 @@ fn push_verbatim<'a>(stack: &mut Stack, line: &[u8], rest: &'a [u8]) -> &'a [u8]
 pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     stack.push_table(0, 2);
     let line = c_string(line);
+    if let Some(debugging) = stack.context().debugging.borrow_mut().as_deref_mut()
+        && debugging.steps
+    {
+        debugging.log(&[b"<error> ", line].concat());
+    }
     let message = match line.strip_prefix(b"-") {
         Some(line) if line.contains(&b' ') => line.strip_suffix(b"\r\n").unwrap_or(line).to_vec(),
         Some(line) => [b"ERR ", line.strip_suffix(b"\r\n").unwrap_or(line)].concat(),

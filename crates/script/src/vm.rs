@@ -6,6 +6,8 @@ use resp::{Protocol, Reply};
 use stdx::ByteQueue;
 
 use crate::commands::{Commands, Stop};
+use crate::debug;
+use crate::debug_state::DebugClient;
 use crate::flags::{FunctionInfo, ScriptFlags, parse_script_line};
 use crate::library::parse_library_line;
 use crate::lua::{Stack, State, Type};
@@ -98,6 +100,18 @@ impl Vm {
         let mut state = State::new(options.memory_limit_bytes);
         sandbox::open(&mut state, options);
         Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0 }
+    }
+
+    /// A Lua state for one run of one script, which a client debugs.
+    pub fn debugged(options: &VmOptions, script: &[u8], client: Box<dyn DebugClient>) -> Self {
+        let mut vm = Self::new(options);
+        debug::begin(&mut vm.state, script, client);
+        vm
+    }
+
+    /// Tells the client that debugs the script that the session has ended: its reply follows.
+    pub fn end_debugging(&mut self) {
+        debug::end(&mut self.state);
     }
 
     /// Compiles a script and keeps it under its name. O(bytes).

@@ -23,6 +23,7 @@ use crate::limits;
 use crate::listen::{Listeners, listen, patiently};
 use crate::metrics;
 use crate::scripting::cache::ScriptCache;
+use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
 use crate::shared::{Listening, MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
 use crate::snapshots::{Persistence, save_rules};
@@ -341,6 +342,7 @@ fn shared(
         append_only: Arc::default(),
         script_cache: ScriptCache::default(),
         functions: Functions::default(),
+        debuggers: Debuggers::default(),
         backend: loops.backend,
         listening: loops.listening.into(),
         tls: Tls::default(),

@@ -8,7 +8,7 @@ use commands::table::{Command, Run};
 use commands::{Args, CommandError};
 use engine::call::{Call, DataAccess, Host};
 use engine::client::ClientInfo;
-use engine::session::Session;
+use engine::session::{Flow, Session};
 use engine::settings::Settings;
 use engine::table::{HostCommand, Registered};
 use keyspace::gate::SharedPass;
@@ -123,6 +123,12 @@ impl Host for ServerHost {
         let mut line = client_line(&self.shared, client, &[]).into_bytes();
         line.pop();
         line
+    }
+
+    fn debug_script(&self, session: &mut Session, args: &Args<'_>) -> Result<(), CommandError> {
+        self.shared.debuggers.add(session, args)?;
+        session.flow = Flow::Debugging;
+        Ok(())
     }
 }
 

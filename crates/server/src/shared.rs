@@ -14,6 +14,7 @@ use crate::append_only::AppendOnly;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
 use crate::scripting::cache::ScriptCache;
+use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
 use crate::snapshots::Persistence;
 use crate::tls::Tls;
@@ -167,6 +168,8 @@ pub struct Shared {
     pub script_cache: ScriptCache,
     /// Libraries of functions.
     pub functions: Functions,
+    /// Clients that debug their scripts.
+    pub debuggers: Debuggers,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

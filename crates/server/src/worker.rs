@@ -26,12 +26,15 @@
 //! | `busy` | running scripts, and serving others while one is busy |
 //! | `blocked` | timeouts of blocked clients, and replies that other threads made for them |
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
+//! | `debugged`, `debugger` | clients that debug their scripts, and the threads of these |
 //! | `release` | output that waits for the change log |
 //! | `figures` | what others see of a client |
 
 mod blocked;
 mod busy;
 mod clients;
+mod debugged;
+mod debugger;
 mod figures;
 mod limits;
 mod release;
@@ -61,6 +64,7 @@ use self::limits::OverSoftLimit;
 use self::release::ReleaseQueue;
 use crate::context::{ServerHost, SystemClock, unix_ms};
 use crate::run_queue::{RunQueue, Visit};
+use crate::scripting::debugging::Link;
 use crate::shared::{Listening, Message, Shared};
 
 /// The engine of an I/O thread.
@@ -140,6 +144,8 @@ pub struct Worker<'s> {
     release: ReleaseQueue,
     /// Sessions whose writes wait until the change log has room.
     awaiting_log: Vec<ConnId>,
+    /// Clients that debug their scripts.
+    debugged: Vec<Arc<Link>>,
     /// Clients of WAITAOF, by their waits' tickets.
     awaiting_sync: Vec<(ConnId, u64)>,
     /// Sessions held back by CLIENT PAUSE.
@@ -184,6 +190,7 @@ impl<'s> Worker<'s> {
             release: ReleaseQueue::default(),
             awaiting_log: Vec::new(),
             awaiting_sync: Vec::new(),
+            debugged: Vec::new(),
             postponed: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
@@ -253,6 +260,9 @@ impl<'s> Worker<'s> {
             self.engine.executor.note_latency(LatencyEvent::GateWait, began.elapsed());
         }
         self.take_messages();
+        if !self.debugged.is_empty() {
+            self.send_for_debuggers();
+        }
         self.take_publications();
         for event in events.drain(..) {
             self.handle(event);

@@ -1,10 +1,13 @@
 //! Error replies counted by their first word, for INFO errorstats.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 /// Different codes that are counted; scripts could invent any number of them.
 const CODES_MAX: usize = 128;
+/// Where the space behind a code is at the latest.
+const CODE_LEN_MAX: usize = 31;
 
 /// Counts of error replies. One lock, taken only when an error is sent; a leaf in the lock order.
 #[derive(Debug, Default)]
@@ -13,8 +16,11 @@ pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 impl ErrorCounts {
     /// Counts an error line by its first word.
     pub fn count(&self, line: &[u8]) {
-        let code = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-        let code = &*String::from_utf8_lossy(code);
+        // A line of one word, or with a first word that is long, has no code, as in Redis.
+        let start = &line[..line.len().min(CODE_LEN_MAX)];
+        let end = start.iter().position(|&byte| byte == b' ');
+        let code = end.map_or(Cow::Borrowed("ERR"), |end| String::from_utf8_lossy(&line[..end]));
+        let code = &*code;
         let mut counts = self.lock();
         if let Some(count) = counts.get_mut(code) {
             *count += 1;

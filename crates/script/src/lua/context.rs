@@ -1,11 +1,13 @@
 //! What belongs to one Lua state besides Lua's own data.
 
 use std::cell::{Cell, RefCell};
-use std::ptr::NonNull;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
 
 use resp::Protocol;
 
 use crate::commands::{Commands, Stop};
+use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
 
 /// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
@@ -38,6 +40,10 @@ pub(crate) struct Context {
     pub(crate) stopped_at: RefCell<Option<(Vec<u8>, i32)>>,
     /// Where the stack of the thread was when the run began.
     pub(crate) stack_start: Cell<usize>,
+    /// What the debugger keeps, where the script is debugged.
+    pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
+    /// The address of what is called as lines begin, where they are watched.
+    pub(super) on_event: Cell<*const c_void>,
     /// Functions that a library being loaded has registered.
     pub(crate) registered: RefCell<Vec<crate::flags::FunctionInfo>>,
 }
@@ -81,6 +87,8 @@ impl Context {
             shells: RefCell::new(Vec::new()),
             stopped_at: RefCell::new(None),
             stack_start: Cell::new(0),
+            debugging: RefCell::new(None),
+            on_event: Cell::new(ptr::null()),
             registered: RefCell::new(Vec::new()),
         }
     }

@@ -21,5 +21,5 @@ mod stack;
 mod state;
 
 pub(crate) use context::Rng;
-pub(crate) use stack::{Function, Raise, Returns, Stack, Type, truncate};
+pub(crate) use stack::{Function, HookEvent, Raise, Returns, Stack, Type, truncate};
 pub(crate) use state::State;

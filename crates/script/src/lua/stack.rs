@@ -18,6 +18,18 @@ pub(crate) type Returns = Result<usize, Raise>;
 /// A function of ours that Lua can call.
 pub(crate) type Function = fn(&mut Stack) -> Returns;
 
+/// Called by the hook of a state whose lines are watched.
+pub(crate) type OnEvent = fn(&mut Stack, HookEvent) -> Result<(), Raise>;
+
+/// Why a hook is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HookEvent {
+    /// A line begins.
+    Line,
+    /// Some thousand instructions have run.
+    Count,
+}
+
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
@@ -638,6 +650,50 @@ impl Stack {
         Some(Where { is_c, source, line: info.currentline })
     }
 
+    /// The name that the function at a level was called by, if it has one.
+    pub(crate) fn function_name_at(&self, level: i32) -> Option<Vec<u8>> {
+        let info = self.info(level, c"n")?;
+        // SAFETY: `lua_getinfo` with "n" has set it.
+        (!info.name.is_null()).then(|| unsafe { text_of(info.name) }.to_vec())
+    }
+
+    /// Pushes a local variable of the function at a level, the first is 1; its name. `None`, and
+    /// nothing pushed, after the last.
+    pub(crate) fn push_local(&self, level: i32, at: i32) -> Option<Vec<u8>> {
+        self.reserve(1);
+        let info = self.info(level, c"S")?;
+        // SAFETY: `info` is of a level that exists, and there is room.
+        let name = unsafe { ffi::lua_getlocal(self.l, &raw const info, at) };
+        // SAFETY: a name lives as long as its function.
+        (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
+    }
+
+    /// Pushes a global variable, or nil: what stands behind the shell of global variables.
+    pub(crate) fn push_global(&mut self, name: &[u8]) {
+        self.reserve(1);
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushvalue(self.l, ffi::LUA_GLOBALSINDEX) };
+        if self.metatable(-1) {
+            self.raw_get_field(-1, b"__index");
+            self.remove(-2);
+            self.remove(-2);
+        }
+        self.raw_get_field(-1, name);
+        self.remove(-2);
+    }
+
+    /// Does `work` on the stack of a new coroutine, in which hooks are alive as in this one.
+    pub(crate) fn in_coroutine<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        self.reserve(1);
+        // SAFETY: there is room, and no memory is refused while our code runs.
+        let coroutine = unsafe { ffi::lua_newthread(self.l) };
+        // SAFETY: it lives as long as it is on our stack, and longer than `other`.
+        let mut other = unsafe { Self::new(coroutine) };
+        let result = work(&mut other);
+        self.pop(1);
+        result
+    }
+
     // Arguments, as `luaL_check…` reads them.
 
     pub(crate) fn check_any(&self, argument: i32) -> Result<(), Raise> {
@@ -785,4 +841,58 @@ pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
 pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
     // SAFETY: the caller's.
     unsafe { set_hook(l, INSTRUCTIONS_BETWEEN_INTERRUPTS) };
+}
+
+/// The hook of a state whose lines are watched.
+unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lua_Debug) {
+    // SAFETY: Lua called with what describes the event.
+    let event = unsafe { (*info).event };
+    // SAFETY: Lua called with its live state.
+    if unsafe { has_gone_on(l, event) } {
+        return;
+    }
+    // SAFETY: the error is on top of the stack; this frame has nothing to drop.
+    unsafe { ffi::lua_error(l) }
+}
+
+/// Asks whether the script goes on, and has the line looked at; an error is on top otherwise.
+///
+/// # Safety
+/// Called by `line_hook` only.
+unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
+    // SAFETY: the state is live.
+    let mut stack = unsafe { Stack::new(l) };
+    let context = stack.context;
+    // SAFETY: the context lives as long as the state.
+    let context = unsafe { context.as_ref() };
+    let (ours, top) = (context.ours.get(), stack.top());
+    context.ours.set(ours + 1);
+    let event = if event == ffi::LUA_HOOKCOUNT { HookEvent::Count } else { HookEvent::Line };
+    let mut done = stack.go_on();
+    if done.is_ok() && event == HookEvent::Count {
+        done = stack.interrupt();
+    }
+    let on_event = context.on_event.get();
+    if done.is_ok() && !on_event.is_null() {
+        // SAFETY: it is the address of an `OnEvent`, by `State::watch_lines`.
+        let on_event = unsafe { std::mem::transmute::<*const c_void, OnEvent>(on_event) };
+        done = on_event(&mut stack, event);
+    }
+    if done.is_ok() {
+        stack.set_top(top);
+    } else if context.stopped.get().is_some() {
+        // From now on every instruction of this coroutine raises, so that no `pcall` in it goes on.
+        // SAFETY: the state is live.
+        unsafe { set_hook(l, 1) };
+    }
+    context.ours.set(ours);
+    done.is_ok()
+}
+
+/// # Safety
+/// The state is live.
+pub(super) unsafe fn set_line_hook(l: *mut ffi::lua_State) {
+    let mask = ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT;
+    // SAFETY: the caller's.
+    unsafe { ffi::lua_sethook(l, Some(line_hook), mask, INSTRUCTIONS_BETWEEN_INTERRUPTS) };
 }

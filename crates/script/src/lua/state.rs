@@ -8,7 +8,7 @@ use mlua_sys as ffi;
 use resp::Protocol;
 
 use super::context::Context;
-use super::stack::{Stack, set_usual_hook, stack_address};
+use super::stack::{OnEvent, Stack, set_line_hook, set_usual_hook, stack_address};
 use crate::commands::{Commands, Stop};
 
 /// A Lua state. Belongs to one thread.
@@ -136,6 +136,13 @@ impl State {
         assert!(self.stack.kind(-1) == super::Type::Table, "global variables are a table");
         // SAFETY: there is a table on top.
         unsafe { ffi::lua_replace(self.l, ffi::LUA_GLOBALSINDEX) };
+    }
+
+    /// Has `on_event` called as each line begins, and every some thousand instructions.
+    pub(crate) fn watch_lines(&mut self, on_event: OnEvent) {
+        self.context().on_event.set(on_event as *const c_void);
+        // SAFETY: the state is live.
+        unsafe { set_line_hook(self.l) };
     }
 
     /// Pushes the table of global variables.

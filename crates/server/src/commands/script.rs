@@ -5,6 +5,7 @@ use std::thread;
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 
+use engine::scripting::Debugging;
 use engine::scripts::{Kill, ScriptKind};
 use script::Sha;
 
@@ -134,7 +135,7 @@ fn script_show(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static SCRIPT_DEBUG: Command<Runner> = Command {
     name: "DEBUG",
-    summary: "Sets the debug mode of scripts: it stays off.",
+    summary: "Sets whether the scripts of this connection are debugged.",
     history: History::since("3.2.0"),
     complexity: "O(1)",
     arity: Arity::Exactly(3),
@@ -147,16 +148,22 @@ static SCRIPT_DEBUG: Command<Runner> = Command {
     run: Runner::Server(script_debug),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT DEBUG YES|SYNC|NO: there is no debugger.
+/// SCRIPT DEBUG YES|SYNC|NO.
 fn script_debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    if args.is(2, "NO") {
-        ctx.reply.ok();
-        return Ok(());
+    if ctx.reply.len_bytes_ahead() > 0 {
+        return Err(CommandError::Line("ERR SCRIPT DEBUG must be called outside a pipeline"));
     }
-    if args.is(2, "YES") || args.is(2, "SYNC") {
-        return Err(CommandError::Line("ERR the debugger of scripts is not supported"));
-    }
-    Err(CommandError::Line("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+    ctx.session.debugging = if args.is(2, "NO") {
+        Debugging::Off
+    } else if args.is(2, "YES") {
+        Debugging::Discarding
+    } else if args.is(2, "SYNC") {
+        Debugging::Sync
+    } else {
+        return Err(CommandError::Line("ERR Use SCRIPT DEBUG YES/SYNC/NO"));
+    };
+    ctx.reply.ok();
+    Ok(())
 }
 
 static SCRIPT_KILL: Command<Runner> = Command {

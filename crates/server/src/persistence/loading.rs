@@ -180,6 +180,19 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
+    /// Keeps a library of functions; one that is there already and must not be is an error.
+    fn keep_function(&self, source: Box<[u8]>, file_offset: u64) -> Result<(), LoadError> {
+        let persistence = &self.shared.persistence;
+        match self.how.duplicates {
+            Duplicates::Replaced => persistence.replace_function(source),
+            Duplicates::Refused if !persistence.add_function(source) => {
+                return Err(LoadError { file_offset, key: None, kind: LoadErrorKind::DuplicateLibrary });
+            }
+            Duplicates::Refused => {}
+        }
+        Ok(())
+    }
+
     /// Cuts the file, and gives its batches to the threads. Where what is behind the snapshot
     /// begins.
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
@@ -189,7 +202,7 @@ impl Loading<'_> {
         loop {
             match splitter.next_part()? {
                 Part::Fact { name, value } => note_fact(&name, &value),
-                Part::Function(source) => self.shared.persistence.keep_function(source.into()),
+                Part::Function(source) => self.keep_function(source.into(), splitter.file_offset())?,
                 Part::DbSize { .. } | Part::Module { .. } => {}
                 Part::Batch(batch) => {
                     // Nobody takes batches any more only where a thread has panicked.

@@ -29,6 +29,7 @@ use super::loading::{Counted, Duplicates, Expired, FileSource, LoadHow, Report, 
 use crate::config::table::persistence as options;
 use crate::context::SystemClock;
 use crate::shared::Shared;
+use crate::snapshots::library_name;
 
 /// Batches that may wait for a lane, of about a megabyte each for all lanes together.
 const BATCHES_WAITING_MAX: usize = 4;
@@ -285,12 +286,6 @@ impl Replay<'_> {
             );
         }
     }
-}
-
-/// The name of a library of functions, from its first line: `#!lua name=NAME`.
-fn library_name(source: &[u8]) -> Option<&[u8]> {
-    let line = source.split(|&byte| byte == b'\n').next()?.trim_ascii();
-    line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"name="))
 }
 
 /// The channels between the thread that reads and the lanes.

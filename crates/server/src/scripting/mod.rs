@@ -1,9 +1,10 @@
 //! Scripts: those that are cached for all threads ([`cache`]), and the libraries of functions
 //! ([`functions`]). Each I/O thread has a Lua of its own (`worker::scripts`), and one to see that
-//! texts compile ([`compiler`]).
+//! texts compile ([`compiler`]). Clients may debug their scripts ([`debugging`]).
 
 pub mod cache;
 pub mod compiler;
+pub mod debugging;
 pub mod functions;
 
 use script::VmOptions;

@@ -110,12 +110,22 @@ impl Persistence {
         self.functions_version.load(Acquire)
     }
 
-    /// Keeps the source of a library of functions, unless it is kept already: a file must not have
-    /// a library twice.
-    pub fn keep_function(&self, source: Box<[u8]>) {
+    /// Keeps the source of a library of functions; whether none of its name was kept before.
+    pub fn add_function(&self, source: Box<[u8]>) -> bool {
         let mut functions = self.functions();
-        if !functions.contains(&source) {
+        let is_new = place_of(&functions, &source).is_none();
+        if is_new {
             functions.push(source);
+        }
+        is_new
+    }
+
+    /// Keeps the source of a library of functions, in the place of one of its name.
+    pub fn replace_function(&self, source: Box<[u8]>) {
+        let mut functions = self.functions();
+        match place_of(&functions, &source) {
+            Some(place) => functions[place] = source,
+            None => functions.push(source),
         }
     }
 
@@ -238,4 +248,16 @@ impl LoadFigures {
             counter.store(0, Relaxed);
         }
     }
+}
+
+/// Where the library with the name of this one is.
+fn place_of(functions: &[Box<[u8]>], source: &[u8]) -> Option<usize> {
+    let name = library_name(source);
+    functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)
+}
+
+/// The name of a library of functions, from its first line: `#!lua name=NAME`.
+pub(crate) fn library_name(source: &[u8]) -> Option<&[u8]> {
+    let line = source.split(|&byte| byte == b'\n').next()?.trim_ascii();
+    line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"name="))
 }

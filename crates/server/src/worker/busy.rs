@@ -150,7 +150,7 @@ impl<'s> Worker<'s> {
     pub(super) fn take_back(&mut self, mut client: Box<Client>) -> bool {
         let conn = client.session.conn;
         if !self.net.is_open(conn) {
-            self.let_go(client);
+            self.let_go(*client);
             return false;
         }
         // It may have been taken off the list without being looked at.

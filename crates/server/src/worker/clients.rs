@@ -213,15 +213,18 @@ impl Worker<'_> {
         if self.session(conn).is_some()
             && let Some(client) = self.clients[conn.index()].take()
         {
-            self.let_go(client);
+            self.let_go(*client);
         }
     }
 
     /// Lets go of a client whose connection is closed and that is in the thread's list no more.
-    pub(super) fn let_go(&mut self, mut client: Box<Client>) {
+    pub(super) fn let_go(&mut self, mut client: Client) {
         let conn = client.session.conn;
         if !self.release.is_empty() {
             self.release.forget(conn, &self.shared.ports[self.thread].reply_waits);
+        }
+        if !self.debugged.is_empty() {
+            self.leave_debugger(conn);
         }
         let session = &mut client.session;
         let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
@@ -237,7 +240,7 @@ impl Worker<'_> {
         self.engine.executor.stats().clients.sub(1);
         client_eviction::uncount(&self.shared.engine, &session.info);
         threads.remove_from_list(clients, &session.info);
-        self.departed.push(*client);
+        self.departed.push(client);
         self.give_up_keys();
     }
 

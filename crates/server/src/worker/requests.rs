@@ -94,7 +94,9 @@ impl Worker<'_> {
         let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
         if session.flow != Flow::Running {
-            if session.flow == Flow::Blocked {
+            if session.flow == Flow::Debugging {
+                self.pass_to_debugger(conn);
+            } else if session.flow == Flow::Blocked {
                 // It is listened to all the same, so that its end is noticed.
                 self.keep_input(conn);
             }
@@ -251,7 +253,7 @@ impl Worker<'_> {
 
     /// After a connection's requests ran: acts on what they made of its flow,
     /// and enforces its limits.
-    fn settle(&mut self, conn: ConnId) {
+    pub(super) fn settle(&mut self, conn: ConnId) {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);
         }
@@ -262,6 +264,7 @@ impl Worker<'_> {
         match session.flow {
             Flow::Running => {}
             Flow::Blocked => self.settle_blocked(conn),
+            Flow::Debugging => self.begin_debugging(conn),
             Flow::Closing => {
                 // Known to others before the last reply leaves: who redirects to it, say.
                 session.info.state.closing.store(true, Relaxed);

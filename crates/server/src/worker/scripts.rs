@@ -13,7 +13,8 @@ use engine::scripting::{
 use engine::scripts::ScriptKind;
 use resp::Protocol;
 use script::{
-    Call, Commands, FunctionName, LogLevel, NoSuchCall, Repl, RunError, ScriptFlags, Sha, ShaMap, Stop, Vm,
+    Call, Commands, DebugClient, FunctionName, LogLevel, NoSuchCall, Repl, RunError, ScriptFlags, Sha,
+    ShaMap, Stop, Vm,
 };
 use stdx::ByteQueue;
 
@@ -79,6 +80,13 @@ impl ThreadScripts {
             noted_bytes: 0,
             current: None,
         }
+    }
+
+    /// For one run of one script, which a client debugs.
+    pub fn debugged(shared: &Arc<Shared>, script: &[u8], client: Box<dyn DebugClient>) -> Self {
+        let mut scripts = Self::new(shared);
+        scripts.vm = Some(Vm::debugged(&vm_options(), script, client));
+        scripts
     }
 
     /// The script, compiled here.
@@ -247,6 +255,18 @@ impl ScriptEngine for ThreadScripts {
             None => {}
         }
     }
+
+    fn end_debugging(&mut self) {
+        if let Some(vm) = &mut self.vm {
+            vm.end_debugging();
+        }
+    }
+}
+
+impl Drop for ThreadScripts {
+    fn drop(&mut self) {
+        self.shared.script_cache.note_vm(self.noted_bytes, 0);
+    }
 }
 
 /// What a script or function says about itself, for the engine.
@@ -282,6 +302,10 @@ fn stop(why: engine::scripting::Stop) -> Stop {
 impl Commands for Server<'_> {
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop> {
         self.commands.call(words, protocol).map_err(stop)
+    }
+
+    fn was_refused(&self) -> bool {
+        self.commands.was_refused()
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {

@@ -13,6 +13,7 @@ mod clients;
 mod command_facts;
 mod config;
 mod debug;
+mod debugger;
 mod differential;
 mod dump;
 mod eval;

@@ -1,0 +1,73 @@
+//! Clients of a thread whose scripts are debugged: what they send goes to the threads that run
+//! these (`debugger`), and what those have for them is sent.
+
+use std::sync::Arc;
+
+use engine::session::Flow;
+use net::ConnId;
+
+use super::figures::note_output;
+use super::{Worker, debugger, session_of};
+
+impl Worker<'_> {
+    /// A client's script is to be debugged: begins its thread.
+    pub(super) fn begin_debugging(&mut self, conn: ConnId) {
+        let Some(session) = session_of(&self.clients, conn) else { return };
+        if let Some(link) = self.shared.debuggers.of(session.id) {
+            debugger::begin(&self.engine.executor.host, &link);
+            self.debugged.push(link);
+        }
+        self.pass_to_debugger(conn);
+    }
+
+    /// Passes on what a client has sent whose script is debugged.
+    pub(super) fn pass_to_debugger(&mut self, conn: ConnId) {
+        let bytes = self.net.inputs().bytes(conn);
+        if let Some(link) = self.debugged.iter().find(|link| link.conn() == conn)
+            && !bytes.is_empty()
+        {
+            link.pass_on(bytes);
+            let len = bytes.len();
+            self.net.consume(conn, len);
+        }
+        self.keep_input(conn);
+    }
+
+    /// Sends what debuggers have for their clients.
+    #[cold]
+    pub(super) fn send_for_debuggers(&mut self) {
+        for link in self.debugged.clone() {
+            let (conn, output) = (link.conn(), link.take_output());
+            if output.bytes.is_empty() {
+                continue;
+            }
+            let Some(session) = self.session(conn) else { continue };
+            if let Some(position) = output.ended {
+                session.saw(position);
+                session.flow = Flow::Closing;
+            }
+            note_output(&self.engine, &link.client, output.bytes.len_bytes());
+            let out = self.net.output(conn);
+            let before = out.len_bytes();
+            out.append(output.bytes);
+            self.mark_seen(conn, before);
+            if output.ended.is_some() {
+                self.debugged.retain(|other| !Arc::ptr_eq(other, &link));
+                self.settle(conn);
+            } else if self.exceeds_output_limit(conn) {
+                self.close(conn);
+            }
+        }
+    }
+
+    /// A client has left: its script gets no more of its commands.
+    pub(super) fn leave_debugger(&mut self, conn: ConnId) {
+        self.debugged.retain(|link| {
+            let stays = link.conn() != conn;
+            if !stays {
+                link.leave();
+            }
+            stays
+        });
+    }
+}
