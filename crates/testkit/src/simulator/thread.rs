@@ -443,7 +443,7 @@ impl IoThread<'_> {
             }
             Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
             Flow::Postponed | Flow::AwaitingLog => self.postponed.push(conn),
-            Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}
+            Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree | Flow::Debugging => {}
         }
     }
 }
