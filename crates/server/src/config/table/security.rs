@@ -107,5 +107,4 @@ pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
     "What becomes of a configuration file that holds a password and may be read by every user of the machine: \
          `warn` names it in the log, `refuse` does not start, `ignore` says nothing. Saker only.",
 )
-.at_start()
 .typed();
