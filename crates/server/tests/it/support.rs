@@ -84,7 +84,7 @@ pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
 }
 
 /// I/O threads of a server where a test does not say.
-const IO_THREADS: usize = 2;
+pub const IO_THREADS: usize = 2;
 
 /// A server with two I/O threads on a free port.
 pub fn start(backend: BackendChoice) -> Server {
