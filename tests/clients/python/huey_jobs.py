@@ -1,101 +1,98 @@
 #!/usr/bin/env python3
-"""Runs a thousand jobs through huey, a queue on lists, BRPOP and hashes, with workers that are killed.
+"""Runs jobs through huey, a queue on lists, BRPOP and hashes, whose scheduler is a script over a sorted set.
 
-Three worker processes take jobs; once a few hundred are done all of them are killed (SIGKILL) and three new
-ones go on. huey has no acknowledgements, so a job in the hands of a killed worker is gone: the producer
-enqueues again what has no result in the end, as a user of huey must. At most one job per killed worker may
-be lost that way, every job must have its result at last, and a job counts itself in a set of its own, so that
-one which ran without leaving a result shows too.
+Consumers run with their schedulers, and are killed at random. huey has no acknowledgements: a job in the hands of a
+killed worker is gone, and so are the scheduled jobs that a killed scheduler had popped and not yet enqueued. So
+each job is done once at most, whoever races for it, until what has no result is enqueued again, as a user of huey
+must. Periodic tasks are enqueued by one consumer, which is killed at last.
 
-Workers call huey's own `dequeue` and `execute`; its consumer's scheduler is left out, because it wants EVAL.
-
-    huey_jobs.py PORT        (workers are started with a further word, "work")
+    huey_jobs.py PORT DATABASE SEED
 """
 
-import subprocess
+import random
 import sys
 import time
 
+import redis
 from huey import RedisHuey
+from huey.consumer import Scheduler
 
+from fleet import Fleet, Ledger, until
+
+PORT, DATABASE, SEED = (int(word) for word in sys.argv[1:4])
 JOBS = 1_000
-WORKERS = 3
-# Done before the first workers are killed.
-KILL_AFTER = 300
-# For all jobs.
-SECONDS_MAX = 60
+THREADS = 2
+CONSUMERS = ["periodic", "one", "two"]
+KILLS = 4
+# Those delayed become ready within so many seconds.
+DELAY_SECONDS_MAX = 4
 
-queue = RedisHuey("jobs", host="127.0.0.1", port=int(sys.argv[1]), db=9)
-redis = queue.storage.conn
+queue = RedisHuey("jobs", host="127.0.0.1", port=PORT, db=DATABASE)
+connection = redis.Redis(host="127.0.0.1", port=PORT, db=DATABASE)
+ledger = Ledger(connection)
 
 
 @queue.task()
 def square(number):
     """Does its job, and leaves a trace of having run."""
-    redis.sadd("ran", number)
+    time.sleep(number % 5 / 1000)
+    ledger.note(number)
     return number * number
 
 
-def work():
-    """Takes jobs until it is killed."""
-    while True:
-        task = queue.dequeue()
-        if task is not None:
-            queue.execute(task)
+@queue.periodic_task(lambda _: True)
+def tick():
+    """Is enqueued by the scheduler again and again."""
+    connection.incr("ticks")
 
 
-def start_workers():
-    """New workers, as processes of their own."""
-    return [subprocess.Popen([sys.executable, *sys.argv[:2], "work"]) for _ in range(WORKERS)]
+def work(name):
+    """A consumer with its scheduler, until it is killed."""
+    # Once a minute, otherwise.
+    Scheduler.periodic_task_seconds = 1
+    queue.create_consumer(workers=THREADS, periodic=name == "periodic", scheduler_interval=1).run()
 
 
-def kill(workers):
-    """Ends workers in the midst of their work."""
-    for worker in workers:
-        worker.kill()
-    for worker in workers:
-        worker.wait()
+def send(numbers, chance):
+    """Enqueues jobs: every third is delayed."""
+    return {
+        number: square(number) if number % 3 else square.schedule((number,), delay=chance.uniform(0, DELAY_SECONDS_MAX))
+        for number in numbers
+    }
 
 
-def until(condition, deadline):
-    """Waits for a condition."""
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"too slow: {queue.result_count()} results, {queue.pending_count()} jobs left")
-        time.sleep(0.002)
+def idle():
+    """No job waits, and none was done for a moment."""
+    done = ledger.count()
+    time.sleep(0.3)
+    return queue.pending_count() == queue.scheduled_count() == 0 and ledger.count() == done
 
 
 def main():
-    """Produces, kills, and looks at the results."""
-    deadline = time.monotonic() + SECONDS_MAX
-    redis.flushdb()
-    jobs = {number: square(number) for number in range(JOBS)}
-    workers = start_workers()
-    try:
-        until(lambda: queue.result_count() >= KILL_AFTER, deadline)
-        kill(workers)
-        done = queue.result_count()
-        workers = start_workers()
-        until(lambda: queue.pending_count() == 0, deadline)
-        # The last jobs are still in the workers' hands; those of the killed workers never come.
-        until(lambda: queue.result_count() >= JOBS - WORKERS, deadline)
-        settled = time.monotonic() + 1
-        until(lambda: queue.result_count() == JOBS or time.monotonic() > settled, deadline)
-        missing = [number for number, job in jobs.items() if not redis.hexists(queue.storage.result_key, job.id)]
-        for number in missing:
-            jobs[number] = square(number)
-        until(lambda: queue.result_count() >= JOBS, deadline)
-    finally:
-        kill(workers)
-    for number, job in jobs.items():
-        result = job.get()
-        if result != number * number:
-            raise AssertionError(f"job {number} gave {result}")
-    if redis.scard("ran") != JOBS:
-        raise AssertionError(f"{redis.scard('ran')} of {JOBS} jobs ran")
-    redis.flushdb()
-    print(f"huey: {JOBS} jobs done, workers killed after {done}, {len(missing)} jobs enqueued again")
+    """Enqueues jobs, kills consumers, and looks at the ledger and the results."""
+    connection.flushdb()
+    chance = random.Random(SEED)
+    with Fleet(work, CONSUMERS, chance) as consumers:
+        jobs = send(range(JOBS), chance)
+        consumers.kill_some(ledger, JOBS // 2, KILLS)
+        until(idle, lambda: f"{ledger.count()} done, {queue.pending_count()} and {queue.scheduled_count()} left")
+        assert ledger.doubled() == 0, f"{ledger.doubled()} jobs were done twice"
+        lost = ledger.missing(range(JOBS))
+        immediate = [number for number in lost if number % 3]
+        assert len(immediate) <= KILLS * THREADS, f"{len(immediate)} jobs are gone"
+        # A worker killed after its work left no result.
+        unheard = [number for number, job in jobs.items() if not connection.hexists(queue.storage.result_key, job.id)]
+        assert len(set(unheard) - set(lost)) <= KILLS * THREADS, f"{len(unheard)} jobs have no result"
+        jobs |= {number: square(number) for number in unheard}
+        ledger.wait(JOBS)
+        results = {number: job.get(blocking=True, timeout=20) for number, job in jobs.items()}
+        assert results == {number: number * number for number in range(JOBS)}
+        ledger.check(range(JOBS), KILLS * THREADS)
+        before = int(connection.get("ticks"))
+        until(lambda: int(connection.get("ticks")) > before, lambda: "no tick of a periodic task")
+    print(f"huey: {JOBS} jobs done, {len(unheard)} of them enqueued again after {KILLS} kills")
+    connection.flushdb()
 
 
 if __name__ == "__main__":
-    work() if sys.argv[2:] == ["work"] else main()
+    main()

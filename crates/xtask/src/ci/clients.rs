@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use testkit::ServerProcess;
 
+use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::{release, server, shell};
 
@@ -18,15 +19,6 @@ use crate::{release, server, shell};
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 /// The password of the servers that have one.
 const PASSWORD: &str = "correct-horse";
-/// redis-py, at the release the checks were written with.
-const REDIS_PY: &str = "redis==8.1.0";
-/// A queue of jobs whose workers need no Lua, which rq, dramatiq and asynq do;
-/// likewise at a fixed release.
-const HUEY: &str = "huey==2.5.3";
-/// The version of rq that is tried.
-const RQ: &str = "rq==2.12.0";
-/// Queues that are scripts, and a rate limiter; likewise.
-const SCRIPTED: &[&str] = &["dramatiq==2.2.0", "celery==5.7.0", "limits==5.8.0"];
 /// For one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
@@ -102,7 +94,7 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
 
 /// redis-py over TCP, over the Unix socket, and with a password.
 pub fn redis_py(session: &Session) -> Result<Outcome> {
-    let python = match python_with_redis(session)? {
+    let python = match languages::python(session)? {
         Ok(python) => python,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
@@ -173,49 +165,6 @@ fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result
     Ok(())
 }
 
-/// A queue of jobs, end to end: a thousand jobs, and workers that are killed.
-pub fn huey(session: &Session) -> Result<Outcome> {
-    job_queue(session, "huey", "huey_jobs.py")
-}
-
-/// A queue of jobs that waits for lists and streams, and is told what to do by messages.
-pub fn rq(session: &Session) -> Result<Outcome> {
-    job_queue(session, "rq", "rq_jobs.py")
-}
-
-/// A queue of jobs that is one script over keys that it names itself.
-pub fn dramatiq(session: &Session) -> Result<Outcome> {
-    job_queue(session, "dramatiq", "dramatiq_jobs.py")
-}
-
-/// Celery, which takes its time: on one back end.
-pub fn celery(session: &Session) -> Result<Outcome> {
-    let python = match python_with_redis(session)? {
-        Ok(python) => python,
-        Err(missing) => return Ok(Outcome::Skipped(missing)),
-    };
-    let server = server::start(&release::build(session)?.server, &[])?;
-    run_jobs(session, &python, "celery", "celery_jobs.py", &server)?;
-    server::stop(server)?;
-    Ok(Outcome::Passed(String::new()))
-}
-
-fn job_queue(session: &Session, log: &str, script: &str) -> Result<Outcome> {
-    let python = match python_with_redis(session)? {
-        Ok(python) => python,
-        Err(missing) => return Ok(Outcome::Skipped(missing)),
-    };
-    on_each_back_end(session, |server| run_jobs(session, &python, log, script, server))
-}
-
-fn run_jobs(session: &Session, python: &Path, log: &str, script: &str, server: &ServerProcess) -> Result<()> {
-    let script = session.root.join("tests/clients/python").join(script);
-    let mut command = Command::new(python);
-    command.arg(&script).arg(server.port().to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
-    shell::run_logged(session, log, &mut command, CLIENT_LIMIT)?;
-    Ok(())
-}
-
 /// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
 pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?.server;
@@ -270,43 +219,6 @@ fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()>
         "redis-benchmark {arguments:?} met an error reply"
     );
     Ok(())
-}
-
-/// A Python with redis-py, huey and rq in a virtual environment below the target folder; the inner
-/// error says what is missing.
-fn python_with_redis(session: &Session) -> Result<Result<PathBuf, String>> {
-    let folder = session.target.join("venv");
-    let python = folder.join("bin/python");
-    let has_redis = || {
-        shell::succeeds(
-            Command::new(&python).args(["-c", "import redis, huey, rq, dramatiq, celery, limits"]),
-        )
-    };
-    if has_redis() {
-        return Ok(Ok(python));
-    }
-    if let Err(missing) = shell::ensure(session, "python3", "python3") {
-        return Ok(Err(missing));
-    }
-    let create = || shell::succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-    if !create() {
-        // On Debian the module is a package of its own, and no program on PATH
-        // tells whether it is there.
-        if let Err(missing) = shell::install(session, "python3-venv") {
-            return Ok(Err(missing));
-        }
-        ensure!(create(), "python3 -m venv fails");
-    }
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY, HUEY, RQ]);
-    pip.args(SCRIPTED);
-    if shell::run_logged(session, "pip", &mut pip, CLIENT_LIMIT).is_err() || !has_redis() {
-        return Ok(Err(format!(
-            "pip could not install {REDIS_PY}, {HUEY}, {RQ} and {SCRIPTED:?}; see {}",
-            session.log_path("pip").display()
-        )));
-    }
-    Ok(Ok(python))
 }
 
 #[cfg(test)]

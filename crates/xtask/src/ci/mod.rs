@@ -5,7 +5,9 @@ mod cargo;
 mod clients;
 mod compare;
 mod dependencies;
+mod frameworks;
 pub mod fuzz;
+mod languages;
 mod libraries;
 mod package;
 mod peer;
@@ -18,6 +20,7 @@ use crate::progress::{Outcome, Session, Step};
 use crate::{docs, redis_suite, release, simulate, tidy};
 
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
+const FRAMEWORK_REMEDY: &str = "start `target/release/saker-server` and run the log's last command with its port; the last word is the seed";
 
 /// Every step of `cargo xtask test`, in order.
 pub const STEPS: &[Step] = &[
@@ -130,30 +133,6 @@ pub const STEPS: &[Step] = &[
         run: clients::redis_py,
     },
     Step {
-        name: "huey",
-        about: "a queue of jobs in Python, a thousand jobs, workers killed, on each back end",
-        remedy: CLIENT_REMEDY,
-        run: clients::huey,
-    },
-    Step {
-        name: "rq",
-        about: "a queue of jobs in Python that waits for lists and streams, on each back end",
-        remedy: CLIENT_REMEDY,
-        run: clients::rq,
-    },
-    Step {
-        name: "dramatiq",
-        about: "a queue of jobs in Python that is one script, workers killed, on each back end",
-        remedy: CLIENT_REMEDY,
-        run: clients::dramatiq,
-    },
-    Step {
-        name: "celery",
-        about: "a queue of jobs in Python with chords, and a rate limiter",
-        remedy: CLIENT_REMEDY,
-        run: clients::celery,
-    },
-    Step {
         name: "go-redis",
         about: "go-redis over every type, RESP2 and RESP3, on each back end",
         remedy: CLIENT_REMEDY,
@@ -166,16 +145,40 @@ pub const STEPS: &[Step] = &[
         run: libraries::ioredis,
     },
     Step {
-        name: "bullmq",
-        about: "a queue of jobs in JavaScript, a thousand jobs, workers killed, on each back end",
-        remedy: CLIENT_REMEDY,
-        run: libraries::bullmq,
-    },
-    Step {
         name: "jedis",
         about: "Jedis over every type, RESP2 and RESP3, on each back end",
         remedy: CLIENT_REMEDY,
         run: libraries::jedis,
+    },
+    Step {
+        name: "frameworks-python",
+        about: "huey, rq, dramatiq, Celery 5.4 and 5.7, channels_redis, limits: a thousand jobs each, workers killed",
+        remedy: FRAMEWORK_REMEDY,
+        run: frameworks::python,
+    },
+    Step {
+        name: "frameworks-go",
+        about: "asynq: a thousand jobs, workers killed, on each back end",
+        remedy: FRAMEWORK_REMEDY,
+        run: frameworks::go,
+    },
+    Step {
+        name: "frameworks-node",
+        about: "BullMQ and rate-limiter-flexible: a thousand jobs each, workers killed, on each back end",
+        remedy: FRAMEWORK_REMEDY,
+        run: frameworks::node,
+    },
+    Step {
+        name: "frameworks-java",
+        about: "Redisson's locks: a thousand sections, holders killed, on each back end",
+        remedy: FRAMEWORK_REMEDY,
+        run: frameworks::java,
+    },
+    Step {
+        name: "frameworks-ruby",
+        about: "Sidekiq: a thousand jobs, processes killed, on each back end",
+        remedy: FRAMEWORK_REMEDY,
+        run: frameworks::ruby,
     },
     Step {
         name: "redis-suite",
