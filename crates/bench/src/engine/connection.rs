@@ -11,7 +11,7 @@ use resp::{Value, encode_request};
 use rustls::StreamOwned;
 
 use super::cluster::{ClusterMap, Node, SLOTS_REPLY_LEN_BYTES_MAX, key_at};
-use super::tls::{Connector, Session};
+use super::tls::Connector;
 use crate::BenchError;
 use crate::spec::{Endpoint, RunSpec, Target};
 use crate::workload::{Draw, Sequences, Workload};
@@ -92,32 +92,34 @@ impl Server {
         self.cluster.as_ref().map_or(1, |map| map.nodes.len())
     }
 
-    /// The TLS of a new connection, to `node` in a cluster; `None` where there is no TLS.
-    pub(super) fn session(&self, node: Option<&Node>) -> Result<Option<Box<Session>>, BenchError> {
-        let Some(tls) = &self.tls else { return Ok(None) };
-        let session = match node {
-            None => tls.session(),
-            Some(node) => tls.for_node(&node.host)?.session(),
+    /// A socket to the server, or to `node` of a cluster, encrypted where that is asked for.
+    fn secured(&self, socket: Socket, node: Option<&Node>) -> io::Result<Socket> {
+        let Some(tls) = &self.tls else { return Ok(socket) };
+        let side = match node {
+            None => tls.side(),
+            Some(node) => tls.for_node(&node.host).map_err(io::Error::other)?.side(),
         };
-        session.map(Box::new).map(Some)
+        Ok(socket.encrypted(side))
     }
 
     /// A connection to the server, or to `node` of a cluster, that is there: waits for it.
     pub(super) fn connect(&self, node: Option<&Node>) -> io::Result<Socket> {
-        match (node, &self.place) {
+        let socket = match (node, &self.place) {
             (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => {
-                TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into()
+                TcpStream::connect_timeout(address, CONNECT_WITHIN)?.try_into()?
             }
-            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into(),
-        }
+            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into()?,
+        };
+        self.secured(socket, node)
     }
 
     /// A connection that may not be there yet. One to a Unix socket is: it takes no round trip.
     pub(super) fn begin_to_connect(&self, node: Option<&Node>) -> io::Result<Socket> {
-        match (node, &self.place) {
-            (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => Socket::connect(*address),
-            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into(),
-        }
+        let socket = match (node, &self.place) {
+            (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => Socket::connect(*address)?,
+            (None, Place::Unix(path)) => UnixStream::connect(path)?.try_into()?,
+        };
+        self.secured(socket, node)
     }
 
     /// Asks the node at `seed` for the cluster's map, and where the requests of

@@ -1,16 +1,11 @@
-//! TLS over a connection of the event loop: bytes of the socket in, bytes of the
-//! protocol out, and back.
-//!
-//! rustls does no I/O of its own: what a socket received is given to it, and what it wants to
-//! send is appended to the connection's output. Requests of one batch are sealed together, so
-//! that they share records.
+//! What connections over TLS are set up with. The event loop does the rest.
 
 use std::fs;
-use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use net::TlsClient;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -32,6 +27,8 @@ const SYSTEM_ROOTS: [&str; 3] =
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// The same for connections of the event loop.
+    side: TlsClient,
     /// Whether the name was given; else each node of a cluster goes by its own.
     named: bool,
 }
@@ -63,27 +60,29 @@ impl Connector {
             }
         };
         let name = server_name(options.server_name.as_deref().unwrap_or(host))?;
-        Ok(Self { config: Arc::new(config), name, named: options.server_name.is_some() })
+        let side = TlsClient::new(config.clone(), name.clone());
+        Ok(Self { config: Arc::new(config), name, side, named: options.server_name.is_some() })
     }
 
     /// The same for a node of a cluster that is called `host`.
     pub(super) fn for_node(&self, host: &str) -> Result<Self, BenchError> {
-        let name = if self.named { self.name.clone() } else { server_name(host)? };
-        Ok(Self { name, ..self.clone() })
+        if self.named {
+            return Ok(self.clone());
+        }
+        let name = server_name(host)?;
+        let side = self.side.for_name(name.clone());
+        Ok(Self { config: Arc::clone(&self.config), name, side, named: false })
     }
 
-    /// A connection's side of it.
+    /// Its side of connections of the event loop.
+    pub(super) fn side(&self) -> TlsClient {
+        self.side.clone()
+    }
+
+    /// Its side of a connection that waits for its bytes.
     pub(super) fn connection(&self) -> Result<ClientConnection, BenchError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))
-    }
-
-    /// The same for a connection of the event loop.
-    pub(super) fn session(&self) -> Result<Session, BenchError> {
-        let mut tls = self.connection()?;
-        // What a batch may hold is bounded by the pipeline's depth already.
-        tls.set_buffer_limit(None);
-        Ok(Session { tls, outgoing: Vec::new(), incoming: Vec::new() })
     }
 }
 
@@ -161,40 +160,6 @@ fn openssl_name(suite: &SupportedCipherSuite) -> String {
     }
     let name = name.trim_start_matches("TLS_").replace("WITH_", "").replace("AES_", "AES").replace('_', "-");
     name.replace("POLY1305-SHA256", "POLY1305")
-}
-
-/// One connection's TLS.
-#[derive(Debug)]
-pub(super) struct Session {
-    tls: ClientConnection,
-    /// Requests not sealed yet.
-    pub(super) outgoing: Vec<u8>,
-    /// Opened bytes that no reply was read from yet.
-    pub(super) incoming: Vec<u8>,
-}
-
-impl Session {
-    /// Seals what is outgoing and appends it to `out`, with what the handshake has to say.
-    pub(super) fn seal(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        self.tls.writer().write_all(&self.outgoing)?;
-        self.outgoing.clear();
-        while self.tls.wants_write() {
-            self.tls.write_tls(out)?;
-        }
-        Ok(())
-    }
-
-    /// Opens all of `input`.
-    pub(super) fn open(&mut self, mut input: &[u8]) -> Result<(), String> {
-        while !input.is_empty() {
-            self.tls.read_tls(&mut input).map_err(|error| error.to_string())?;
-            let state = self.tls.process_new_packets().map_err(|error| error.to_string())?;
-            let start = self.incoming.len();
-            self.incoming.resize(start + state.plaintext_bytes_to_read(), 0);
-            self.tls.reader().read_exact(&mut self.incoming[start..]).map_err(|error| error.to_string())?;
-        }
-        Ok(())
-    }
 }
 
 /// Takes any certificate; that the server has its key is checked all the same.

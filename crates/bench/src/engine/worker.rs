@@ -29,7 +29,6 @@ use super::connection::Server;
 use super::replies::{Reply, ReplyScanner};
 use super::shared::{Shared, Times};
 use super::tally::Tally;
-use super::tls::Session;
 use crate::BenchError;
 use crate::error::connect_reason;
 use crate::spec::RunSpec;
@@ -106,7 +105,6 @@ struct Conn {
     client: usize,
     /// The index of its node in a cluster.
     node: usize,
-    tls: Option<Box<Session>>,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
     /// In a cluster the requests themselves, beside `in_flight`.
@@ -214,9 +212,8 @@ impl<'a> Worker<'a> {
             }
             let socket = self.server.connect(None).map_err(refused)?;
             let id = self.net.adopt(socket).map_err(refused)?;
-            self.keep(id, client, 0, self.server.greeting_replies)?;
+            self.keep(id, client, 0, self.server.greeting_replies);
             self.write(id, &self.server.greeting);
-            self.seal(id)?;
             self.clients.push(Client { conn: Some(id), nodes: Vec::new(), in_flight: 0, listed: false });
         }
         self.net.flush();
@@ -225,22 +222,11 @@ impl<'a> Worker<'a> {
 
     /// Appends `bytes` to what `id` is to send.
     fn write(&mut self, id: ConnId, bytes: &[u8]) {
-        match self.conns.get_mut(id.index()) {
-            Some(Some(Conn { tls: Some(session), .. })) => session.outgoing.extend_from_slice(bytes),
-            _ => self.net.output(id).tail_mut().extend_from_slice(bytes),
-        }
-    }
-
-    /// Seals what `id` is to send, where there is TLS.
-    fn seal(&mut self, id: ConnId) -> io::Result<()> {
-        match self.conns.get_mut(id.index()) {
-            Some(Some(Conn { tls: Some(session), .. })) => session.seal(self.net.output(id).tail_mut()),
-            _ => Ok(()),
-        }
+        self.net.output(id).tail_mut().extend_from_slice(bytes);
     }
 
     /// Files a new connection, to `node` in a cluster.
-    fn keep(&mut self, id: ConnId, client: usize, node: usize, greeting_left: u32) -> Result<(), BenchError> {
+    fn keep(&mut self, id: ConnId, client: usize, node: usize, greeting_left: u32) {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
             && let Some(values) = &self.workload.values
@@ -250,13 +236,10 @@ impl<'a> Worker<'a> {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
-        let place = self.routing.as_ref().and_then(|routing| routing.map.nodes.get(node));
-        let tls = self.server.session(place)?;
         let (in_flight, routed) = Default::default();
-        let conn = Conn { id, client, node, tls, scanner, in_flight, routed, greeting_left };
+        let conn = Conn { id, client, node, scanner, in_flight, routed, greeting_left };
         self.conns[id.index()] = Some(conn);
         self.ungreeted += usize::from(greeting_left > 0);
-        Ok(())
     }
 
     /// Whether the run may still begin.
@@ -430,9 +413,11 @@ impl<'a> Worker<'a> {
                 let name = self.name_of(id);
                 Err(Stop::Refused(match reason {
                     CloseReason::Failed(kind) => format!("a connection to {name} failed: {kind}"),
+                    CloseReason::Tls(failure) => format!("a connection to {name} failed: {failure}"),
                     _ => format!("{name} closed a connection"),
                 }))
             }
+            Event::HandshakeFailed(_, reason) => Err(Stop::Refused(format!("TLS: {reason}"))),
             _ => Ok(()),
         }
     }
@@ -440,19 +425,10 @@ impl<'a> Worker<'a> {
     /// Takes the replies that arrived on `id`, and sends what may follow them.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
-        if let Some(session) = &mut conn.tls {
-            let sealed = self.net.inputs().bytes(id);
-            session.open(sealed).map_err(|reason| Stop::Refused(format!("TLS: {reason}")))?;
-            let len = sealed.len();
-            self.net.consume(id, len);
-        }
         let mut consumed = 0;
         let mut answered = 0;
         loop {
-            let input = match &conn.tls {
-                Some(session) => &session.incoming[consumed..],
-                None => &self.net.inputs().bytes(id)[consumed..],
-            };
+            let input = &self.net.inputs().bytes(id)[consumed..];
             if input.is_empty() {
                 break;
             }
@@ -472,14 +448,7 @@ impl<'a> Worker<'a> {
                 self.answered(&sent, reply, &conn.scanner, now_ns);
             }
         }
-        match &mut conn.tls {
-            // The handshake may have an answer to give.
-            Some(session) => {
-                session.incoming.drain(..consumed);
-                session.seal(self.net.output(id).tail_mut()).map_err(Stop::System)?;
-            }
-            None => self.net.consume(id, consumed),
-        }
+        self.net.consume(id, consumed);
         let index = conn.client;
         self.conns[id.index()] = Some(conn);
         if self.routing.is_some() && self.send_again(index)? {
@@ -560,8 +529,7 @@ impl<'a> Worker<'a> {
         self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
-        self.keep(id, client, 0, self.server.greeting_again_replies)
-            .map_err(|error| Stop::Refused(error.to_string()))?;
+        self.keep(id, client, 0, self.server.greeting_again_replies);
         self.clients[client].conn = Some(id);
         if !self.server.greeting_again.is_empty() {
             self.write(id, &self.server.greeting_again);
@@ -582,19 +550,17 @@ impl<'a> Worker<'a> {
             self.send(client, self.stamp_ns)?;
             sent += 1;
         }
-        if sent > 0 { self.written(client) } else { Ok(()) }
+        if sent > 0 {
+            self.written();
+        }
+        Ok(())
     }
 
-    /// Notes that `client` wrote; sends after some.
-    fn written(&mut self, client: usize) -> Result<(), Stop> {
-        match self.clients[client].conn {
-            Some(id) => self.seal(id).map_err(Stop::System)?,
-            None => self.seal_nodes()?,
-        }
+    /// Notes that a client wrote; sends after some.
+    fn written(&mut self) {
         if self.queued.len() >= QUEUED_MAX {
             self.send_queued();
         }
-        Ok(())
     }
 
     /// Sends what is queued, and stamps the requests of a closed loop with the
@@ -659,7 +625,7 @@ impl<'a> Worker<'a> {
             if state.listed {
                 schedule.free.push_back(client);
             }
-            self.written(client)?;
+            self.written();
         }
         self.schedule = Some(schedule);
         Ok(())
@@ -671,10 +637,7 @@ impl<'a> Worker<'a> {
         let request = if self.weights.is_empty() { 0 } else { self.choose() };
         let Some(id) = self.clients[client].conn else { return self.send_routed(client, request, due_ns) };
         let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return Ok(()) };
-        let out = match &mut conn.tls {
-            Some(session) => &mut session.outgoing,
-            None => self.net.output(id).tail_mut(),
-        };
+        let out = self.net.output(id).tail_mut();
         self.workload.requests[request].template.render(out, &mut self.draw);
         conn.in_flight.push_back(Sent { due_ns, key: self.draw.key(), request: request as u32 });
         self.clients[client].in_flight += 1;

@@ -28,8 +28,6 @@ pub(super) struct Routing {
     spare: Vec<Vec<u8>>,
     /// Requests to send once more.
     again: Vec<Addressed>,
-    /// Connections written to since they were sealed.
-    unsealed: Vec<ConnId>,
     /// By node: requests answered in the measured part.
     answered: Vec<u64>,
 }
@@ -51,8 +49,8 @@ struct Addressed {
 
 impl Routing {
     pub(super) fn new(map: ClusterMap) -> Self {
-        let (spare, again, unsealed, answered) = Default::default();
-        Self { map, spare, again, unsealed, answered }
+        let (spare, again, answered) = Default::default();
+        Self { map, spare, again, answered }
     }
 
     /// Requests answered by each node, by its name.
@@ -79,9 +77,8 @@ impl Worker<'_> {
             let refused = |error| BenchError::Connect { address: node_there.name(), error };
             let socket = self.server.connect(Some(node_there)).map_err(refused)?;
             let id = self.net.adopt(socket).map_err(refused)?;
-            self.keep(id, client, node, self.server.greeting_replies)?;
+            self.keep(id, client, node, self.server.greeting_replies);
             self.write(id, &self.server.greeting);
-            self.seal(id)?;
             self.clients[client].nodes.push(Some(id));
         }
         Ok(())
@@ -111,18 +108,13 @@ impl Worker<'_> {
             self.write(id, b"*1\r\n$6\r\nASKING\r\n");
         }
         self.write(id, &routed.bytes);
-        let (Some(Some(conn)), Some(routing)) = (self.conns.get_mut(id.index()), &mut self.routing) else {
-            return Ok(());
-        };
+        let Some(Some(conn)) = self.conns.get_mut(id.index()) else { return Ok(()) };
         if asking {
             conn.in_flight.push_back(Sent { due_ns: 0, key: 0, request: ASKING });
             conn.routed.push_back(Routed::default());
         }
         conn.in_flight.push_back(sent);
         conn.routed.push_back(routed);
-        if conn.tls.is_some() && !routing.unsealed.contains(&id) {
-            routing.unsealed.push(id);
-        }
         self.note_queued(id);
         Ok(())
     }
@@ -135,8 +127,7 @@ impl Worker<'_> {
         let id = socket.and_then(|socket| self.net.adopt(socket));
         let failed = |error| format!("no connection to node {name}: {}", connect_reason(&error));
         let id = id.map_err(|error| Stop::Refused(failed(error)))?;
-        self.keep(id, client, node, self.server.greeting_again_replies)
-            .map_err(|error| Stop::Refused(error.to_string()))?;
+        self.keep(id, client, node, self.server.greeting_again_replies);
         self.write(id, &self.server.greeting_again);
         let nodes = &mut self.clients[client].nodes;
         if nodes.len() <= node {
@@ -189,18 +180,7 @@ impl Worker<'_> {
         for request in again {
             self.send_to_node(client, request)?;
         }
-        if any {
-            self.seal_nodes()?;
-        }
         Ok(any)
-    }
-
-    /// Seals what was written to nodes.
-    pub(super) fn seal_nodes(&mut self) -> Result<(), Stop> {
-        while let Some(id) = self.routing.as_mut().and_then(|routing| routing.unsealed.pop()) {
-            self.seal(id).map_err(Stop::System)?;
-        }
-        Ok(())
     }
 
     /// Closes all connections of `client`; those it needs are made anew.
