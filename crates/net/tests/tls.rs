@@ -41,6 +41,7 @@ on_each_backend! {
     keys_change_at_the_peers_wish_but_not_forever,
     sessions_are_resumed,
     a_slow_handshake_ends_in_time,
+    who_speaks_another_protocol_is_told_nothing,
     a_storm_of_handshakes_leaves_room_for_a_served_client,
     a_peer_that_has_finished_still_gets_its_replies,
     the_end_is_said_to_the_peer,
@@ -438,6 +439,18 @@ fn sessions_are_resumed(backend: BackendChoice) {
             drop(client);
             assert!(matches!(served.report(), Report::Closed(CloseReason::PeerClosed)));
         }
+    }
+}
+
+fn who_speaks_another_protocol_is_told_nothing(backend: BackendChoice) {
+    let served = Echo::start(backend, Identity::new().server());
+    for words in ["PING\r\n", "P", "\u{16}GET / HTTP/1.1\r\n\r\n"] {
+        let mut client = served.connect();
+        client.write_all(words.as_bytes()).unwrap();
+        assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0, "{words:?}");
+        let Report::HandshakeFailed(reason) = served.report() else { panic!("it goes on") };
+        assert!(reason.contains("the peer does not speak TLS"), "{reason}");
+        assert!(matches!(served.report(), Report::Closed(CloseReason::Tls(TlsFailure::Handshake))));
     }
 }
 

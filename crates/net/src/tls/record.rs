@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    fn from_code(code: u8) -> Result<Self, TlsFailure> {
+    pub(super) fn from_code(code: u8) -> Result<Self, TlsFailure> {
         match code {
             21 => Ok(Content::Alert),
             22 => Ok(Content::Handshake),

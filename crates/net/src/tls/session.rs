@@ -79,6 +79,8 @@ pub(crate) struct Session {
     incoming: Vec<u8>,
     /// How much of `incoming` the handshake has seen: whole records.
     offered: usize,
+    /// The first bytes that arrived were a record's.
+    heard_tls: bool,
     peer_side: PeerSide,
     said_close: bool,
     agreed: Option<Box<Agreed>>,
@@ -145,6 +147,7 @@ impl Session {
             ready: Vec::new(),
             incoming: Vec::new(),
             offered: 0,
+            heard_tls: false,
             peer_side: PeerSide::Open,
             said_close: false,
             agreed: None,
@@ -188,6 +191,15 @@ impl Session {
     /// the peer is to be told about it is ready.
     pub(crate) fn step(&mut self) -> Result<Step, rustls::Error> {
         let Phase::Handshake(handshake) = &mut self.phase else { return Ok(Step::Waiting) };
+        if !self.heard_tls && !self.incoming.is_empty() {
+            if !may_begin_tls(&self.incoming) {
+                // It is told nothing: an alert would be noise in its own protocol.
+                self.phase = Phase::Failed;
+                self.incoming = Vec::new();
+                return Err(failed("the peer does not speak TLS"));
+            }
+            self.heard_tls = self.incoming.len() >= HEADER_LEN_BYTES;
+        }
         let mut used = 0;
         let outcome = loop {
             // One record at a time: what is behind the last one of the handshake is not for rustls,
@@ -430,6 +442,13 @@ fn record_end(bytes: &[u8], start: usize) -> RecordEnd {
         }
         None => RecordEnd::Partial(bytes.len()),
     }
+}
+
+/// Whether a handshake may begin so: with a record of version 3, of a handshake or an alert. Whoever
+/// sends other bytes speaks another protocol.
+fn may_begin_tls(bytes: &[u8]) -> bool {
+    let begins = |&code| matches!(Content::from_code(code), Ok(Content::Handshake | Content::Alert));
+    bytes.first().is_none_or(begins) && bytes.get(1).is_none_or(|&major| major == 3)
 }
 
 fn failed(problem: &str) -> rustls::Error {
