@@ -2,7 +2,7 @@
 //!
 //! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a
 //! server of its own: in the suite's external-server mode, or, where a unit's tests are not meant
-//! for that, with Saker in the place of the suite's `src/redis-server`.
+//! for that, with Saker in the place of the suite's `src/redis-server`, over TLS where that is tested.
 //! `tests/redis-suite/skip.toml` says which units run and which of their tests are left out, each
 //! with its reason; a line there that names no test is a failure too. Tests that expect several
 //! connections to be served in the order in which they sent, or hardly any memory to be taken, run
@@ -128,8 +128,32 @@ fn prepare(session: &Session) -> Result<Result<Suite, String>> {
         Ok(tclsh) => tclsh,
         Err(missing) => return Ok(Err(missing)),
     };
-    let source = source::fetch(session)?;
-    Ok(source.map(|source| Suite { source, tclsh, tools }))
+    let source = match source::fetch(session)? {
+        Ok(source) => source,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, tools }))
+}
+
+/// What units need that talk over TLS: Tcl's package for it, and the suite's certificates.
+fn prepare_tls(session: &Session, source: &Path, tclsh: &Path) -> Result<Result<(), String>> {
+    let probe = session.target.join("redis-suite/tls.tcl");
+    fs::write(&probe, "package require tls\n")?;
+    let knows_tls = || Command::new(tclsh).arg(&probe).output().is_ok_and(|output| output.status.success());
+    if !knows_tls()
+        && let Err(missing) = shell::install(session, "tcl-tls")
+    {
+        return Ok(Err(missing));
+    }
+    if let Err(missing) = shell::ensure(session, "openssl", "openssl") {
+        return Ok(Err(missing));
+    }
+    if !source.join("tests/tls/redis.crt").exists() {
+        let mut script = Command::new("bash");
+        script.arg("utils/gen-test-certs.sh").current_dir(source);
+        shell::run_logged(session, "redis-suite", &mut script, LIMIT)?;
+    }
+    Ok(Ok(()))
 }
 
 /// Runs the chosen units, as many at a time as there are cores, and prints a line for each.
@@ -251,6 +275,10 @@ impl Run<'_> {
         command.args(only.iter().flat_map(|test| ["--only", test.as_str()]));
         let server = match mode {
             Mode::Spawned => None,
+            Mode::Encrypted => {
+                command.arg("--tls");
+                None
+            }
             Mode::External => {
                 let server = server::start(self.program, &[SETTINGS, options].concat())?;
                 command.args(["--host", "127.0.0.1", "--port", &server.port().to_string()]);

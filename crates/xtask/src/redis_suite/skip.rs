@@ -16,6 +16,8 @@ pub enum Mode {
     External,
     /// The suite starts servers itself, as often as the unit wants, from its `src/redis-server`.
     Spawned,
+    /// The same, and the suite talks to them over TLS.
+    Encrypted,
 }
 
 /// The file.
