@@ -17,10 +17,11 @@
 //! answer of the target, at most for the command's timeout per system call.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
-//! ([`ConnectionPool`]).
+//! ([`ConnectionPool`]). With `tls-cluster` it is encrypted, as in Redis.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
@@ -29,12 +30,14 @@ use engine::call::DataAccess;
 use keyspace::{Key, KeyEntry};
 use persist::dump;
 use persist::rdb::Compression;
+use rustls::ClientConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::table::network;
-use crate::connection_pool::{ConnectionPool, Target};
-use crate::context::Runner;
-use crate::context::ServerCtx;
+use crate::config::table::tls::CLUSTER;
+use crate::connection_pool::{ConnectionPool, Encryption, Stream, Target};
+use crate::context::{Runner, ServerCtx};
+use crate::shared::Shared;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&MIGRATE];
@@ -84,8 +87,8 @@ static MIGRATE: Command<Runner> = Command {
 /// [KEYS key ...]: OK, or NOKEY when none of the keys is there. After an error those keys are
 /// gone that the target took.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let source = network::BIND_SOURCE_ADDR.of(&ctx.shared.config()).to_vec();
-    let order = MigrateRequest::parse(args, source)?;
+    let way = Way::of(ctx.shared);
+    let order = MigrateRequest::parse(args, way)?;
     let (shared, db) = (ctx.shared, ctx.session.db());
     let mut parcels: Vec<SerializedKey<'_>> =
         order.keys.clone().filter_map(|at| SerializedKey::pack(&mut ctx.data, db, args.key(at))).collect();
@@ -116,9 +119,27 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
+/// How the options want connections to other servers to be made.
+struct Way {
+    source: Vec<u8>,
+    encryption: Encryption,
+    /// What they are encrypted with.
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Way {
+    fn of(shared: &Shared) -> Self {
+        let config = shared.config();
+        let encryption = if CLUSTER.of(&config) { Encryption::Tls } else { Encryption::None };
+        let source = network::BIND_SOURCE_ADDR.of(&config).to_vec();
+        Self { source, encryption, tls: shared.tls.nodes() }
+    }
+}
+
 /// What the command asks for.
 struct MigrateRequest<'a> {
     target: Target,
+    tls: Option<Arc<ClientConfig>>,
     db: i64,
     timeout: Duration,
     copy: bool,
@@ -133,7 +154,7 @@ struct MigrateRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
     /// It stays, and the target refuses the new one.
-    IdleConnection,
+    Kept,
     /// REPLACE.
     Replaced,
 }
@@ -142,10 +163,10 @@ enum Existing {
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
-    /// Reads the arguments; connections will come from `source`.
-    fn parse(args: &Args<'a>, source: Vec<u8>) -> Result<Self, CommandError> {
+    /// Reads the arguments.
+    fn parse(args: &Args<'a>, way: Way) -> Result<Self, CommandError> {
         let (mut copy, mut existing, mut credentials, mut keys) =
-            (false, Existing::IdleConnection, None, 3..4);
+            (false, Existing::Kept, None, 3..4);
         let mut at = 6;
         while at < args.len() {
             let left = args.len() - at - 1;
@@ -176,9 +197,10 @@ impl<'a> MigrateRequest<'a> {
         let port = stdx::number::parse_i64(args.get(2)).and_then(|port| u16::try_from(port).ok());
         // A port that is none cannot be connected to, as 0.
         let host = String::from_utf8_lossy(args.get(1)).into_owned();
-        let target = Target { host, port: port.unwrap_or(0), source };
+        let Way { source, encryption, tls } = way;
+        let target = Target { host, port: port.unwrap_or(0), source, encryption };
         let timeout = Duration::from_millis(timeout_ms);
-        Ok(Self { target, db, timeout, copy, existing, credentials, keys })
+        Ok(Self { target, tls, db, timeout, copy, existing, credentials, keys })
     }
 }
 
@@ -337,7 +359,7 @@ fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[Seriali
 /// A connection to a target, in use.
 struct Link {
     target: Target,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     /// The database that the target has selected, if that is known.
     db: Option<i64>,
     was_kept: bool,
@@ -356,7 +378,7 @@ impl Link {
                 Self { target, stream: BufReader::new(stream), db, was_kept: true, timed_out: false }
             }
             None => {
-                let stream = connect(&target, order.timeout).map_err(|error| match error.kind() {
+                let stream = connect(&target, order).map_err(|error| match error.kind() {
                     // Redis notices that nobody listens when it writes.
                     io::ErrorKind::ConnectionRefused => Failure::Writing,
                     _ => Failure::Connecting,
@@ -364,11 +386,7 @@ impl Link {
                 Self { target, stream: BufReader::new(stream), db: None, was_kept: false, timed_out: false }
             }
         };
-        let stream = link.stream.get_ref();
-        let timeouts = stream.set_read_timeout(Some(order.timeout));
-        timeouts
-            .and_then(|()| stream.set_write_timeout(Some(order.timeout)))
-            .map_err(|_| Failure::Connecting)?;
+        limit(link.stream.get_ref().socket(), order.timeout).map_err(|_| Failure::Connecting)?;
         Ok(link)
     }
 
@@ -444,15 +462,26 @@ impl Link {
     }
 }
 
-fn connect(target: &Target, timeout: Duration) -> io::Result<TcpStream> {
+/// Has `socket` wait for so long at most.
+fn limit(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(timeout))?;
+    socket.set_write_timeout(Some(timeout))
+}
+
+fn connect(target: &Target, order: &MigrateRequest<'_>) -> io::Result<Stream> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in (&*target.host, target.port).to_socket_addrs()? {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         bind_source(&socket, &target.source, address);
-        match socket.connect_timeout(&address.into(), timeout).map(|()| TcpStream::from(socket)) {
+        match socket.connect_timeout(&address.into(), order.timeout).map(|()| TcpStream::from(socket)) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                return Ok(stream);
+                limit(&stream, order.timeout)?;
+                return match (target.encryption, &order.tls) {
+                    (Encryption::None, _) => Ok(Stream::Plain(stream)),
+                    (Encryption::Tls, Some(tls)) => Stream::encrypted(stream, Arc::clone(tls), &target.host),
+                    (Encryption::Tls, None) => Err(io::Error::other("TLS is not set up")),
+                };
             }
             Err(error) => failure = error,
         }

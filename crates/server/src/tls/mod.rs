@@ -13,12 +13,13 @@
 //! come; what cannot be loaded leaves everything as it was.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use net::TlsServer;
+use rustls::ClientConfig;
 
 use self::certificate::Facts;
 use self::resumption::Resumption;
@@ -49,6 +50,8 @@ pub struct Tls {
 /// What is in use.
 struct Current {
     server: TlsServer,
+    /// For connections to other nodes, where those are encrypted.
+    nodes: Option<Arc<ClientConfig>>,
     facts: [Option<Facts>; 3],
     resumption: Option<(Resumption, u64)>,
     /// When the files were read last, and how they looked then.
@@ -79,6 +82,10 @@ impl Tls {
     pub fn configure(&self, store: &ConfigStore) -> Result<TlsServer, String> {
         let settings = TlsSettings::of(store);
         let stamps = stamps(&settings);
+        let nodes = match options::CLUSTER.of(store) {
+            true => Some(Arc::new(settings.build_client()?)),
+            false => None,
+        };
         let mut current = self.lock();
         let earlier = current.as_ref().and_then(|current| current.resumption.as_ref());
         let Built { server: config, facts, resumption, trust } = settings.build(earlier)?;
@@ -90,7 +97,8 @@ impl Tls {
             None => TlsServer::new(config),
         };
         let resumption = resumption.map(|resumption| (resumption, trust));
-        *current = Some(Current { server: server.clone(), facts, resumption, read: Instant::now(), stamps });
+        let read = Instant::now();
+        *current = Some(Current { server: server.clone(), nodes, facts, resumption, read, stamps });
         drop(current);
         self.follow_limits(store);
         Ok(server)
@@ -109,6 +117,11 @@ impl Tls {
     /// The side of listeners, once it was configured.
     pub fn server(&self) -> Option<TlsServer> {
         self.lock().as_ref().map(|current| current.server.clone())
+    }
+
+    /// The side of connections to other nodes, where `tls-cluster` encrypts them.
+    pub fn nodes(&self) -> Option<Arc<ClientConfig>> {
+        self.lock().as_ref().and_then(|current| current.nodes.clone())
     }
 
     /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and they have

@@ -530,3 +530,34 @@ fn openssl_finds_no_weakness() {
         },
     );
 }
+
+#[test]
+fn keys_migrate_over_tls_where_tls_cluster_says_so() {
+    let pki = Pki::new();
+    // It wants a certificate, and the source has one to show.
+    let target = pki.builder().option("tls-auth-clients", "yes").start().expect("it starts");
+    let stranger = Pki::new().builder().start().expect("it starts");
+    let source = pki.builder().option("tls-cluster", "yes").start().expect("it starts");
+    let mut client = connect(&source);
+    let mut migrate = |port: u16, value: &str| {
+        client.command(&["SET", "key", value]);
+        client.command(&["MIGRATE", "127.0.0.1", &port.to_string(), "key", "0", "5000", "REPLACE"])
+    };
+    let ok = Value::Simple(b"OK".to_vec());
+    let refused = Value::Error(b"IOERR error or timeout connecting to the client".to_vec());
+    assert_eq!(migrate(target.tls_port(), "encrypted"), ok);
+    assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"encrypted".to_vec()));
+    // Over the connection that was kept.
+    assert_eq!(migrate(target.tls_port(), "again"), ok);
+    assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"again".to_vec()));
+    // A target that does not speak TLS, and one that nobody vouches for.
+    assert_eq!(migrate(target.port(), "lost"), refused);
+    assert_eq!(migrate(stranger.tls_port(), "lost"), refused);
+    assert_eq!(client.command(&["GET", "key"]), Value::Bulk(b"lost".to_vec()));
+    assert_eq!(client.command(&["CONFIG", "SET", "tls-cluster", "no"]), ok);
+    assert_eq!(
+        client.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "key", "0", "5000", "REPLACE"]),
+        ok
+    );
+    assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"lost".to_vec()));
+}

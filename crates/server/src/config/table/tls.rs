@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{NO_CLUSTER, NO_REPLICATION};
+use super::NO_REPLICATION;
 use crate::config::choices::{AuthClients, CertificateUser};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{self, INT, OnChange, Opt, Prepare};
@@ -140,14 +140,19 @@ pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
 
 /// Encrypt connections to the primary.
 pub static REPLICATION: Handle<bool> =
-    Opt::flag("tls-replication", "no", "Encrypt connections to the primary, and those of MIGRATE.")
+    Opt::flag("tls-replication", "no", "Encrypt connections to the primary.")
         .accepted(NO_REPLICATION)
         .on_change(LOAD)
         .typed();
 
-/// Encrypt the cluster's bus.
-pub static CLUSTER: Handle<bool> =
-    Opt::flag("tls-cluster", "no", "Encrypt the cluster's bus.").accepted(NO_CLUSTER).on_change(LOAD).typed();
+/// Encrypt connections to other nodes.
+pub static CLUSTER: Handle<bool> = Opt::flag(
+    "tls-cluster",
+    "no",
+    "Encrypt the connections of MIGRATE; the cluster's bus too, once there is cluster mode.",
+)
+.on_change(LOAD)
+.typed();
 
 /// Permitted versions.
 pub static PROTOCOLS: Handle<[u8]> = Opt::text(
