@@ -165,8 +165,7 @@ const TIMEOUT_MS_DEFAULT: u64 = 1000;
 impl<'a> MigrateRequest<'a> {
     /// Reads the arguments.
     fn parse(args: &Args<'a>, way: Way) -> Result<Self, CommandError> {
-        let (mut copy, mut existing, mut credentials, mut keys) =
-            (false, Existing::Kept, None, 3..4);
+        let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
         while at < args.len() {
             let left = args.len() - at - 1;
