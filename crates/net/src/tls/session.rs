@@ -444,8 +444,8 @@ fn record_end(bytes: &[u8], start: usize) -> RecordEnd {
     }
 }
 
-/// Whether a handshake may begin so: with a record of version 3, of a handshake or an alert. Whoever
-/// sends other bytes speaks another protocol.
+/// Whether a handshake may begin so: with a record of version 3 that holds a handshake or an alert.
+/// Whoever sends other bytes speaks another protocol.
 fn may_begin_tls(bytes: &[u8]) -> bool {
     let begins = |&code| matches!(Content::from_code(code), Ok(Content::Handshake | Content::Alert));
     bytes.first().is_none_or(begins) && bytes.get(1).is_none_or(|&major| major == 3)

@@ -2,7 +2,8 @@
 //!
 //! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a
 //! server of its own: in the suite's external-server mode, or, where a unit's tests are not meant
-//! for that, with Saker in the place of the suite's `src/redis-server`, over TLS where that is tested.
+//! for that, with Saker in the place of the suite's `src/redis-server`, over TLS where they are
+//! about that.
 //! `tests/redis-suite/skip.toml` says which units run and which of their tests are left out, each
 //! with its reason; a line there that names no test is a failure too. Tests that expect several
 //! connections to be served in the order in which they sent, or hardly any memory to be taken, run
