@@ -8,8 +8,10 @@
 //! Every written value is new, so a reply tells which write it saw. Numbers are spread over types
 //! so that commands often meet a key of another type: errors are replies to be explained too.
 
+pub mod scripts;
 pub mod sessions;
 
+use self::scripts::Reach;
 use crate::client::{Address, Client};
 use crate::linearizability::{History, Operation};
 use std::sync::Barrier;
@@ -34,6 +36,8 @@ pub struct Recording {
     pub mix: Mix,
     /// Commands not to send, by their names: what this server lacks.
     pub without: Vec<String>,
+    /// How many calls of a hundred are scripts, about.
+    pub scripts_percent: usize,
     /// Chooses the commands.
     pub seed: u64,
 }
@@ -188,6 +192,14 @@ impl<'r> Choices<'r> {
 
     /// The next command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
+        let percent = self.recording.scripts_percent;
+        if percent > 0 && self.below(100) < percent {
+            return self.script();
+        }
+        self.plain_command()
+    }
+
+    fn plain_command(&mut self) -> Vec<Vec<u8>> {
         loop {
             let words = match (self.recording.mix, self.below(100)) {
                 (Mix::MultiKey, ..1) => vec!["FLUSHDB".to_owned()],
@@ -199,6 +211,21 @@ impl<'r> Choices<'r> {
                 return words.into_iter().map(String::into_bytes).collect();
             }
         }
+    }
+
+    /// A script of some commands; on one key, where histories are of single keys.
+    fn script(&mut self) -> Vec<Vec<u8>> {
+        let mut commands: Vec<_> =
+            (0..scripts::length(&mut self.rng)).map(|_| self.plain_command()).collect();
+        let mut reach = Reach::Among(self.recording.keys);
+        if self.recording.mix == Mix::SingleKey {
+            let key = commands[0][1].clone();
+            commands.iter_mut().for_each(|command| command[1].clone_from(&key));
+            reach = Reach::Named;
+        } else if self.below(20) == 0 {
+            commands.push(vec![b"DBSIZE".to_vec()]);
+        }
+        scripts::script(commands, reach, &mut self.rng)
     }
 
     fn single_key(&mut self) -> Vec<String> {
@@ -241,6 +268,7 @@ mod tests {
             keys: 3,
             mix,
             without: vec![],
+            scripts_percent: 20,
             seed: 1,
         }
     }
@@ -254,6 +282,25 @@ mod tests {
         };
         assert_eq!(commands(0), commands(0));
         assert_ne!(commands(0), commands(1));
+    }
+
+    /// What the model says of commands and scripts is what Redis does.
+    #[test]
+    fn a_real_server_gives_one_order() {
+        if !crate::peer::is_available() {
+            eprintln!("no redis-server: not compared");
+            return;
+        }
+        let server = crate::peer::start().expect("it starts");
+        for mix in [Mix::SingleKey, Mix::MultiKey, Mix::Sessions, Mix::Moves] {
+            server.connect().command(&["FLUSHALL"]);
+            let (address, scripts_percent) = (server.address(), 60);
+            let recording =
+                Recording { address, scripts_percent, clients: 3, commands_each: 200, ..recording(mix) };
+            if let Err(counterexample) = crate::linearizability::check(&super::record(&recording)) {
+                panic!("{mix:?}: {counterexample}");
+            }
+        }
     }
 
     #[test]

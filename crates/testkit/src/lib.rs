@@ -19,6 +19,7 @@ pub mod linearizability;
 pub mod matching;
 pub mod notation;
 pub mod process;
+pub mod programs;
 pub mod queue;
 #[cfg(any(shuttle, feature = "saves"))]
 pub mod replay;

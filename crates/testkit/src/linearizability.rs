@@ -23,6 +23,7 @@
 //! Sources: Wing, Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe, "Testing for
 //! Linearizability" (2017).
 
+use crate::programs::shown;
 use crate::sequential::{Database, keys_of};
 use resp::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -112,13 +113,13 @@ fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     }
     for keys in &keys {
         for key in keys {
-            let (root, first) = (find(&parent, key), find(&parent, keys[0]));
+            let (root, first) = (find(&parent, key), find(&parent, &keys[0]));
             parent.insert(root, first);
         }
     }
     let mut by_root: BTreeMap<&[u8], Vec<&Operation>> = BTreeMap::new();
     for (operation, keys) in history.iter().zip(&keys) {
-        by_root.entry(find(&parent, keys[0])).or_default().push(operation);
+        by_root.entry(find(&parent, &keys[0])).or_default().push(operation);
     }
     by_root.into_values().collect()
 }
@@ -142,12 +143,8 @@ fn explain(object: &[&Operation]) -> Counterexample {
     let until = recent.partition_point(|operation| operation.returned <= cut);
     recent.drain(..until.saturating_sub(RECENT_MAX));
     recent.sort_by_key(|operation| operation.invoked);
-    let mut keys: Vec<Vec<u8>> = object
-        .iter()
-        .filter_map(|operation| keys_of(&operation.args))
-        .flatten()
-        .map(<[u8]>::to_vec)
-        .collect();
+    let mut keys: Vec<Vec<u8>> =
+        object.iter().filter_map(|operation| keys_of(&operation.args)).flatten().collect();
     keys.sort_unstable();
     keys.dedup();
     Counterexample { keys, culprit: culprit.clone(), possible, recent }
@@ -340,8 +337,8 @@ pub(crate) fn compact(reply: &Value) -> String {
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<_> = self.args.iter().map(|arg| arg.escape_ascii().to_string()).collect();
-        let Self { client, reply, invoked, returned, .. } = self;
+        let Self { client, args, reply, invoked, returned } = self;
+        let words: Vec<_> = shown(args).iter().map(|arg| arg.escape_ascii().to_string()).collect();
         write!(f, "{invoked:>10}..{returned:<10} client {client}: {} -> {}", words.join(" "), compact(reply))
     }
 }

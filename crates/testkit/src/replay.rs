@@ -70,11 +70,12 @@ impl<'s, H: Host> Player<'s, H> {
         Self { shared, clock, engine: Engine::new(executor), session, functions: Vec::new() }
     }
 
-    /// Runs a command: its reply. SELECT is known; FUNCTION LOAD is noted.
+    /// Runs a command: its reply. SELECT is known where the host does not know it, outside of
+    /// transactions; FUNCTION LOAD is noted.
     pub fn run<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Value {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match words[..] {
-            [b"SELECT", db] => {
+            [b"SELECT", db] if self.shared.table.find(b"SELECT").is_none() => {
                 let db = stdx::number::parse_i64(db).expect("a number");
                 self.session.info.db.store(db as u64, std::sync::atomic::Ordering::Relaxed);
                 return Value::Null;

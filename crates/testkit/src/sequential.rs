@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod faulty;
+mod scripts;
 mod sessions;
 
 pub use sessions::SEPARATOR;
@@ -33,6 +34,8 @@ enum Object {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     keys: BTreeMap<Bytes, Object>,
+    /// Those of database 1, which scripts select at times.
+    elsewhere: BTreeMap<Bytes, Object>,
     sessions: Sessions,
 }
 
@@ -41,19 +44,26 @@ pub struct Database {
 ///
 /// # Panics
 /// When the command names none and does not concern all.
-pub fn keys_of(args: &[Vec<u8>]) -> Option<Vec<&[u8]>> {
+pub fn keys_of(args: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-    keys_in(&words)
+    keys_of_words(&words)
+}
+
+fn keys_of_words(words: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
+    match words {
+        [b"EVAL" | b"EVAL_RO", ..] => scripts::keys_of(words),
+        [b"EXEC", rest @ ..] => {
+            let parts = sessions::parts_of(rest).map(keys_of_words).collect::<Option<Vec<_>>>()?;
+            Some(parts.into_iter().flatten().collect())
+        }
+        _ => keys_in(words).map(|keys| keys.into_iter().map(<[u8]>::to_vec).collect()),
+    }
 }
 
 fn keys_in<'a>(words: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
     let (name, rest) = words.split_first().expect("a command has a name");
     let keys: Vec<&[u8]> = match *name {
-        b"FLUSHDB" | b"KEYS" | b"WATCH" | b"UNWATCH" => return None,
-        b"EXEC" => {
-            let parts = sessions::parts_of(rest).map(keys_in).collect::<Option<Vec<_>>>()?;
-            parts.into_iter().flatten().collect()
-        }
+        b"FLUSHDB" | b"FLUSHALL" | b"SWAPDB" | b"KEYS" | b"DBSIZE" | b"WATCH" | b"UNWATCH" => return None,
         // Without the timeout.
         b"BEGIN" | b"END" => rest[1..].to_vec(),
         b"MSET" | b"MSETNX" => rest.iter().step_by(2).copied().collect(),
@@ -79,6 +89,7 @@ type Answer = Result<Value, &'static str>;
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const NOT_A_HASH_INTEGER: &str = "ERR hash value is not an integer";
+const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 const NO_SUCH_KEY: &str = "ERR no such key";
 
 /// One getter a type: the value to change, created empty, or the wrong type's error. `run`
@@ -215,6 +226,7 @@ impl Database {
                 self.keys.clear();
                 ok()
             }
+            [b"DBSIZE"] => Ok(integer(self.keys.len())),
             // In any order, as for SMEMBERS.
             [b"KEYS", b"*"] => Ok(match actual {
                 Value::Array(keys) if same_members(keys, self.keys.keys()) => actual.clone(),
@@ -243,6 +255,7 @@ impl Database {
                     Ok(integer(1))
                 }
             },
+            [b"COPY", from, to] if from == to => Err(SAME_OBJECT),
             [b"COPY", from, to] => match self.keys.get(*from).cloned() {
                 Some(object) if !self.keys.contains_key(*to) => {
                     self.keys.insert(to.to_vec(), object);

@@ -5,50 +5,14 @@
 //! [`CachedScript::is_gone`] tells them when it is over.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use engine::scripting::{Known, Lesson};
+use engine::scripting::Learned;
 use script::{ScriptFlags, Sha};
 
 /// Scripts of EVAL that are kept, as in Redis 8.
 const EVAL_SCRIPTS_MAX: usize = 500;
-/// How many runs of a script are alone after it needed much.
-const ALONE_RUNS: u32 = 100;
-/// The script always runs alone.
-const ALWAYS: u32 = u32::MAX;
-
-/// What is known about a script or function from its earlier runs.
-#[derive(Default)]
-pub struct Learned {
-    /// How many of the next runs are alone.
-    alone_runs: AtomicU32,
-    /// It came to its end and needed no more than some keys.
-    shares: AtomicBool,
-}
-
-impl Learned {
-    /// What is known for the next run; one that is alone counts.
-    pub fn begin(&self) -> Known {
-        match self.alone_runs.load(Relaxed) {
-            0 if self.shares.load(Relaxed) => return Known::Shares,
-            0 => return Known::Nothing,
-            ALWAYS => {}
-            // Relaxed, and lost counts do no harm.
-            left => self.alone_runs.store(left - 1, Relaxed),
-        }
-        Known::Alone
-    }
-
-    /// Notes what a run has taught.
-    pub fn learn(&self, lesson: Lesson) {
-        match lesson {
-            Lesson::Shares => self.shares.store(true, Relaxed),
-            Lesson::NeedsAll => self.alone_runs.store(ALWAYS, Relaxed),
-            Lesson::NeedsMuch => _ = self.alone_runs.fetch_max(ALONE_RUNS, Relaxed),
-        }
-    }
-}
 
 /// How a script came.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use commands::CommandError;
+use engine::scripting::Learned;
 use resp::Protocol;
 use script::{Commands, FunctionInfo, Library, LogLevel, NoSuchCall, Repl, Stop};
 
-use crate::scripting::cache::Learned;
 use crate::scripting::compiler::{load_library, log};
 use crate::snapshots::Persistence;
 

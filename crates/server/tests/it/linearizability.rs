@@ -1,5 +1,6 @@
-//! Clients that share keys see one order of their commands, whatever threads and back end serve
-//! them: recorded histories, checked against a sequential model (see testkit's linearizability.rs).
+//! Clients that share keys see one order of their commands and scripts, whatever threads and back
+//! end serve them: recorded histories, checked against a sequential model (see testkit's
+//! linearizability.rs).
 
 use net::{Backend, BackendChoice};
 use server::Server;
@@ -27,19 +28,24 @@ fn check_with(io_threads: usize) {
 }
 
 fn check_histories(server: &Server, io_threads: usize) {
-    let address = testkit::Address::port(server.port());
+    let what = format!("{}, {io_threads} I/O threads", server.backend().name());
     for seed in 0..histories() {
-        for (mix, keys, commands_each) in
-            [(Mix::SingleKey, 2, 500), (Mix::MultiKey, 3, 250), (Mix::Sessions, 2, 300), (Mix::Moves, 2, 150)]
-        {
-            Client::to_port(server.port()).command(&["FLUSHALL"]);
-            let address = address.clone();
-            let history =
-                record(&Recording { address, clients: 4, commands_each, keys, mix, without: vec![], seed });
-            if let Err(counterexample) = check(&history) {
-                let backend = server.backend().name();
-                panic!("{backend}, {io_threads} I/O threads, {mix:?}, seed {seed}: {counterexample}");
-            }
+        for scripts_percent in [0, 40] {
+            check_mixes(&testkit::Address::port(server.port()), (seed, scripts_percent), &what);
+        }
+    }
+}
+
+fn check_mixes(address: &testkit::Address, (seed, scripts_percent): (u64, usize), what: &str) {
+    for (mix, keys, commands_each) in
+        [(Mix::SingleKey, 2, 500), (Mix::MultiKey, 3, 250), (Mix::Sessions, 2, 300), (Mix::Moves, 2, 150)]
+    {
+        Client::connect(address).expect("the server is there").command(&["FLUSHALL"]);
+        let (address, without) = (address.clone(), vec![]);
+        let recording =
+            Recording { address, clients: 4, commands_each, keys, mix, without, scripts_percent, seed };
+        if let Err(counterexample) = check(&record(&recording)) {
+            panic!("{what}, {mix:?}, {scripts_percent} % scripts, seed {seed}: {counterexample}");
         }
     }
 }

@@ -4,7 +4,8 @@
 //! can work with; now and then one is used as something else. Elements are new each time: one that
 //! is served twice, or comes from nowhere, shows.
 
-use super::Recording;
+use super::scripts::Reach;
+use super::{Recording, scripts};
 use crate::client::{Client, ClientError};
 use crate::linearizability::{History, Operation};
 use crate::sequential::SEPARATOR;
@@ -129,14 +130,14 @@ impl<'r> Script<'r> {
     fn draw(&mut self) -> Call {
         if self.recording.mix == super::Mix::Moves {
             return match self.rng.u8(..100) {
-                0..80 => Call::Command(self.form(MOVES)),
+                0..80 => Call::Command(self.call(MOVES)),
                 _ => self.transaction(MOVES),
             };
         }
         match self.rng.u8(..100) {
             0..1 => Call::Command(words("FLUSHDB")),
             1..3 => Call::Command(words("KEYS *")),
-            3..28 => Call::Command(self.form(PLAIN)),
+            3..28 => Call::Command(self.call(PLAIN)),
             28..33 => self.transaction(WAITS),
             33..45 => self.transaction(PLAIN),
             45..60 => {
@@ -146,7 +147,7 @@ impl<'r> Script<'r> {
             }
             60..70 => {
                 if self.rng.bool() {
-                    let between = self.form(PLAIN);
+                    let between = self.call(PLAIN);
                     self.planned.push_back(Call::Command(between));
                 }
                 let last = if self.rng.u8(..5) == 0 {
@@ -170,7 +171,7 @@ impl<'r> Script<'r> {
         let Some(old) = old else { return Call::Command(words("UNWATCH")) };
         let mut commands = vec![vec![b"SET".to_vec(), key, (old + 1).to_string().into()]];
         if self.rng.bool() {
-            let more = self.form(PLAIN);
+            let more = self.call(PLAIN);
             commands.push(more);
         }
         Call::Transaction(commands)
@@ -178,7 +179,20 @@ impl<'r> Script<'r> {
 
     fn transaction(&mut self, forms: &[&str]) -> Call {
         let len = 1 + self.rng.usize(..TRANSACTION_COMMANDS_MAX);
-        Call::Transaction((0..len).map(|_| self.form(forms)).collect())
+        Call::Transaction((0..len).map(|_| self.call(forms)).collect())
+    }
+
+    /// A command of one of these forms, or a script of some.
+    fn call(&mut self, forms: &[&str]) -> Args {
+        let percent = self.recording.scripts_percent;
+        if percent == 0 || self.rng.usize(..100) >= percent {
+            return self.form(forms);
+        }
+        let mut commands: Vec<Args> = (0..scripts::length(&mut self.rng)).map(|_| self.form(forms)).collect();
+        if self.recording.mix == super::Mix::Sessions && self.rng.u8(..20) == 0 {
+            commands.push(words(["KEYS *", "DBSIZE"][self.rng.usize(..2)]));
+        }
+        scripts::script(commands, Reach::Among(self.recording.keys), &mut self.rng)
     }
 
     /// A command of one of these forms.
@@ -333,6 +347,7 @@ mod tests {
             keys: 1,
             mix: Mix::Sessions,
             without: vec![],
+            scripts_percent: 0,
             seed: 1,
         };
         let mut script = Script::new(&recording, 0);

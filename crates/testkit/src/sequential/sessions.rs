@@ -73,7 +73,7 @@ impl Database {
             [b"END", ..] => self.end_wait(client),
             _ => {
                 let mut ready = VecDeque::new();
-                let reply = self.followed(words, actual, &mut ready);
+                let reply = self.step(words, actual, &mut ready);
                 self.serve(ready);
                 reply
             }
@@ -91,16 +91,29 @@ impl Database {
         let mut ready = VecDeque::new();
         let mut replies = Vec::new();
         for (at, part) in parts_of(rest).enumerate() {
-            let reply = self.followed(part, actual.get(at).unwrap_or(&Value::Null), &mut ready);
+            let reply = self.step(part, actual.get(at).unwrap_or(&Value::Null), &mut ready);
             replies.push(reply.unwrap_or_else(|line| Value::Error(line.into())));
         }
         self.serve(ready);
         Ok(Value::Array(replies))
     }
 
+    /// Runs a command or a script.
+    fn step(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
+        match words[0] {
+            b"EVAL" | b"EVAL_RO" => self.script(words, actual, ready),
+            _ => self.followed(words, actual, ready),
+        }
+    }
+
     /// Runs a command and notes whose watched keys it changes, and which keys it makes
     /// that clients wait for.
-    fn followed(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
+    pub(super) fn followed(
+        &mut self,
+        words: &[&[u8]],
+        actual: &Value,
+        ready: &mut VecDeque<Bytes>,
+    ) -> Answer {
         let watched = self.sessions.watching.values().flat_map(|watch| &watch.keys);
         let waited = self.sessions.queue.iter().flat_map(|waiting| &waiting.keys);
         let keys: BTreeSet<Bytes> = watched.chain(waited).cloned().collect();

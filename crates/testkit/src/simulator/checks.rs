@@ -184,7 +184,7 @@ pub(super) fn reads_after(crash: &Crash, history: &[Operation]) -> History {
     let Ok((replica, clock)) = replay(&crash.left) else { return Vec::new() };
     let mut inspector = Inspector::new(&replica, &clock);
     let named = history.iter().filter_map(|operation| keys_of(&operation.args)).flatten();
-    let keys: BTreeSet<Vec<u8>> = named.map(<[u8]>::to_vec).collect();
+    let keys: BTreeSet<Vec<u8>> = named.collect();
     let mut reads = History::new();
     for key in keys {
         let words = |line: &[&str]| -> Vec<Vec<u8>> {

@@ -5,10 +5,11 @@
 //! and change log; its threads do in a turn what the server's do ([`thread`], [`housekeeper`]).
 //! They run under `shuttle`: every lock, unlock, passage of the gate, drawn position and appended
 //! record is a point at which the schedule may pass to another thread ([`schedule`]). A thread
-//! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Around it
-//! are clients, links that delay, cut and drop, and a clock that moves when chance or silence says
-//! so ([`network`], [`player`]); a disk that syncs late ([`disk`]); threads that save to a folder
-//! that loses, tears and fails ([`saver`]). Nothing waits for real time.
+//! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
+//! in the real Lua ([`scripts`]). Around it are clients, links that delay, cut and drop, and a
+//! clock that moves when chance or silence says so ([`network`], [`player`]); a disk that syncs
+//! late ([`disk`]); threads that save to a folder that loses, tears and fails ([`saver`]). Nothing
+//! waits for real time.
 //!
 //! **What is not.** Sockets, the event loop and the server's options, its limits of output and
 //! clients, RESP2 subscribers. A memory limit is exceeded by everything or by nothing: what the
@@ -16,8 +17,8 @@
 //! were sequentially consistent; loom proves the rest (`crates/*/tests/loom*.rs`).
 //!
 //! **Checks** ([`checks`], [`network`]).
-//! - Replies are linearizable, transactions and WATCH included; blocked clients are served in the
-//!   order in which they blocked.
+//! - Replies are linearizable, transactions, WATCH and scripts included, also those that were
+//!   undone and ran again; blocked clients are served in the order in which they blocked.
 //! - Whoever waits for a reply gets one, or is blocked for a key that is not there.
 //! - A keyspace event comes after its change, messages of one publisher come in order and none is
 //!   lost; a cache is told of every change of what it holds.
@@ -51,6 +52,7 @@ mod saver;
 mod saves;
 pub mod scenario;
 mod schedule;
+mod scripts;
 pub mod shrink;
 mod thread;
 mod walk;
@@ -144,7 +146,7 @@ fn simulate(scenario: &Scenario) -> Vec<String> {
 /// Runs a server and its clients to their end.
 fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     let world = Arc::new(World::new(scenario, life));
-    let mut rng = Rng::new(scenario.schedule ^ 0x6f70_656e_00);
+    let mut rng = Rng::new(scenario.schedule ^ 0x006f_7065_6e00);
     if let Err(finding) = begin(&world, scenario, &mut rng) {
         world.find(finding);
         return (world, Outcome::default());

@@ -8,8 +8,10 @@ use engine::settings::Settings;
 use persist::aof::writer::{SyncPolicy, Times};
 use resp::Value;
 
+use crate::history::scripts::{Reach, length, script};
 use crate::history::sessions::{Call, Script};
 use crate::history::{Choices, Mix, Recording};
+use crate::programs::shown;
 use crate::{Address, Rng};
 
 /// A command and its arguments.
@@ -220,6 +222,13 @@ const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWAT
 const WRITERS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
 
+/// Those of them that scripts run.
+const WRITERS_IN_SCRIPTS: &[&str] =
+    &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "GET c", "GET q"];
+
+/// How many calls of a hundred are scripts, about: one of these, a scenario.
+const SCRIPTS_PERCENT: &[usize] = &[0, 15, 40, 80];
+
 /// A long word: one makes a collection so big that it is saved in pieces.
 const LONG_WORD_BYTES: usize = 66_000;
 /// Milliseconds of `p`.
@@ -235,15 +244,17 @@ impl Scenario {
         let threads = 1 + rng.below(3);
         let clients = 2 + rng.below(if kind == Kind::Sessions { 4 } else { 5 });
         let steps = (operations / clients).max(1);
-        let keys = 1 + rng.below(3);
+        let keys = 1 + rng.below(if kind == Kind::Everything { 6 } else { 3 });
+        let scripts_percent = *rng.pick(SCRIPTS_PERCENT);
+        let size = Size { clients, steps, keys, scripts_percent };
         let players = match kind {
-            Kind::SingleKey => single_keys(seed, Mix::SingleKey, [clients, steps, keys], &mut rng),
-            Kind::MultiKey => single_keys(seed, Mix::MultiKey, [clients, steps, keys], &mut rng),
-            Kind::Sessions => sessions(seed, Mix::Sessions, [clients, steps, keys], &mut rng),
-            Kind::Moves => sessions(seed, Mix::Moves, [clients, steps, keys], &mut rng),
-            Kind::Queue => queues([clients, steps, keys], &mut rng),
-            Kind::Everything => everything([clients, steps, 1 + rng.below(6)], &mut rng),
-            Kind::Listeners => listeners([clients, steps, keys], &mut rng),
+            Kind::SingleKey => single_keys(seed, Mix::SingleKey, size, &mut rng),
+            Kind::MultiKey => single_keys(seed, Mix::MultiKey, size, &mut rng),
+            Kind::Sessions => sessions(seed, Mix::Sessions, size, &mut rng),
+            Kind::Moves => sessions(seed, Mix::Moves, size, &mut rng),
+            Kind::Queue => queues(size, &mut rng),
+            Kind::Everything => everything(size, &mut rng),
+            Kind::Listeners => listeners(size, &mut rng),
         };
         let schedule = rng.next_u64();
         let log = match rng.below(10) {
@@ -292,13 +303,25 @@ impl Scenario {
     }
 }
 
+/// How much there is of it.
+#[derive(Clone, Copy)]
+struct Size {
+    clients: usize,
+    /// Of each client, about.
+    steps: usize,
+    /// Of each kind.
+    keys: usize,
+    /// See [`SCRIPTS_PERCENT`].
+    scripts_percent: usize,
+}
+
 fn words(line: &str) -> Args {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-fn recording(seed: u64, mix: Mix, keys: usize) -> Recording {
-    let without = Vec::new();
-    Recording { address: Address::port(0), clients: 0, commands_each: 0, keys, mix, without, seed }
+fn recording(seed: u64, mix: Mix, (keys, scripts_percent): (usize, usize)) -> Recording {
+    let (address, without) = (Address::port(0), Vec::new());
+    Recording { address, clients: 0, commands_each: 0, keys, mix, without, scripts_percent, seed }
 }
 
 /// Adds a reconnection here and there.
@@ -313,8 +336,9 @@ fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     all
 }
 
-fn single_keys(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
-    let recording = recording(seed, mix, keys);
+fn single_keys(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
+    let Size { clients, steps, keys, scripts_percent } = size;
+    let recording = recording(seed, mix, (keys, scripts_percent));
     let player = |client| {
         let mut choices = Choices::new(&recording, client);
         let mut sent = 0;
@@ -329,8 +353,9 @@ fn single_keys(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mu
     (0..clients).map(player).collect()
 }
 
-fn sessions(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
-    let recording = recording(seed, mix, keys);
+fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
+    let Size { clients, steps, keys, scripts_percent } = size;
+    let recording = recording(seed, mix, (keys, scripts_percent));
     let player = |client| {
         let mut script = Script::new(&recording, client);
         // What an increment starts from is not known before the run: any number will do, another
@@ -350,7 +375,8 @@ fn sessions(seed: u64, mix: Mix, [clients, steps, keys]: [usize; 3], rng: &mut R
 }
 
 /// Clients that block without a timeout, and one that pushes as much as they take.
-fn queues([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
+    let Size { clients, steps, keys, scripts_percent } = size;
     let mut pushes = Vec::new();
     let mut players = Vec::new();
     for _ in 1..clients {
@@ -368,7 +394,10 @@ fn queues([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
     rng.shuffle(&mut pushes);
     let mut steps_of_pusher = Vec::new();
     for (number, key) in pushes.into_iter().enumerate() {
-        let push = words(&format!("{} list:{key} v{number}", rng.pick(&["RPUSH", "LPUSH"])));
+        let mut push = words(&format!("{} list:{key} v{number}", rng.pick(&["RPUSH", "LPUSH"])));
+        if rng.percent(scripts_percent) {
+            push = script(vec![push], Reach::Plain, &mut chance(rng));
+        }
         steps_of_pusher.push(match rng.below(5) {
             0 => Step::Transaction(vec![push], Sending::Together),
             _ => Step::Pipeline(vec![push]),
@@ -376,6 +405,11 @@ fn queues([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
     }
     players.push(Player { role: Role::Plain, steps: steps_of_pusher });
     players
+}
+
+/// Chance as recorded histories draw it.
+fn chance(rng: &mut Rng) -> fastrand::Rng {
+    fastrand::Rng::with_seed(rng.next_u64())
 }
 
 /// Fills the places of a form.
@@ -388,6 +422,19 @@ struct Forms<'r> {
 }
 
 impl Forms<'_> {
+    /// A command of one of these forms, or a script of some of them and of `further`.
+    fn call(&mut self, forms: &[&str], further: &[&str], scripts_percent: usize) -> Args {
+        if !self.rng.percent(scripts_percent) {
+            return self.command(forms);
+        }
+        let mut chance = chance(self.rng);
+        let mut commands: Vec<Args> = (0..length(&mut chance)).map(|_| self.command(forms)).collect();
+        if !further.is_empty() && self.rng.percent(3) {
+            commands.push(self.command(further));
+        }
+        script(commands, Reach::Among(self.keys), &mut chance)
+    }
+
     fn command(&mut self, forms: &[&str]) -> Args {
         let form = *self.rng.pick(forms);
         form.split(' ').map(|word| self.argument(word).into_bytes()).collect()
@@ -420,13 +467,15 @@ impl Forms<'_> {
     }
 }
 
-fn everything([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+fn everything(size: Size, rng: &mut Rng) -> Vec<Player> {
+    let Size { clients, steps, keys, scripts_percent } = size;
     let player = |client| {
         let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
         let mut all = Vec::new();
         for _ in 0..steps {
             let count = 1 + forms.rng.below(3);
-            let mut commands: Vec<_> = (0..count).map(|_| forms.command(EVERYTHING)).collect();
+            let mut commands: Vec<_> =
+                (0..count).map(|_| forms.call(EVERYTHING, RARE, scripts_percent)).collect();
             all.push(match forms.rng.below(100) {
                 0 => Step::Abandon(commands),
                 1 => Step::Reconnect,
@@ -460,12 +509,14 @@ fn with_long_words(mut players: Vec<Player>, rng: &mut Rng) -> Vec<Player> {
     players
 }
 
-fn listeners([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
+fn listeners(size: Size, rng: &mut Rng) -> Vec<Player> {
+    let Size { clients, steps, keys, scripts_percent } = size;
     let player = |client| {
         let role = [Role::Listener, Role::Cache, Role::Plain][client % 3];
         let mut forms = Forms { rng, keys, client, values: 0, published: 0 };
         let all = (0..steps).map(|_| {
             Step::Pipeline(vec![match role {
+                Role::Plain if forms.rng.percent(scripts_percent) => forms.call(WRITERS_IN_SCRIPTS, &[], 100),
                 Role::Plain => forms.command(WRITERS),
                 Role::Listener => forms.command(&["GET c"]),
                 Role::Cache => forms.command(&["GET q", "GET q", "GET q", "SET q v"]),
@@ -478,11 +529,11 @@ fn listeners([clients, steps, keys]: [usize; 3], rng: &mut Rng) -> Vec<Player> {
 
 /// A command on one line.
 fn line(args: &Args) -> String {
-    let word = |arg: &Vec<u8>| match arg.len() {
+    let word = |arg: &[u8]| match arg.len() {
         LONG_WORD_BYTES => format!("{}… ({LONG_WORD_BYTES} bytes)", arg[..8].escape_ascii()),
         _ => arg.escape_ascii().to_string(),
     };
-    args.iter().map(word).collect::<Vec<_>>().join(" ")
+    shown(args).into_iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for Step {

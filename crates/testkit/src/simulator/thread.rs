@@ -25,6 +25,7 @@ use stdx::{Address, ByteQueue, ConnId};
 
 use super::host::SimulatedHost;
 use super::kernel::{Event, LinkId, Message, Sent};
+use super::scripts::SimulatedScripts;
 use super::world::World;
 
 /// A connection's output, and which of it shows what.
@@ -113,7 +114,8 @@ impl<'w> IoThread<'w> {
     /// Thread `index` of the engine.
     pub fn new(world: &'w World, index: usize, seed: u64) -> Self {
         let host = SimulatedHost(Arc::clone(&world.engine));
-        let executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
+        let mut executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
+        executor.scripts = Some(Box::new(SimulatedScripts::new(&world.lessons)));
         Self {
             world,
             index,

@@ -22,6 +22,7 @@ use super::kernel::{Kernel, LinkId, Message};
 use super::points::Points;
 use super::saves::Saves;
 use super::scenario::Scenario;
+use super::scripts::Lessons;
 
 /// See the module.
 pub(super) struct World {
@@ -33,6 +34,7 @@ pub(super) struct World {
     pub aof: Option<Aof>,
     /// Of the bases of all lives.
     pub points: Points,
+    pub lessons: Lessons,
     /// Steps so far: the time of histories.
     steps: AtomicU64,
     /// When a thread let the client of this link begin to wait.
@@ -53,9 +55,11 @@ pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shar
 fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     let now = Instant::now();
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
-    let table =
-        TABLE.get_or_init(|| CommandTable::new(engine::exec::commands().chain(COMMANDS.iter().copied())));
-    let table = table.clone();
+    let new = || {
+        let of_engine = engine::exec::commands().chain(engine::eval::commands());
+        CommandTable::new(of_engine.chain(COMMANDS.iter().copied()))
+    };
+    let table = TABLE.get_or_init(new).clone();
     let start = Start { threads, databases: 16, table, settings, seed: [seed, 2, 3, 4], now };
     (Arc::new(Shared::new(start)), ManualClock::new(now, unix))
 }
@@ -95,6 +99,7 @@ impl World {
             disk: Arc::new(if life.aof.is_some() { Disk::tape(life.tape) } else { Disk::default() }),
             aof: life.aof,
             points: life.points,
+            lessons: Lessons::default(),
             steps: AtomicU64::new(0),
             blocked: Mutex::default(),
             findings: Mutex::default(),

@@ -1,0 +1,145 @@
+//! A thread's Lua, which is the real one: each thread of a run has a state of its own, in which
+//! scripts are compiled when they come first. What is learned of a text is known to all threads, as
+//! in a server.
+//!
+//! Another thread may go on before each command of a script. A thread of the simulator has a stack
+//! of its own, with Lua's frames on it, so that is a switch as any other. A panic must not unwind
+//! through them: it waits until Lua has ended.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex};
+
+use commands::CommandError;
+use engine::scripting::{
+    self, Learned, Lesson, Prepared, ScriptCall, ScriptCommands, ScriptEnd, ScriptEngine, ScriptTraits,
+    Source, Standing, Stop,
+};
+use engine::scripts::ScriptKind;
+use resp::Protocol;
+use script::{Call, Commands, LogLevel, NoSuchCall, Repl, RunError, Sha, Vm, VmOptions};
+use stdx::ByteQueue;
+
+/// What was learned of each text. Its lock is no yield point and a leaf.
+#[derive(Clone, Default)]
+pub(super) struct Lessons(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
+
+/// See the module.
+pub(super) struct SimulatedScripts {
+    lessons: Lessons,
+    vm: Option<Vm>,
+    /// The one that was prepared last.
+    current: Option<(Sha, Arc<Learned>)>,
+}
+
+impl SimulatedScripts {
+    /// Those of one thread; its Lua is made with the first script.
+    pub fn new(lessons: &Lessons) -> Self {
+        Self { lessons: lessons.clone(), vm: None, current: None }
+    }
+}
+
+fn options() -> VmOptions {
+    let text = || "simulated".to_owned();
+    VmOptions {
+        redis_version: text(),
+        redis_version_number: 0,
+        server_name: text(),
+        server_version: text(),
+        memory_limit_bytes: None,
+    }
+}
+
+impl ScriptEngine for SimulatedScripts {
+    fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError> {
+        let Source::Text(body) = source else { return Err(CommandError::Line("ERR unknown here")) };
+        let sha = Sha::of(body);
+        let vm = self.vm.get_or_insert_with(|| Vm::new(&options()));
+        vm.compile(&sha, body).map_err(|error| CommandError::Bytes(error.0))?;
+        let learned = {
+            let mut lessons = self.lessons.0.lock().expect("nothing panics while it is locked");
+            Arc::clone(lessons.entry(sha).or_default())
+        };
+        let (name, known) = (sha.as_bytes().into(), learned.begin());
+        self.current = Some((sha, learned));
+        Ok(Prepared { kind: ScriptKind::Script, name, traits: ScriptTraits::COMPATIBLE, known })
+    }
+
+    fn run(
+        &mut self,
+        call: &ScriptCall<'_>,
+        commands: &mut dyn ScriptCommands,
+        reply: &mut ByteQueue,
+    ) -> ScriptEnd {
+        let (Some(vm), Some((sha, _))) = (&mut self.vm, &self.current) else {
+            unreachable!("a script was prepared")
+        };
+        let call = Call { keys: call.keys, args: call.args, protocol: call.protocol };
+        let mut server = Server { commands, panic: None };
+        let ended = vm.run(sha, &call, &mut server, reply);
+        if let Some(panic) = server.panic {
+            resume_unwind(panic);
+        }
+        match ended {
+            Ok(()) => ScriptEnd::Replied,
+            Err(RunError::Error(error) | RunError::Killed(error)) => {
+                ScriptEnd::Failed { line: error.line, is_counted: error.counted }
+            }
+            Err(RunError::Again) => ScriptEnd::Again,
+            Err(RunError::Missing) => unreachable!("it was compiled"),
+        }
+    }
+
+    fn learn(&mut self, lesson: Lesson) {
+        if let Some((_, learned)) = &self.current {
+            learned.learn(lesson);
+        }
+    }
+}
+
+/// The engine, as Lua sees it.
+struct Server<'a> {
+    commands: &'a mut dyn ScriptCommands,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+fn stop(why: Stop) -> script::Stop {
+    match why {
+        Stop::Killed => script::Stop::Killed,
+        Stop::Again => script::Stop::Again,
+    }
+}
+
+impl Commands for Server<'_> {
+    fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], script::Stop> {
+        let commands = &mut *self.commands;
+        let called = catch_unwind(AssertUnwindSafe(move || {
+            shuttle::thread::yield_now();
+            let engine = commands;
+            engine.call(words, protocol)
+        }));
+        match called {
+            Ok(reply) => reply.map_err(stop),
+            Err(panic) => {
+                self.panic = Some(panic);
+                Err(script::Stop::Killed)
+            }
+        }
+    }
+
+    fn interrupt(&mut self) -> Result<(), script::Stop> {
+        self.commands.interrupt(Standing::Running).map_err(stop)
+    }
+
+    fn log(&mut self, _: LogLevel, _: &[u8]) {}
+
+    fn set_repl(&mut self, _: Repl) {}
+
+    fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall> {
+        self.commands.may_run(words).map_err(|error| match error {
+            scripting::NoSuchCall::Command => NoSuchCall::Command,
+            scripting::NoSuchCall::Arity => NoSuchCall::Arity,
+        })
+    }
+}
