@@ -9,8 +9,10 @@
 //!   command's reply, is when time is over or, if it was served, any instant behind that. So the
 //!   model knows who waits, and holds servers to Redis' order: a key that comes into being serves
 //!   the client that waited longest, at the instant of the command or the transaction that made it,
-//!   before anybody else can take anything. That is as strict as what is known of the instant of
-//!   `BEGIN`: its return is when the client was seen to wait.
+//!   before anybody else can take anything. That is as strict as what is known of the two instants:
+//!   `BEGIN` returns when the client was seen to wait, and `END` of a client that was not served is
+//!   called when its timeout had passed, where that is known. Otherwise it may have ended at once,
+//!   and whoever forgot to serve it is found only when the key is made again and serves it then.
 //! - `BLPOP a b <timeout>` as it is: takes what is there at one instant of its time, or there
 //!   is nothing at one. That asks less: it is for histories with commands that a server
 //!   serves by and by (BLMOVE).

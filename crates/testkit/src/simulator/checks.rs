@@ -164,19 +164,31 @@ pub(super) fn check_histories(
 /// the two leaves the element in its list, and nobody was told anything else. So a wait counts as a
 /// command that takes what is there at one instant of its time.
 fn history_at(history: &[Operation], step: u64) -> History {
-    let begun = history.iter().filter(|operation| operation.invoked <= step && operation.args[0] != b"BEGIN");
-    let at_the_step = |operation: &Operation| {
+    let mut at_the_step = History::new();
+    // The operations of a wait stand one behind the other.
+    let mut begun = 0;
+    for operation in history {
         let mut operation = operation.clone();
-        if operation.args[0] == b"END" {
-            operation.args.remove(0);
-            operation.args.push(b"0".to_vec());
+        match &*operation.args[0] {
+            b"BEGIN" => {
+                begun = operation.invoked;
+                continue;
+            }
+            b"END" => {
+                operation.args.remove(0);
+                operation.args.push(b"0".to_vec());
+                operation.invoked = begun;
+            }
+            _ => {}
         }
         if operation.returned > step {
             operation.returned = u64::MAX;
         }
-        operation
-    };
-    begun.map(at_the_step).collect()
+        if operation.invoked <= step {
+            at_the_step.push(operation);
+        }
+    }
+    at_the_step
 }
 
 /// What a crash left, as operations of a client that reads all keys of the history.

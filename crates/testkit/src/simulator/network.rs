@@ -380,8 +380,8 @@ impl<'w> Network<'w> {
             let received = if let Value::Push(parts) = value {
                 player.pushed(&parts, step)
             } else {
-                let blocked = self.world.take_blocked(link.id);
-                player.replied(value, step, blocked)
+                let wait = self.world.take_wait(link.id);
+                player.replied(value, step, wait)
             };
             match received {
                 Ok(Received::Nothing) => {}

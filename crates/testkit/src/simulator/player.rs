@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use resp::Value;
 
 use super::scenario::{self, Args, Role, Sending, Step};
+use super::world::Wait;
 use crate::history::sessions::{Call, in_history};
 use crate::linearizability::{History, Operation};
 
@@ -20,7 +21,7 @@ struct UnderWay {
     awaited: usize,
     replies: Vec<(Value, u64)>,
     invoked: u64,
-    blocked: Option<u64>,
+    wait: Option<Wait>,
 }
 
 /// What comes of something that a client received.
@@ -123,18 +124,18 @@ impl Player {
         if awaited > 0 {
             let replies = Vec::new();
             self.under_way =
-                Some(UnderWay { step, later: parts, awaited, replies, invoked: now, blocked: None });
+                Some(UnderWay { step, later: parts, awaited, replies, invoked: now, wait: None });
         }
         first
     }
 
-    /// A reply has arrived. `blocked` is when the client began to wait, if it did.
-    pub fn replied(&mut self, value: Value, now: u64, blocked: Option<u64>) -> Result<Received, String> {
+    /// A reply has arrived. `wait` is how the client waited for it, if it did.
+    pub fn replied(&mut self, value: Value, now: u64, wait: Option<Wait>) -> Result<Received, String> {
         let Some(under_way) = &mut self.under_way else {
             return Err(format!("received {value} without having asked"));
         };
         under_way.replies.push((value, now));
-        under_way.blocked = under_way.blocked.or(blocked);
+        under_way.wait = under_way.wait.or(wait);
         under_way.awaited -= 1;
         if under_way.awaited > 0 {
             return Ok(Received::Nothing);
@@ -157,7 +158,7 @@ impl Player {
 
     /// Writes a step down that is done.
     fn conclude(&mut self, done: UnderWay) -> Result<(), String> {
-        let UnderWay { step, mut replies, invoked, blocked, .. } = done;
+        let UnderWay { step, mut replies, invoked, wait, .. } = done;
         let client = self.client();
         let call = match step {
             Step::Pipeline(commands) => {
@@ -176,15 +177,14 @@ impl Player {
             Step::Reconnect | Step::Abandon(_) => return Ok(()),
         };
         let (reply, returned) = replies.pop().expect("it is done");
-        let parts = in_history(&call);
-        let last = parts.len() - 1;
-        for (at, args) in parts.into_iter().enumerate() {
-            let (reply, returned) = match at == last {
-                true => (reply.clone(), returned),
-                false => (Value::Simple(b"OK".to_vec()), blocked.unwrap_or(returned)),
-            };
+        let mut parts = in_history(&call);
+        let args = parts.pop().expect("every call has an operation");
+        for args in parts {
+            let (reply, returned) = (Value::Simple(b"OK".to_vec()), wait.map_or(returned, |wait| wait.begun));
             self.history.push(Operation { client, args, reply, invoked, returned });
         }
+        let invoked = wait.map_or(invoked, |wait| invoked.max(wait.may_end));
+        self.history.push(Operation { client, args, reply, invoked, returned });
         Ok(())
     }
 

@@ -484,6 +484,7 @@ impl IoThread<'_> {
             let Some(session) = self.session(conn) else { continue };
             let blocked = shared.blocked.of(&session.info);
             let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
+            self.world.note_timeout(conn.generation());
             // Served at this very moment: its reply is on the way.
             if shared.blocked.end(&waiter) {
                 self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));

@@ -24,6 +24,15 @@ use super::saves::Saves;
 use super::scenario::Scenario;
 use super::scripts::Lessons;
 
+/// How a blocking command waited, in steps.
+#[derive(Clone, Copy)]
+pub(super) struct Wait {
+    /// It waited by then.
+    pub begun: u64,
+    /// It did not end without being served before.
+    pub may_end: u64,
+}
+
 /// See the module.
 pub(super) struct World {
     pub engine: Arc<Shared>,
@@ -37,8 +46,8 @@ pub(super) struct World {
     pub lessons: Lessons,
     /// Steps so far: the time of histories.
     steps: AtomicU64,
-    /// When a thread let the client of this link begin to wait.
-    blocked: Mutex<BTreeMap<LinkId, u64>>,
+    /// The blocking commands of these links whose replies have not arrived.
+    waits: Mutex<BTreeMap<LinkId, Wait>>,
     /// What was found wrong.
     findings: Mutex<Vec<String>>,
 }
@@ -101,7 +110,7 @@ impl World {
             points: life.points,
             lessons: Lessons::default(),
             steps: AtomicU64::new(0),
-            blocked: Mutex::default(),
+            waits: Mutex::default(),
             findings: Mutex::default(),
         }
     }
@@ -142,13 +151,22 @@ impl World {
 
     /// Notes that a client has begun to wait.
     pub fn note_blocked(&self, link: LinkId) {
-        let step = self.step();
-        self.blocked.lock().expect("nothing panics while it is locked").insert(link, step);
+        let wait = Wait { begun: self.step(), may_end: 0 };
+        self.waits.lock().expect("nothing panics while it is locked").insert(link, wait);
     }
 
-    /// When a client began to wait, if it did since this was last asked.
-    pub fn take_blocked(&self, link: LinkId) -> Option<u64> {
-        self.blocked.lock().expect("nothing panics while it is locked").remove(&link)
+    /// Notes that a client's timeout has passed; it still waits.
+    pub fn note_timeout(&self, link: LinkId) {
+        let step = self.step();
+        let mut waits = self.waits.lock().expect("nothing panics while it is locked");
+        if let Some(wait) = waits.get_mut(&link) {
+            wait.may_end = step;
+        }
+    }
+
+    /// A client's wait, if it began since this was last asked.
+    pub fn take_wait(&self, link: LinkId) -> Option<Wait> {
+        self.waits.lock().expect("nothing panics while it is locked").remove(&link)
     }
 
     /// Notes what is wrong.
