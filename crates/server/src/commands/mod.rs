@@ -67,7 +67,8 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
 pub fn is_command(name: &str) -> bool {
     let on_keys = ::commands::all().map(|command| command.name);
     let data = on_keys.chain(::commands::walkers().map(|command| command.name));
-    data.chain(all().map(|command| command.name)).any(|known| known == name)
+    let engines = engine::exec::commands().chain(engine::eval::commands()).map(|command| command.name);
+    data.chain(engines).chain(all().map(|command| command.name)).any(|known| known == name)
 }
 
 /// The joined table of all commands, and the handlers of this crate's by their numbers in it.
