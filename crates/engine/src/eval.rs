@@ -44,6 +44,7 @@ use crate::request::Request;
 use crate::rights::Denied;
 use crate::run::{Executor, lock_blocked_clients_keys};
 use crate::script_buffers::ScriptBuffers;
+use crate::script_refusals::ScriptRefusals;
 use crate::scripting::{
     Debugging, Known, Lesson, NoSuchCall, Prepared, Propagation, ScriptCall, ScriptCommands, ScriptEnd,
     ScriptEngine, ScriptTraits, Source, Standing, Stop,
@@ -301,6 +302,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             Known::Shares => true,
             Known::Alone => false,
         };
+        self.script_refusals = ScriptRefusals::default();
         let mut end = Some(ScriptEnd::Again);
         let is_debugged = !matches!(self.debugged, Debugged::Not);
         if shares && !session.in_exec && !self.now.is_monitored && !is_debugged {
@@ -411,6 +413,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let changes = self.commit.effects.changes;
         // What it publishes would leave ahead of its position: none of it does under locks.
         session.in_exec = true;
+        self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = engine.run(&run.call, &mut commands, out);
         let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, used, .. } =
@@ -458,6 +461,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.commit.position = session.seen_position();
         }
         let changes = self.commit.effects.changes;
+        self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, None, pass);
         if !matches!(commands.executor.debugged, Debugged::Not) {
             commands.become_busy();

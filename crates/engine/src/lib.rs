@@ -63,6 +63,7 @@ pub mod request;
 pub mod rights;
 pub mod run;
 mod script_buffers;
+mod script_refusals;
 pub mod scripting;
 pub mod scripts;
 pub mod secret;

@@ -46,7 +46,9 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
         let asked = Asked { registered, args, db: session.db() };
         session.identity.check(asked).map_err(|denial| {
-            self.note_denial(&session.info, &session.identity, asked, (denial, context));
+            if context != Context::Script || self.script_refusals.note() {
+                self.note_denial(&session.info, &session.identity, asked, (denial, context));
+            }
             Some(Denied::ByRules(denial))
         })
     }

@@ -42,6 +42,7 @@ use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
 use crate::request::Request;
 use crate::script_buffers::ScriptBuffers;
+use crate::script_refusals::ScriptRefusals;
 use crate::scripting::ScriptEngine;
 use crate::session::{Flow, Session};
 use crate::settings::Settings;
@@ -81,6 +82,8 @@ pub struct Executor<'s, C, H> {
     pub(crate) origin: Origin,
     /// Whether the script that runs is debugged.
     pub(crate) debugged: Debugged<'s>,
+    /// What was refused to the script that runs.
+    pub(crate) script_refusals: ScriptRefusals,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
@@ -253,6 +256,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             script_buffers: None,
             origin: Origin::Client,
             debugged: Debugged::Not,
+            script_refusals: ScriptRefusals::default(),
             script_lacks_memory: false,
             rng: fastrand::Rng::with_seed(seed),
             meter: Meter::new(shared.table.id_count(), clock.now()),

@@ -245,6 +245,18 @@ fn the_log_of_refusals_is_bounded_and_counts_like_ones_once() {
 }
 
 #[test]
+fn what_is_refused_to_a_script_that_runs_again_counts_once() {
+    let server = Server::builder().port(0).io_threads(2).start().expect("it starts");
+    let mut admin = connect(&server);
+    say(&mut admin, "ACL SETUSER ann on nopass +eval +get +dbsize ~a");
+    let mut client = login(&server, "ann", "x");
+    let script = "redis.pcall('GET', 'b') redis.pcall('GET', 'c') return redis.call('DBSIZE')";
+    assert_eq!(client.command(&["EVAL", script, "1", "a"]), Value::Integer(0));
+    let info = say(&mut admin, "INFO stats");
+    assert!(info.contains("scripts_rerun:1") && info.contains("acl_access_denied_key:2"), "{info}");
+}
+
+#[test]
 fn a_client_that_waits_for_a_login_gets_what_default_may_do_now() {
     let server =
         Server::builder().port(0).io_threads(2).option("requirepass", "pw").start().expect("it starts");
