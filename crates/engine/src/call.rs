@@ -8,6 +8,7 @@ use keyspace::view::AccessContext;
 use keyspace::{Key, View};
 use resp::Reply;
 
+use crate::acl::Reason;
 use crate::client::ClientInfo;
 use crate::commit::{Commit, Held, Unit};
 use crate::session::Session;
@@ -37,6 +38,23 @@ pub trait Host {
         let _ = (session, args);
         Err(CommandError::Line("ERR scripts are not debugged here"))
     }
+
+    /// A request was refused by the rules of its client's user, for the audit log.
+    fn note_refused(&self, _settings: &Settings, _unix_ms: i64, _refused: RefusedRequest<'_>) {}
+}
+
+/// A request that was refused by the rules of its client's user.
+pub struct RefusedRequest<'a> {
+    /// The client.
+    pub client: &'a ClientInfo,
+    /// The name of its user.
+    pub user: &'a [u8],
+    /// The command.
+    pub registered: &'static Registered,
+    /// Its arguments.
+    pub args: &'a Args<'a>,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// A host's command's surroundings.

@@ -104,6 +104,14 @@ fn lock_many<'k>(keyspace: &'k Keyspace, keys: &[RequestKey]) -> Locked<'k> {
     keyspace.lock_all_of(keys.iter().map(|key| key.hash))
 }
 
+/// The places of the keys that a request's arguments name. For logs: it allocates.
+pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<usize> {
+    if !registered.command.accepts(args.len()) {
+        return Vec::new();
+    }
+    RequestKeys::find(registered, args).as_slice().iter().map(|key| key.at as usize).collect()
+}
+
 /// A request, ready to run.
 pub struct Request<'a> {
     /// Its command.

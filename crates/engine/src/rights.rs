@@ -9,12 +9,13 @@ use commands::{Args, CommandError, ReadableKeys};
 use stdx::ByteQueue;
 
 use crate::acl::{Asked, Context, Denial, Identity, Reason, Refusal, Standing};
-use crate::call::Host;
+use crate::call::{Host, RefusedRequest};
 use crate::client::ClientInfo;
 use crate::clock::Clock;
 use crate::request::Request;
 use crate::run::Executor;
 use crate::session::{Flow, Session};
+use crate::settings::AuditEvents;
 use crate::table::Registered;
 use crate::wait::BlockedClient;
 
@@ -128,6 +129,12 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         asked: Asked<'_>,
         (denial, context): (Denial, Context),
     ) {
+        if self.settings.audit.events.intersects(AuditEvents::DENIED | AuditEvents::ALL) {
+            let Asked { registered, args, .. } = asked;
+            let (user, reason) = (identity.name(), denial.reason());
+            let refused = RefusedRequest { client, user, registered, args, reason };
+            self.host.note_refused(&self.settings, self.now.unix_ms, refused);
+        }
         let object = denial.object(asked.registered, asked.args).to_vec();
         self.note_refusal_of(
             client,

@@ -51,6 +51,8 @@ pub enum Flow {
     AwaitingFree,
     /// A script of its is debugged: what it sends is for the debugger.
     Debugging,
+    /// Held back because its address has tried to log in too often; its input waits.
+    AwaitingLogin,
     /// No more: the connection closes once its replies are sent.
     Closing,
 }
@@ -65,6 +67,12 @@ pub struct Session {
     pub info: Arc<ClientInfo>,
     /// Who it is.
     pub identity: Identity,
+    /// When its next try to log in may go on, in milliseconds of the server's clock, where it has
+    /// to wait; 0 where it has not.
+    pub login_slot_ms: u64,
+    /// Whether the audit log has a line of a request that it made before it authenticated: one is
+    /// enough, or else anybody could fill the disk.
+    pub unauthenticated_noted: bool,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
     /// Whether requests run.
@@ -98,6 +106,8 @@ impl Session {
             id: info.id,
             info,
             identity,
+            login_slot_ms: 0,
+            unauthenticated_noted: false,
             reply_mode: ReplyMode::On,
             flow: Flow::Running,
             answered: 0,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use bitflags::bitflags;
 use commands::ValueLimits;
 use structures::alloc;
 
@@ -35,6 +36,33 @@ impl OutputLimit {
     }
 }
 
+bitflags! {
+    /// Which events the audit log notes.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct AuditEvents: u8 {
+        /// Requests that were refused.
+        const DENIED = 1 << 0;
+        /// Attempts to log in.
+        const AUTH = 1 << 1;
+        /// Commands of administrators.
+        const ADMIN = 1 << 2;
+        /// Commands that write.
+        const WRITE = 1 << 3;
+        /// All commands.
+        const ALL = 1 << 4;
+    }
+}
+
+/// What the audit log notes, and of whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Which events; none where there is no such log.
+    pub events: AuditEvents,
+    /// Of which users: patterns, of which the last that matches decides; `!` ahead of one takes
+    /// out.
+    pub users: Vec<Vec<u8>>,
+}
+
 /// What clients may do and hold, by the options that say so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
@@ -46,6 +74,8 @@ pub struct ClientLimits {
     pub tcp_keepalive_s: u64,
     /// `protected-mode`.
     pub protected_mode: bool,
+    /// `auth-failure-delay`: milliseconds; 0 for none.
+    pub auth_failure_delay_ms: u64,
     /// `authentication-timeout`: seconds until a client must have authenticated; 0 for any time.
     pub authentication_timeout_s: u64,
     /// `client-query-buffer-limit`: bytes.
@@ -110,6 +140,8 @@ pub struct Settings {
     pub notifications: Notifications,
     /// What clients may do and hold.
     pub clients: ClientLimits,
+    /// What the audit log notes.
+    pub audit: AuditFilter,
 }
 
 impl Default for ClientLimits {
@@ -119,6 +151,7 @@ impl Default for ClientLimits {
             timeout_s: 0,
             tcp_keepalive_s: 300,
             protected_mode: true,
+            auth_failure_delay_ms: 0,
             authentication_timeout_s: 0,
             query_buffer_bytes_max: 1 << 30,
             maxmemory_clients_bytes: 0,
@@ -159,6 +192,7 @@ impl Default for Settings {
             hz: 10,
             notifications: Notifications::default(),
             clients: ClientLimits::default(),
+            audit: AuditFilter::default(),
         }
     }
 }

@@ -12,15 +12,17 @@ use engine::settings::Settings;
 use net::{Backend, BackendChoice, EventLoop, Listener, LoopOptions, SocketFile};
 use stdx::mailbox::Mailbox;
 
+use crate::audit::{self, Audit};
 use crate::config::ConfigStore;
 use crate::config::apply::{self, PortZero, PortZeros, StartOptions};
 use crate::config::handle::{Choice as _, Handle, OptionType};
 use crate::config::table::tls as options;
-use crate::config::table::{clients, network, persistence};
+use crate::config::table::{clients, network, persistence, security};
 use crate::connection_pool::ConnectionPool;
 use crate::context::{ServerHandler, ServerHost, unix_ms};
 use crate::limits;
 use crate::listen::{Listeners, listen, patiently};
+use crate::login_delays::LoginDelays;
 use crate::metrics;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
@@ -250,6 +252,8 @@ impl Builder {
         users::load_at_start(&shared.config(), &shared.engine).map_err(StartError::Users)?;
         shared.persistence = persistence;
         shared.tls = tls;
+        let audit = open_audit(&shared.config())?;
+        shared.audit = Arc::new(audit);
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
@@ -269,8 +273,31 @@ impl Builder {
         if !metrics.is_empty() {
             threads.push(metrics::start(metrics, Arc::clone(&shared)).map_err(StartError::Thread)?);
         }
+        start_unjoined(&shared).map_err(StartError::Thread)?;
         Ok(Server { shared, threads, backend, socket_file })
     }
+}
+
+/// Starts the threads that a file or a web server may keep waiting, for which the server does not
+/// wait when it stops.
+fn start_unjoined(shared: &Shared) -> io::Result<()> {
+    if shared.audit.is_on() {
+        let audit = Arc::clone(&shared.audit);
+        std::thread::Builder::new().name("audit".to_owned()).spawn(move || audit::run(&audit))?;
+    }
+    Ok(())
+}
+
+/// The audit log of the configuration.
+fn open_audit(store: &ConfigStore) -> Result<Audit, StartError> {
+    let path = security::AUDIT_LOG_FILE.of(store);
+    let path = (!path.as_os_str().is_empty()).then_some(path);
+    Audit::open(path).map_err(|error| refused(("audit-log-file", error.to_string())))
+}
+
+/// An option that the server cannot start with.
+fn refused((name, reason): (&'static str, String)) -> StartError {
+    StartError::Option { name: name.to_owned(), reason }
 }
 
 /// The listeners of the metrics endpoint, none when it is off.
@@ -351,6 +378,8 @@ fn shared(
         paused_cron: false.into(),
         active_expire: true.into(),
         rejected_connections: 0.into(),
+        audit: Arc::default(),
+        login_delays: LoginDelays::default(),
     };
     (shared, handlers)
 }
@@ -493,6 +522,10 @@ impl Server {
             join(thread);
         }
         crate::persistence::wait_for_end(&self.shared);
+        if self.shared.audit.is_on() {
+            // Last: the others may note something until they have ended.
+            self.shared.audit.end();
+        }
     }
 }
 

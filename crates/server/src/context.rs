@@ -6,14 +6,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use commands::table::{Command, Run};
 use commands::{Args, CommandError};
-use engine::call::{Call, DataAccess, Host};
+use engine::call::{Call, DataAccess, Host, RefusedRequest};
 use engine::client::ClientInfo;
+use engine::request::keys_of_request;
 use engine::session::{Flow, Session};
 use engine::settings::Settings;
 use engine::table::{HostCommand, Registered};
 use keyspace::gate::SharedPass;
 use resp::Reply;
 
+use crate::audit::{Event, Outcome};
 use crate::client_line::client_line;
 use crate::shared::Shared;
 
@@ -129,6 +131,16 @@ impl Host for ServerHost {
         self.shared.debuggers.add(session, args)?;
         session.flow = Flow::Debugging;
         Ok(())
+    }
+
+    fn note_refused(&self, settings: &Settings, unix_ms: i64, refused: RefusedRequest<'_>) {
+        let RefusedRequest { client, user, registered, args, reason } = refused;
+        let outcome = Outcome::Denied(reason.name());
+        let keys = keys_of_request(registered, args);
+        let keys = keys.iter().map(|&at| args.get(at));
+        let command = registered.full_name;
+        let event = Event { unix_ms, kind: "command", outcome, user, client, command, keys };
+        self.shared.audit.note(&settings.audit, event);
     }
 }
 

@@ -17,6 +17,7 @@
 
 pub mod acl_fuzz;
 pub mod append_only;
+pub mod audit;
 pub mod builder;
 pub mod client_line;
 pub mod commands;
@@ -29,6 +30,7 @@ pub mod limits;
 mod listen;
 mod log_file;
 pub mod logging;
+pub mod login_delays;
 pub mod metrics;
 pub mod persistence;
 pub mod process;

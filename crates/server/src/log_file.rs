@@ -13,12 +13,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use rustix::fs::OFlags;
+
 /// A log file that follows its name. One lock, a leaf in the lock order, held while a line is
 /// written.
 #[derive(Debug)]
 pub struct LogFile {
     /// Absolute: the working folder may change.
     path: PathBuf,
+    /// Its permission bits where it is created.
+    mode: u32,
     /// The line that says how many were lost.
     loss: fn(u64) -> String,
     open: Mutex<Open>,
@@ -40,53 +44,66 @@ impl LogFile {
     /// Opens or creates the file at `path`. `loss` writes the line, newline included, for a number
     /// of lines that were lost.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
+        // The group may read the log, whatever the umask leaves it: writing is for the server.
+        Self::with_mode(path, 0o644, loss)
+    }
+
+    /// The same for a file that only the server and its group may read.
+    pub fn open_private(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
+        Self::with_mode(path, 0o640, loss)
+    }
+
+    fn with_mode(path: &Path, mode: u32, loss: fn(u64) -> String) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let open = Open { file: Some(open(&path)?), lost_lines: 0, torn: None };
-        Ok(Self { path, loss, open: Mutex::new(open) })
+        let open = Open { file: Some(open(&path, mode)?), lost_lines: 0, torn: None };
+        Ok(Self { path, mode, loss, open: Mutex::new(open) })
     }
 
     /// Opens the file anew, whatever its name led to before.
     pub fn reopen(&self) -> io::Result<()> {
         let mut open = self.lock();
         open.file = None;
-        open.file = Some(self::open(&self.path)?);
+        open.file = Some(self::open(&self.path, self.mode)?);
         Ok(())
     }
 
-    /// Writes one line, newline included.
-    fn write_line(&self, line: &[u8]) {
+    /// Writes lines, newlines included; how many of them are lost.
+    pub fn append(&self, lines: &[u8]) -> u64 {
         let mut open = self.lock();
-        if let Err(error) = self.try_write(&mut open, line) {
-            open.lost_lines += 1;
-            if open.lost_lines == 1 {
-                // Nobody may be there to read it: that is no reason to stop.
-                let _ = writeln!(io::stderr(), "saker-server: the log {}: {error}", self.path.display());
-            }
+        let Err((written, error)) = self.try_write(&mut open, lines) else { return 0 };
+        let lost = lines[written..].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        if open.lost_lines == 0 {
+            // Nobody may be there to read it: that is no reason to stop.
+            let _ = writeln!(io::stderr(), "saker-server: the log {}: {error}", self.path.display());
         }
+        open.lost_lines += lost;
+        lost
     }
 
-    fn try_write(&self, open: &mut Open, line: &[u8]) -> io::Result<()> {
+    /// Writes lines; where that fails, how many of their bytes were written.
+    fn try_write(&self, open: &mut Open, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let found = fs::metadata(&self.path).ok();
         let named = found.as_ref().map(identity);
         if named.is_none() || open.file.as_ref().map(|(_, identity)| *identity) != named {
             open.file = None;
-            open.file = Some(self::open(&self.path)?);
+            open.file = Some(self::open(&self.path, self.mode).map_err(|error| (0, error))?);
         }
         let Some((file, identity)) = &mut open.file else { unreachable!("opened above") };
         // A file that was cut meanwhile is empty and needs no new line.
         if open.torn == Some(*identity) && found.is_some_and(|found| found.len() > 0) {
-            file.write_all(b"\n")?;
+            file.write_all(b"\n").map_err(|error| (0, error))?;
         }
-        let mut write = |line: &[u8]| {
-            let (is_torn, result) = write_line(file, line);
+        let mut write = |lines: &[u8]| {
+            let (written, result) = write_all(file, lines);
+            let is_torn = lines[..written].last().is_some_and(|&byte| byte != b'\n');
             open.torn = is_torn.then_some(*identity);
-            result
+            result.map_err(|error| (written, error))
         };
         if open.lost_lines > 0 {
-            write((self.loss)(open.lost_lines).as_bytes())?;
+            write((self.loss)(open.lost_lines).as_bytes()).map_err(|(_, error)| (0, error))?;
             open.lost_lines = 0;
         }
-        write(line)
+        write(lines)
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -94,11 +111,11 @@ impl LogFile {
     }
 }
 
-/// One call is one line. It always succeeds, as far as the caller is concerned: the loss of a line
-/// is dealt with here.
+/// One call is one line or more. It always succeeds, as far as the caller is concerned: the loss of
+/// a line is dealt with here.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.write_line(line);
+        self.append(line);
         Ok(line.len())
     }
 
@@ -107,23 +124,25 @@ impl Write for &LogFile {
     }
 }
 
-/// Writes a line. The first of the result is whether an error left a part of the line in the file.
-fn write_line(file: &mut File, line: &[u8]) -> (bool, io::Result<()>) {
+/// Writes lines. The first of the result is how many bytes were written.
+fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
-    while written < line.len() {
-        match file.write(&line[written..]) {
-            Ok(0) => return (written > 0, Err(io::ErrorKind::WriteZero.into())),
+    while written < lines.len() {
+        match file.write(&lines[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
             Ok(len_bytes) => written += len_bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written > 0, Err(error)),
+            Err(error) => return (written, Err(error)),
         }
     }
-    (false, Ok(()))
+    (written, Ok(()))
 }
 
-fn open(path: &Path) -> io::Result<(File, Identity)> {
-    // The group may read the log, whatever the umask leaves it: writing is for the server.
-    let file = OpenOptions::new().create(true).append(true).mode(0o644).open(path)?;
+fn open(path: &Path, mode: u32) -> io::Result<(File, Identity)> {
+    // A named pipe that nobody reads is an error; it must not make its opener wait for a reader.
+    let at_once = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().create(true).append(true).mode(mode).custom_flags(at_once).open(path)?;
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     let identity = identity(&file.metadata()?);
     Ok((file, identity))
 }
@@ -180,5 +199,30 @@ mod tests {
         line("5\n");
         assert_eq!(written(&gone.join("a.log")), "1\n");
         assert_eq!(written(&path), "2 lost\n4\n5\n");
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_is_an_error_and_one_with_a_reader_a_log() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("a.log");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .expect("made");
+        LogFile::open(&path, |lost| format!("{lost} lost\n")).expect_err("nobody reads");
+        let at_once = OFlags::NONBLOCK.bits() as i32;
+        let mut reader = OpenOptions::new().read(true).custom_flags(at_once).open(&path).expect("opens");
+        let log = LogFile::open(&path, |lost| format!("{lost} lost\n")).expect("somebody reads");
+        assert_eq!(log.append(b"1\n2\n"), 0);
+        let mut text = [0; 4];
+        io::Read::read_exact(&mut reader, &mut text).expect("it is there");
+        assert_eq!(&text, b"1\n2\n");
+        drop(reader);
+        assert_eq!(log.append(b"3\n4\n"), 2);
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted() {
+        let log = LogFile::open(Path::new("/dev/full"), |lost| format!("{lost} lost\n")).expect("opens");
+        assert_eq!([log.append(b"1\n2\n"), log.append(b"3\n")], [2, 1]);
+        assert_eq!(log.lock().lost_lines, 3);
     }
 }

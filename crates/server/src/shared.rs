@@ -11,8 +11,10 @@ use net::{Address, Backend, Listener, Socket};
 use stdx::mailbox::Mailbox;
 
 use crate::append_only::AppendOnly;
+use crate::audit::Audit;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
+use crate::login_delays::LoginDelays;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
@@ -170,6 +172,10 @@ pub struct Shared {
     pub functions: Functions,
     /// Clients that debug their scripts.
     pub debuggers: Debuggers,
+    /// The audit log.
+    pub audit: Arc<Audit>,
+    /// Who has failed to log in, and must wait.
+    pub login_delays: LoginDelays,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.

@@ -30,7 +30,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
         for signal in signals.forever() {
             let asked = &shared.persistence.shutdown_asked;
             match signal {
-                SIGHUP => reload(&supervisor),
+                SIGHUP => reload(&supervisor, &shared),
                 // A file reached the length that files may have: who writes to it gets an error.
                 SIGXFSZ => {}
                 SIGINT if asked.load(Acquire) => {
@@ -72,14 +72,15 @@ fn end(shared: &Shared, wish: ShutdownWish) {
     }
 }
 
-/// Opens the log file anew. A terminal that goes away sends SIGHUP, too: without a
-/// log file nothing happens.
-fn reload(supervisor: &Supervisor) {
+/// Opens the log file and the audit log anew. A terminal that goes away sends SIGHUP, too: without
+/// a log file nothing happens.
+fn reload(supervisor: &Supervisor, shared: &Shared) {
     supervisor.reloading();
     match logging::reopen() {
         None => tracing::info!("Received SIGHUP: there is no log file to reopen."),
         Some(Ok(())) => tracing::info!("Received SIGHUP: log file reopened."),
         Some(Err(error)) => tracing::warn!("Received SIGHUP: the log file cannot be opened: {error}"),
     }
+    shared.audit.reopen();
     supervisor.ready();
 }

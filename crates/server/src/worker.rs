@@ -28,6 +28,7 @@
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
 //! | `debugged`, `debugger` | clients that debug their scripts, and the threads of these |
 //! | `release` | output that waits for the change log |
+//! | `watched` | tries to log in that wait, the audit log |
 //! | `figures` | what others see of a client |
 
 mod blocked;
@@ -40,6 +41,7 @@ mod limits;
 mod release;
 mod requests;
 mod scripts;
+mod watched;
 
 use std::collections::VecDeque;
 use std::io;
@@ -150,6 +152,8 @@ pub struct Worker<'s> {
     awaiting_sync: Vec<(ConnId, u64)>,
     /// Sessions held back by CLIENT PAUSE.
     postponed: Vec<ConnId>,
+    /// Clients whose try to log in waits, and until when.
+    awaiting_login: Vec<(u64, ConnId)>,
     /// Sessions held back because they publish faster than threads take it.
     subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
@@ -192,6 +196,7 @@ impl<'s> Worker<'s> {
             awaiting_sync: Vec::new(),
             debugged: Vec::new(),
             postponed: Vec::new(),
+            awaiting_login: Vec::new(),
             subscribers_full: Vec::new(),
             slow_subscribers: Vec::new(),
             departed: Vec::new(),
@@ -375,7 +380,10 @@ impl<'s> Worker<'s> {
         let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
         // A sync may end between the look at it and the wait.
         let sync = (!self.awaiting_sync.is_empty()).then_some(LOG_FULL_SLEEP);
-        let waits = [pause, wait, pending_output, departed, log_full, sync];
+        let login = self.awaiting_login.iter().map(|(until_ms, _)| *until_ms).min().map(|until_ms| {
+            Duration::from_millis(until_ms).saturating_sub(self.shared.engine.started.elapsed())
+        });
+        let waits = [pause, wait, pending_output, departed, log_full, sync, login];
         waits.into_iter().flatten().min()
     }
 
@@ -398,6 +406,9 @@ impl<'s> Worker<'s> {
         if closings != self.closings_seen {
             self.closings_seen = closings;
             self.close_former_users();
+        }
+        if !self.awaiting_login.is_empty() {
+            self.resume_logins();
         }
         if !self.postponed.is_empty()
             && self.shared.engine.pause.until_ms.load(Relaxed) <= self.engine.executor.now.unix_ms

@@ -10,10 +10,12 @@ use engine::session::{Flow, ReplyMode};
 use resp::Protocol;
 
 use crate::REDIS_VERSION;
+use crate::audit::{Login, Outcome};
 use crate::client_line::client_line;
 use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
+use crate::login_delays::TOO_MANY_FAILED_LOGINS;
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
@@ -59,14 +61,38 @@ fn authenticate(
     args: &Args<'_>,
     (name, password): (&[u8], &[u8]),
 ) -> Result<(), CommandError> {
-    let users = &ctx.shared.engine.acl.users;
+    let (shared, delay_ms) = (ctx.shared, ctx.settings.clients.auth_failure_delay_ms);
+    // Other requests were looked at as they came; a transaction does not wait.
+    if delay_ms > 0
+        && ctx.session.in_exec
+        && shared.login_delays.must_wait(&ctx.session.info.peer, shared.uptime_ms())
+    {
+        return Err(CommandError::Line(TOO_MANY_FAILED_LOGINS));
+    }
+    let users = &shared.engine.acl.users;
     let Some(user) = users.get(name).filter(|user| user.accepts(password)) else {
         note_failed_login(ctx, args.get(0), name);
+        note_login(ctx, name, Outcome::Denied("auth"));
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
     };
+    user.name().clone_into(&mut ctx.session.info.names().user);
     ctx.session.identity.authenticate(user, users);
-    ctx.session.info.names().user = name.to_vec();
+    ctx.session.unauthenticated_noted = false;
+    if delay_ms > 0 {
+        shared.login_delays.note_success(&ctx.session.info.peer, name, shared.uptime_ms());
+    }
+    note_login(ctx, ctx.session.identity.name(), Outcome::Allowed);
     Ok(())
+}
+
+/// Notes a login or a try for the audit log, and for those who fail often.
+fn note_login(ctx: &ServerCtx<'_, '_, '_>, user: &[u8], outcome: Outcome) {
+    let (client, audit) = (&ctx.session.info, &ctx.settings.audit);
+    if matches!(outcome, Outcome::Denied(_)) && ctx.settings.clients.auth_failure_delay_ms > 0 {
+        ctx.shared.login_delays.note_failure(&client.peer, ctx.shared.uptime_ms());
+    }
+    let login = Login { unix_ms: ctx.now_ms, outcome, user, client, by: ctx.registered.full_name };
+    ctx.shared.audit.note_login(audit, login);
 }
 
 /// Counts an attempt to log in that failed, and notes it for ACL LOG.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use commands::ValueLimits;
 use engine::publish::notify::Notifications;
-use engine::settings::{ClientLimits, OutputLimit, Settings};
+use engine::settings::{AuditFilter, ClientLimits, OutputLimit, Settings};
 use engine::stats::Thresholds;
 use engine::stats::hot_keys::Sampling;
 use net::BackendChoice;
@@ -17,6 +17,7 @@ use super::choices::VersionCheck;
 use super::handle::{Choice, Handle};
 use super::store::ConfigStore;
 use super::table::{clients, diagnostics, memory, network, persistence, replication, security, tls, values};
+use super::words::AUDIT_EVENT_WORDS;
 use crate::start_error::StartError;
 
 /// What is decided when a server starts.
@@ -162,11 +163,13 @@ pub fn settings(store: &ConfigStore) -> Settings {
             .map(Duration::from_millis),
         lua_bytes_max: Some(diagnostics::LUA_MEMORY_LIMIT.of(store)).filter(|&bytes| bytes > 0),
         hz: diagnostics::HZ.of(store),
+        audit: audit_filter(store),
         clients: ClientLimits {
             maxclients: clients::MAXCLIENTS.of(store),
             timeout_s: clients::TIMEOUT.of(store),
             tcp_keepalive_s: network::TCP_KEEPALIVE.of(store),
             protected_mode: security::PROTECTED_MODE.of(store),
+            auth_failure_delay_ms: security::AUTH_FAILURE_DELAY.of(store),
             authentication_timeout_s: security::AUTHENTICATION_TIMEOUT.of(store),
             query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
             maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
@@ -175,6 +178,17 @@ pub fn settings(store: &ConfigStore) -> Settings {
             pubsub_output_limit: output_limit(output_limits, 2),
         },
     }
+}
+
+/// What the audit log notes, nothing without a file.
+fn audit_filter(store: &ConfigStore) -> AuditFilter {
+    if security::AUDIT_LOG_FILE.of(store).as_os_str().is_empty() {
+        return AuditFilter::default();
+    }
+    let asked = security::AUDIT_LOG_EVENTS.of(store);
+    let is_asked = |name: &str| asked.iter().any(|word| word == name.as_bytes());
+    let events = AUDIT_EVENT_WORDS.iter().filter(|(name, _)| is_asked(name)).map(|(_, event)| *event);
+    AuditFilter { events: events.collect(), users: security::AUDIT_LOG_USERS.of(store).to_vec() }
 }
 
 /// Thresholds and sizes of values.

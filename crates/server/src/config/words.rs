@@ -1,5 +1,6 @@
 //! Options whose values have a grammar of their own.
 
+use engine::settings::AuditEvents;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::from_utf8;
 
@@ -27,6 +28,10 @@ pub struct WordsKind {
 
 /// `bind`: addresses.
 pub static ADDRESSES: WordsKind = WordsKind { parse: addresses, line_words: 0, accumulates: false };
+/// `audit-log-events`: kinds of events.
+pub static AUDIT_EVENTS: WordsKind = WordsKind { parse: audit_events, line_words: 0, accumulates: false };
+/// Any words, such as patterns of names.
+pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false };
 /// `save`: pairs of seconds and changes.
 pub static SAVE_POINTS: WordsKind = WordsKind { parse: save_points, line_words: 2, accumulates: true };
 /// `client-output-buffer-limit`: class, hard limit, soft limit, seconds.
@@ -51,6 +56,32 @@ fn is_none(words: &[&[u8]]) -> bool {
 
 fn owned(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
+}
+
+/// The words of `audit-log-events`, and what each asks for.
+pub const AUDIT_EVENT_WORDS: &[(&str, AuditEvents)] = &[
+    ("denied", AuditEvents::DENIED),
+    ("auth", AuditEvents::AUTH),
+    ("admin", AuditEvents::ADMIN),
+    ("write", AuditEvents::WRITE),
+    ("all", AuditEvents::ALL),
+];
+
+fn audit_events(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
+    if is_none(words) {
+        return Ok(Vec::new());
+    }
+    let is_known = |word: &&[u8]| AUDIT_EVENT_WORDS.iter().any(|(name, _)| name.as_bytes() == *word);
+    if !words.iter().all(is_known) {
+        return Err(
+            "argument(s) must be one or more of the following: denied, auth, admin, write, all".into()
+        );
+    }
+    Ok(owned(words))
+}
+
+fn names(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
+    Ok(if is_none(words) { Vec::new() } else { owned(words) })
 }
 
 fn addresses(words: &[&[u8]], _: &[Vec<u8>]) -> Words {

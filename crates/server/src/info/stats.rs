@@ -75,6 +75,13 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("acl_access_denied_key", denied(|denied| &denied.keys));
     fields.add("acl_access_denied_channel", denied(|denied| &denied.channels));
     fields.add("acl_access_denied_db", denied(|denied| &denied.databases));
+    let (delayed, refused, addresses) = shared.login_delays.figures();
+    fields.add("auth_delayed", delayed);
+    fields.add("auth_refused", refused);
+    fields.add("auth_failing_addresses", addresses);
+    let (lines, lost) = shared.audit.figures();
+    fields.add("audit_log_lines", lines);
+    fields.add("audit_log_lost", lost);
 }
 
 /// Connections, requests and bytes.

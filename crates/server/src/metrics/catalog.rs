@@ -288,6 +288,19 @@ pub const FIELDS: &[Field] = &[
     counter("acl_access_denied_key", "acl_access_denied_key", "Requests refused for a key."),
     counter("acl_access_denied_channel", "acl_access_denied_channel", "Requests refused for a channel."),
     counter("acl_access_denied_db", "acl_access_denied_db", "Requests refused for a database."),
+    counter("auth_delayed", "auth_delayed", "Tries to log in that had to wait (auth-failure-delay)."),
+    counter(
+        "auth_refused",
+        "auth_refused",
+        "Tries to log in that were refused unseen, since too many waited.",
+    ),
+    gauge("auth_failing_addresses", "auth_failing_addresses", "Addresses that have failed to log in."),
+    counter("audit_log_lines", "audit_log_lines", "Events that the audit log has noted."),
+    counter(
+        "audit_log_lost",
+        "audit_log_lost",
+        "Lines of the audit log that were lost: the file was too slow or full.",
+    ),
     counter("eventloop_cycles", "eventloop_cycles", "Turns of the I/O threads' event loops."),
     counter(
         "eventloop_duration_sum",

@@ -110,6 +110,9 @@ impl<'s> Worker<'s> {
         }
         if outcome == Outcome::Done {
             let session = &mut visited.client.session;
+            if run.watch.is_on() {
+                run.watch.note((run.shared, &self.engine), session, &request);
+            }
             let sizes = [parsed.len_bytes, out.len_bytes()];
             let next = visited.requests.peek().and_then(|next| next.registered);
             run.wake_others(&self.engine.executor.commit.outbox);

@@ -14,6 +14,7 @@ use resp::parse::Progress;
 
 use super::limits::OverSoftLimit;
 use super::{Client, Worker};
+use crate::audit::{Login, Outcome};
 use crate::config::table::tls as options;
 use crate::shared::Message;
 use crate::tls::certificate;
@@ -103,8 +104,14 @@ impl Worker<'_> {
             let user = users.get(&name).filter(|user| user.is_on())?;
             Some((name, user))
         });
+        let (settings, unix_ms) =
+            (Arc::clone(&self.engine.executor.settings), self.engine.executor.now.unix_ms);
+        let audit = &self.shared.audit;
         if let (Some((name, user)), Some(session)) = (found, self.session(conn)) {
             session.identity.authenticate(user, users);
+            let client = &session.info;
+            let login = Login { unix_ms, outcome: Outcome::Allowed, user: &name, client, by: "certificate" };
+            audit.note_login(&settings.audit, login);
             session.info.names().user = name;
         }
     }

@@ -19,6 +19,7 @@ use resp::parse::Limits;
 use stdx::ByteQueue;
 
 use super::figures::note_activity;
+use super::watched::Watch;
 use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
@@ -131,7 +132,8 @@ impl Worker<'_> {
         // While a script of the batch is busy, others are collected into another one.
         let batch = std::mem::take(&mut self.batch);
         let timed = Timing::start(&self.engine.executor);
-        let mut run = BatchRun { shared: self.shared, batch: &batch, deadline, is_over: false, timed };
+        let watch = Watch::of(&self.engine.executor.settings);
+        let mut run = BatchRun { shared: self.shared, batch: &batch, deadline, is_over: false, timed, watch };
         for at in 0..batch.turns.len() {
             if at > 0 && run.is_late() {
                 self.put_back(&batch.turns[at..]);
@@ -232,11 +234,17 @@ impl Worker<'_> {
                 self.engine.yield_to_owner(pass, &mut run.timed);
             }
             let runs_scripts = request.registered.is_some_and(|registered| runs_scripts(session, registered));
+            if run.watch.is_on() && !run.watch.admits(run.shared, session, &request, out) {
+                return None;
+            }
             if runs_scripts && !self.attends {
                 return Some(parsed);
             }
             if self.engine.run(session, &request, out, pass) == Outcome::Postponed {
                 return None;
+            }
+            if run.watch.is_on() {
+                run.watch.note((run.shared, &self.engine), session, &request);
             }
             let bytes = [parsed.len_bytes, out.len_bytes().saturating_sub(replied)];
             let next = visited.requests.peek().and_then(|next| next.registered);
@@ -271,6 +279,10 @@ impl Worker<'_> {
                 self.net.close_after_flush(conn);
             }
             Flow::AwaitingReader | Flow::AwaitingFree => self.net.pause_input(conn),
+            Flow::AwaitingLogin => {
+                self.awaiting_login.push((session.login_slot_ms, conn));
+                self.net.pause_input(conn);
+            }
             Flow::AwaitingSubscribers => {
                 self.subscribers_full.push(conn);
                 self.net.pause_input(conn);
@@ -295,6 +307,7 @@ pub(super) struct BatchRun<'a> {
     /// No visit begins any more: those that were left are in the queue again.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
+    pub(super) watch: Watch,
 }
 
 /// A visit that is under way.

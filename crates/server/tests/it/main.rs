@@ -31,6 +31,7 @@ mod latency;
 mod limits;
 mod linearizability;
 mod lists;
+mod logins;
 mod memory;
 mod metrics;
 mod migrate;

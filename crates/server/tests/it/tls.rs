@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use net::{Backend, BackendChoice};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use resp::{Value, decode, encode_request};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -45,8 +45,14 @@ impl Pki {
 
     /// Writes a certificate for this common name, and its key, as `file`.crt and `file`.key.
     fn sign(&self, file: &str, name: &str) {
+        self.sign_with_uris(file, name, &[]);
+    }
+
+    fn sign_with_uris(&self, file: &str, name: &str, uris: &[&str]) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, name);
+        let uris = uris.iter().map(|uri| SanType::URI((*uri).try_into().expect("ASCII")));
+        params.subject_alt_names.extend(uris);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.authority).expect("signed");
         fs::write(self.path(&format!("{file}.crt")), certificate.pem()).expect("written");
@@ -307,6 +313,31 @@ fn a_certificate_logs_its_user_in() {
     admin.command(&["CONFIG", "SET", "requirepass", "secret"]);
     let mut refused = pki.client().with("client").connect(&server);
     assert!(error_of(refused.command(&["ACL", "WHOAMI"])).starts_with("NOAUTH"));
+}
+
+#[test]
+fn a_uri_of_a_certificate_logs_its_user_in() {
+    let pki = Pki::new();
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = folder.path().join("audit.log");
+    let options = [("tls-auth-clients", "optional"), ("tls-auth-clients-user", "URI")];
+    let builder = options.iter().fold(pki.builder(), |builder, (name, value)| builder.option(name, value));
+    let server = builder.option("audit-log-file", &path.display().to_string()).start().expect("it starts");
+    let mut admin = connect(&server);
+    admin.command(&["ACL", "SETUSER", "urn:user:bob", "on", "+acl|whoami"]);
+    admin.command(&["ACL", "SETUSER", "urn:user:off", "off", "+acl|whoami"]);
+    admin.command(&["ACL", "SETUSER", "alice", "on", "+acl|whoami"]);
+    let who = |certificate: &str| pki.client().with(certificate).connect(&server).command(&["ACL", "WHOAMI"]);
+    // The first of a user that is on; the common name has no say.
+    pki.sign_with_uris("bob", "alice", &["urn:nobody", "urn:user:off", "urn:user:bob"]);
+    pki.sign_with_uris("nul", "alice", &["urn:user:bob\0x", "urn:user:BOB"]);
+    assert_eq!(who("bob"), bulk("urn:user:bob"));
+    assert_eq!(who("nul"), bulk("default"));
+    assert_eq!(who("client"), bulk("default"));
+    server.stop();
+    let audited = fs::read_to_string(&path).expect("written");
+    assert!(audited.contains(r#""event":"auth","result":"allowed","user":"urn:user:bob""#), "{audited}");
+    assert!(audited.contains(r#""command":"certificate""#) && audited.lines().count() == 1, "{audited}");
 }
 
 #[test]

@@ -445,7 +445,9 @@ impl IoThread<'_> {
             }
             Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
             Flow::Postponed | Flow::AwaitingLog => self.postponed.push(conn),
-            Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree | Flow::Debugging => {}
+            // Nobody logs in here, nor debugs.
+            Flow::AwaitingLogin | Flow::Debugging => {}
+            Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}
         }
     }
 }

@@ -7,6 +7,8 @@ use engine::settings::NewChannels;
 use crate::config::choices::{Permitted, ReadableSecrets};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
+use crate::config::value::Kind;
+use crate::config::words;
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
@@ -17,6 +19,10 @@ pub static OPTIONS: &[&Opt] = &[
     &ENABLE_MODULE_COMMAND.opt,
     &AUTHENTICATION_TIMEOUT.opt,
     &SECRETS_IN_READABLE_FILES.opt,
+    &AUTH_FAILURE_DELAY.opt,
+    &AUDIT_LOG_FILE.opt,
+    &AUDIT_LOG_EVENTS.opt,
+    &AUDIT_LOG_USERS.opt,
     &ACLFILE.opt,
     &ACLLOG_MAX_LEN.opt,
     &ACL_PUBSUB_DEFAULT.opt,
@@ -106,5 +112,41 @@ pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
     ReadableSecrets::WORDS,
     "What becomes of a configuration file that holds a password and may be read by every user of the machine: \
          `warn` names it in the log, `refuse` does not start, `ignore` says nothing. Saker only.",
+)
+.typed();
+
+/// Milliseconds between tries to log in of an address that has failed often; 0 for none.
+pub static AUTH_FAILURE_DELAY: Handle<u64> = Opt::integer(
+    "auth-failure-delay",
+    "0",
+    INT,
+    "Milliseconds between two tries to log in from an address whose logins have failed ten times; 0 for none. \
+         Clients on this machine do not wait. Saker only.",
+)
+.typed();
+
+/// The file of the audit log.
+pub static AUDIT_LOG_FILE: Handle<Path> =
+    Opt::file("audit-log-file", "", "The file of the audit log; empty for none. Saker only.")
+        .at_start()
+        .typed();
+
+/// Which events the audit log notes.
+pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
+    "audit-log-events",
+    Kind::Words(&words::AUDIT_EVENTS),
+    "denied auth",
+    "What the audit log notes: `denied` requests, logins (`auth`), commands of the categories admin and dangerous \
+         (`admin`), commands that `write`, `all` commands. Saker only.",
+)
+.typed();
+
+/// Whose events the audit log notes.
+pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
+    "audit-log-users",
+    Kind::Words(&words::NAMES),
+    "*",
+    "Whose events the audit log notes: patterns of names of users, of which the last that matches decides; with \
+         `!` in front a pattern excludes. Saker only.",
 )
 .typed();

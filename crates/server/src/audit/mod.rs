@@ -1,0 +1,293 @@
+//! The audit log: who did what, from where, and whether it was permitted, a line of JSON each.
+//!
+//! ```text
+//!   I/O threads ─► queue, at most QUEUE_BYTES_MAX ─► thread `audit` ─► the file
+//! ```
+//! An I/O thread makes its line and appends it to the queue under a lock that nobody holds while a
+//! file is written. A slow or full disk, or a pipe that nobody reads, loses lines and never delays
+//! a request: a line that finds the queue full, or that cannot be written, is counted (INFO's
+//! `audit_log_lost`), and the file says how many are missing. `audit-log-events` and
+//! `audit-log-users` choose the events; a server without `audit-log-file` pays a comparison per
+//! request.
+//!
+//! Lines hold names of commands, keys and users. Values, passwords and other arguments are no part
+//! of them. Keys are those that a request's arguments name: of a script those that it declares.
+
+mod line;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use commands::table::{Acl, Flags};
+use engine::client::ClientInfo;
+use engine::settings::{AuditEvents, AuditFilter};
+use engine::table::Registered;
+use stdx::glob::glob_match;
+
+pub use self::line::{Event, Outcome};
+use crate::log_file::LogFile;
+
+/// Bytes of lines that wait for the file; further lines are lost.
+const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// The lines that wait when the server stops are lost if they are not written within this time.
+const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// The audit log of a server.
+#[derive(Debug, Default)]
+pub struct Audit {
+    file: Option<LogFile>,
+    queue: Mutex<Queue>,
+    /// A line waits, the file is to be opened anew, or the server stops.
+    awake: Condvar,
+    /// The thread has ended.
+    over: Condvar,
+    /// Lines that were queued.
+    lines: AtomicU64,
+    /// Lines that found the queue full, or could not be written.
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: Vec<u8>,
+    /// Lines that were lost since the last one that had room.
+    lost: u64,
+    reopens: bool,
+    ends: bool,
+    is_over: bool,
+}
+
+/// A login, or a try.
+pub struct Login<'a> {
+    /// When, in Unix milliseconds.
+    pub unix_ms: i64,
+    /// Whether it was permitted.
+    pub outcome: Outcome,
+    /// The user, of a failed login the name that was given.
+    pub user: &'a [u8],
+    /// The client.
+    pub client: &'a ClientInfo,
+    /// The command, or `certificate`.
+    pub by: &'static str,
+}
+
+impl Audit {
+    /// With the file at `path`, which is created; without one nothing is noted.
+    pub fn open(path: Option<&Path>) -> io::Result<Self> {
+        let file = path.map(|path| LogFile::open_private(path, loss_now)).transpose()?;
+        Ok(Self { file, ..Self::default() })
+    }
+
+    /// Whether there is a file.
+    pub fn is_on(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Has the thread open the file anew. Never waits for the file.
+    pub fn reopen(&self) {
+        self.lock().reopens = true;
+        self.awake.notify_one();
+    }
+
+    /// Lines that were queued, and lines that were lost.
+    pub fn figures(&self) -> (u64, u64) {
+        (self.lines.load(Relaxed), self.lost.load(Relaxed))
+    }
+
+    /// Notes an event, if the filter lets that of its user through.
+    #[cold]
+    pub fn note<'k>(&self, filter: &AuditFilter, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
+        if self.file.is_none() || !is_noted(filter, event.user) {
+            return;
+        }
+        let mut text = Vec::with_capacity(256);
+        line::append(&mut text, event);
+        self.push(&text);
+    }
+
+    /// Notes a login, if the filter lets that of its user through.
+    pub fn note_login(&self, filter: &AuditFilter, login: Login<'_>) {
+        if filter.events.intersects(AuditEvents::AUTH | AuditEvents::ALL) {
+            let Login { unix_ms, outcome, user, client, by } = login;
+            let keys = std::iter::empty();
+            self.note(filter, Event { unix_ms, kind: "auth", outcome, user, client, command: by, keys });
+        }
+    }
+
+    fn push(&self, text: &[u8]) {
+        let mut queue = self.lock();
+        if queue.lines.len() + text.len() > QUEUE_BYTES_MAX {
+            queue.lost += 1;
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        }
+        let was_empty = queue.lines.is_empty();
+        if queue.lost > 0 {
+            let lost = std::mem::take(&mut queue.lost);
+            queue.lines.extend_from_slice(loss_now(lost).as_bytes());
+        }
+        queue.lines.extend_from_slice(text);
+        self.lines.fetch_add(1, Relaxed);
+        drop(queue);
+        if was_empty {
+            self.awake.notify_one();
+        }
+    }
+
+    /// Ends the thread that writes, once all that waits is written, and waits for that. A file that
+    /// takes nothing, such as a full pipe, does not keep the server from stopping.
+    pub fn end(&self) {
+        let mut queue = self.lock();
+        queue.ends = true;
+        self.awake.notify_one();
+        let is_writing = |queue: &mut Queue| !queue.is_over;
+        let waited = self.over.wait_timeout_while(queue, END_WITHIN, is_writing);
+        if waited.expect("nothing panics while the queue is locked").1.timed_out() {
+            tracing::warn!("the audit log could not be written to its end");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nothing panics while the queue is locked")
+    }
+}
+
+/// The line that says how many lines are missing.
+fn loss_now(lost: u64) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = line::time(since.as_millis() as i64);
+    format!("{{\"time\":\"{time}\",\"event\":\"lost\",\"lines\":{lost}}}\n")
+}
+
+/// Whether the events of a user are noted.
+fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
+    let decides = filter.users.iter().rev().find_map(|pattern| match pattern.strip_prefix(b"!") {
+        Some(pattern) => glob_match(pattern, user).then_some(false),
+        None => glob_match(pattern, user).then_some(true),
+    });
+    decides.unwrap_or(false)
+}
+
+/// Writes what is noted until the server stops. The body of the thread `audit`.
+pub fn run(audit: &Audit) {
+    let Some(file) = &audit.file else { return };
+    let mut lines = Vec::new();
+    loop {
+        let mut queue = audit.lock();
+        while queue.lines.is_empty() && !queue.ends && !queue.reopens {
+            queue = audit.awake.wait(queue).expect("nothing panics while the queue is locked");
+        }
+        if std::mem::take(&mut queue.reopens) {
+            drop(queue);
+            if let Err(error) = file.reopen() {
+                tracing::warn!("the audit log cannot be opened: {error}");
+            }
+            continue;
+        }
+        if queue.lines.is_empty() {
+            queue.is_over = true;
+            audit.over.notify_all();
+            return;
+        }
+        std::mem::swap(&mut lines, &mut queue.lines);
+        drop(queue);
+        audit.lost.fetch_add(file.append(&lines), Relaxed);
+        lines.clear();
+    }
+}
+
+/// Whether a command that was run is one of those that are noted.
+pub fn notes_command(events: AuditEvents, registered: &Registered) -> bool {
+    let command = &registered.command;
+    events.contains(AuditEvents::ALL)
+        || events.contains(AuditEvents::ADMIN) && command.acl.intersects(Acl::ADMIN | Acl::DANGEROUS)
+        || events.contains(AuditEvents::WRITE) && command.flags.contains(Flags::WRITE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_last_pattern_that_matches_decides() {
+        let check = |patterns: &[&str], user: &str| {
+            let users = patterns.iter().map(|pattern| pattern.as_bytes().to_vec()).collect();
+            is_noted(&AuditFilter { events: AuditEvents::ALL, users }, user.as_bytes())
+        };
+        assert!(
+            check(&["*"], "alice")
+                && check(&["*", "!app-*"], "alice")
+                && check(&["*", "!a*", "alice"], "alice")
+        );
+        assert!(!check(&["*", "!app-*"], "app-1") && !check(&["bob"], "alice") && !check(&[], "alice"));
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_is_lost_and_counted() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("audit.log");
+        let audit = Arc::new(Audit::open(Some(&path)).expect("opens"));
+        let line = [&[b'x'; 1023][..], b"\n"].concat();
+        // Nobody writes yet.
+        for _ in 0..QUEUE_BYTES_MAX / line.len() + 3 {
+            audit.push(&line);
+        }
+        assert_eq!(audit.figures(), ((QUEUE_BYTES_MAX / line.len()) as u64, 3));
+        let writer = Arc::clone(&audit);
+        let thread = std::thread::spawn(move || run(&writer));
+        while !audit.lock().lines.is_empty() {
+            std::thread::yield_now();
+        }
+        audit.push(b"next\n");
+        audit.end();
+        thread.join().expect("ends");
+        let text = std::fs::read_to_string(&path).expect("written");
+        assert!(text.ends_with("\"event\":\"lost\",\"lines\":3}\nnext\n"), "{}", &text[text.len() - 100..]);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("audit.log");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .expect("made");
+        let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let reader = std::fs::OpenOptions::new().read(true).custom_flags(at_once).open(&path);
+        let reader = reader.expect("opens");
+        let audit = Arc::new(Audit::open(Some(&path)).expect("somebody reads"));
+        let writer = Arc::clone(&audit);
+        let thread = std::thread::spawn(move || run(&writer));
+        let line = [&[b'x'; 1023][..], b"\n"].concat();
+        while audit.figures().1 == 0 {
+            audit.push(&line);
+        }
+        assert!(audit.lock().lines.len() <= QUEUE_BYTES_MAX);
+        audit.reopen();
+        let began = Instant::now();
+        audit.end();
+        assert!(began.elapsed() < 3 * END_WITHIN);
+        // The writer fails when there is no reader any more.
+        drop(reader);
+        thread.join().expect("ends");
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_and_counts_them() {
+        let audit = Arc::new(Audit::open(Some(Path::new("/dev/full"))).expect("opens"));
+        let writer = Arc::clone(&audit);
+        let thread = std::thread::spawn(move || run(&writer));
+        audit.push(b"1\n");
+        audit.push(b"2\n");
+        audit.end();
+        thread.join().expect("ends");
+        assert_eq!(audit.figures(), (2, 2));
+    }
+}

@@ -1,0 +1,160 @@
+//! What is done around a request where an option asks for it: tries to log in wait
+//! (`auth-failure-delay`), the audit log notes what was done (`audit-log-file`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::acl::DEFAULT_USER;
+use engine::batch::Incoming;
+use engine::request::keys_of_request;
+use engine::session::{Flow, Session};
+use engine::settings::{AuditEvents, Settings};
+use engine::table::Registered;
+use resp::Reply;
+use stdx::ByteQueue;
+
+use super::{Engine, Worker};
+use crate::audit::{Event, Outcome, notes_command};
+use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
+use crate::shared::Shared;
+
+/// What is asked for; a batch looks once.
+pub(super) struct Watch {
+    /// The settings from before the batch, where there is an audit log: a request that changes what
+    /// is noted is noted by what held before.
+    audited: Option<Arc<Settings>>,
+    delay_ms: u64,
+    /// What the client had queued before the request ran.
+    queued: u64,
+}
+
+impl Watch {
+    /// What the settings ask for.
+    pub(super) fn of(settings: &Arc<Settings>) -> Self {
+        let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
+        Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0 }
+    }
+
+    /// Whether anything is asked for.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.audited.is_some() || self.delay_ms > 0
+    }
+
+    /// Looks at a request that is about to run; whether it may. Otherwise the session says what
+    /// follows.
+    #[cold]
+    pub(super) fn admits(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        request: &Incoming<'_>,
+        out: &mut ByteQueue,
+    ) -> bool {
+        self.queued = session.info.queued.load(Relaxed);
+        // What is queued runs later: it is looked at then.
+        if self.delay_ms == 0 || session.transaction.is_some() {
+            return true;
+        }
+        let Some(user) = login_of(request) else { return true };
+        let now_ms = shared.uptime_ms();
+        if session.login_slot_ms == 0 {
+            match shared.login_delays.take_slot(&session.info.peer, user, now_ms, self.delay_ms) {
+                Delay::None => return true,
+                Delay::Until(slot_ms) => session.login_slot_ms = slot_ms,
+                Delay::Refused => {
+                    let mut reply = Reply::new(out, session.protocol());
+                    reply.error(TOO_MANY_FAILED_LOGINS);
+                    session.flow = Flow::Closing;
+                    return false;
+                }
+            }
+        }
+        if now_ms < session.login_slot_ms {
+            session.flow = Flow::AwaitingLogin;
+            return false;
+        }
+        session.login_slot_ms = 0;
+        true
+    }
+
+    /// Notes a request that ran, or was refused for want of a login. What rules refused was noted
+    /// when they were asked; logins note themselves.
+    #[cold]
+    pub(super) fn note(
+        &self,
+        (shared, engine): (&Shared, &Engine<'_>),
+        session: &mut Session,
+        request: &Incoming<'_>,
+    ) {
+        let Some(audit) = self.audited.as_deref().map(|settings| &settings.audit) else { return };
+        let Some(registered) = command_of(request) else { return };
+        let needs_login = session.identity.must_authenticate() && registered.needs_auth();
+        let outcome = if engine.executor.meter.called {
+            Outcome::Allowed
+        } else if session.info.queued.load(Relaxed) > self.queued {
+            Outcome::Queued
+        } else if needs_login && !session.unauthenticated_noted {
+            session.unauthenticated_noted = true;
+            Outcome::Denied("unauthenticated")
+        } else {
+            return;
+        };
+        let is_noted = match outcome {
+            Outcome::Denied(_) => audit.events.intersects(AuditEvents::DENIED | AuditEvents::ALL),
+            _ => notes_command(audit.events, registered),
+        };
+        if !is_noted || registered.full_name == "auth" {
+            return;
+        }
+        let keys = keys_of_request(registered, &request.args);
+        let event = Event {
+            unix_ms: engine.executor.now.unix_ms,
+            kind: "command",
+            outcome,
+            user: session.identity.name(),
+            client: &session.info,
+            command: registered.full_name,
+            keys: keys.iter().map(|&at| request.args.get(at)),
+        };
+        shared.audit.note(audit, event);
+    }
+}
+
+/// The command of a request, or its subcommand; nothing where there is no such command.
+fn command_of(request: &Incoming<'_>) -> Option<&'static Registered> {
+    request.registered.map(|registered| registered.called_by(&request.args))
+}
+
+/// The user that a request tries to log in as.
+fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
+    let args = request.args;
+    match (request.registered?.full_name, args.len()) {
+        ("auth", 2) => Some(DEFAULT_USER),
+        ("auth", 3..) => Some(args.get(1)),
+        ("hello", 3..) => {
+            let mut at = 2;
+            while args.is(at, "SETNAME") {
+                at += 2;
+            }
+            args.is(at, "AUTH").then(|| args.try_get(at + 1)).flatten()
+        }
+        _ => None,
+    }
+}
+
+impl Worker<'_> {
+    /// Resumes clients whose try to log in has waited long enough.
+    #[cold]
+    pub(super) fn resume_logins(&mut self) {
+        let now_ms = self.shared.uptime_ms();
+        let (due, later) = std::mem::take(&mut self.awaiting_login)
+            .into_iter()
+            .partition(|(until_ms, _)| *until_ms <= now_ms);
+        self.awaiting_login = later;
+        let due: Vec<(u64, net::ConnId)> = due;
+        for (_, conn) in due {
+            self.resume(conn, Flow::AwaitingLogin);
+        }
+    }
+}
