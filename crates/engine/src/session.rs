@@ -67,6 +67,8 @@ pub struct Session {
     pub info: Arc<ClientInfo>,
     /// Who it is.
     pub identity: Identity,
+    /// When its login ends, in Unix seconds; 0 for never.
+    pub ends_s: u64,
     /// When its next try to log in may go on, in milliseconds of the server's clock, where it has
     /// to wait; 0 where it has not.
     pub login_slot_ms: u64,
@@ -106,6 +108,7 @@ impl Session {
             id: info.id,
             info,
             identity,
+            ends_s: 0,
             login_slot_ms: 0,
             unauthenticated_noted: false,
             reply_mode: ReplyMode::On,

@@ -24,6 +24,7 @@ use crate::limits;
 use crate::listen::{Listeners, listen, patiently};
 use crate::login_delays::LoginDelays;
 use crate::metrics;
+use crate::oidc::{self, Oidc};
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
@@ -253,7 +254,8 @@ impl Builder {
         shared.persistence = persistence;
         shared.tls = tls;
         let audit = open_audit(&shared.config())?;
-        shared.audit = Arc::new(audit);
+        let oidc = Oidc::new(apply::oidc_options(&shared.config())).map_err(refused)?;
+        (shared.audit, shared.oidc) = (Arc::new(audit), oidc.map(Arc::new));
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
         shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
@@ -281,6 +283,9 @@ impl Builder {
 /// Starts the threads that a file or a web server may keep waiting, for which the server does not
 /// wait when it stops.
 fn start_unjoined(shared: &Shared) -> io::Result<()> {
+    if let Some(oidc) = shared.oidc.clone() {
+        std::thread::Builder::new().name("oidc-keys".to_owned()).spawn(move || oidc::run(&oidc))?;
+    }
     if shared.audit.is_on() {
         let audit = Arc::clone(&shared.audit);
         std::thread::Builder::new().name("audit".to_owned()).spawn(move || audit::run(&audit))?;
@@ -380,6 +385,7 @@ fn shared(
         rejected_connections: 0.into(),
         audit: Arc::default(),
         login_delays: LoginDelays::default(),
+        oidc: None,
     };
     (shared, handlers)
 }

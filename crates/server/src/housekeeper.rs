@@ -110,7 +110,7 @@ impl Housekeeper {
         if self.rounds.is_multiple_of(ROUNDS_PER_SECOND) {
             crate::persistence::aof::remove_history_if_due(shared);
             let clients = &shared.engine.settings.get().clients;
-            if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 {
+            if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 || shared.oidc.is_some() {
                 shared.broadcast(|| Message::CloseIdle);
             }
             if clients.maxmemory_clients_bytes > 0 {

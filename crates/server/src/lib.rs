@@ -32,6 +32,7 @@ mod log_file;
 pub mod logging;
 pub mod login_delays;
 pub mod metrics;
+pub mod oidc;
 pub mod persistence;
 pub mod process;
 pub mod rules;

@@ -15,6 +15,7 @@ use crate::audit::Audit;
 use crate::config::ConfigStore;
 use crate::connection_pool::ConnectionPool;
 use crate::login_delays::LoginDelays;
+use crate::oidc::Oidc;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
@@ -176,6 +177,8 @@ pub struct Shared {
     pub audit: Arc<Audit>,
     /// Who has failed to log in, and must wait.
     pub login_delays: LoginDelays,
+    /// Logins by token, where they are taken.
+    pub oidc: Option<Arc<Oidc>>,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.
@@ -247,6 +250,9 @@ impl Shared {
                 let _ = port.mailbox.send(Message::Stop);
             }
             self.append_only.signal.set();
+            if let Some(oidc) = &self.oidc {
+                oidc.end();
+            }
         }
     }
 

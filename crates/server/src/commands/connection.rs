@@ -1,10 +1,11 @@
 //! Commands about the connection itself: protocol, authentication, database.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
-use engine::acl::{Context, DEFAULT_USER, Identity, Reason, Refusal};
+use engine::acl::{Context, DEFAULT_USER, Identity, Reason, Refusal, User};
 use engine::client::ClientNames;
 use engine::session::{Flow, ReplyMode};
 use resp::Protocol;
@@ -16,6 +17,7 @@ use crate::config::table::network;
 use crate::context::Runner;
 use crate::context::ServerCtx;
 use crate::login_delays::TOO_MANY_FAILED_LOGINS;
+use crate::oidc::{is_token, user_of};
 
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET, &SELECT];
@@ -41,7 +43,9 @@ static AUTH: Command<Runner> = Command {
 /// AUTH [username] password.
 fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
-        2 if ctx.shared.engine.acl.users.default_user().needs_no_password() => {
+        2 if ctx.shared.engine.acl.users.default_user().needs_no_password()
+            && !is_token_login(ctx, args.get(1)) =>
+        {
             return Err(CommandError::Line(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
@@ -70,19 +74,42 @@ fn authenticate(
         return Err(CommandError::Line(TOO_MANY_FAILED_LOGINS));
     }
     let users = &shared.engine.acl.users;
-    let Some(user) = users.get(name).filter(|user| user.accepts(password)) else {
+    let by_password = || users.get(name).filter(|user| user.accepts(password)).map(|user| (user, 0));
+    let Some((user, ends_s)) = by_token(ctx, name, password).or_else(by_password) else {
         note_failed_login(ctx, args.get(0), name);
         note_login(ctx, name, Outcome::Denied("auth"));
         return Err(CommandError::Line("WRONGPASS invalid username-password pair or user is disabled."));
     };
     user.name().clone_into(&mut ctx.session.info.names().user);
     ctx.session.identity.authenticate(user, users);
+    ctx.session.ends_s = ends_s;
     ctx.session.unauthenticated_noted = false;
     if delay_ms > 0 {
         shared.login_delays.note_success(&ctx.session.info.peer, name, shared.uptime_ms());
     }
     note_login(ctx, ctx.session.identity.name(), Outcome::Allowed);
     Ok(())
+}
+
+/// Whether a password is a token, where tokens are taken.
+fn is_token_login(ctx: &ServerCtx<'_, '_, '_>, password: &[u8]) -> bool {
+    ctx.shared.oidc.is_some() && is_token(password)
+}
+
+/// The user that a token logs in as, and when that ends. Without a name, or with that of `default`,
+/// which clients send by themselves, the token decides.
+fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(Arc<User>, u64)> {
+    let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
+    let login = oidc
+        .login(token)
+        .inspect_err(|refusal| tracing::debug!(client = ctx.session.id, "a token was refused: {refusal}"))
+        .ok()?;
+    let users = &ctx.shared.engine.acl.users;
+    let asked = if name == DEFAULT_USER { b"" } else { name };
+    let is_user = |name: &str| users.get(name.as_bytes()).is_some_and(|user| user.is_on());
+    let user = users.get(user_of(&login, asked, is_user)?.as_bytes())?;
+    oidc.note_login();
+    Some((user, login.ends_s.unwrap_or(0)))
 }
 
 /// Notes a login or a try for the audit log, and for those who fail often.
@@ -318,6 +345,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.stop_monitoring(monitors);
     session.info.db.store(0, Relaxed);
     session.identity = Identity::of_connection(&ctx.shared.engine.acl.users);
+    session.ends_s = 0;
     session.reply_mode = ReplyMode::On;
     session.info.choices.no_touch.store(false, Relaxed);
     session.info.choices.no_evict.store(false, Relaxed);

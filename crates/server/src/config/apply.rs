@@ -2,7 +2,7 @@
 //! one that starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use commands::ValueLimits;
@@ -18,6 +18,7 @@ use super::handle::{Choice, Handle};
 use super::store::ConfigStore;
 use super::table::{clients, diagnostics, memory, network, persistence, replication, security, tls, values};
 use super::words::AUDIT_EVENT_WORDS;
+use crate::oidc::{Expected, OidcOptions};
 use crate::start_error::StartError;
 
 /// What is decided when a server starts.
@@ -189,6 +190,30 @@ fn audit_filter(store: &ConfigStore) -> AuditFilter {
     let is_asked = |name: &str| asked.iter().any(|word| word == name.as_bytes());
     let events = AUDIT_EVENT_WORDS.iter().filter(|(name, _)| is_asked(name)).map(|(_, event)| *event);
     AuditFilter { events: events.collect(), users: security::AUDIT_LOG_USERS.of(store).to_vec() }
+}
+
+/// Logins by token, as the options say.
+pub fn oidc_options(store: &ConfigStore) -> OidcOptions {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let named = |option: &'static Handle<Path>| {
+        let path = option.of(store);
+        (!path.as_os_str().is_empty()).then(|| path.to_owned())
+    };
+    let url = text(security::OIDC_KEYS_URL.of(store));
+    OidcOptions {
+        keys_file: named(&security::OIDC_KEYS_FILE),
+        keys_url: (!url.is_empty()).then_some(url),
+        ca_file: named(&security::OIDC_CA_FILE),
+        refresh: Duration::from_secs(security::OIDC_KEYS_REFRESH.of(store)),
+        expected: Expected {
+            issuer: text(security::OIDC_ISSUER.of(store)),
+            audience: security::OIDC_AUDIENCE.of(store).iter().map(|word| text(word)).collect(),
+            user_claim: text(security::OIDC_USER_CLAIM.of(store)),
+            leeway_s: security::OIDC_LEEWAY.of(store),
+        },
+        user_prefix: text(security::OIDC_USER_PREFIX.of(store)),
+        ends_sessions: security::OIDC_END_SESSIONS.of(store),
+    }
 }
 
 /// Thresholds and sizes of values.

@@ -12,6 +12,7 @@ use keyspace::sizes::bin_start;
 use super::Fields;
 use crate::config::table::diagnostics;
 use crate::context::unix_ms;
+use crate::oidc::Oidc;
 use crate::shared::Shared;
 
 /// The fields of keys' sizes, in the order of [`SizedType::ALL`]. Redis has none of streams.
@@ -82,6 +83,10 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     let (lines, lost) = shared.audit.figures();
     fields.add("audit_log_lines", lines);
     fields.add("audit_log_lost", lost);
+    let (logins, refusals, keys) = shared.oidc.as_deref().map_or((0, 0, 0), Oidc::figures);
+    fields.add("oidc_logins", logins);
+    fields.add("oidc_refused", refusals);
+    fields.add("oidc_keys", keys);
 }
 
 /// Connections, requests and bytes.

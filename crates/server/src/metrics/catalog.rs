@@ -301,6 +301,9 @@ pub const FIELDS: &[Field] = &[
         "audit_log_lost",
         "Lines of the audit log that were lost: the file was too slow or full.",
     ),
+    counter("oidc_logins", "oidc_logins", "Logins with a token."),
+    counter("oidc_refused", "oidc_refused", "Tokens that were refused."),
+    gauge("oidc_keys", "oidc_keys", "Known keys of the identity provider."),
     counter("eventloop_cycles", "eventloop_cycles", "Turns of the I/O threads' event loops."),
     counter(
         "eventloop_duration_sum",

@@ -212,12 +212,18 @@ impl Worker<'_> {
         for client in self.clients.iter_mut().flatten() {
             if !client.session.identity.must_authenticate() {
                 client.unauthenticated_since_ms = now;
+                if client.session.ends_s > 0
+                    && client.session.ends_s as i64 <= self.engine.executor.now.unix_ms / 1000
+                {
+                    late.push((client.session.conn, client.session.id, "its token has expired"));
+                }
             } else if timeout_ms > 0 && now.saturating_sub(client.unauthenticated_since_ms) > timeout_ms {
-                late.push((client.session.conn, client.session.id));
+                let why = "it has not authenticated within authentication-timeout";
+                late.push((client.session.conn, client.session.id, why));
             }
         }
-        for (conn, client) in late {
-            tracing::debug!(client, "client closed: it has not authenticated within authentication-timeout");
+        for (conn, client, why) in late {
+            tracing::debug!(client, "client closed: {why}");
             self.close(conn);
         }
     }

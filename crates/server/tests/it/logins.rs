@@ -1,13 +1,17 @@
-//! The audit log, logins that must wait.
+//! The audit log, logins that must wait, logins with tokens.
 
 use std::net::UdpSocket;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustix::process::Signal;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use server::{Server, StartError};
-use testkit::{Address, Client, Value, saker};
+use testkit::{Address, Client, ClientError, Value, saker};
 
 use crate::support::{BINARY, connect, info, signal};
 
@@ -177,4 +181,126 @@ fn an_address_that_fails_often_waits() {
     assert!((4..=6).contains(&unseen), "{replies:?}");
     assert_eq!(info(&mut local, "auth_refused"), unseen as u64);
     assert!(info(&mut local, "auth_delayed") >= 11);
+}
+
+/// An identity provider.
+struct Issuer(Ed25519KeyPair);
+
+impl Issuer {
+    fn new() -> Self {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("random");
+        Self(Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("just made"))
+    }
+
+    fn keys(&self) -> String {
+        let x = base64url(self.0.public_key().as_ref());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x}]}).to_string()
+    }
+
+    /// A token for `users` that expires so many seconds from now.
+    fn token(&self, users: &[&str], expires_in_s: i64) -> String {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+        let claims = json!({"iss": "https://issuer.example", "aud": ["saker"], "groups": users, "exp": now_s + expires_in_s});
+        let message = [json!({"alg": "EdDSA", "kid": "1"}), claims]
+            .map(|part| base64url(part.to_string().as_bytes()))
+            .join(".");
+        format!("{message}.{}", base64url(self.0.sign(message.as_bytes()).as_ref()))
+    }
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[test]
+fn a_token_logs_in_as_a_user_of_its_claims() {
+    let (folder, issuer) = (tempfile::tempdir().expect("a scratch folder"), Issuer::new());
+    let path = folder.path().join("keys.json");
+    std::fs::write(&path, issuer.keys()).expect("written");
+    let file = path.to_str().expect("UTF-8");
+    let options = [
+        ("oidc-keys-file", file),
+        ("oidc-issuer", "https://issuer.example"),
+        ("oidc-audience", "saker"),
+        ("oidc-user-claim", "groups"),
+        ("oidc-leeway", "0"),
+        ("oidc-user-prefix", "team-"),
+    ];
+    let server = start(&options);
+    let mut admin = connect(&server);
+    admin.command(&["ACL", "SETUSER", "team-app", "on", "+@all", "~app:*"]);
+    admin.command(&["ACL", "SETUSER", "team-off", "off", "+@all", "~*"]);
+    let login = |words: &[&str]| {
+        let mut client = connect(&server);
+        match client.command(words) {
+            Value::Simple(_) | Value::Map(_) | Value::Array(_) => {
+                client.command(&["ACL", "WHOAMI"]).to_string()
+            }
+            Value::Error(line) => {
+                String::from_utf8_lossy(&line).split(' ').next().unwrap_or_default().to_owned()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let token = issuer.token(&["nobody", "off", "app", "default"], 600);
+    for words in [
+        &["AUTH", &token][..],
+        &["AUTH", "", &token],
+        &["AUTH", "default", &token],
+        &["AUTH", "team-app", &token],
+    ] {
+        assert_eq!(login(words), "\"team-app\"", "{}", words.len());
+    }
+    assert_eq!(login(&["HELLO", "3", "AUTH", "team-app", &token]), "\"team-app\"");
+    for user in ["app", "team-off", "team-nobody", "team-default", "other"] {
+        assert_eq!(login(&["AUTH", user, &token]), "WRONGPASS", "{user}");
+    }
+    let stranger = Issuer::new().token(&["app"], 600);
+    for wrong in [stranger.as_str(), &issuer.token(&["app"], -1), &token[..token.len() - 2], "ey..", "ey.a.b"]
+    {
+        assert_eq!(login(&["AUTH", "team-app", wrong]), "WRONGPASS");
+    }
+    assert_eq!((info(&mut admin, "oidc_logins"), info(&mut admin, "oidc_keys")), (5, 1));
+    // A token is no password: it is not what ACL knows of the user.
+    assert!(!admin.command(&["ACL", "LIST"]).to_string().contains(&token));
+}
+
+#[test]
+fn a_session_ends_with_its_token() {
+    let (folder, issuer) = (tempfile::tempdir().expect("a scratch folder"), Issuer::new());
+    let path = folder.path().join("keys.json");
+    std::fs::write(&path, issuer.keys()).expect("written");
+    let file = path.to_str().expect("UTF-8");
+    let options = [
+        ("oidc-keys-file", file),
+        ("oidc-issuer", "https://issuer.example"),
+        ("oidc-audience", "saker"),
+        ("oidc-user-claim", "groups"),
+        ("oidc-leeway", "0"),
+    ];
+    for ends in ["yes", "no"] {
+        let server = start(&[&options[..], &[("oidc-end-sessions", ends)]].concat());
+        let mut admin = connect(&server);
+        admin.command(&["ACL", "SETUSER", "app", "on", ">password", "+@all", "~*"]);
+        let [mut renewed, mut client] = [connect(&server), connect(&server)];
+        let token = issuer.token(&["app"], 2);
+        assert_eq!(client.command(&["AUTH", "", &token]), Value::Simple(b"OK".to_vec()));
+        assert_eq!(renewed.command(&["AUTH", "", &token]), Value::Simple(b"OK".to_vec()));
+        assert_eq!(renewed.command(&["AUTH", "app", "password"]), Value::Simple(b"OK".to_vec()));
+        client.set_read_timeout(Duration::from_secs(5));
+        client.command(&["SUBSCRIBE", "news"]);
+        let ended = client.read();
+        assert_eq!(matches!(ended, Err(ClientError::Closed)), ends == "yes", "{ends}: {ended:?}");
+        assert_eq!(renewed.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+    }
+}
+
+#[test]
+fn options_of_tokens_are_looked_at_when_the_server_starts() {
+    let refused = |name: &str, value: &str| match Server::builder().port(0).option(name, value).start() {
+        Err(StartError::Option { name, .. }) => name,
+        other => panic!("{:?}", other.err()),
+    };
+    assert_eq!(refused("oidc-keys-file", "/nowhere"), "oidc-issuer");
+    assert_eq!(refused("oidc-keys-url", "https://issuer.example/keys"), "oidc-issuer");
 }

@@ -23,6 +23,16 @@ pub static OPTIONS: &[&Opt] = &[
     &AUDIT_LOG_FILE.opt,
     &AUDIT_LOG_EVENTS.opt,
     &AUDIT_LOG_USERS.opt,
+    &OIDC_KEYS_FILE.opt,
+    &OIDC_KEYS_URL.opt,
+    &OIDC_CA_FILE.opt,
+    &OIDC_KEYS_REFRESH.opt,
+    &OIDC_ISSUER.opt,
+    &OIDC_AUDIENCE.opt,
+    &OIDC_USER_CLAIM.opt,
+    &OIDC_USER_PREFIX.opt,
+    &OIDC_LEEWAY.opt,
+    &OIDC_END_SESSIONS.opt,
     &ACLFILE.opt,
     &ACLLOG_MAX_LEN.opt,
     &ACL_PUBSUB_DEFAULT.opt,
@@ -149,4 +159,97 @@ pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
     "Whose events the audit log notes: patterns of names of users, of which the last that matches decides; with \
          `!` in front a pattern excludes. Saker only.",
 )
+.typed();
+
+/// A file with the keys of an identity provider.
+pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
+    "oidc-keys-file",
+    "",
+    "A file with the public keys (JWKS) of an identity provider. AUTH accepts tokens that it signed. Empty for none. \
+         Saker only.",
+)
+.at_start()
+.typed();
+
+/// Where the keys of an identity provider are.
+pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
+    "oidc-keys-url",
+    "",
+    "Where the public keys (JWKS) of an identity provider are: `https`, or `http` on this machine; empty for \
+         nowhere. Saker only.",
+)
+.at_start()
+.typed();
+
+/// The authorities that vouch for the identity provider's web server.
+pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
+    "oidc-ca-file",
+    "",
+    "Certificates of the authorities that may sign for the web server of `oidc-keys-url`; empty for those that \
+         browsers trust. Saker only.",
+)
+.at_start()
+.typed();
+
+/// Seconds after which keys are looked for again.
+pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
+    "oidc-keys-refresh",
+    "300",
+    (1, i32::MAX as i64),
+    "Seconds after which the keys of the identity provider are looked for again. Saker only.",
+)
+.at_start()
+.typed();
+
+/// Who must have made a token.
+pub static OIDC_ISSUER: Handle<[u8]> =
+    Opt::text("oidc-issuer", "", "The issuer (`iss`) of tokens that AUTH accepts. Saker only.")
+        .at_start()
+        .typed();
+
+/// For whom a token must be.
+pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
+    "oidc-audience",
+    Kind::Words(&words::NAMES),
+    "",
+    "The audience of tokens that AUTH accepts: one of these must be in `aud`. Saker only.",
+)
+.at_start()
+.typed();
+
+/// Which claim names the user.
+pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
+    "oidc-user-claim",
+    "sub",
+    "The claim of a token that names the user: a text, or a list of which one is chosen. Saker only.",
+)
+.at_start()
+.typed();
+
+/// What is put in front of that name.
+pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
+    "oidc-user-prefix",
+    "",
+    "What is put in front of the claim's names to make names of users. Saker only.",
+)
+.at_start()
+.typed();
+
+/// Seconds by which clocks may differ.
+pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
+    "oidc-leeway",
+    "30",
+    (0, 3600),
+    "Seconds by which the clock of the identity provider may differ. Saker only.",
+)
+.at_start()
+.typed();
+
+/// Whether a session ends with its token.
+pub static OIDC_END_SESSIONS: Handle<bool> = Opt::flag(
+    "oidc-end-sessions",
+    "yes",
+    "Whether a client that has logged in with a token is closed when that expires. Saker only.",
+)
+.at_start()
 .typed();

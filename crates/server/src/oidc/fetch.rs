@@ -1,0 +1,191 @@
+//! Where keys of an issuer come from: a file, or a web server.
+//!
+//! The client is ureq: HTTP/1.1 over rustls, without an asynchronous runtime, used on the thread
+//! `oidc-keys` only. It follows no redirects, and takes no more bytes and time than named here.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::token::{Keys, KeysError};
+
+/// Bytes of a set of keys at most.
+const KEYS_BYTES_MAX: u64 = 256 << 10;
+/// How long a web server may take in all.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Why there are no new keys. A sentence for the log.
+#[derive(Debug)]
+pub enum FetchError {
+    /// The file cannot be read.
+    File(io::Error),
+    /// The web server does not give them.
+    Web(String),
+    /// They are no keys.
+    Keys(KeysError),
+}
+
+impl std::fmt::Display for FetchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Web(error) => f.write_str(error),
+            Self::Keys(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Reads keys from a file.
+pub fn from_file(path: &Path) -> Result<Keys, FetchError> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(FetchError::File)?;
+    file.take(KEYS_BYTES_MAX + 1).read_to_end(&mut text).map_err(FetchError::File)?;
+    if text.len() as u64 > KEYS_BYTES_MAX {
+        return Err(FetchError::File(io::Error::other(format!("it has more than {KEYS_BYTES_MAX} bytes"))));
+    }
+    Keys::parse(&text).map_err(FetchError::Keys)
+}
+
+/// A client of the issuer's web server.
+pub struct WebSource {
+    agent: ureq::Agent,
+    url: String,
+}
+
+impl WebSource {
+    /// For this address. Certificates are checked against those of the file, or else against the
+    /// authorities that browsers trust.
+    pub fn new(url: &str, ca_file: Option<&Path>) -> io::Result<Self> {
+        let mut tls = TlsConfig::builder();
+        if let Some(path) = ca_file {
+            let pem = std::fs::read(path)?;
+            let items = parse_pem(&pem).filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            });
+            let certificates: Vec<_> = items.collect();
+            if certificates.is_empty() {
+                return Err(io::Error::other("there is no certificate in it"));
+            }
+            tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates)));
+        }
+        let config = ureq::Agent::config_builder()
+            .tls_config(tls.build())
+            .timeout_global(Some(WITHIN))
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent("saker")
+            .build();
+        Ok(Self { agent: config.new_agent(), url: url.to_owned() })
+    }
+
+    /// Asks for the keys. Blocks for as long as the server takes, within limits.
+    pub fn keys(&self) -> Result<Keys, FetchError> {
+        let failed = |error: ureq::Error| FetchError::Web(error.to_string());
+        let mut response = self.agent.get(&self.url).call().map_err(failed)?;
+        if response.status().as_u16() != 200 {
+            return Err(FetchError::Web(format!("the answer is {}", response.status())));
+        }
+        let body = response.body_mut().with_config().limit(KEYS_BYTES_MAX).read_to_vec().map_err(failed)?;
+        Keys::parse(&body).map_err(FetchError::Keys)
+    }
+}
+
+/// Whether keys may be asked for at this address: over TLS, or on this machine. Who can change them
+/// on their way can be anybody.
+pub fn is_safe(url: &str) -> bool {
+    if url.starts_with("https://") {
+        return true;
+    }
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // A name and password ahead of the host could hide it.
+    let host = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(host, |(host, _)| host);
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::super::token::tests::Signer;
+    use super::*;
+
+    /// A web server that answers one request so; its address.
+    fn serve(answer: Vec<u8>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it listens");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("one comes");
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(&answer);
+        });
+        format!("http://{address}/keys")
+    }
+
+    fn answer(status: &str, body: &[u8]) -> Vec<u8> {
+        let head =
+            format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+        [head.as_bytes(), body].concat()
+    }
+
+    fn fetch(answer: Vec<u8>) -> Result<usize, String> {
+        let source = WebSource::new(&serve(answer), None).expect("no file");
+        source.keys().map(|keys| keys.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_come_from_a_web_server() {
+        let keys = serde_json::json!({"keys": [Signer::p256().public("1")]}).to_string();
+        assert_eq!(fetch(answer("200 OK", keys.as_bytes())), Ok(1));
+        assert!(fetch(answer("404 Not Found", keys.as_bytes())).is_err());
+        assert!(fetch(answer("302 Found\r\nLocation: http://127.0.0.1:1/", b"")).is_err());
+        assert!(fetch(answer("200 OK", b"<html>")).is_err_and(|error| error.contains("no set of keys")));
+        assert!(fetch(b"garbage".to_vec()).is_err());
+        assert!(fetch(answer("200 OK", &vec![b' '; 300 << 10])).is_err());
+    }
+
+    #[test]
+    fn keys_come_from_a_file() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("keys.json");
+        assert!(matches!(from_file(&path), Err(FetchError::File(_))));
+        std::fs::write(&path, serde_json::json!({"keys": [Signer::ed25519().public("1")]}).to_string())
+            .expect("written");
+        assert_eq!(from_file(&path).map(|keys| keys.len()).ok(), Some(1));
+        std::fs::write(&path, vec![b' '; 300 << 10]).expect("written");
+        assert!(from_file(&path).is_err_and(|error| error.to_string().contains("more than")));
+        assert!(WebSource::new("https://localhost/", Some(&path)).is_err());
+    }
+
+    #[test]
+    fn keys_are_asked_for_over_tls_or_on_this_machine() {
+        for safe in [
+            "https://issuer.example/keys",
+            "http://localhost:8080/keys",
+            "http://127.0.0.1/",
+            "http://[::1]:1/x",
+        ] {
+            assert!(is_safe(safe), "{safe}");
+        }
+        let unsafe_ones = [
+            "http://issuer.example/",
+            "http://localhost.example/",
+            "http://localhost@issuer.example/",
+            "ftp://localhost",
+            "",
+        ];
+        for url in unsafe_ones {
+            assert!(!is_safe(url), "{url}");
+        }
+    }
+}

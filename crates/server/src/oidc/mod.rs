@@ -1,0 +1,328 @@
+//! Log in with a token of an identity provider (OpenID Connect): `AUTH user token`.
+//!
+//! ```text
+//!   oidc-keys-file, oidc-keys-url ─► thread `oidc-keys` ─► keys ─┐
+//!   AUTH "" eyJ…  ──────────────────────────────────► token ─────┴─► names ─► a user of ACL
+//! ```
+//! A token says who its bearer is; what that user may do, ACL says, as for any other. The rule: the
+//! names are those of the claim `oidc-user-claim` (a text, or a list of them), each with
+//! `oidc-user-prefix` in front. AUTH with a user's name logs in as that one, if it is among the
+//! names; with an empty name, or the token alone, as the first of them that is a user. The user
+//! must exist and be on; it needs no password. `default` is nobody's by a token.
+//!
+//! Keys are read again every `oidc-keys-refresh` seconds, and when a token names a key that is not
+//! known, at most every [`ASKED_AGAIN_AFTER`]. Where that fails the earlier keys stay. Verifying
+//! happens on the thread that got the request: no file or web server is waited for there.
+
+mod fetch;
+mod token;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use self::fetch::{WebSource, from_file, is_safe};
+pub use self::token::{Expected, Refusal, is_token};
+use self::token::{Keys, use_ring, verify};
+
+/// Between two looks for keys that are asked for by unknown ones.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// What the options say.
+#[derive(Clone, Debug, Default)]
+pub struct OidcOptions {
+    /// `oidc-keys-file`, if there is one.
+    pub keys_file: Option<PathBuf>,
+    /// `oidc-keys-url`, if there is one.
+    pub keys_url: Option<String>,
+    /// `oidc-ca-file`, if there is one.
+    pub ca_file: Option<PathBuf>,
+    /// `oidc-keys-refresh`.
+    pub refresh: Duration,
+    /// What a token must say.
+    pub expected: Expected,
+    /// `oidc-user-prefix`.
+    pub user_prefix: String,
+    /// `oidc-end-sessions`.
+    pub ends_sessions: bool,
+}
+
+/// Logins by token.
+pub struct Oidc {
+    options: OidcOptions,
+    web: Option<WebSource>,
+    keys: RwLock<Arc<Keys>>,
+    asked: Mutex<Asked>,
+    /// Keys are asked for, or the end has come.
+    awake: Condvar,
+    logins: AtomicU64,
+    refusals: AtomicU64,
+}
+
+#[derive(Default)]
+struct Asked {
+    for_keys: bool,
+    has_ended: bool,
+}
+
+/// A login that a token permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Who the bearer may be.
+    pub users: Vec<String>,
+    /// When the session ends, in Unix seconds; `None` where it goes on.
+    pub ends_s: Option<u64>,
+}
+
+impl Oidc {
+    /// With these options; `None` where they name no source of keys.
+    ///
+    /// # Errors
+    /// The option and what is wrong with it.
+    pub fn new(options: OidcOptions) -> Result<Option<Self>, (&'static str, String)> {
+        if options.keys_file.is_none() && options.keys_url.is_none() {
+            return Ok(None);
+        }
+        let missing = |option| (option, "it must be set where tokens are taken".to_owned());
+        if options.expected.issuer.is_empty() {
+            return Err(missing("oidc-issuer"));
+        }
+        if options.expected.audience.is_empty() {
+            return Err(missing("oidc-audience"));
+        }
+        use_ring();
+        let keys = match &options.keys_file {
+            Some(path) => {
+                from_file(path).map_err(|error| ("oidc-keys-file", format!("{}: {error}", path.display())))?
+            }
+            None => Keys::default(),
+        };
+        let web = match &options.keys_url {
+            Some(url) if !is_safe(url) => {
+                return Err((
+                    "oidc-keys-url",
+                    "keys must come over https, or over http from this machine".to_owned(),
+                ));
+            }
+            Some(url) => {
+                let source = WebSource::new(url, options.ca_file.as_deref());
+                Some(source.map_err(|error| ("oidc-ca-file", error.to_string()))?)
+            }
+            None => None,
+        };
+        Ok(Some(Self {
+            options,
+            web,
+            keys: RwLock::new(Arc::new(keys)),
+            asked: Mutex::default(),
+            awake: Condvar::new(),
+            logins: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+        }))
+    }
+
+    /// Who the bearer of `token` may be.
+    pub fn login(&self, token: &[u8]) -> Result<Login, Refusal> {
+        let keys = Arc::clone(&self.keys.read().expect("nothing panics while keys are locked"));
+        let claims = verify(token, &keys, &self.options.expected).inspect_err(|refusal| {
+            self.refusals.fetch_add(1, Relaxed);
+            if *refusal == Refusal::UnknownKey {
+                self.ask_for_keys();
+            }
+        })?;
+        let users = claims.users.iter().map(|user| format!("{}{user}", self.options.user_prefix));
+        let users = users.filter(|user| user != "default").collect();
+        let leeway_s = self.options.expected.leeway_s;
+        let ends_s = self.options.ends_sessions.then(|| claims.expires_s.saturating_add(leeway_s));
+        Ok(Login { users, ends_s })
+    }
+
+    /// Counts a login that was done.
+    pub fn note_login(&self) {
+        self.logins.fetch_add(1, Relaxed);
+    }
+
+    /// Logins, tokens that were refused, keys.
+    pub fn figures(&self) -> (u64, u64, u64) {
+        let keys = self.keys.read().expect("nothing panics while keys are locked").len() as u64;
+        (self.logins.load(Relaxed), self.refusals.load(Relaxed), keys)
+    }
+
+    fn ask_for_keys(&self) {
+        self.asked.lock().expect("nothing panics while it is locked").for_keys = true;
+        self.awake.notify_one();
+    }
+
+    /// Ends the thread that looks for keys.
+    pub fn end(&self) {
+        self.asked.lock().expect("nothing panics while it is locked").has_ended = true;
+        self.awake.notify_one();
+    }
+
+    /// Looks for keys once. Those of the web server win over those of the file.
+    fn refresh(&self) {
+        let mut found = None;
+        if let Some(path) = &self.options.keys_file {
+            match from_file(path) {
+                Ok(keys) => found = Some(keys),
+                Err(error) => tracing::warn!("oidc-keys-file {}: {error}", path.display()),
+            }
+        }
+        if let Some(web) = &self.web {
+            match web.keys() {
+                Ok(keys) => found = Some(keys),
+                Err(error) => tracing::warn!("oidc-keys-url: {error}"),
+            }
+        }
+        if let Some(keys) = found {
+            tracing::debug!(keys = keys.len(), "keys of the identity provider were read");
+            *self.keys.write().expect("nothing panics while keys are locked") = Arc::new(keys);
+        }
+    }
+}
+
+/// Looks for keys until the server ends. The body of the thread `oidc-keys`.
+pub fn run(oidc: &Oidc) {
+    let mut is_first = oidc.web.is_some();
+    loop {
+        let looked = Instant::now();
+        if is_first {
+            oidc.refresh();
+        }
+        is_first = true;
+        let mut asked = oidc.asked.lock().expect("nothing panics while it is locked");
+        loop {
+            let refresh = oidc.options.refresh;
+            let wanted = if asked.for_keys { refresh.min(ASKED_AGAIN_AFTER) } else { refresh };
+            let left = (looked + wanted).saturating_duration_since(Instant::now());
+            if asked.has_ended {
+                return;
+            }
+            if left.is_zero() {
+                break;
+            }
+            asked = oidc.awake.wait_timeout(asked, left).expect("nothing panics while it is locked").0;
+        }
+        asked.for_keys = false;
+    }
+}
+
+/// Any bytes are no genuine token of this key. For a fuzzer; panics when that is broken.
+#[doc(hidden)]
+pub fn fuzz_token(data: &[u8]) {
+    use_ring();
+    // The key is half of the input, so that keys are fuzzed too.
+    let (keys, token) = data.split_at(data.len() / 2);
+    let known = Keys::parse(
+        br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+    );
+    for keys in [Keys::parse(keys), known].into_iter().flatten() {
+        assert!(verify(token, &keys, &Expected::default()).is_err());
+    }
+}
+
+/// The user that a login is: the one that is asked for, or the first that `is_user` knows.
+pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
+    let mut names = login.users.iter().map(String::as_str);
+    names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::token::tests::Signer;
+    use super::*;
+
+    /// In the year 2100.
+    const EXPIRES_S: u64 = 4_102_444_800;
+
+    fn options(folder: &std::path::Path, keys: &[serde_json::Value]) -> OidcOptions {
+        let path = folder.join("keys.json");
+        std::fs::write(&path, serde_json::json!({ "keys": keys }).to_string()).expect("written");
+        let expected = Expected {
+            issuer: "i".to_owned(),
+            audience: vec!["a".to_owned()],
+            user_claim: "groups".to_owned(),
+            leeway_s: 5,
+        };
+        let refresh = Duration::from_secs(300);
+        let user_prefix = "team-".to_owned();
+        OidcOptions {
+            keys_file: Some(path),
+            refresh,
+            expected,
+            user_prefix,
+            ends_sessions: true,
+            ..OidcOptions::default()
+        }
+    }
+
+    fn token(signer: &Signer, groups: serde_json::Value) -> String {
+        let claims = serde_json::json!({"iss": "i", "aud": "a", "exp": EXPIRES_S, "groups": groups});
+        signer.sign(&serde_json::json!({"alg": "EdDSA", "kid": "1"}), &claims)
+    }
+
+    #[test]
+    fn names_are_those_of_the_claim_behind_the_prefix() {
+        let (folder, signer) = (tempfile::tempdir().expect("a scratch folder"), Signer::ed25519());
+        let mut options = options(folder.path(), &[signer.public("1")]);
+        let oidc = Oidc::new(options.clone()).expect("usable").expect("on");
+        let login = oidc.login(token(&signer, "dba".into()).as_bytes()).expect("genuine");
+        assert_eq!(login, Login { users: vec!["team-dba".to_owned()], ends_s: Some(EXPIRES_S + 5) });
+        let login = oidc.login(token(&signer, vec!["x", "dba", "app"].into()).as_bytes()).expect("genuine");
+        let user = |asked: &str| user_of(&login, asked.as_bytes(), |name| name != "team-x");
+        assert_eq!((user(""), user("team-app")), (Some("team-dba"), Some("team-app")));
+        assert_eq!((user("dba"), user("team-x"), user("default")), (None, None, None));
+        // `default` is nobody's.
+        (options.user_prefix, options.ends_sessions) = (String::new(), false);
+        let oidc = Oidc::new(options).expect("usable").expect("on");
+        let login = oidc.login(token(&signer, vec!["default", "dba"].into()).as_bytes()).expect("genuine");
+        assert_eq!(login, Login { users: vec!["dba".to_owned()], ends_s: None });
+    }
+
+    #[test]
+    fn incomplete_options_are_refused() {
+        let (folder, signer) = (tempfile::tempdir().expect("a scratch folder"), Signer::ed25519());
+        let options = options(folder.path(), &[signer.public("1")]);
+        let refused = |change: fn(&mut OidcOptions)| {
+            let mut changed = options.clone();
+            change(&mut changed);
+            Oidc::new(changed).err().map(|(option, _)| option)
+        };
+        assert_eq!(refused(|_| {}), None);
+        assert_eq!(refused(|options| options.expected.issuer.clear()), Some("oidc-issuer"));
+        assert_eq!(refused(|options| options.expected.audience.clear()), Some("oidc-audience"));
+        assert_eq!(refused(|options| options.keys_file = Some("/nowhere".into())), Some("oidc-keys-file"));
+        let url = |options: &mut OidcOptions| options.keys_url = Some("http://issuer.example/".to_owned());
+        assert_eq!(refused(url), Some("oidc-keys-url"));
+        assert!(Oidc::new(OidcOptions::default()).is_ok_and(|oidc| oidc.is_none()));
+    }
+
+    #[test]
+    fn an_unknown_key_makes_the_thread_look_again() {
+        let (folder, signers) =
+            (tempfile::tempdir().expect("a scratch folder"), [Signer::ed25519(), Signer::ed25519()]);
+        let mut options = options(folder.path(), &[signers[0].public("0")]);
+        options.refresh = Duration::from_millis(20);
+        let oidc = Arc::new(Oidc::new(options.clone()).expect("usable").expect("on"));
+        let token = token(&signers[1], "dba".into());
+        assert_eq!(oidc.login(token.as_bytes()), Err(Refusal::UnknownKey));
+        let thread = std::thread::spawn({
+            let oidc = Arc::clone(&oidc);
+            move || run(&oidc)
+        });
+        // The issuer has a new key; what cannot be read meanwhile leaves the earlier ones.
+        std::fs::write(options.keys_file.as_ref().expect("a file"), "half").expect("written");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(oidc.figures().2, 1);
+        self::options(folder.path(), &[signers[0].public("0"), signers[1].public("1")]);
+        let began = Instant::now();
+        while oidc.figures().2 < 2 {
+            assert!(began.elapsed() < Duration::from_secs(20), "the new key is not read");
+            std::thread::yield_now();
+        }
+        assert!(oidc.login(token.as_bytes()).is_ok());
+        oidc.end();
+        thread.join().expect("ends");
+    }
+}

@@ -1,0 +1,608 @@
+//! Signed tokens (JWT): whether one is genuine, and what it says of its bearer.
+//!
+//! ```text
+//!   base64url(header) . base64url(claims) . base64url(signature)
+//!   {"alg":"ES256",     {"iss":…,"aud":…,
+//!    "kid":"1"}          "exp":…,"sub":…}
+//! ```
+//! The library jsonwebtoken reads keys and tokens and checks the claims; signatures are checked by
+//! ring, which is linked for TLS: [`RING`] is the way from the one to the other. (The library's own
+//! choices are a second cryptographic library that needs CMake, and one whose RSA has a known
+//! flaw.)
+//!
+//! The key decides the algorithm, never the token. Each key is for one algorithm: that of its
+//! `alg`, or the one of its type; the library gets that algorithm as the only one that is
+//! permitted, so a token whose header names another is refused. Shared secrets (HS256) are not
+//! among the algorithms, and `none` is not known at all.
+//!
+//! Cost: one to a few signatures, some 30 µs for RS256 and 100 µs for the others. A token comes in
+//! one word of a request, so it has at most 16 KiB before authentication. Source: RFC 7515, 7517,
+//! 7518, 7519, 8037.
+
+use std::fmt;
+
+use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
+use jsonwebtoken::errors::{ErrorKind, new_error};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::signature::{Error as WrongSignature, Verifier};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Validation, decode, decode_header};
+use ring::signature::{
+    self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
+};
+use serde_json::{Map, Value};
+
+/// Keys of a set that are looked at; further ones are left out.
+const KEYS_MAX: usize = 64;
+/// Keys that are tried for a token that names none.
+const TRIES_MAX: usize = 4;
+/// Users that a token may name.
+const USERS_MAX: usize = 64;
+
+/// ring as jsonwebtoken's cryptography. It signs nothing.
+static RING: CryptoProvider = CryptoProvider {
+    signer_factory: |_, _| Err(new_error(ErrorKind::UnsupportedAlgorithm)),
+    verifier_factory: |algorithm, key| Ok(Box::new(RingVerifier::new(*algorithm, key)?)),
+    key_utils: KeyUtils::new_unimplemented(),
+};
+
+/// Makes ring the cryptography of jsonwebtoken in this process; a choice that the program has made
+/// before stays.
+pub fn use_ring() {
+    let _ = RING.install_default();
+}
+
+/// How ring checks a signature.
+enum Way {
+    Rsa(&'static RsaParameters),
+    Other(&'static dyn VerificationAlgorithm),
+}
+
+/// The way of an algorithm; none for shared secrets.
+fn way(algorithm: Algorithm) -> Option<Way> {
+    Some(match algorithm {
+        Algorithm::RS256 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA512),
+        Algorithm::ES256 => Way::Other(&signature::ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => Way::Other(&signature::ECDSA_P384_SHA384_FIXED),
+        Algorithm::EdDSA => Way::Other(&signature::ED25519),
+        _ => return None,
+    })
+}
+
+/// One key and its algorithm.
+struct RingVerifier {
+    algorithm: Algorithm,
+    way: Way,
+    key: DecodingKey,
+}
+
+impl RingVerifier {
+    fn new(algorithm: Algorithm, key: &DecodingKey) -> jsonwebtoken::errors::Result<Self> {
+        let way = way(algorithm).filter(|_| key.family() == algorithm.family());
+        let way = way.ok_or_else(|| new_error(ErrorKind::InvalidAlgorithm))?;
+        Ok(Self { algorithm, way, key: key.clone() })
+    }
+}
+
+impl Verifier<Vec<u8>> for RingVerifier {
+    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), WrongSignature> {
+        let result = match (&self.way, self.key.kind()) {
+            (Way::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
+            }
+            (Way::Rsa(parameters), DecodingKeyKind::SecretOrDer(der)) => {
+                UnparsedPublicKey::new(*parameters, der).verify(message, signature)
+            }
+            (Way::Other(algorithm), DecodingKeyKind::SecretOrDer(bytes)) => {
+                UnparsedPublicKey::new(*algorithm, bytes).verify(message, signature)
+            }
+            (Way::Other(_), DecodingKeyKind::RsaModulusExponent { .. }) => Err(ring::error::Unspecified),
+        };
+        result.map_err(|_| WrongSignature::new())
+    }
+}
+
+impl JwtVerifier for RingVerifier {
+    fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+/// A public key.
+#[derive(Clone, Debug)]
+struct Key {
+    id: Option<String>,
+    algorithm: Algorithm,
+    decoding: DecodingKey,
+}
+
+/// The public keys of an issuer (JWKS).
+#[derive(Clone, Debug, Default)]
+pub struct Keys(Vec<Key>);
+
+/// Why a text is no set of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysError {
+    /// It is no JSON with a list `keys`.
+    NoKeySet,
+    /// None of its keys can check a signature that is permitted.
+    NoUsableKey,
+}
+
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoKeySet => "this is no set of keys: JSON with a list 'keys' (JWKS) is expected",
+            Self::NoUsableKey => "no key in it is for RSA, ECDSA (P-256, P-384) or Ed25519 signatures",
+        })
+    }
+}
+
+impl std::error::Error for KeysError {}
+
+impl Keys {
+    /// Reads a set of keys. Keys of other kinds and for other uses are passed over.
+    pub fn parse(text: &[u8]) -> Result<Self, KeysError> {
+        let set: Value = serde_json::from_slice(text).map_err(|_| KeysError::NoKeySet)?;
+        let list = set.get("keys").and_then(Value::as_array).ok_or(KeysError::NoKeySet)?;
+        let keys: Vec<Key> = list.iter().filter_map(parse_key).take(KEYS_MAX).collect();
+        if keys.is_empty() { Err(KeysError::NoUsableKey) } else { Ok(Self(keys)) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn parse_key(key: &Value) -> Option<Key> {
+    let key: Jwk = serde_json::from_value(key.clone()).ok()?;
+    if key.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
+        return None;
+    }
+    let of_type = match &key.algorithm {
+        AlgorithmParameters::RSA(_) => Algorithm::RS256,
+        AlgorithmParameters::EllipticCurve(point) => match point.curve {
+            EllipticCurve::P256 => Algorithm::ES256,
+            EllipticCurve::P384 => Algorithm::ES384,
+            _ => return None,
+        },
+        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
+        _ => return None,
+    };
+    let algorithm = match key.common.key_algorithm {
+        None => of_type,
+        Some(named) => Algorithm::try_from(named).ok()?,
+    };
+    // An elliptic curve has one algorithm, RSA several.
+    let is_of_type =
+        algorithm == of_type || algorithm.family() == of_type.family() && of_type == Algorithm::RS256;
+    if !is_of_type {
+        return None;
+    }
+    let decoding = DecodingKey::from_jwk(&key).ok()?;
+    if !has_right_length(algorithm, &decoding) {
+        return None;
+    }
+    Some(Key { id: key.common.key_id, algorithm, decoding })
+}
+
+/// Whether a key is as long as its algorithm wants it; of RSA keys ring looks at that.
+fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
+    let wanted = match algorithm {
+        Algorithm::ES256 => 65,
+        Algorithm::ES384 => 97,
+        Algorithm::EdDSA => 32,
+        _ => return true,
+    };
+    key.try_get_as_bytes().is_ok_and(|bytes| bytes.len() == wanted)
+}
+
+/// What a token must say to be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// `iss`.
+    pub issuer: String,
+    /// One of these must be in `aud`.
+    pub audience: Vec<String>,
+    /// The claim that names the bearer.
+    pub user_claim: String,
+    /// Seconds by which clocks may differ.
+    pub leeway_s: u64,
+}
+
+/// What a genuine token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// What the claim about the bearer holds: one name, or several.
+    pub users: Vec<String>,
+    /// When it expires, in Unix seconds.
+    pub expires_s: u64,
+}
+
+/// Why a token is not taken. For the log, never for the client; it says nothing of what the token
+/// holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has not the form of a token, or its algorithm is unknown.
+    Malformed,
+    /// Its algorithm is not that of its key.
+    Algorithm,
+    /// It wants something of its reader that we do not know (`crit`).
+    Critical,
+    /// No key of the set fits it.
+    UnknownKey,
+    /// The signature is wrong.
+    Signature,
+    /// A claim that must be there is missing, or one is of the wrong type.
+    Claim,
+    /// `iss` is another.
+    Issuer,
+    /// `aud` names others.
+    Audience,
+    /// `exp` has passed.
+    Expired,
+    /// `nbf` is to come.
+    NotYet,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "it is no signed token of a known algorithm",
+            Self::Algorithm => "its algorithm is not that of its key",
+            Self::Critical => "it has extensions that are critical",
+            Self::UnknownKey => "no key is known that it could be signed with",
+            Self::Signature => "its signature is wrong",
+            Self::Claim => "a claim is missing or of the wrong type",
+            Self::Issuer => "it is of another issuer",
+            Self::Audience => "it is for another audience",
+            Self::Expired => "it has expired",
+            Self::NotYet => "it is not valid yet",
+        })
+    }
+}
+
+impl From<jsonwebtoken::errors::Error> for Refusal {
+    fn from(error: jsonwebtoken::errors::Error) -> Self {
+        match error.into_kind() {
+            ErrorKind::InvalidAlgorithm | ErrorKind::MissingAlgorithm | ErrorKind::UnsupportedAlgorithm => {
+                Self::Algorithm
+            }
+            ErrorKind::InvalidSignature => Self::Signature,
+            ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => Self::Claim,
+            ErrorKind::InvalidIssuer => Self::Issuer,
+            ErrorKind::InvalidAudience => Self::Audience,
+            ErrorKind::ExpiredSignature => Self::Expired,
+            ErrorKind::ImmatureSignature => Self::NotYet,
+            _ => Self::Malformed,
+        }
+    }
+}
+
+/// Whether bytes have the form of a signed token: three words, the first a JSON object. Cheap
+/// enough to ask of each password.
+pub fn is_token(bytes: &[u8]) -> bool {
+    // `{"` in base64url.
+    bytes.starts_with(b"ey") && bytes.iter().filter(|&&byte| byte == b'.').count() == 2
+}
+
+/// What `token` says, if it is genuine, valid now and says what is expected.
+pub fn verify(token: &[u8], keys: &Keys, expected: &Expected) -> Result<Claims, Refusal> {
+    let header = decode_header(token)?;
+    if header.crit.is_some() {
+        return Err(Refusal::Critical);
+    }
+    let is_named = |key: &&Key| header.kid.is_none() || header.kid == key.id;
+    let named: Vec<&Key> = keys.0.iter().filter(is_named).collect();
+    if named.is_empty() {
+        return Err(Refusal::UnknownKey);
+    }
+    let fitting = named.into_iter().filter(|key| key.algorithm == header.alg).take(TRIES_MAX);
+    let mut refusal = Refusal::Algorithm;
+    for key in fitting {
+        let validation = validation(key.algorithm, expected);
+        match decode::<Map<String, Value>>(token, &key.decoding, &validation) {
+            Ok(token) => return claims(&token.claims, expected),
+            Err(error) => refusal = error.into(),
+        }
+        if refusal != Refusal::Signature {
+            break;
+        }
+    }
+    Err(refusal)
+}
+
+/// What the library shall check.
+fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+    validation.set_issuer(&[&expected.issuer]);
+    validation.set_audience(&expected.audience);
+    validation.leeway = expected.leeway_s;
+    validation.validate_nbf = true;
+    validation
+}
+
+/// What is of use to us of claims that the library has checked.
+fn claims(claims: &Map<String, Value>, expected: &Expected) -> Result<Claims, Refusal> {
+    let expires_s = claims.get("exp").and_then(|exp| exp.as_u64().or(exp.as_f64().map(|exp| exp as u64)));
+    let users = words(claims.get(&expected.user_claim)).filter(|users| !users.is_empty());
+    Ok(Claims { users: users.ok_or(Refusal::Claim)?, expires_s: expires_s.ok_or(Refusal::Claim)? })
+}
+
+/// A claim that is a text or a list of texts.
+fn words(claim: Option<&Value>) -> Option<Vec<String>> {
+    match claim? {
+        Value::String(word) => Some(vec![word.clone()]),
+        Value::Array(list) if list.len() <= USERS_MAX => {
+            list.iter().map(|word| word.as_str().map(str::to_owned)).collect()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
+    use jsonwebtoken::get_current_timestamp as now_s;
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Signed by `openssl dgst -sha256 -sign` with a key of 2,048 bits that was thrown away;
+    /// expires in 2100.
+    const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYS0xIiwidHlwIjoiSldUIn0.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxl\
+        IiwiYXVkIjoic2FrZXIiLCJzdWIiOiJhbGljZSIsImV4cCI6NDEwMjQ0NDgwMH0.ugyEoQ9SWZnHb-Tvd4A90jbIiPxhPWvm\
+        BuCL1x6Ks1uFo8RWnWnOEAhjOLtIK2vwBZYtQS8PvwM2VuW-CnjqP7gIRlcJDefr_p8iJbSxUtQ7hJTfqBx2ark8R713p4ER\
+        cJmjMEvlK_wk2ZHvVX0IVukNhquuJ3IhAPpOFflp7IRWuDh-gsRe3Kg1fYcTR6GhaHUmwSOfF1EFJZqYKyVyIg8Wm3eCFFkf\
+        6CEgGjgZspnTx3aIEomeWv_WvsMj4gz0sTiYimXcwJhOpMPBDesnPwNlSae-Z17pLE5OF5mrNRqv2fekJzoaVAhSYwCMAJUx\
+        1TsUU-S7lkT4PEgc8EPnUg";
+    const RSA_MODULUS: &str = "zSsdWMRTdVQCzahN2TjG1dDj0Y4I-vVm_wrIiZIH3MIJDHWEGjAc6rJpUis9wTvPgn1gYZRGvwLQL0oInBHvgHr9lGEMjZnE\
+        ExUeYTgqoDZgoBaUtq-hjBKhuXkaYSh0s0ooeH22CSkQ1WyEHjKQZ8aOlRwLOzrF5s1-X6tI-anRTePgkPo42HhuAnDM9w6H\
+        NgO4vYsNwme0ue4S0m6LsfTxBcacFeHJzXxvFNr__zQVjUBBwc9Ad99_z9ZFPmpDREU2YUe1OSf-ey972ccXjJVpA8RqBcKR\
+        D2D5CELTEXPtH-PyVy-5ZpITzqt6CceXHKJlgLlN8xXzS164je8Hpw";
+
+    /// Bytes in base64url.
+    pub fn encode_base64url(bytes: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// One who signs.
+    pub enum Signer {
+        Ed25519(Ed25519KeyPair),
+        P256(Box<EcdsaKeyPair>),
+    }
+
+    impl Signer {
+        pub fn ed25519() -> Self {
+            let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("random");
+            Self::Ed25519(Ed25519KeyPair::from_pkcs8(document.as_ref()).expect("just made"))
+        }
+
+        pub fn p256() -> Self {
+            let (rng, kind) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
+            let document = EcdsaKeyPair::generate_pkcs8(kind, &rng).expect("random");
+            Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &rng).expect("just made")))
+        }
+
+        /// Its public key with an id.
+        pub fn public(&self, id: &str) -> Value {
+            match self {
+                Self::Ed25519(pair) => {
+                    let x = encode_base64url(pair.public_key().as_ref());
+                    json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": x})
+                }
+                Self::P256(pair) => {
+                    let [x, y] =
+                        [1..33, 33..65].map(|place| encode_base64url(&pair.public_key().as_ref()[place]));
+                    json!({"kty": "EC", "crv": "P-256", "kid": id, "x": x, "y": y})
+                }
+            }
+        }
+
+        /// A token.
+        pub fn sign(&self, header: &Value, claims: &Value) -> String {
+            let parts = [header, claims].map(|part| encode_base64url(part.to_string().as_bytes()));
+            let message = parts.join(".");
+            let signature = match self {
+                Self::Ed25519(pair) => pair.sign(message.as_bytes()).as_ref().to_vec(),
+                Self::P256(pair) => {
+                    let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).expect("random");
+                    signature.as_ref().to_vec()
+                }
+            };
+            format!("{message}.{}", encode_base64url(&signature))
+        }
+    }
+
+    fn keys(list: &[Value]) -> Keys {
+        use_ring();
+        Keys::parse(json!({ "keys": list }).to_string().as_bytes()).expect("usable keys")
+    }
+
+    fn expected() -> Expected {
+        Expected {
+            issuer: "https://issuer.example".to_owned(),
+            audience: vec!["saker".to_owned()],
+            user_claim: "sub".to_owned(),
+            leeway_s: 30,
+        }
+    }
+
+    fn claims() -> Value {
+        json!({"iss": "https://issuer.example", "aud": "saker", "sub": "alice", "exp": now_s() + 60})
+    }
+
+    /// What becomes of claims with `name` set to `value`, taken away if that is null. Some claims
+    /// of a wrong type make the library refuse the whole.
+    fn check(name: &str, value: Value, result: Result<&[&str], Refusal>) {
+        let signer = Signer::ed25519();
+        let mut changed = claims();
+        match value {
+            Value::Null => drop(changed.as_object_mut().expect("an object").remove(name)),
+            value => changed[name] = value,
+        }
+        let token = signer.sign(&json!({"alg": "EdDSA", "kid": "1"}), &changed);
+        let verified = verify(token.as_bytes(), &keys(&[signer.public("1")]), &expected());
+        let users = verified.map(|claims| claims.users).map_err(|refusal| match refusal {
+            Refusal::Malformed => Refusal::Claim,
+            refusal => refusal,
+        });
+        let result = result.map(|users| users.iter().map(|user| (*user).to_owned()).collect::<Vec<_>>());
+        assert_eq!(users, result, "{changed}");
+    }
+
+    #[test]
+    fn genuine_tokens_of_each_algorithm_are_taken() {
+        for (signer, algorithm) in [(Signer::ed25519(), "EdDSA"), (Signer::p256(), "ES256")] {
+            let keys = keys(&[Signer::p256().public("0"), signer.public("1")]);
+            for header in [json!({"alg": algorithm, "kid": "1", "typ": "JWT"}), json!({"alg": algorithm})] {
+                let token = signer.sign(&header, &claims());
+                assert!(is_token(token.as_bytes()));
+                let verified = verify(token.as_bytes(), &keys, &expected());
+                let users = verified.map(|claims| claims.users);
+                assert_eq!(users, Ok(vec!["alice".to_owned()]), "{header}");
+            }
+        }
+        let keys =
+            keys(&[json!({"kty": "RSA", "kid": "rsa-1", "n": RSA_MODULUS, "e": "AQAB", "alg": "RS256"})]);
+        let verified = verify(RSA_TOKEN.as_bytes(), &keys, &expected());
+        assert_eq!(verified.map(|claims| claims.expires_s), Ok(4_102_444_800));
+    }
+
+    #[test]
+    fn any_changed_letter_is_noticed() {
+        let signer = Signer::ed25519();
+        let keys = keys(&[signer.public("1")]);
+        let token = signer.sign(&json!({"alg": "EdDSA"}), &claims());
+        for at in 0..token.len() {
+            let mut changed = token.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            assert!(verify(&changed, &keys, &expected()).is_err(), "letter {at}");
+            assert!(verify(&token.as_bytes()[..at], &keys, &expected()).is_err(), "{at} letters");
+        }
+    }
+
+    #[test]
+    fn the_key_decides_the_algorithm() {
+        let (signer, other) = (Signer::p256(), Signer::ed25519());
+        let keys = keys(&[signer.public("1")]);
+        let try_with = |signer: &Signer, header: Value| {
+            verify(signer.sign(&header, &claims()).as_bytes(), &keys, &expected()).err()
+        };
+        for name in ["none", "None", "NONE", "ES512", ""] {
+            let refusal = try_with(&signer, json!({"alg": name, "kid": "1"}));
+            assert_eq!(refusal, Some(Refusal::Malformed), "{name}");
+        }
+        for name in ["HS256", "HS512", "RS512", "PS256", "ES384"] {
+            let refusal = try_with(&signer, json!({"alg": name, "kid": "1"}));
+            assert_eq!(refusal, Some(Refusal::Algorithm), "{name}");
+        }
+        // Another algorithm than its key's; no signature; another's signature; a key that is not
+        // there.
+        assert_eq!(try_with(&signer, json!({"alg": "RS256", "kid": "1"})), Some(Refusal::Algorithm));
+        assert_eq!(try_with(&other, json!({"alg": "EdDSA", "kid": "1"})), Some(Refusal::Algorithm));
+        assert_eq!(try_with(&other, json!({"alg": "ES256", "kid": "1"})), Some(Refusal::Signature));
+        assert_eq!(try_with(&signer, json!({"alg": "ES256", "kid": "2"})), Some(Refusal::UnknownKey));
+        assert_eq!(
+            try_with(&signer, json!({"alg": "ES256", "crit": ["b64"], "b64": false})),
+            Some(Refusal::Critical)
+        );
+        let unsigned = signer.sign(&json!({"alg": "ES256"}), &claims());
+        let unsigned = &unsigned[..=unsigned.rfind('.').expect("it has dots")];
+        assert_eq!(verify(unsigned.as_bytes(), &keys, &expected()), Err(Refusal::Signature));
+    }
+
+    #[test]
+    fn claims_must_be_there_and_of_their_types() {
+        let now_s = now_s();
+        check("sub", json!("alice"), Ok(&["alice"]));
+        // The standard has one subject.
+        check("sub", json!(["alice"]), Err(Refusal::Claim));
+        check("sub", json!(7), Err(Refusal::Claim));
+        check("sub", Value::Null, Err(Refusal::Claim));
+        check("iss", json!("https://issuer.example/"), Err(Refusal::Issuer));
+        check("iss", json!(7), Err(Refusal::Claim));
+        check("iss", Value::Null, Err(Refusal::Claim));
+        check("aud", json!(["other", "saker"]), Ok(&["alice"]));
+        check("aud", json!("other"), Err(Refusal::Audience));
+        check("aud", json!([]), Err(Refusal::Audience));
+        check("aud", Value::Null, Err(Refusal::Claim));
+        for wrong in
+            [Value::Null, json!((now_s + 60).to_string()), json!(-1), json!(1e300), json!([now_s + 60])]
+        {
+            check("exp", wrong, Err(Refusal::Claim));
+        }
+        check("exp", json!(now_s as f64 + 60.5), Ok(&["alice"]));
+        check("exp", json!(now_s - 10), Ok(&["alice"]));
+        check("exp", json!(now_s - 40), Err(Refusal::Expired));
+        check("exp", json!(0), Err(Refusal::Expired));
+        check("exp", json!(u64::MAX), Ok(&["alice"]));
+        check("nbf", json!(now_s + 20), Ok(&["alice"]));
+        check("nbf", json!(now_s + 60), Err(Refusal::NotYet));
+        check("nbf", json!("never"), Err(Refusal::Claim));
+    }
+
+    #[test]
+    fn another_claim_may_have_a_list_of_users() {
+        let signer = Signer::ed25519();
+        let expected = Expected { user_claim: "groups".to_owned(), ..expected() };
+        let check = |groups: Value| {
+            let mut changed = claims();
+            changed["groups"] = groups;
+            let token = signer.sign(&json!({"alg": "EdDSA", "kid": "1"}), &changed);
+            verify(token.as_bytes(), &keys(&[signer.public("1")]), &expected).map(|claims| claims.users)
+        };
+        assert_eq!(check(json!(["a", "b"])), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(check(json!("a")), Ok(vec!["a".to_owned()]));
+        for wrong in [json!(7), json!(["a", 7]), json!([]), json!(vec!["a"; USERS_MAX + 1]), Value::Null] {
+            assert_eq!(check(wrong), Err(Refusal::Claim));
+        }
+    }
+
+    #[test]
+    fn rsa_keys_are_for_one_algorithm_each() {
+        let key = |algorithm: Option<&str>| {
+            let mut key = json!({"kty": "RSA", "kid": "rsa-1", "n": RSA_MODULUS, "e": "AQAB"});
+            if let Some(algorithm) = algorithm {
+                key["alg"] = json!(algorithm);
+            }
+            keys(&[key])
+        };
+        let check = |algorithm| verify(RSA_TOKEN.as_bytes(), &key(algorithm), &expected()).err();
+        assert_eq!((check(None), check(Some("RS256"))), (None, None));
+        for other in ["RS512", "PS256"] {
+            assert_eq!(check(Some(other)), Some(Refusal::Algorithm));
+        }
+        let encrypts = json!({"keys": [{"kty": "RSA", "n": RSA_MODULUS, "e": "AQAB", "alg": "RSA-OAEP"}]});
+        assert_eq!(Keys::parse(encrypts.to_string().as_bytes()).err(), Some(KeysError::NoUsableKey));
+    }
+
+    #[test]
+    fn keys_of_other_kinds_are_passed_over() {
+        let signer = Signer::p256();
+        let with = |name: &str, value: Value| {
+            let mut key = signer.public("1");
+            key[name] = value;
+            Keys::parse(json!({"keys": [key]}).to_string().as_bytes()).map(|keys| keys.len())
+        };
+        assert_eq!(with("use", json!("sig")), Ok(1));
+        for (name, value) in
+            [("use", "enc"), ("alg", "ES384"), ("crv", "P-521"), ("kty", "oct"), ("x", "AA"), ("y", "!")]
+        {
+            assert_eq!(with(name, json!(value)), Err(KeysError::NoUsableKey), "{name} {value}");
+        }
+        let secret = json!({"keys": [{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}]}).to_string();
+        assert_eq!(Keys::parse(secret.as_bytes()).err(), Some(KeysError::NoUsableKey));
+        assert_eq!(Keys::parse(b"{}").err(), Some(KeysError::NoKeySet));
+        assert_eq!(Keys::parse(b"-----BEGIN PUBLIC KEY-----").err(), Some(KeysError::NoKeySet));
+    }
+}
