@@ -9,8 +9,8 @@ type Args = Vec<Vec<u8>>;
 /// Commands of a program at most.
 const COMMANDS_MAX: usize = 4;
 /// Texts of scripts that keep to what they declare, of others, and of those that visit all keys.
-/// Each client has its own of the last ones: a text runs alone from then on.
-const TEXTS: [usize; 3] = [2, 3, 40];
+/// Of the last ones there are many, because a text runs alone from then on.
+const TEXTS: [usize; 3] = [2, 3, 200];
 
 /// Which keys a script declares.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,22 +36,23 @@ pub fn length(rng: &mut fastrand::Rng) -> usize {
     1 + rng.usize(..COMMANDS_MAX)
 }
 
-/// A script that runs these commands.
+/// A script that runs these commands; those with [`IF_ODD`] ahead only in that case.
 pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Args {
     let declares = match rng.u8(..10) {
         0..4 => Declares::All,
         4..7 => Declares::Some,
         _ => Declares::None,
     };
-    let visits_all = commands.iter().any(|command| keys_of(command).is_none());
-    let only_reads = commands.iter().all(|command| is_reading(&command[0]));
+    let plain = || commands.iter().cloned().map(|command| unconditional(command).0);
+    let visits_all = plain().any(|command| keys_of(&command).is_none());
+    let only_reads = plain().all(|command| is_reading(&command[0]));
     let (mut declared, mut program) = (Args::new(), Args::new());
     let is_plain = reach == Reach::Plain;
     let commands = if is_plain { commands } else { with_asides(commands, rng) };
-    for command in commands {
+    for (command, is_conditional) in commands.into_iter().map(unconditional) {
         if !program.is_empty() {
             program.push(NEXT.to_vec());
-            if rng.u8(..5) == 0 && !is_plain {
+            if is_conditional || rng.u8(..5) == 0 && !is_plain {
                 program.push(IF_ODD.to_vec());
             }
         }
@@ -119,6 +120,15 @@ fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
         all.push(command);
     }
     all
+}
+
+/// A command, and whether it has a condition ahead.
+fn unconditional(mut command: Args) -> (Args, bool) {
+    let is_conditional = command[0] == IF_ODD;
+    if is_conditional {
+        command.remove(0);
+    }
+    (command, is_conditional)
 }
 
 fn words(line: &str) -> Args {

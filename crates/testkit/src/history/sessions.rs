@@ -75,6 +75,12 @@ const PLAIN: &[&str] = &[
     "TYPE l",
 ];
 
+/// Forms of commands of a script that reads, writes if that weighs odd, and then needs more than it
+/// has locked.
+const READS: &[&str] = &["LLEN l", "GET n"];
+const WRITES_IF_ODD: &[&str] = &["? INCR n", "? SET n d", "? RPUSH l v", "? DEL l"];
+const ENDS: &[&str] = &["KEYS *", "DBSIZE", "KEYS *", "DBSIZE", "EXISTS l", "MGET n n"];
+
 /// Forms of commands that wait.
 const WAITS: &[&str] =
     &["BLPOP l t", "BLPOP l t", "BLPOP l l t", "BRPOP l t", "BRPOP l l t", "BZPOPMIN z t", "BZPOPMAX z z t"];
@@ -189,7 +195,11 @@ impl<'r> Script<'r> {
             return self.form(forms);
         }
         let mut commands: Vec<Args> = (0..scripts::length(&mut self.rng)).map(|_| self.form(forms)).collect();
-        if self.recording.mix == super::Mix::Sessions && self.rng.u8(..20) == 0 {
+        let is_session = self.recording.mix == super::Mix::Sessions;
+        if is_session && self.rng.u8(..3) == 0 {
+            // Its next run may not change what it changed in a run that was undone.
+            commands = [READS, WRITES_IF_ODD, ENDS].iter().map(|forms| self.form(forms)).collect();
+        } else if is_session && self.rng.u8(..20) == 0 {
             commands.push(words(["KEYS *", "DBSIZE"][self.rng.usize(..2)]));
         }
         scripts::script(commands, Reach::Among(self.recording.keys), &mut self.rng)

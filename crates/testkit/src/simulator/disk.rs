@@ -147,10 +147,12 @@ impl Disk {
         stream.bytes[..stream.synced_bytes].to_vec()
     }
 
-    /// What a crash leaves: all that was synced, and as much behind it as chance says.
+    /// What a crash leaves: all that was synced, and as much behind it as chance says, often
+    /// nothing.
     pub fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
         let stream = self.stream();
         let unsynced_bytes = stream.bytes.len() - stream.synced_bytes;
-        stream.bytes[..stream.synced_bytes + rng.below(unsynced_bytes + 1)].to_vec()
+        let torn_bytes = if rng.percent(50) { 0 } else { rng.below(unsynced_bytes + 1) };
+        stream.bytes[..stream.synced_bytes + torn_bytes].to_vec()
     }
 }

@@ -99,6 +99,9 @@ const CRASHES_MAX: usize = 4;
 /// Saves that are asked for in one run.
 const SAVES_MAX: usize = 3;
 
+/// How rarely a disk syncs.
+const SYNC_RARITIES: &[usize] = &[1, 1, 4, 16];
+
 /// Rewrites that are asked for in one run.
 const REWRITES_MAX: usize = 5;
 
@@ -122,6 +125,8 @@ pub(super) struct Network<'w> {
     aof_crashes: Vec<AofCrash>,
     rewrites_left: usize,
     recovery_s: usize,
+    /// The disk syncs as if it were one of so many: replies wait long for one that is slow.
+    sync_rarity: usize,
 }
 
 /// What is left of a run for the checks.
@@ -135,12 +140,13 @@ pub(super) struct Outcome {
 impl<'w> Network<'w> {
     /// The clients of a scenario, not yet connected.
     pub fn new(world: &'w World, scenario: &Scenario) -> Self {
-        let rng = Rng::new(scenario.schedule ^ 0x6e65_7477_6f72_6b00);
+        let mut rng = Rng::new(scenario.schedule ^ 0x6e65_7477_6f72_6b00);
         let mut network = Self {
             world,
             has_disk: scenario.log == Log::Disk,
             rewrites_left: REWRITES_MAX,
             recovery_s: 0,
+            sync_rarity: *rng.pick(SYNC_RARITIES),
             aof_crashes: Vec::new(),
             saves_left: if scenario.has_saves { SAVES_MAX } else { 0 },
             evicts: scenario.kind == Kind::Everything && scenario.seed.is_multiple_of(3),
@@ -221,7 +227,8 @@ impl<'w> Network<'w> {
                 possible.push(Action::Start(at));
             }
         }
-        if self.world.disk.is_behind() {
+        let is_behind = self.world.disk.is_behind();
+        if is_behind && (possible.is_empty() || self.rng.below(self.sync_rarity) == 0) {
             possible.push(Action::Sync);
         }
         if possible.is_empty() {
@@ -233,7 +240,7 @@ impl<'w> Network<'w> {
         if self.evicts && self.rng.below(128) == 0 {
             return Some(Action::Limit);
         }
-        if self.has_disk && self.crashes.len() < CRASHES_MAX && self.rng.below(128) == 0 {
+        if is_behind && self.has_disk && self.crashes.len() < CRASHES_MAX && self.rng.below(96) == 0 {
             return Some(Action::Crash);
         }
         if self.saves_left > 0 && self.rng.below(24) == 0 {

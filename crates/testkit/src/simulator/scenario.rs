@@ -226,6 +226,16 @@ const WRITERS: &[&str] =
 const WRITERS_IN_SCRIPTS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "GET c", "GET q"];
 
+/// Forms of scripts that look at a key, which may have expired, change it in place and then need
+/// more than they have locked.
+const CHANGERS: &[[&str; 2]] = &[
+    ["GET k", "APPEND k v"],
+    ["GET k", "SETBIT k d 1"],
+    ["GET k", "PERSIST k"],
+    ["HGETALL h", "HSET h m v"],
+];
+const ENDS: &[&str] = &["KEYS *", "GET k", "HGETALL h", "DEL k k"];
+
 /// How many calls of a hundred are scripts, about: one of these, a scenario.
 const SCRIPTS_PERCENT: &[usize] = &[0, 15, 40, 80];
 
@@ -429,7 +439,11 @@ impl Forms<'_> {
         }
         let mut chance = chance(self.rng);
         let mut commands: Vec<Args> = (0..length(&mut chance)).map(|_| self.command(forms)).collect();
-        if !further.is_empty() && self.rng.percent(3) {
+        if !further.is_empty() && self.rng.percent(20) {
+            commands = self.rng.pick(CHANGERS).map(|form| self.command(&[form])).into();
+            commands[1][1] = commands[0][1].clone();
+            commands.push(self.command(ENDS));
+        } else if !further.is_empty() && self.rng.percent(3) {
             commands.push(self.command(further));
         }
         script(commands, Reach::Among(self.keys), &mut chance)
