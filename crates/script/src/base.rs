@@ -16,7 +16,7 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 7] = [
 ];
 
 /// Functions of `table`.
-pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 1] = [(b"insert", insert)];
+pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 2] = [(b"insert", insert), (b"remove", remove)];
 
 /// `table.foreach`, with Lua's own as the first upvalue.
 pub(crate) fn foreach(stack: &mut Stack) -> Returns {
@@ -42,6 +42,7 @@ pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
             return Err(stack.raise_argument(1, &text));
         }
     }
+    stack.interrupt()?;
     delegate(stack)
 }
 
@@ -246,6 +247,27 @@ fn insert(stack: &mut Stack) -> Returns {
     shell::check_writable(stack, 1)?;
     stack.raw_set_at(1, at);
     Ok(0)
+}
+
+/// `table.remove`.
+fn remove(stack: &mut Stack) -> Returns {
+    stack.check_table(1)?;
+    let end = stack.len(1) as i32;
+    let at = stack.optional_integer(2, i64::from(end))? as i32;
+    if !(1..=end).contains(&at) {
+        return Ok(0);
+    }
+    stack.raw_get_at(1, at);
+    for from in at + 1..=end {
+        if from % 65_536 == 0 {
+            stack.interrupt()?;
+        }
+        stack.raw_get_at(1, from);
+        stack.raw_set_at(1, from - 1);
+    }
+    stack.push_nil();
+    stack.raw_set_at(1, end);
+    Ok(1)
 }
 
 /// `coroutine.resume`, with Lua's own as the first upvalue.

@@ -7,10 +7,10 @@ use crate::shell;
 /// Called with an error before the calls that led to it are forgotten: adds where it came from.
 /// A value that is no table becomes `{err = "ERR …"}`.
 pub(crate) fn handle(stack: &mut Stack) -> Returns {
-    // The function that raised, or the one that called it where that is not Lua code.
-    let place = match stack.function_at(1) {
-        Some(place) if place.is_c => stack.function_at(2),
-        place => place,
+    let noted = stack.context().raised_at.take();
+    let place = match noted.filter(|(error, _)| *error == identity(stack)) {
+        Some((_, place)) => Some(place),
+        None => place(stack),
     };
     stack.set_top(1);
     if stack.kind(1) != Type::Table {
@@ -22,12 +22,44 @@ pub(crate) fn handle(stack: &mut Stack) -> Returns {
     if let Some(place) = place
         && !shell::is_shell(stack, -1)
     {
-        stack.push(&place.source);
+        stack.push(&place.0);
         stack.raw_set_field(-2, b"source");
-        stack.push_number(f64::from(place.line));
+        stack.push_number(f64::from(place.1));
         stack.raw_set_field(-2, b"line");
     }
     Ok(1)
+}
+
+/// Called with an error that a function of ours passes on: notes where it came from, and gives the
+/// same.
+pub(crate) fn note_place(stack: &mut Stack) -> Returns {
+    let error = identity(stack);
+    let place = place(stack);
+    let mut raised_at = stack.context().raised_at.borrow_mut();
+    if raised_at.as_ref().is_none_or(|(known, _)| *known != error) {
+        *raised_at = place.map(|place| (error, place));
+    }
+    drop(raised_at);
+    stack.set_top(1);
+    Ok(1)
+}
+
+/// Where the error was raised that a handler was called with: the function that raised it, or the
+/// one that called it where that is not Lua code.
+fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
+    let place = match stack.function_at(1) {
+        Some(place) if place.is_c => stack.function_at(2),
+        place => place,
+    };
+    place.map(|place| (place.source, place.line))
+}
+
+/// What tells the error of a handler from others: its text, or its address.
+fn identity(stack: &Stack) -> Vec<u8> {
+    match stack.bytes(1) {
+        Some(text) => text.to_vec(),
+        None => stack.address(1).to_ne_bytes().to_vec(),
+    }
 }
 
 /// As `tostring`.

@@ -6,10 +6,10 @@
 //! registry: a `Vm` compiles them when they run for the first time and may forget them at any time.
 //!
 //! Rooms, in the order of their arrows: `sha`, `flags`, `options`, `commands` (what goes in and
-//! out), `debug_state` (what the debugger keeps), `lua` (the C interface, and all that is unsafe),
-//! `shell` (read-only tables), `errors`, `math` and `base` (what differs in Lua's own libraries),
-//! `reply` (conversions), `api` (`redis.*`), `library` (FUNCTION LOAD), `sandbox` (what scripts
-//! find), `debug` (the debugger), `vm`.
+//! out), `pattern` (Lua's patterns), `debug_state` (what the debugger keeps), `lua` (the C
+//! interface, and all that is unsafe), `shell` (read-only tables), `errors`, `math` and `base`
+//! (what differs in Lua's own libraries), `reply` (conversions), `api` (`redis.*`), `library`
+//! (FUNCTION LOAD), `sandbox` (what scripts find), `debug` (the debugger), `vm`.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod lua;
 mod math;
 mod numbers;
 pub mod options;
+mod pattern;
 mod reply;
 mod sandbox;
 pub mod sha;

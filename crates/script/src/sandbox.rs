@@ -2,7 +2,7 @@
 //!
 //! What lives as long as the state stands at the bottom of its stack, at the places named here.
 
-use crate::libraries::{bits, cjson, cmsgpack, structs};
+use crate::libraries::{bits, cjson, cmsgpack, strings, structs};
 use crate::lua::{Function, Returns, Stack, State};
 use crate::options::VmOptions;
 use crate::{api, base, errors, library, math, shell};
@@ -54,7 +54,7 @@ type Functions = &'static [(&'static [u8], Function)];
 
 /// Libraries that Lua has, too: all of its functions are kept but those named.
 const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
-    [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
+    [(b"string", &strings::FUNCTIONS), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
 
 /// Makes what stands at the bottom of the stack, and sets the global variables.
 pub(crate) fn open(state: &mut State, options: &VmOptions) {
@@ -141,6 +141,11 @@ fn add_base(stack: &mut Stack) {
 fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
     stack.raw_get_field(OWN, name);
     add_functions(stack, replaced);
+    if name == b"string" {
+        stack.push_function(errors::note_place, 0);
+        stack.push_function(strings::gsub, 1);
+        stack.raw_set_field(-2, b"gsub");
+    }
     if name == b"table" {
         for name in [b"foreach".as_slice(), b"foreachi"] {
             stack.raw_get_field(-1, name);

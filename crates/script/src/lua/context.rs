@@ -9,6 +9,13 @@ use resp::Protocol;
 use crate::commands::{Commands, Stop};
 use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
+use crate::pattern::Matcher;
+
+/// So many bytes take about a millisecond to write.
+const WORKED_BYTES_MAX: usize = 4 << 20;
+
+/// A line of a script: source and line.
+pub(crate) type Place = (Vec<u8>, i32);
 
 /// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
 pub(crate) struct Context {
@@ -16,6 +23,8 @@ pub(crate) struct Context {
     pub(super) used_bytes: Cell<usize>,
     /// Above that, Lua's own code gets no memory; `usize::MAX` without a limit.
     pub(super) limit_bytes: Cell<usize>,
+    /// Bytes that were allocated or worked through since it was asked whether the script may go on.
+    pub(super) worked_bytes: Cell<usize>,
     /// How many functions of ours are on the stack above Lua's innermost code.
     pub(super) ours: Cell<u32>,
     /// The server, while a script runs.
@@ -37,13 +46,17 @@ pub(crate) struct Context {
     /// The addresses of tables that stand for read-only ones.
     pub(crate) shells: RefCell<Vec<usize>>,
     /// Where the script was when it was stopped: source and line.
-    pub(crate) stopped_at: RefCell<Option<(Vec<u8>, i32)>>,
+    pub(crate) stopped_at: RefCell<Option<Place>>,
     /// Where the stack of the thread was when the run began.
     pub(crate) stack_start: Cell<usize>,
     /// What the debugger keeps, where the script is debugged.
     pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
     /// The address of what is called as lines begin, where they are watched.
     pub(super) on_event: Cell<*const c_void>,
+    /// What matched patterns last.
+    pub(crate) matcher: Cell<Option<Box<Matcher>>>,
+    /// An error that a function called from one of ours has raised, and where.
+    pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
     /// Functions that a library being loaded has registered.
     pub(crate) registered: RefCell<Vec<crate::flags::FunctionInfo>>,
 }
@@ -75,6 +88,7 @@ impl Context {
         Self {
             used_bytes: Cell::new(0),
             limit_bytes: Cell::new(limit_bytes.unwrap_or(usize::MAX)),
+            worked_bytes: Cell::new(0),
             ours: Cell::new(1),
             commands: Cell::new(None),
             stopped: Cell::new(None),
@@ -89,6 +103,8 @@ impl Context {
             stack_start: Cell::new(0),
             debugging: RefCell::new(None),
             on_event: Cell::new(ptr::null()),
+            matcher: Cell::new(None),
+            raised_at: RefCell::new(None),
             registered: RefCell::new(Vec::new()),
         }
     }
@@ -105,6 +121,7 @@ impl Context {
 
     /// Asks whether the script may go on, in the middle of long work.
     pub(crate) fn interrupt(&self) -> Result<(), Stop> {
+        self.worked_bytes.set(0);
         if let Some(stop) = self.stopped.get() {
             return Err(stop);
         }
@@ -115,6 +132,15 @@ impl Context {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Counts bytes that were allocated or worked through; asks whether the script may go on when
+    /// they are many.
+    #[inline]
+    pub(super) fn work(&self, len_bytes: usize) -> Result<(), Stop> {
+        let worked = self.worked_bytes.get().saturating_add(len_bytes);
+        self.worked_bytes.set(worked);
+        if worked < WORKED_BYTES_MAX { Ok(()) } else { self.interrupt() }
     }
 
     /// Ends the script: every function of ours and every hook raises from now on.

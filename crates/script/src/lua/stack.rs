@@ -259,6 +259,36 @@ impl Stack {
         }
     }
 
+    /// The number of an argument, 0 for what is none.
+    #[inline]
+    pub(crate) fn number_or_zero(&self, argument: i32) -> f64 {
+        assert!((1..=ffi::LUA_MINSTACK).contains(&argument), "a place that Lua keeps for calls");
+        // SAFETY: the place is on the stack, or behind it and empty: that gives 0.
+        unsafe { ffi::lua_tonumber(self.l, argument) }
+    }
+
+    /// The first values as texts, and how many values there are; `None` where one is no text. A
+    /// number becomes a string in its place.
+    #[inline]
+    pub(crate) fn first_texts<const N: usize>(&self) -> Option<([&[u8]; N], i32)> {
+        let top = self.top();
+        let mut texts: [&[u8]; N] = [&[]; N];
+        if top < N as i32 {
+            return None;
+        }
+        for (place, text) in (1..).zip(&mut texts) {
+            let mut len = 0;
+            // SAFETY: there is a value, and no memory is refused while our code runs.
+            let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
+            if bytes.is_null() {
+                return None;
+            }
+            // SAFETY: Lua's strings do not move; see the module about how long they live.
+            *text = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
+        }
+        Some((texts, top))
+    }
+
     /// An address that is the value's own: for telling tables apart.
     pub(crate) fn address(&self, index: i32) -> usize {
         // SAFETY: there is a value.
@@ -303,6 +333,16 @@ impl Stack {
         unsafe { ffi::lua_pushnumber(self.l, value) }
     }
 
+    /// Pushes two numbers.
+    #[inline]
+    pub(crate) fn push_numbers(&self, first: f64, second: f64) {
+        self.reserve(2);
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushnumber(self.l, first) }
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushnumber(self.l, second) }
+    }
+
     pub(crate) fn push_light(&self, value: usize) {
         self.reserve(1);
         // SAFETY: there is room; Lua never follows the address.
@@ -337,6 +377,37 @@ impl Stack {
     pub(crate) fn has_upvalue(&self, at: i32) -> bool {
         // SAFETY: a place of an upvalue that is not there gives `LUA_TNONE`.
         unsafe { ffi::lua_type(self.l, Self::upvalue_place(at)) != ffi::LUA_TNONE }
+    }
+
+    /// The bytes of an upvalue that is a string or a number.
+    pub(crate) fn upvalue_bytes(&self, at: i32) -> Option<&[u8]> {
+        let place = Self::upvalue_place(at);
+        let mut len = 0;
+        // SAFETY: a place of an upvalue that is not there gives null, and no memory is refused
+        // while our code runs.
+        let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
+        if bytes.is_null() {
+            return None;
+        }
+        // SAFETY: Lua's strings do not move, and the running function keeps its upvalue: it is
+        // replaced by a `&mut self` only.
+        Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
+    }
+
+    /// An upvalue that is a number, or 0.
+    pub(crate) fn upvalue_number(&self, at: i32) -> f64 {
+        // SAFETY: a place of an upvalue that is not there gives 0.
+        unsafe { ffi::lua_tonumber(self.l, Self::upvalue_place(at)) }
+    }
+
+    /// Pops a value into an upvalue that the running function has.
+    pub(crate) fn replace_upvalue(&mut self, at: i32) {
+        self.existing(-1);
+        let place = Self::upvalue_place(at);
+        // SAFETY: a place of an upvalue that is not there gives none.
+        assert!(unsafe { ffi::lua_type(self.l, place) } != ffi::LUA_TNONE, "the function has it");
+        // SAFETY: there is a value, and the place is one.
+        unsafe { ffi::lua_replace(self.l, place) };
     }
 
     pub(crate) fn push_table(&self, array: usize, fields: usize) {
@@ -606,6 +677,25 @@ impl Stack {
             self.note_stop();
             self.raise(STOPPED)
         })
+    }
+
+    /// Counts bytes that a function works through; asks whether the script may go on when they are
+    /// many.
+    #[inline]
+    pub(crate) fn work(&self, len_bytes: usize) -> Result<(), Raise> {
+        self.context().work(len_bytes).map_err(|_| {
+            self.note_stop();
+            self.raise(STOPPED)
+        })
+    }
+
+    /// Whether there may be as many bytes more, before they are allocated.
+    pub(crate) fn claim(&self, len_bytes: usize) -> Result<(), Raise> {
+        let context = self.context();
+        if context.used_bytes.get().saturating_add(len_bytes) > context.limit_bytes.get() {
+            return Err(self.raise(b"not enough memory"));
+        }
+        Ok(())
     }
 
     /// Keeps the place in the script where it was stopped.

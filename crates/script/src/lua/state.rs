@@ -172,6 +172,9 @@ impl Drop for State {
     }
 }
 
+/// Smaller allocations are not counted as work.
+const COUNTED_BYTES_MIN: usize = 1024;
+
 /// Lua's allocator: the process' own, with a limit for Lua's own code.
 unsafe extern "C" fn allocate(
     data: *mut c_void,
@@ -195,6 +198,12 @@ unsafe extern "C" fn allocate(
         return ptr::null_mut();
     }
     if len > isize::MAX as usize - 16 {
+        return ptr::null_mut();
+    }
+    // Lua's own code may take long without running an instruction: it joins texts, and tables grow.
+    // Nothing that is asked here comes back to this state.
+    let is_counted = len > old_len && len >= COUNTED_BYTES_MIN;
+    if is_counted && context.work(len).is_err() && context.ours.get() == 0 {
         return ptr::null_mut();
     }
     let new = if old_len == 0 {
