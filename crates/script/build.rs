@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// The run that cargo starts.
 fn start() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
-    for name in ["number.h", "unit.c"] {
+    for name in ["cheap.h", "number.h", "unit.c"] {
         println!("cargo:rerun-if-changed=src/lua/{name}");
     }
     println!("cargo:rerun-if-env-changed=CFLAGS");

@@ -5,8 +5,9 @@ use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::shell;
 
 /// Global functions.
-pub(crate) const FUNCTIONS: [(&[u8], Function); 7] = [
+pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
     (b"pcall", pcall),
+    (b"xpcall", xpcall),
     (b"load", load),
     (b"loadstring", loadstring),
     (b"rawget", rawget),
@@ -83,6 +84,22 @@ fn pcall(stack: &mut Stack) -> Returns {
         return Ok(2);
     }
     Ok(3)
+}
+
+/// `xpcall`: a handler is called while the hook that ends a script runs, where no other hook is
+/// called. So none of a script runs then: a function of ours stands before it.
+fn xpcall(stack: &mut Stack) -> Returns {
+    if stack.kind(2) == Type::None {
+        return Err(stack.raise_argument(2, "value expected"));
+    }
+    stack.set_top(2);
+    stack.push_function(delegate, 1);
+    stack.insert(1);
+    let is_done = stack.call_for_all_with_handler(0, 1).is_ok();
+    stack.go_on()?;
+    stack.push_boolean(is_done);
+    stack.replace(1);
+    Ok(stack.top() as usize)
 }
 
 /// The longest text that `load` gathers.

@@ -41,3 +41,20 @@ pub use flags::{FunctionInfo, ScriptFlags, parse_flag};
 pub use options::VmOptions;
 pub use sha::{Sha, ShaMap};
 pub use vm::{Call, CompileError, ErrorReply, FunctionName, Library, LibraryError, RunError, Vm};
+
+/// Patterns match as those of Lua, whatever the bytes: a length, as long a pattern, and a subject.
+#[cfg(fuzzing)]
+pub fn fuzz_patterns(data: &[u8]) {
+    use libraries::compare::{Case, Comparison};
+    thread_local! {
+        static COMPARISON: std::cell::RefCell<Comparison> = std::cell::RefCell::new(Comparison::new());
+    }
+    // Longer ones take Lua's own matcher too long.
+    let Some((&len, rest)) = data.split_first() else { return };
+    let (pattern, rest) = rest.split_at(rest.len().min(usize::from(len) % 12));
+    let subject = &rest[..rest.len().min(24)];
+    let init = f64::from(len >> 4) - 4.0;
+    let case =
+        Case { subject, pattern, replacement: &pattern[pattern.len() / 2..], init, count_max: init + 4.0 };
+    COMPARISON.with_borrow_mut(|comparison| comparison.check(&case));
+}

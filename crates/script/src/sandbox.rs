@@ -35,7 +35,7 @@ pub(crate) const ARGV_NAME: i32 = 12;
 pub(crate) const LAST_PLACE: i32 = ARGV_NAME;
 
 /// Lua's own global functions that scripts have as they are.
-const KEPT: [&[u8]; 12] = [
+const KEPT: [&[u8]; 11] = [
     b"assert",
     b"error",
     b"gcinfo",
@@ -46,7 +46,6 @@ const KEPT: [&[u8]; 12] = [
     b"tostring",
     b"type",
     b"unpack",
-    b"xpcall",
     b"_VERSION",
 ];
 
@@ -54,7 +53,7 @@ type Functions = &'static [(&'static [u8], Function)];
 
 /// Libraries that Lua has, too: all of its functions are kept but those named.
 const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
-    [(b"string", &strings::FUNCTIONS), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
+    [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
 
 /// Makes what stands at the bottom of the stack, and sets the global variables.
 pub(crate) fn open(state: &mut State, options: &VmOptions) {
@@ -142,9 +141,7 @@ fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
     stack.raw_get_field(OWN, name);
     add_functions(stack, replaced);
     if name == b"string" {
-        stack.push_function(errors::note_place, 0);
-        stack.push_function(strings::gsub, 1);
-        stack.raw_set_field(-2, b"gsub");
+        strings::add(stack);
     }
     if name == b"table" {
         for name in [b"foreach".as_slice(), b"foreachi"] {

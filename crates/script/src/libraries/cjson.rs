@@ -391,11 +391,15 @@ fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
 
 // Decoding.
 
+/// What decoding a byte counts as, in bytes that are copied: a short text may be many tables.
+const WORK_PER_BYTE: usize = 32;
+
 fn decode(stack: &mut Stack) -> Returns {
     if stack.top() != 1 {
         return Err(stack.raise_argument(1, "expected 1 argument"));
     }
     let text = stack.check_text(1)?.to_vec();
+    stack.work(text.len().saturating_mul(WORK_PER_BYTE))?;
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(stack.raise_here(b"JSON parser does not support UTF-16 or UTF-32"));
     }

@@ -419,6 +419,10 @@ impl Stack {
 
     /// Pops `upvalues` values and pushes a function that has them.
     pub(crate) fn push_function(&mut self, function: Function, upvalues: i32) {
+        self.push_closure(script_call_ours, function, upvalues);
+    }
+
+    pub(super) fn push_closure(&mut self, entry: ffi::lua_CFunction, function: Function, upvalues: i32) {
         self.reserve(1);
         let first = self.top() - upvalues + 1;
         assert!(first >= 1, "the upvalues are on the stack");
@@ -426,8 +430,8 @@ impl Stack {
         unsafe { ffi::lua_pushlightuserdata(self.l, function as *mut c_void) }
         // SAFETY: 1 <= first <= size.
         unsafe { ffi::lua_insert(self.l, first) }
-        // SAFETY: the values are on the stack, and `trampoline` finds the function among them.
-        unsafe { ffi::lua_pushcclosure(self.l, trampoline, upvalues + 1) }
+        // SAFETY: the values are on the stack, and `entry` finds the function among them.
+        unsafe { ffi::lua_pushcclosure(self.l, entry, upvalues + 1) }
     }
 
     /// Moves the top value to `index`, and those above up.
@@ -567,13 +571,19 @@ impl Stack {
 
     /// Calls the function below its arguments, in protected mode; how many results are on top.
     pub(crate) fn call_for_all(&mut self, args: i32) -> Result<i32, Raise> {
-        assert!(args >= 0, "a size");
+        self.call_for_all_with_handler(args, 0)
+    }
+
+    /// As [`Stack::call_for_all`]; the function at `handler` is given an error.
+    pub(crate) fn call_for_all_with_handler(&mut self, args: i32, handler: i32) -> Result<i32, Raise> {
+        assert!(args >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
         let below = self.top() - args - 1;
+        let handler = if handler == 0 { 0 } else { self.existing(handler) };
         let ours = self.context().ours.replace(0);
         // SAFETY: function and arguments are on the stack, which Lua widens for the results, and
         // the call is protected.
-        let status = unsafe { ffi::lua_pcall(self.l, args, ffi::LUA_MULTRET, 0) };
+        let status = unsafe { ffi::lua_pcall(self.l, args, ffi::LUA_MULTRET, handler) };
         self.context().ours.set(ours);
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
@@ -842,7 +852,8 @@ unsafe fn text_of<'a>(text: *const c_char) -> &'a [u8] {
 }
 
 /// What Lua calls: finds the function among the upvalues, runs it, and raises what it wants raised.
-unsafe extern "C-unwind" fn trampoline(l: *mut ffi::lua_State) -> c_int {
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn script_call_ours(l: *mut ffi::lua_State) -> c_int {
     // SAFETY: Lua called with its live state.
     let count = unsafe { run_ours(l) };
     if count >= 0 {
@@ -856,9 +867,9 @@ unsafe extern "C-unwind" fn trampoline(l: *mut ffi::lua_State) -> c_int {
 /// here.
 ///
 /// # Safety
-/// Called by `trampoline` only.
+/// Called by `script_call_ours` only.
 unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
-    // SAFETY: every closure of `trampoline` was made by `push_function`.
+    // SAFETY: every closure of `script_call_ours` was made by `push_function`.
     let address = unsafe { ffi::lua_touserdata(l, ffi::lua_upvalueindex(1)) };
     // SAFETY: its first upvalue is the address of a `Function`.
     let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };

@@ -7,6 +7,24 @@
 #define loslib_c
 #include "number.h"
 
+#include "lobject.h"
+#include "lstate.h"
+#include "lstring.h"
+
+/* Work that runs no instructions counts as if it did, so that the hook asks in time whether the
+   script may go on (stack.rs). */
+static void count_work(lua_State *L, size_t instructions) {
+  int left = L->hookcount;
+  L->hookcount = left > 0 && (size_t)left > instructions ? left - (int)instructions : 1;
+}
+
+/* A long text is copied and hashed, and compared where it is known, without an allocation. */
+static TString *counted_newlstr(lua_State *L, const char *text, size_t len) {
+  if (len >= 1024) count_work(L, len / 64);
+  return luaS_newlstr(L, text, len);
+}
+#define luaS_newlstr counted_newlstr
+
 #include "lapi.c"
 #include "lcode.c"
 #include "ldebug.c"
@@ -20,7 +38,9 @@
 #include "lopcodes.c"
 #include "lparser.c"
 #include "lstate.c"
+#undef luaS_newlstr
 #include "lstring.c"
+#define luaS_newlstr counted_newlstr
 #include "ltable.c"
 #include "ltm.c"
 #include "lundump.c"
@@ -36,4 +56,27 @@
 #include "loadlib.c"
 #include "loslib.c"
 #include "lstrlib.c"
+#include "cheap.h"
+
+/* `table.sort` without a function, and `table.maxn`, run no instructions: each comparison, and each
+   element, counts as one. */
+static void count_step(lua_State *L) {
+  if (--L->hookcount <= 0) {
+    resethookcount(L);
+    luaD_callhook(L, LUA_HOOKCOUNT, -1);
+  }
+}
+
+static int counted_lessthan(lua_State *L, int left, int right) {
+  count_step(L);
+  return lua_lessthan(L, left, right);
+}
+
+static int counted_next(lua_State *L, int table) {
+  count_step(L);
+  return lua_next(L, table);
+}
+
+#define lua_lessthan counted_lessthan
+#define lua_next counted_next
 #include "ltablib.c"

@@ -16,6 +16,12 @@ fn libraries_do_what_those_of_redis_do() {
     check(include_str!("libraries.txt"));
 }
 
+/// Each pattern once on a short text, which Lua's own matcher takes, and once on a long one.
+#[test]
+fn patterns_and_other_functions_of_texts_and_tables_do_what_those_of_redis_do() {
+    check(include_str!("patterns.txt"));
+}
+
 fn check(programs: &str) {
     let mut different = Vec::new();
     let mut program = Vec::new();

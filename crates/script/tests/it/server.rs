@@ -82,7 +82,7 @@ pub fn options() -> VmOptions {
 }
 
 /// The reply of EVAL as its bytes on the wire.
-pub fn eval(vm: &mut Vm, server: &mut Server, program: &[u8], protocol: Protocol) -> Vec<u8> {
+pub fn eval(vm: &mut Vm, server: &mut dyn Commands, program: &[u8], protocol: Protocol) -> Vec<u8> {
     let sha = Sha::of(program);
     if let Err(error) = vm.compile(&sha, program) {
         return [b"-", error.0.as_slice(), b"\r\n"].concat();

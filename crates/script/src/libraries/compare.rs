@@ -1,0 +1,110 @@
+//! Lua's own functions of patterns beside ours, in one state: both must give the same, errors
+//! included. For tests and a fuzz target.
+
+use super::strings;
+use crate::errors;
+use crate::lua::{Stack, State};
+
+/// Runs each function twice; gives what differs.
+const COMPARE: &[u8] = br#"
+    local ours, s, p, r, init, max = ...
+    local function pack(...) return {n = select('#', ...), ...} end
+    local function show(t)
+        local out = {}
+        for i = 1, t.n do out[i] = type(t[i]) .. ':' .. tostring(t[i]) end
+        return table.concat(out, ' ')
+    end
+    local function matches(gmatch)
+        local out = {}
+        for a, b in gmatch(s, p) do
+            out[#out + 1] = tostring(a) .. '|' .. tostring(b)
+            if #out > 30 then break end
+        end
+        return table.concat(out, ' ')
+    end
+    local calls = {
+        find = function(f) return f.find(s, p, init) end,
+        plain = function(f) return f.find(s, p, init, true) end,
+        match = function(f) return f.match(s, p, init) end,
+        gmatch = function(f) return matches(f.gmatch) end,
+        text = function(f) return f.gsub(s, p, r, max) end,
+        table = function(f) return f.gsub(s, p, {a = 'x', b = 1, ab = false, [' '] = {}}) end,
+        index = function(f) return f.gsub(s, p, setmetatable({}, {__index = function(_, k)
+            if k == 'x' then error('odd') end return k .. '!' end}), max) end,
+        call = function(f) return f.gsub(s, p, function(a, b)
+            if a == 'b' then return nil elseif a == '1' then return {} elseif a == 'y' then error({}) end
+            return tostring(b) end, max) end,
+        rep = function(f) return f.rep(s, init) end,
+    }
+    for name, call in pairs(calls) do
+        local lua, our = show(pack(pcall(call, string))), show(pack(pcall(call, ours)))
+        lua, our = lua:gsub('table: %w+', 'table'), our:gsub('table: %w+', 'table')
+        if lua ~= our then return name .. '\n  lua  ' .. lua .. '\n  ours ' .. our end
+    end
+"#;
+
+/// What the functions are called with.
+pub(crate) struct Case<'a> {
+    pub(crate) subject: &'a [u8],
+    pub(crate) pattern: &'a [u8],
+    /// For `gsub`.
+    pub(crate) replacement: &'a [u8],
+    /// Where a search begins.
+    pub(crate) init: f64,
+    /// How often `gsub` replaces.
+    pub(crate) count_max: f64,
+}
+
+/// A Lua state without a sandbox. On its stack: our functions alone, those that scripts get, and
+/// what compares.
+pub(crate) struct Comparison(State);
+
+impl Comparison {
+    pub(crate) fn new() -> Self {
+        let mut state = State::new(None);
+        let stack = state.stack();
+        stack.push_table(0, 8);
+        for (name, _, function) in strings::FUNCTIONS {
+            stack.push_function(function, 0);
+            stack.raw_set_field(-2, name);
+        }
+        stack.push_function(errors::note_place, 0);
+        stack.push_function(strings::gsub, 1);
+        stack.raw_set_field(-2, b"gsub");
+        stack.push_table(0, 8);
+        strings::add(stack);
+        stack.load(COMPARE, c"=compare").expect("it compiles");
+        Self(state)
+    }
+
+    pub(crate) fn stack(&mut self) -> &mut Stack {
+        self.0.stack()
+    }
+
+    /// Panics where something differs.
+    pub(crate) fn check(&mut self, case: &Case<'_>) {
+        let stack = self.0.stack();
+        for ours in [1, 2] {
+            stack.push_value(3);
+            stack.push_value(ours);
+            for text in [case.subject, case.pattern, case.replacement] {
+                stack.push(text);
+            }
+            stack.push_number(case.init);
+            stack.push_number(case.count_max);
+            let done = stack.call(6, 1);
+            let found = stack.bytes(-1).map(|text| text.escape_ascii().to_string());
+            assert!(
+                done.is_ok() && found.is_none(),
+                "'{}' '{}' '{}' {} {}: {}",
+                case.subject.escape_ascii(),
+                case.pattern.escape_ascii(),
+                case.replacement.escape_ascii(),
+                case.init,
+                case.count_max,
+                found.unwrap_or_default()
+            );
+            stack.set_top(3);
+        }
+    }
+}

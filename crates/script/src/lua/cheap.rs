@@ -1,0 +1,40 @@
+//! Functions of which Lua's own run the cheap calls (`cheap.h`), and ours the others.
+
+use std::ffi::c_int;
+
+use mlua_sys as ffi;
+
+use super::stack::{Function, Stack};
+
+/// Lua's own functions that make calls that are cheap whatever the texts are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cheap {
+    Find,
+    Match,
+    Gmatch,
+    Gsub,
+    Rep,
+}
+
+// cheap.h
+unsafe extern "C-unwind" {
+    fn script_find(l: *mut ffi::lua_State) -> c_int;
+    fn script_match(l: *mut ffi::lua_State) -> c_int;
+    fn script_gmatch(l: *mut ffi::lua_State) -> c_int;
+    fn script_gsub(l: *mut ffi::lua_State) -> c_int;
+    fn script_rep(l: *mut ffi::lua_State) -> c_int;
+}
+
+impl Stack {
+    /// As [`Stack::push_function`]; calls that are cheap are one of Lua's own functions instead.
+    pub(crate) fn push_function_unless_cheap(&mut self, cheap: Cheap, function: Function, upvalues: i32) {
+        let entry = match cheap {
+            Cheap::Find => script_find,
+            Cheap::Match => script_match,
+            Cheap::Gmatch => script_gmatch,
+            Cheap::Gsub => script_gsub,
+            Cheap::Rep => script_rep,
+        };
+        self.push_closure(entry, function, upvalues);
+    }
+}
