@@ -651,6 +651,6 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 5);
+        assert_eq!(seen, 7);
     }
 }
