@@ -736,8 +736,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Serves who is blocked on ready keys, and on what serving changes. Gives the locks back.
+    ///
+    /// What can be served under the locks comes first, before anybody else can take it. Where there
+    /// are none, as behind what ran alone, keys are served in the order in which they became ready.
     pub fn serve(&mut self, mut locked: Locked<'s>) {
         let shared = self.shared();
+        let is_unlocked = locked.numbers().next().is_none();
         let mut ready: VecDeque<Serving> = VecDeque::new();
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
@@ -756,7 +760,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 ready.extend(self.commit.take_ready().into_iter().map(|key| Serving { key, from: 0, up_to }));
                 let Some(mut key) = ready.pop_front() else { break };
                 self.now.unix_ms = self.clock.unix_ms();
-                if let Some(needed) = self.serve_key(&mut locked, &mut key) {
+                let Some(needed) = self.serve_key(&mut locked, &mut key) else { continue };
+                if is_unlocked {
+                    drop(locked);
+                    locked = shared.keyspace.lock_all_of(needed.into_iter());
+                    ready.push_front(key);
+                } else {
                     later.push_back((key, needed));
                 }
             }

@@ -142,6 +142,34 @@ fn workers_of_several_queues_are_served_in_their_order_by_whatever_brings_elemen
 }
 
 /// Lets all workers block, one after the other.
+/// As in Redis: list `b` came into being first, so who waits for it is served first, by what its own
+/// first list has.
+#[test]
+fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
+    on_each_back_end(|server| {
+        let mut admin = connect(server);
+        let push = "redis.call('RPUSH', 'b', 'z') return redis.call('LPUSH', 'a', 'x', 'y')";
+        let first = "return redis.call('RPUSH', 'b', 'z')";
+        let second = "return redis.call('LPUSH', 'a', 'x', 'y')";
+        let script = vec![vec!["EVAL", push, "0"]];
+        let declared = vec![vec!["EVAL", push, "2", "a", "b"]];
+        let transaction =
+            vec![vec!["MULTI"], vec!["EVAL", first, "0"], vec!["EVAL", second, "0"], vec!["EXEC"]];
+        for requests in [script.clone(), script, declared, transaction] {
+            admin.command(&["FLUSHALL"]);
+            let (mut one, mut two) = (connect(server), connect(server));
+            send(&mut one, &["BLPOP", "a", "0"]);
+            await_blocked(&mut admin, 1);
+            send(&mut two, &["BLPOP", "a", "b", "0"]);
+            await_blocked(&mut admin, 2);
+            requests.iter().for_each(|request| drop(admin.command(request)));
+            let served = |element| Value::Array(vec![bulk("a"), bulk(element)]);
+            let replies = (two.read().expect("a reply"), one.read().expect("a reply"));
+            assert_eq!(replies, (served("y"), served("x")), "{requests:?}");
+        }
+    });
+}
+
 fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize) -> String) {
     for (number, worker) in workers.iter_mut().enumerate() {
         send(worker, &request(number).split(' ').collect::<Vec<_>>());
