@@ -735,17 +735,16 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         all.block(&session.info, blocked);
     }
 
-    /// Serves who is blocked on ready keys, and on what serving changes. Gives the locks back.
-    ///
-    /// What can be served under the locks comes first, before anybody else can take it. Where there
-    /// are none, as behind what ran alone, keys are served in the order in which they became ready.
+    /// Serves who is blocked on ready keys, and on what serving changes. Gives the locks back. What
+    /// they suffice for comes first, before anybody else can take it. Where there are none, as
+    /// behind what ran alone, keys are served in the order in which they became ready.
     pub fn serve(&mut self, mut locked: Locked<'s>) {
         let shared = self.shared();
         let is_unlocked = locked.numbers().next().is_none();
         let mut ready: VecDeque<Serving> = VecDeque::new();
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
-            loop {
+            while later.is_empty() || !is_unlocked {
                 // A key that had expired when its queue was looked at is a change as well, of
                 // nobody's command.
                 if self.commit.has_changes() {
@@ -760,12 +759,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 ready.extend(self.commit.take_ready().into_iter().map(|key| Serving { key, from: 0, up_to }));
                 let Some(mut key) = ready.pop_front() else { break };
                 self.now.unix_ms = self.clock.unix_ms();
-                let Some(needed) = self.serve_key(&mut locked, &mut key) else { continue };
-                if is_unlocked {
-                    drop(locked);
-                    locked = shared.keyspace.lock_all_of(needed.into_iter());
-                    ready.push_front(key);
-                } else {
+                if let Some(needed) = self.serve_key(&mut locked, &mut key) {
                     later.push_back((key, needed));
                 }
             }
@@ -773,7 +767,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             // Given up before others are taken: locks are taken in ascending order only.
             drop(locked);
             locked = shared.keyspace.lock_all_of(needed.into_iter());
-            ready.push_back(key);
+            ready.push_front(key);
         }
     }
 

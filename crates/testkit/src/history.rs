@@ -292,6 +292,11 @@ mod tests {
             return;
         }
         let server = crate::peer::start().expect("it starts");
+        let refused = server.connect().command(&["EVAL", "return redis.call('BLPOP', 'none', 0)", "0"]);
+        if refused.is_error() {
+            eprintln!("older than Redis 7.2: scripts may not run commands that wait elsewhere");
+            return;
+        }
         for mix in [Mix::SingleKey, Mix::MultiKey, Mix::Sessions, Mix::Moves] {
             server.connect().command(&["FLUSHALL"]);
             let (address, scripts_percent) = (server.address(), 60);

@@ -141,9 +141,8 @@ fn workers_of_several_queues_are_served_in_their_order_by_whatever_brings_elemen
     });
 }
 
-/// Lets all workers block, one after the other.
-/// As in Redis: list `b` came into being first, so who waits for it is served first, by what its own
-/// first list has.
+/// As in Redis: list `b` came into being first, so who waits for it is served first, by what the
+/// first of its lists has.
 #[test]
 fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     on_each_back_end(|server| {
@@ -170,6 +169,7 @@ fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     });
 }
 
+/// Lets all workers block, one after the other.
 fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize) -> String) {
     for (number, worker) in workers.iter_mut().enumerate() {
         send(worker, &request(number).split(' ').collect::<Vec<_>>());
