@@ -69,7 +69,9 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "            socket-mark-id\n        }",
         to: "            socket-mark-id\n            metrics-port metrics-bind io-backend unixsocketgroup rdma-bind rdma-rx-size\n            \
              rdma-completion-vector server-cpulist bio-cpulist aof-rewrite-cpulist bgsave-cpulist\n            \
-             cluster-databases hash-seed mptcp repl-mptcp\n        }",
+             cluster-databases hash-seed mptcp repl-mptcp audit-log-file oidc-keys-file oidc-keys-url oidc-ca-file\n            \
+             oidc-keys-refresh oidc-issuer oidc-audience oidc-user-claim oidc-user-prefix oidc-leeway\n            \
+             oidc-end-sessions\n        }",
     },
     // Clients live on several threads here: what one sent may run after what another sent later.
     Adaptation {
