@@ -206,6 +206,24 @@ impl Client {
         self.read_many(commands.len())
     }
 
+    /// Sends all requests, then hands each reply over as it comes, so that the caller knows which
+    /// was the last one before an error.
+    pub fn pipeline_each<A: AsRef<[u8]>>(
+        &mut self,
+        commands: &[Vec<A>],
+        mut reply: impl FnMut(Value),
+    ) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        for args in commands {
+            encode_request(args, &mut bytes);
+        }
+        self.send(&bytes)?;
+        for _ in commands {
+            reply(self.read()?);
+        }
+        Ok(())
+    }
+
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         Ok(self.stream.write_all(bytes)?)

@@ -33,6 +33,8 @@ const LEFT_OUT: &[&str] = &[
     "reset",
     "quit",
     "migrate",
+    // The next script is debugged, and the end of its session closes the connection.
+    "script|debug",
     "subscribe",
     "psubscribe",
     "ssubscribe",
@@ -84,9 +86,10 @@ fn send_any(server: &Server, commands: &[Documented], seed: u64) -> u64 {
             }
             batch.extend(queues.then(|| vec![b"EXEC".to_vec()]));
             sent += batch.len() as u64;
-            if let Err(error) = client.pipeline(&batch) {
+            let mut answered = 0;
+            if let Err(error) = client.pipeline_each(&batch, |_| answered += 1) {
                 let lines: Vec<String> = batch.iter().map(|request| shown(request)).collect();
-                panic!("seed {seed}: {error} after\n{}", lines.join("\n"));
+                panic!("seed {seed}: {error} after {answered} replies to\n{}", lines.join("\n"));
             }
             let undeclared = info(&mut admin, "unexpected_error_replies");
             let lines = || batch.iter().map(|request| shown(request)).collect::<Vec<_>>().join("\n");
