@@ -37,6 +37,7 @@ fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
         return Err(IN_PROGRESS);
     }
     let saved = ctx.pass.outside(|| {
+        shared.persistence.cancel_save_of_flush(&shared.engine);
         persistence::save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)))
     });
     // Redis says no more either; the log does.
@@ -93,9 +94,7 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    let begin =
-        || persistence::save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
-    match ctx.pass.outside(begin) {
+    match ctx.pass.outside(|| persistence::save_as_asked(shared)) {
         Asked::Begun => ctx.reply.simple("Background saving started"),
         Asked::UnderWay if schedules => {
             shared.persistence.schedule();

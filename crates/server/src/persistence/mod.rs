@@ -24,7 +24,7 @@ use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{Asked, Current, DataFolder, folder_path, save_rules};
+use crate::snapshots::{Asked, Current, DataFolder, Purpose, folder_path, save_rules};
 
 pub mod aof;
 pub mod loading;
@@ -107,7 +107,7 @@ pub fn changes(shared: &Shared) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     /// Nobody: it is in the background.
-    Nobodys,
+    Nobodys(Purpose),
     /// The caller. As the owner of the keyspace it is through before a rewrite comes to its point.
     Callers {
         /// How the caller comes to the keyspace.
@@ -120,7 +120,7 @@ enum Whose {
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let rewrites = shared.append_only.state();
-    if matches!(whose, Whose::Nobodys | Whose::Callers { way: Way::Gate }) && rewrites.rewrite.is_some() {
+    if matches!(whose, Whose::Nobodys(_) | Whose::Callers { way: Way::Gate }) && rewrites.rewrite.is_some() {
         // It has begun and comes to its point soon, or has been there.
         return None;
     }
@@ -133,20 +133,29 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     }
     let save = Save::begin(&shared.engine, alone, options)?;
     let (since, changes) = (Instant::now(), changes(shared));
-    let is_background = whose == Whose::Nobodys;
-    state.current = Some(Current { save: Arc::clone(&save), since, changes, is_background });
+    let purpose = match whose {
+        Whose::Nobodys(purpose) => purpose,
+        Whose::Callers { .. } | Whose::Rewrites => Purpose::Caller,
+    };
+    let current = Current { save: Arc::clone(&save), since, changes, purpose };
+    let is_background = current.is_background();
+    state.current = Some(current);
     if is_background {
         state.record.begun(unix_ms() / 1000);
     }
     Some(save)
 }
 
-/// Begins a save in the background; `alone` makes the caller the owner of the keyspace for a
-/// moment.
-pub fn save_in_background(shared: &Arc<Shared>, alone: impl FnOnce(&mut dyn FnMut(&Exclusive))) -> Asked {
+/// Begins a save in the background for somebody who asks. The caller is outside the gate.
+pub fn save_as_asked(shared: &Arc<Shared>) -> Asked {
+    shared.persistence.cancel_save_of_flush(&shared.engine);
+    save_in_background(shared, Purpose::Background)
+}
+
+/// Begins a save in the background. The caller is outside the gate.
+fn save_in_background(shared: &Arc<Shared>, purpose: Purpose) -> Asked {
     let options = save_options(shared);
-    let mut save = None;
-    alone(&mut |exclusive| save = fix(shared, exclusive, options.clone(), Whose::Nobodys));
+    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, Whose::Nobodys(purpose)));
     let Some(save) = save else { return Asked::UnderWay };
     tracing::info!("Background saving started");
     let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
@@ -234,14 +243,14 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
     let Some(current) = state.current.take() else { return };
-    if current.is_background {
+    if current.is_background() {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
     }
     match result {
         Ok(()) => {
             state.record.succeeded(current.changes, unix_ms() / 1000);
             tracing::info!("DB saved on disk");
-            if current.is_background {
+            if current.is_background() {
                 tracing::info!("Background saving terminated with success");
             }
         }
@@ -249,7 +258,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
         Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
-            if current.is_background {
+            if current.is_background() {
                 state.record.failed(trouble);
                 tracing::warn!("Background saving error");
             }
@@ -321,7 +330,8 @@ pub fn save_if_due(shared: &Arc<Shared>) {
     if shared.engine.standing.is_loading.load(Relaxed) {
         return;
     }
-    if shared.engine.keyspace.snapshot().take_flushed_all() && !rules.is_empty() {
+    let flushed = shared.engine.keyspace.snapshot().take_flushed_all() && !rules.is_empty();
+    if flushed {
         // As in Redis: who flushed everything does not find it again after a crash.
         shared.persistence.schedule();
     }
@@ -333,5 +343,5 @@ pub fn save_if_due(shared: &Arc<Shared>) {
     if let Reason::Rule(rule) = reason {
         tracing::info!("{} changes in {} seconds. Saving...", rule.changes, rule.seconds);
     }
-    save_in_background(shared, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    save_in_background(shared, if flushed { Purpose::Flush } else { Purpose::Background });
 }

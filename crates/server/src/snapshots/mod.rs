@@ -56,8 +56,27 @@ pub(crate) struct Current {
     pub since: Instant,
     /// All changes up to its point.
     pub changes: u64,
+    /// Why it was begun.
+    pub purpose: Purpose,
+}
+
+/// Why a save was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A thread waits for it.
+    Caller,
+    /// It was asked for or is due, in the background.
+    Background,
+    /// Everything was flushed, and a crash must not bring it back. In the background, where Redis
+    /// has FLUSHALL wait for it; so it gives way to the next save that somebody asks for.
+    Flush,
+}
+
+impl Current {
     /// Whether nobody waits for it.
-    pub is_background: bool,
+    pub fn is_background(&self) -> bool {
+        self.purpose != Purpose::Caller
+    }
 }
 
 /// What is shown of saves.
@@ -148,14 +167,14 @@ impl Persistence {
     /// What INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let current = state.current.as_ref().filter(|current| current.is_background);
+        let current = state.current.as_ref().filter(|current| current.is_background());
         let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
         Figures { record: state.record.clone(), current }
     }
 
-    /// Whether a save in the background is under way.
+    /// Whether a save in the background is under way that another one does not replace.
     pub fn is_saving(&self) -> bool {
-        self.state().current.as_ref().is_some_and(|current| current.is_background)
+        self.state().current.as_ref().is_some_and(|current| current.purpose == Purpose::Background)
     }
 
     /// A save begins as soon as it can.
@@ -167,13 +186,23 @@ impl Persistence {
     /// there.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if let Some(current) = state.current.as_ref().filter(|current| current.is_background) {
+        if let Some(current) = state.current.as_ref().filter(|current| current.is_background()) {
             current.save.abandon(engine);
             return Cancelled::UnderWay;
         }
         match std::mem::take(&mut state.record.is_scheduled) {
             true => Cancelled::Scheduled,
             false => Cancelled::Nothing,
+        }
+    }
+
+    /// Ends the save after a flush, if one is under way: what is saved next has been flushed as well.
+    /// Waits until it has ended.
+    pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) {
+        let mut state = self.state();
+        while let Some(current) = state.current.as_ref().filter(|current| current.purpose == Purpose::Flush) {
+            current.save.abandon(engine);
+            state = self.ended.wait(state).expect("nothing panics while it is locked");
         }
     }
 

@@ -105,6 +105,34 @@ fn everything_is_there_after_a_crash_that_follows_a_save() {
     }
 }
 
+/// Redis has FLUSHALL wait for its save, so that none is under way when the next command comes.
+#[test]
+fn the_save_after_a_flush_gives_way_to_one_that_is_asked_for() {
+    let started = "Background saving started";
+    for (save, reply) in [("BGSAVE", started), ("SAVE", "OK")] {
+        let folder = folder();
+        // The default rules; a save rests for a minute at each key.
+        let server = start_in(folder.path(), &["--rdb-key-save-delay", "60000000"]);
+        let mut client = server.connect();
+        for words in [&["MULTI"][..], &["FLUSHALL"], &["SET", "k", "v"], &["EXEC"]] {
+            client.command(words);
+        }
+        let since = Instant::now();
+        while persistence(&mut client, "rdb_bgsave_in_progress") == "0" {
+            assert!(since.elapsed() < WITHIN, "a flush is saved");
+        }
+        if save == "SAVE" {
+            ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        }
+        assert_eq!(client.command(&[save]).to_string(), reply);
+        ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        await_no_save(&mut client);
+        drop(server);
+        let value = start_in(folder.path(), &[]).connect().command(&["GET", "k"]);
+        assert_eq!(value, Value::Bulk(b"v".to_vec()));
+    }
+}
+
 /// A number as GET or LLEN reply it; 0 where there is none.
 fn number(value: &Value) -> i64 {
     match value {
