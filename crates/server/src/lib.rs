@@ -24,6 +24,8 @@ pub mod commands;
 pub mod config;
 pub mod connection_pool;
 pub mod context;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod housekeeper;
 pub mod info;
 pub mod limits;

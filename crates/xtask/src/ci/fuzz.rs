@@ -24,6 +24,7 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-modul
 
 /// Folders whose files with an ending a target starts from.
 const SEEDS: &[(&str, &str, &str)] = &[
+    ("session", "tests/cmd", "resp"),
     ("rdb_file", "crates/persist/tests/files", "rdb"),
     ("aof_file", "crates/persist/tests/files/aof/redis-8.0.6", "aof"),
     ("aof_file", "crates/persist/tests/files/aof/valkey-9.1.2", "aof"),

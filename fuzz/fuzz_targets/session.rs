@@ -1,0 +1,5 @@
+//! A server in this process answers any session, before and after authentication, and serves others
+//! afterwards.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| server::fuzz::fuzz_session(data));
