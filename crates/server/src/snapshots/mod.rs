@@ -196,8 +196,8 @@ impl Persistence {
         }
     }
 
-    /// Ends the save after a flush, if one is under way: what is saved next has been flushed as well.
-    /// Waits until it has ended.
+    /// Ends the save after a flush, if one is under way, and waits for its end: the next one saves
+    /// what has been flushed as well.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) {
         let mut state = self.state();
         while let Some(current) = state.current.as_ref().filter(|current| current.purpose == Purpose::Flush) {
