@@ -285,7 +285,7 @@ impl Vm {
     /// Turns how a run ended into what the caller gets.
     fn finish(&mut self, ended: Ended, ran: &Ran<'_>) -> Result<(), RunError> {
         self.state.stack().set_top(LAST_PLACE);
-        self.state.pace_collection();
+        self.state.keep_from_limit();
         match self.state.stopped() {
             Some(Stop::Again) => return Err(RunError::Again),
             Some(Stop::Killed) => return Err(RunError::Killed(ran.killed(self.state.stopped_at()))),

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 
 use resp::Protocol;
 
+use super::blocks::Blocks;
 use crate::commands::{Commands, Stop};
 use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
@@ -19,6 +20,8 @@ pub(crate) type Place = (Vec<u8>, i32);
 
 /// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
 pub(crate) struct Context {
+    /// What Lua gave back and will want again.
+    pub(super) blocks: Blocks,
     /// Bytes that Lua holds.
     pub(super) used_bytes: Cell<usize>,
     /// Above that, Lua's own code gets no memory; `usize::MAX` without a limit.
@@ -86,6 +89,7 @@ impl Rng {
 impl Context {
     pub(super) fn new(limit_bytes: Option<usize>) -> Self {
         Self {
+            blocks: Blocks::new(),
             used_bytes: Cell::new(0),
             limit_bytes: Cell::new(limit_bytes.unwrap_or(usize::MAX)),
             worked_bytes: Cell::new(0),

@@ -15,6 +15,7 @@
 //!   string must not be taken out of its table while its bytes are in use: nothing here does.
 //! - A panic in our code ends the process (`extern "C"`), it does not unwind through C frames.
 
+mod blocks;
 mod cheap;
 mod context;
 mod number;

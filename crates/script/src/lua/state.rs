@@ -1,12 +1,12 @@
 //! A Lua state, and the memory it lives in.
 
-use std::alloc::Layout;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use mlua_sys as ffi;
 use resp::Protocol;
 
+use super::blocks::layout_of;
 use super::context::Context;
 use super::stack::{OnEvent, Stack, set_line_hook, set_usual_hook, stack_address};
 use crate::commands::{Commands, Stop};
@@ -16,12 +16,7 @@ pub(crate) struct State {
     l: *mut ffi::lua_State,
     context: NonNull<Context>,
     stack: Stack,
-    /// Whether its collections are paced as those of a small state.
-    is_small: bool,
 }
-
-/// A state that holds less is small, in bytes.
-const SMALL_BYTES: usize = 4 << 20;
 
 /// PUC Lua's own libraries.
 const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8]); 6] = [
@@ -52,7 +47,7 @@ impl State {
         let stack = unsafe { Stack::new(l) };
         // SAFETY: the state is live.
         unsafe { set_usual_hook(l) };
-        Self { l, context, stack, is_small: false }
+        Self { l, context, stack }
     }
 
     /// The bottom of all stacks.
@@ -108,20 +103,12 @@ impl State {
         self.context().used_bytes.get()
     }
 
-    /// Decides how much garbage there may be before the next collection. While Lua holds little,
-    /// most of what a collection visits is the sandbox: it may grow tenfold in between. From
-    /// [`SMALL_BYTES`] on, or with a limit, it may double, as Lua has it. What has come near the
-    /// limit is collected at once: Lua 5.1 does not when it is refused memory.
-    pub(crate) fn pace_collection(&mut self) {
-        let (used, limit) = (self.used_bytes(), self.context().limit_bytes.get());
-        if used > limit / 4 * 3 {
+    /// Collects what has come near the limit: Lua 5.1 does not when it is refused memory. Otherwise
+    /// collections come when Lua holds twice what the last has left, as by default: later ones
+    /// spread a few hot values over more memory than the cache holds (docs/performance.md).
+    pub(crate) fn keep_from_limit(&mut self) {
+        if self.used_bytes() > self.context().limit_bytes.get() / 4 * 3 {
             self.collect();
-        }
-        let is_small = used < SMALL_BYTES && limit == usize::MAX;
-        if is_small != self.is_small {
-            self.is_small = is_small;
-            // SAFETY: the state is live.
-            unsafe { ffi::lua_gc(self.l, ffi::LUA_GCSETPAUSE, if is_small { 1000 } else { 200 }) };
         }
     }
 
@@ -188,8 +175,8 @@ unsafe extern "C" fn allocate(
     let used = context.used_bytes.get() - old_len;
     if len == 0 {
         if old_len > 0 {
-            // SAFETY: it was allocated here with that layout.
-            unsafe { std::alloc::dealloc(old.cast(), layout(old_len)) };
+            // SAFETY: it was allocated here with that length.
+            unsafe { context.blocks.free(old.cast(), old_len) };
         }
         context.used_bytes.set(used);
         return ptr::null_mut();
@@ -207,22 +194,17 @@ unsafe extern "C" fn allocate(
         return ptr::null_mut();
     }
     let new = if old_len == 0 {
-        // SAFETY: `len` is not 0.
-        unsafe { std::alloc::alloc(layout(len)) }
+        context.blocks.allocate(len)
     } else {
-        // SAFETY: it was allocated here with that layout, and `len` is not 0.
-        unsafe { std::alloc::realloc(old.cast(), layout(old_len), len) }
+        // SAFETY: it was allocated here with that length, and `len` is not 0.
+        unsafe { context.blocks.resize(old.cast(), old_len, len) }
     };
     if new.is_null() {
         if context.ours.get() > 0 {
-            std::alloc::handle_alloc_error(layout(len));
+            std::alloc::handle_alloc_error(layout_of(len));
         }
         return ptr::null_mut();
     }
     context.used_bytes.set(used + len);
     new.cast()
-}
-
-fn layout(len: usize) -> Layout {
-    Layout::from_size_align(len, 16).expect("checked against isize::MAX, or a size allocated before")
 }

@@ -1,0 +1,166 @@
+//! Small blocks of memory that a Lua state gave back and will want again.
+//!
+//! ```text
+//!   Lua ──free──▶ stack of addresses ──alloc──▶ Lua        one stack a size, 16 bytes apart
+//!                     │ full        ▲ empty
+//!                     ▼             │
+//!                  the process' allocator
+//! ```
+//! A collection gives back what was used long ago and has left the cache. An allocator that links
+//! free blocks through themselves waits for memory with each of them; here their addresses lie side
+//! by side, and the next ones are fetched while Lua works on the last (docs/performance.md).
+
+use std::alloc::Layout;
+use std::cell::RefCell;
+
+/// What sizes are multiples of.
+const STEP_BYTES: usize = 16;
+/// The largest block that is kept.
+const KEPT_BYTES_MAX: usize = 512;
+/// So many bytes of one size are kept at most.
+const STACK_BYTES_MAX: usize = 32 << 10;
+/// How many blocks ahead memory is fetched.
+const AHEAD: usize = 4;
+
+/// Blocks of one size that nobody uses: addresses of live allocations of [`layout_of`].
+#[derive(Default)]
+struct Stack(Vec<*mut u8>);
+
+/// All sizes, by their number of steps less one.
+pub(super) struct Blocks(RefCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>);
+
+/// The layout in which Lua's blocks of `len` bytes are allocated.
+pub(super) fn layout_of(len: usize) -> Layout {
+    let len = if len <= KEPT_BYTES_MAX { len.next_multiple_of(STEP_BYTES) } else { len };
+    Layout::from_size_align(len, STEP_BYTES).expect("checked against isize::MAX, or a size allocated before")
+}
+
+impl Blocks {
+    pub(super) fn new() -> Self {
+        Self(RefCell::new(std::array::from_fn(|_| Stack::default())))
+    }
+
+    /// A block of `len` bytes, 1 at least; null where there is no memory.
+    #[inline]
+    pub(super) fn allocate(&self, len: usize) -> *mut u8 {
+        if len <= KEPT_BYTES_MAX {
+            let Stack(blocks) = &mut self.0.borrow_mut()[(len - 1) / STEP_BYTES];
+            if let Some(block) = blocks.pop() {
+                if let Some(&later) = blocks.len().checked_sub(AHEAD).and_then(|at| blocks.get(at)) {
+                    prefetch(later);
+                }
+                return block;
+            }
+        }
+        // SAFETY: its size is not 0.
+        unsafe { std::alloc::alloc(layout_of(len)) }
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// It is of `len` bytes, from here, and nobody uses it from here on.
+    #[inline]
+    pub(super) unsafe fn free(&self, block: *mut u8, len: usize) {
+        if len <= KEPT_BYTES_MAX {
+            let Stack(blocks) = &mut self.0.borrow_mut()[(len - 1) / STEP_BYTES];
+            if blocks.len() * len < STACK_BYTES_MAX {
+                blocks.push(block);
+                return;
+            }
+        }
+        // SAFETY: it was allocated with that layout, says the caller.
+        unsafe { std::alloc::dealloc(block, layout_of(len)) }
+    }
+
+    /// Makes a block larger or smaller; null where there is no memory, and it stays as it is.
+    ///
+    /// # Safety
+    /// It is of `old_len` bytes, from here, and nobody uses its address from here on unless null is
+    /// returned. `len` is 1 at least.
+    pub(super) unsafe fn resize(&self, block: *mut u8, old_len: usize, len: usize) -> *mut u8 {
+        if old_len > KEPT_BYTES_MAX && len > KEPT_BYTES_MAX {
+            // SAFETY: it was allocated with that layout, says the caller, and `len` is not 0.
+            return unsafe { std::alloc::realloc(block, layout_of(old_len), len) };
+        }
+        if layout_of(old_len) == layout_of(len) {
+            return block;
+        }
+        let new = self.allocate(len);
+        if !new.is_null() {
+            // SAFETY: both are so long at least, and they differ, as both are live.
+            unsafe { std::ptr::copy_nonoverlapping(block, new, old_len.min(len)) };
+            // SAFETY: the caller says so.
+            unsafe { self.free(block, old_len) };
+        }
+        new
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        for (steps, Stack(blocks)) in (1..).zip(self.0.get_mut()) {
+            for block in blocks.drain(..) {
+                // SAFETY: it was allocated with that layout, and `free` was given it for good.
+                unsafe { std::alloc::dealloc(block, layout_of(steps * STEP_BYTES)) };
+            }
+        }
+    }
+}
+
+/// Has the processor fetch what will be written soon.
+#[inline]
+fn prefetch(block: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: any address may be prefetched.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(block.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = block;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_freed_is_used_again() {
+        let blocks = Blocks::new();
+        let first = blocks.allocate(30);
+        // SAFETY: it was just allocated with that length.
+        unsafe { blocks.free(first, 30) };
+        assert_eq!(blocks.allocate(17), first);
+        // SAFETY: it is of that length since.
+        unsafe { blocks.free(first, 17) };
+    }
+
+    #[test]
+    fn blocks_keep_what_they_hold_while_they_grow_and_shrink() {
+        let blocks = Blocks::new();
+        let sizes = [1, 16, 17, 300, 512, 513, 4000, 5000, 512, 40, 1];
+        let mut block = blocks.allocate(sizes[0]);
+        // SAFETY: it is a byte long.
+        unsafe { block.write(7) };
+        for pair in sizes.windows(2) {
+            // SAFETY: it has the length that it was given last.
+            block = unsafe { blocks.resize(block, pair[0], pair[1]) };
+            // SAFETY: all of it is the test's, and the first byte was written.
+            assert_eq!(unsafe { block.read() }, 7);
+        }
+        // SAFETY: it has that length.
+        unsafe { blocks.free(block, 1) };
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bound() {
+        let blocks = Blocks::new();
+        let all: Vec<_> = (0..3000).map(|_| blocks.allocate(64)).collect();
+        for block in all {
+            // SAFETY: it was allocated with that length.
+            unsafe { blocks.free(block, 64) };
+        }
+        assert_eq!(blocks.0.borrow()[3].0.len(), STACK_BYTES_MAX / 64);
+    }
+}
