@@ -17,7 +17,7 @@ use std::cell::RefCell;
 const STEP_BYTES: usize = 16;
 /// The largest block that is kept.
 const KEPT_BYTES_MAX: usize = 512;
-/// So many bytes of one size are kept at most.
+/// So many bytes of one size are kept at most: a mebibyte in all.
 const STACK_BYTES_MAX: usize = 32 << 10;
 /// How many blocks ahead memory is fetched.
 const AHEAD: usize = 4;
@@ -63,8 +63,9 @@ impl Blocks {
     #[inline]
     pub(super) unsafe fn free(&self, block: *mut u8, len: usize) {
         if len <= KEPT_BYTES_MAX {
-            let Stack(blocks) = &mut self.0.borrow_mut()[(len - 1) / STEP_BYTES];
-            if blocks.len() * len < STACK_BYTES_MAX {
+            let size = (len - 1) / STEP_BYTES;
+            let Stack(blocks) = &mut self.0.borrow_mut()[size];
+            if blocks.len() < STACK_BYTES_MAX / ((size + 1) * STEP_BYTES) {
                 blocks.push(block);
                 return;
             }
@@ -141,13 +142,15 @@ mod tests {
         let blocks = Blocks::new();
         let sizes = [1, 16, 17, 300, 512, 513, 4000, 5000, 512, 40, 1];
         let mut block = blocks.allocate(sizes[0]);
-        // SAFETY: it is a byte long.
-        unsafe { block.write(7) };
         for pair in sizes.windows(2) {
+            let kept_len = pair[0].min(pair[1]);
+            // SAFETY: it has the length that it was given last, which is no less.
+            unsafe { block.write_bytes(pair[1] as u8, kept_len) };
             // SAFETY: it has the length that it was given last.
             block = unsafe { blocks.resize(block, pair[0], pair[1]) };
-            // SAFETY: all of it is the test's, and the first byte was written.
-            assert_eq!(unsafe { block.read() }, 7);
+            // SAFETY: all of it is the test's, and so much was written.
+            let kept = unsafe { std::slice::from_raw_parts(block, kept_len) };
+            assert!(kept.iter().all(|&byte| byte == pair[1] as u8), "{pair:?}");
         }
         // SAFETY: it has that length.
         unsafe { blocks.free(block, 1) };
@@ -156,11 +159,14 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_the_bound() {
         let blocks = Blocks::new();
-        let all: Vec<_> = (0..3000).map(|_| blocks.allocate(64)).collect();
-        for block in all {
-            // SAFETY: it was allocated with that length.
-            unsafe { blocks.free(block, 64) };
+        // The shortest of a size take as much as the longest.
+        for len in [49, 64] {
+            let all: Vec<_> = (0..3000).map(|_| blocks.allocate(len)).collect();
+            for block in all {
+                // SAFETY: it was allocated with that length.
+                unsafe { blocks.free(block, len) };
+            }
+            assert_eq!(blocks.0.borrow()[3].0.len(), STACK_BYTES_MAX / 64);
         }
-        assert_eq!(blocks.0.borrow()[3].0.len(), STACK_BYTES_MAX / 64);
     }
 }
