@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::AcqRel;
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
-use persist::save::Way;
 
 use crate::context::{Runner, ServerCtx};
 use crate::persistence::shutdown::{ShutdownWish, last_work};
@@ -36,10 +35,7 @@ fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
     if shared.persistence.is_saving() {
         return Err(IN_PROGRESS);
     }
-    let saved = ctx.pass.outside(|| {
-        shared.persistence.cancel_save_of_flush(&shared.engine);
-        persistence::save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)))
-    });
+    let saved = ctx.pass.outside(|| persistence::save_as_asked(shared));
     // Redis says no more either; the log does.
     saved.map_err(|_trouble| CommandError::Line("ERR"))?;
     ctx.reply.simple("OK");
@@ -94,7 +90,7 @@ fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comman
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    match ctx.pass.outside(|| persistence::save_as_asked(shared)) {
+    match ctx.pass.outside(|| persistence::begin_as_asked(shared)) {
         Asked::Begun => ctx.reply.simple("Background saving started"),
         Asked::UnderWay if schedules => {
             shared.persistence.schedule();

@@ -25,13 +25,13 @@ use persist::aof::writer::{self, Appended, Done, Job, Moment, Next, SyncPolicy, 
 use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
-use super::{Whose, drive, fix};
+use super::{drive, fix};
 use crate::append_only::{Active, AppendOnly, Rewrite, State, files_name, files_path};
 use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
-use crate::snapshots::DataFolder;
+use crate::snapshots::{DataFolder, Whose};
 
 /// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
 const SYNC_LOOK: Duration = Duration::from_millis(100);

@@ -24,7 +24,7 @@ use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{Asked, Current, DataFolder, Purpose, folder_path, save_rules};
+use crate::snapshots::{Asked, Current, DataFolder, Whose, folder_path, save_rules};
 
 pub mod aof;
 pub mod loading;
@@ -103,24 +103,12 @@ pub fn changes(shared: &Shared) -> u64 {
     shared.engine.threads.sum(|stats| &stats.changes)
 }
 
-/// Who waits for a save.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// Nobody: it is in the background.
-    Nobodys(Purpose),
-    /// The caller. As the owner of the keyspace it is through before a rewrite comes to its point.
-    Callers {
-        /// How the caller comes to the keyspace.
-        way: Way,
-    },
-    /// A rewrite of the append-only file.
-    Rewrites,
-}
-
 /// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let rewrites = shared.append_only.state();
-    if matches!(whose, Whose::Nobodys(_) | Whose::Callers { way: Way::Gate }) && rewrites.rewrite.is_some() {
+    if matches!(whose, Whose::Nobodys | Whose::Flushes | Whose::Callers { way: Way::Gate })
+        && rewrites.rewrite.is_some()
+    {
         // It has begun and comes to its point soon, or has been there.
         return None;
     }
@@ -133,29 +121,53 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     }
     let save = Save::begin(&shared.engine, alone, options)?;
     let (since, changes) = (Instant::now(), changes(shared));
-    let purpose = match whose {
-        Whose::Nobodys(purpose) => purpose,
-        Whose::Callers { .. } | Whose::Rewrites => Purpose::Caller,
-    };
-    let current = Current { save: Arc::clone(&save), since, changes, purpose };
-    let is_background = current.is_background();
-    state.current = Some(current);
-    if is_background {
+    state.current = Some(Current { save: Arc::clone(&save), since, changes, whose });
+    if whose.is_background() {
         state.record.begun(unix_ms() / 1000);
     }
     Some(save)
 }
 
 /// Begins a save in the background for somebody who asks. The caller is outside the gate.
-pub fn save_as_asked(shared: &Arc<Shared>) -> Asked {
-    shared.persistence.cancel_save_of_flush(&shared.engine);
-    save_in_background(shared, Purpose::Background)
+pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
+    let flush = take_over_from_flush(shared);
+    let asked = save_in_background(shared, Whose::Nobodys);
+    if flush && asked == Asked::UnderWay {
+        shared.persistence.schedule();
+    }
+    asked
+}
+
+/// Saves on this thread for somebody who asks. The caller is outside the gate.
+///
+/// # Errors
+/// Why there is no new file.
+pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
+    let flush = take_over_from_flush(shared);
+    let saved = save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
+    if flush && saved.is_err() {
+        shared.persistence.schedule();
+    }
+    saved
+}
+
+/// Drops the save after a flush, due or under way, whose work the caller's save will do. Whether
+/// there was one: where the caller's fails, it is still to be made.
+fn take_over_from_flush(shared: &Shared) -> bool {
+    let is_due = take_due_flush(shared);
+    shared.persistence.cancel_save_of_flush(&shared.engine) || is_due
+}
+
+/// Whether everything was flushed since the last look, where saves are made by rules: as in Redis,
+/// who flushed everything does not find it again after a crash.
+fn take_due_flush(shared: &Shared) -> bool {
+    shared.engine.keyspace.snapshot().take_flushed_all() && !save_rules(&shared.config()).is_empty()
 }
 
 /// Begins a save in the background. The caller is outside the gate.
-fn save_in_background(shared: &Arc<Shared>, purpose: Purpose) -> Asked {
+fn save_in_background(shared: &Arc<Shared>, whose: Whose) -> Asked {
     let options = save_options(shared);
-    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, Whose::Nobodys(purpose)));
+    let save = shared.engine.gate.exclusive(|alone| fix(shared, alone, options, whose));
     let Some(save) = save else { return Asked::UnderWay };
     tracing::info!("Background saving started");
     let (kept, thread_shared) = (Arc::clone(&save), Arc::clone(shared));
@@ -243,14 +255,14 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
     let Some(current) = state.current.take() else { return };
-    if current.is_background() {
+    if current.whose.is_background() {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
     }
     match result {
         Ok(()) => {
             state.record.succeeded(current.changes, unix_ms() / 1000);
             tracing::info!("DB saved on disk");
-            if current.is_background() {
+            if current.whose.is_background() {
                 tracing::info!("Background saving terminated with success");
             }
         }
@@ -258,7 +270,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
         Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
-            if current.is_background() {
+            if current.whose.is_background() {
                 state.record.failed(trouble);
                 tracing::warn!("Background saving error");
             }
@@ -330,9 +342,8 @@ pub fn save_if_due(shared: &Arc<Shared>) {
     if shared.engine.standing.is_loading.load(Relaxed) {
         return;
     }
-    let flushed = shared.engine.keyspace.snapshot().take_flushed_all() && !rules.is_empty();
+    let flushed = take_due_flush(shared);
     if flushed {
-        // As in Redis: who flushed everything does not find it again after a crash.
         shared.persistence.schedule();
     }
     let due = {
@@ -343,5 +354,5 @@ pub fn save_if_due(shared: &Arc<Shared>) {
     if let Reason::Rule(rule) = reason {
         tracing::info!("{} changes in {} seconds. Saving...", rule.changes, rule.seconds);
     }
-    save_in_background(shared, if flushed { Purpose::Flush } else { Purpose::Background });
+    save_in_background(shared, if flushed { Whose::Flushes } else { Whose::Nobodys });
 }

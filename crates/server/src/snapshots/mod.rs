@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use persist::folder::Trouble;
-use persist::save::{Progress, Save};
+use persist::save::{Progress, Save, Way};
 use persist::schedule::{SaveRecord, SaveRule};
 
 use crate::config::ConfigStore;
@@ -56,26 +56,31 @@ pub(crate) struct Current {
     pub since: Instant,
     /// All changes up to its point.
     pub changes: u64,
-    /// Why it was begun.
-    pub purpose: Purpose,
+    /// Who waits for it.
+    pub whose: Whose,
 }
 
-/// Why a save was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// A thread waits for it.
-    Caller,
-    /// It was asked for or is due, in the background.
-    Background,
-    /// Everything was flushed, and a crash must not bring it back. In the background, where Redis
-    /// has FLUSHALL wait for it; so it gives way to the next save that somebody asks for.
-    Flush,
+/// Who waits for a save.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Nobody: it is in the background.
+    Nobodys,
+    /// Nobody: everything was flushed, and a crash must not bring it back. Redis has FLUSHALL wait
+    /// for this save; here it gives way to the next one that somebody asks for.
+    Flushes,
+    /// The caller. As the owner of the keyspace it is through before a rewrite comes to its point.
+    Callers {
+        /// How the caller comes to the keyspace.
+        way: Way,
+    },
+    /// A rewrite of the append-only file.
+    Rewrites,
 }
 
-impl Current {
+impl Whose {
     /// Whether nobody waits for it.
-    pub fn is_background(&self) -> bool {
-        self.purpose != Purpose::Caller
+    pub fn is_background(self) -> bool {
+        matches!(self, Self::Nobodys | Self::Flushes)
     }
 }
 
@@ -167,14 +172,14 @@ impl Persistence {
     /// What INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
-        let current = state.current.as_ref().filter(|current| current.is_background());
+        let current = state.current.as_ref().filter(|current| current.whose.is_background());
         let current = current.map(|current| (current.save.progress(), current.since.elapsed()));
         Figures { record: state.record.clone(), current }
     }
 
     /// Whether a save in the background is under way that another one does not replace.
     pub fn is_saving(&self) -> bool {
-        self.state().current.as_ref().is_some_and(|current| current.purpose == Purpose::Background)
+        self.state().current.as_ref().is_some_and(|current| current.whose == Whose::Nobodys)
     }
 
     /// A save begins as soon as it can.
@@ -186,7 +191,7 @@ impl Persistence {
     /// there.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
-        if let Some(current) = state.current.as_ref().filter(|current| current.is_background()) {
+        if let Some(current) = state.current.as_ref().filter(|current| current.whose.is_background()) {
             current.save.abandon(engine);
             return Cancelled::UnderWay;
         }
@@ -196,14 +201,16 @@ impl Persistence {
         }
     }
 
-    /// Ends the save after a flush, if one is under way, and waits for its end: the next one saves
-    /// what has been flushed as well.
-    pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) {
-        let mut state = self.state();
-        while let Some(current) = state.current.as_ref().filter(|current| current.purpose == Purpose::Flush) {
+    /// Ends the save after a flush, if one is under way, and waits for its end; whether there was
+    /// one. The caller is outside the gate.
+    pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
+        let (mut state, mut cancelled) = (self.state(), false);
+        while let Some(current) = state.current.as_ref().filter(|current| current.whose == Whose::Flushes) {
             current.save.abandon(engine);
+            cancelled = true;
             state = self.ended.wait(state).expect("nothing panics while it is locked");
         }
+        cancelled
     }
 
     /// Takes the lock of the data folder, unless it is held.
