@@ -198,12 +198,9 @@ impl Client {
 
     /// Sends all `commands` at once, then reads a reply for each.
     pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Value>, ClientError> {
-        let mut bytes = Vec::new();
-        for args in commands {
-            encode_request(args, &mut bytes);
-        }
-        self.send(&bytes)?;
-        self.read_many(commands.len())
+        let mut replies = Vec::with_capacity(commands.len());
+        self.pipeline_each(commands, |reply| replies.push(reply))?;
+        Ok(replies)
     }
 
     /// Sends all requests, then hands each reply over as it comes, so that the caller knows which
