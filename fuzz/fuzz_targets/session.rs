@@ -2,4 +2,4 @@
 //! afterwards.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| server::fuzz::fuzz_session(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| server::session_fuzz::fuzz_session(data));

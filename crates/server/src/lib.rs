@@ -24,8 +24,6 @@ pub mod commands;
 pub mod config;
 pub mod connection_pool;
 pub mod context;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod housekeeper;
 pub mod info;
 pub mod limits;
@@ -40,6 +38,7 @@ pub mod process;
 pub mod rules;
 pub mod run_queue;
 pub mod scripting;
+pub mod session_fuzz;
 pub mod shared;
 pub mod snapshots;
 pub mod start_error;

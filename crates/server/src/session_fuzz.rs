@@ -37,7 +37,10 @@ const LEFT_OUT: &[&str] = &[
 /// Any bytes are answered with well-formed replies, or none, and the server serves others
 /// afterwards. The first byte says whether the client authenticates ahead of the rest. In the rest
 /// a line that begins with `> ` is a request as the scripts in tests/cmd have it; where there are
-/// such lines, others are remarks. Panics when that is broken.
+/// such lines, others are remarks.
+///
+/// # Panics
+/// If a reply is malformed, or the server does not answer another client.
 pub fn fuzz_session(data: &[u8]) {
     let Some((&how, rest)) = data.split_first() else { return };
     let port = port();
