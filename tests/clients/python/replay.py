@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
-"""Measures what the scripts of a framework cost a server: records them from a run of it, and replays them.
+"""Measures what the scripts of a framework cost servers: records them from a run of it, and replays them.
 
 Recorded are the scripts that clients call, with all arguments and in order, as MONITOR shows them; run the framework
 twice meanwhile, so that the second run finds its scripts loaded. Replayed is that second run: its calls leave the
 same keys behind, since their clock is an argument. Blocking ZPOPs become plain ones. Each connection has a database of
-its own.
+its own. The servers take turns in random order, as the machine is faster and slower by the minute.
 
-    replay.py record PORT FILE              until it is ended; then, each in turn:
-    replay.py play FILE PORT PID [CONNECTIONS [SECONDS]]
+    replay.py record PORT FILE              until it is ended
+    replay.py play FILE ROUNDS PORT:PID [PORT:PID ...]
+
+Shown for each server are the median of its CPU a call, and of its ratio to the first server's in the same round.
 """
 
+import glob
 import hashlib
-import multiprocessing
-import os
+import random
 import re
 import socket
+import statistics
 import sys
-import time
 
 PIPELINE = 16
+CONNECTIONS = 3
 LINE = re.compile(rb'\+?[\d.]+ \[\d+ (\S+)\] (.*)')
 WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 ESCAPED = re.compile(rb'\\(x[0-9a-f]{2}|.)')
@@ -80,40 +83,55 @@ def read(path):
     return texts, [run for run in runs if run][-1]
 
 
-def ask(connection, batch, number):
-    """Sends a batch and waits for its replies."""
-    mark = b"end of batch %d" % number
-    connection.sendall(batch + request([b"ECHO", mark]))
-    wanted, tail = b"$%d\r\n%s\r\n" % (len(mark), mark), b""
-    errors = 0
+def mark(number):
+    """What a server is asked to echo behind a batch."""
+    return b"end of batch %d" % number
+
+
+def send(connection, batch, number):
+    """Sends a batch."""
+    connection.sendall(batch + request([b"ECHO", mark(number)]))
+
+
+def wait(connection, number):
+    """Waits for all replies to a batch."""
+    wanted, tail = b"$%d\r\n%s\r\n" % (len(mark(number)), mark(number)), b""
     while not tail.endswith(wanted):
         data = connection.recv(1 << 20)
         assert data, "the server closed the connection"
-        errors += data.count(b"NOSCRIPT")
+        assert b"NOSCRIPT" not in data, "a script is missing"
         tail = (tail + data)[-len(wanted):]
-    assert not errors, "a script is missing"
 
 
-def play(texts, calls, port, database, until):
-    """Replays the calls again and again, from an empty database each time; how many it sent."""
-    connection = connect(port)
-    ask(connection, b"".join(request([b"SCRIPT", b"LOAD", text]) for text in texts), 0)
-    ask(connection, request([b"SELECT", b"%d" % database]), 0)
-    batches = [b"".join(map(request, calls[at : at + PIPELINE])) for at in range(0, len(calls), PIPELINE)]
-    sent = 0
-    while time.monotonic() < until:
-        ask(connection, request([b"FLUSHDB"]), 0)
-        for number, batch in enumerate(batches):
-            ask(connection, batch, number)
-        sent += len(calls)
-    return sent
+def connections_to(port, texts):
+    """Connections to a server that knows the scripts."""
+    connections = [connect(port) for _ in range(CONNECTIONS)]
+    send(connections[0], b"".join(request([b"SCRIPT", b"LOAD", text]) for text in texts), 0)
+    wait(connections[0], 0)
+    for database, connection in enumerate(connections):
+        send(connection, request([b"SELECT", b"%d" % database]), 0)
+        wait(connection, 0)
+    return connections
 
 
-def cpu_seconds(pid):
-    """What a process has used of the processors."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def play(connections, batches):
+    """Replays the calls on all connections at once, from empty databases."""
+    for number, batch in enumerate([request([b"FLUSHDB"]), *batches]):
+        for connection in connections:
+            if number:
+                wait(connection, number - 1)
+            send(connection, batch, number)
+    for connection in connections:
+        wait(connection, len(batches))
+
+
+def cpu_us(pid):
+    """What the threads of a process have used of the processors."""
+    nanoseconds = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with open(path, encoding="ascii") as file:
+            nanoseconds += int(file.read().split()[0])
+    return nanoseconds / 1000
 
 
 def main():
@@ -122,14 +140,20 @@ def main():
         record(int(sys.argv[2]), sys.argv[3])
         return
     texts, calls = read(sys.argv[2])
-    port, pid = int(sys.argv[3]), int(sys.argv[4])
-    connections, seconds = [int(word) for word in (*sys.argv[5:], *("1", "3")[len(sys.argv) - 5 :])]
-    before, begun = cpu_seconds(pid), time.monotonic()
-    jobs = [(texts, calls, port, database, begun + seconds) for database in range(connections)]
-    with multiprocessing.get_context("fork").Pool(connections) as pool:
-        sent = sum(pool.starmap(play, jobs))
-    took, used = time.monotonic() - begun, cpu_seconds(pid) - before
-    print(f"{len(calls)} calls, {sent} sent: {used / sent * 1e6:.1f} µs of CPU each, {sent / took:.0f} a second")
+    batches = [b"".join(map(request, calls[at : at + PIPELINE])) for at in range(0, len(calls), PIPELINE)]
+    servers = [tuple(map(int, word.split(":"))) for word in sys.argv[4:]]
+    connections = {server: connections_to(server[0], texts) for server in servers}
+    spent = {server: [] for server in servers}
+    # The first two rounds warm up.
+    for number in range(int(sys.argv[3]) + 2):
+        for server in random.sample(servers, len(servers)):
+            before = cpu_us(server[1])
+            play(connections[server], batches)
+            if number >= 2:
+                spent[server].append((cpu_us(server[1]) - before) / len(calls) / CONNECTIONS)
+    for server in servers:
+        ratio = statistics.median(mine / first for mine, first in zip(spent[server], spent[servers[0]]))
+        print(f"port {server[0]}: {statistics.median(spent[server]):.1f} µs of CPU a call, {ratio:.2f}")
 
 
 if __name__ == "__main__":
