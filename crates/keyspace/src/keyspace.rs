@@ -724,35 +724,61 @@ impl Locked<'_> {
         self.0.as_slice().iter().map(|(shard, _)| *shard)
     }
 
-    /// The locked shards, for one command. O(locked).
+    /// The locked shards, for one command.
     #[inline(always)]
     pub fn shards_mut(&mut self) -> ShardsMut<'_> {
-        ShardsMut(match &mut self.0 {
-            Held::One((shard, guard)) => Held::One((*shard, guard)),
-            Held::Many(many) => Held::Many(each_mut(many)),
-        })
+        match &mut self.0 {
+            Held::One((shard, guard)) => ShardsMut(Lent::One(*shard, guard)),
+            Held::Many(many) => ShardsMut(Lent::Many(many)),
+        }
     }
 }
 
-#[inline(never)]
-fn each_mut<'l>(guards: &'l mut [(usize, Guard<'_, Shard>)]) -> Vec<(usize, &'l mut Shard)> {
-    guards.iter_mut().map(|(shard, guard)| (*shard, &mut **guard)).collect()
-}
+/// The shards that a command may touch.
+pub struct ShardsMut<'l>(Lent<'l>);
 
-/// The shards that a command may touch, in ascending order.
-pub struct ShardsMut<'l>(Held<&'l mut Shard>);
+/// What [`Held`] has, without the lifetime of the locks.
+enum Lent<'l> {
+    One(usize, &'l mut Shard),
+    Many(&'l mut (dyn ShardsByNumber + 'l)),
+}
 
 impl ShardsMut<'_> {
     /// A shard, to change, if it is locked.
     #[inline]
     pub fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
-        self.0.get_mut(shard).map(|shard| &mut **shard)
+        match &mut self.0 {
+            Lent::One(only, held) => (*only == shard).then_some(held),
+            Lent::Many(many) => many.get_mut(shard),
+        }
     }
 
     /// A shard, if it is locked.
     #[inline]
     pub fn get(&self, shard: usize) -> Option<&Shard> {
-        self.0.get(shard).map(|shard| &**shard)
+        match &self.0 {
+            Lent::One(only, held) => (*only == shard).then_some(held),
+            Lent::Many(many) => many.get(shard),
+        }
+    }
+}
+
+/// Several locked shards.
+trait ShardsByNumber {
+    /// As [`ShardsMut::get_mut`]. O(log locked).
+    fn get_mut(&mut self, shard: usize) -> Option<&mut Shard>;
+    /// As [`ShardsMut::get`]. O(log locked).
+    fn get(&self, shard: usize) -> Option<&Shard>;
+}
+
+impl ShardsByNumber for Vec<(usize, Guard<'_, Shard>)> {
+    fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
+        let at = place_of(self, shard)?;
+        Some(&mut self[at].1)
+    }
+
+    fn get(&self, shard: usize) -> Option<&Shard> {
+        Some(&self[place_of(self, shard)?].1)
     }
 }
 
