@@ -12,7 +12,7 @@
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
 //!   closed                  an exclusive owner waits, works or is busy; shared callers sleep on it
 //!   left                    counts departures while closed; the exclusive owner sleeps on it
-//!   kept_out                callers that wait for an owner's end; the next owner waits for 0
+//!   rejected                callers that wait for an owner's end; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
 //! ```
 //! **Exclusion.** Dekker's pattern: a shared caller raises its flag, fences, reads `closed`; an
@@ -25,7 +25,10 @@
 //! **No lost wake-up.** Leaving is the same pattern once more: the flag falls, fence, read
 //! `closed`. Either the owner's scan sees the fallen flag, or the leaver sees `closed` and
 //! steps `left`, on which the owner sleeps with the count it read before its scan. Callers
-//! sleep on `closed` itself.
+//! sleep on `closed` itself, and opening it is the pattern again: a caller is counted in
+//! `rejected`, lowers its flag, fences, and sleeps while `closed` is as it was; the owner opens,
+//! fences, and wakes them if any are counted. Waking is a system call, and short scripts that run
+//! alone open the gate all the time.
 //!
 //! **No deadlock.** Nobody waits while its own flag is up: a caller that sees `closed` lowers its
 //! flag before it sleeps, and an upgrade leaves the shared pass before it queues for `turn`. So the
@@ -231,8 +234,8 @@ impl Gate {
     /// Steps back, sleeps until the gate opens, tries again. Where it stands then.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: Patience) -> Standing {
-        // Relaxed, here and below: a count that owners wait for; the flags and
-        // fences are what excludes.
+        // Relaxed, here and below: a count that owners wait for; the flags and fences are what
+        // excludes. The fence in `leave` stands between it and the sleep.
         self.rejected.fetch_add(1, Relaxed);
         let standing = self.wait_for_opening(thread_index, patience);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
@@ -553,7 +556,11 @@ impl Drop for Ownership<'_> {
         // Release: what the owner did is visible to whoever comes in; pairs with
         // the Acquire in `enter`.
         self.gate.closed.store(OPEN, Release);
-        self.gate.closed.wake_all();
+        // The opening before our look at who waits for it: pairs with the fence in `set_flag`.
+        fence(SeqCst);
+        if self.gate.rejected.load(Relaxed) > 0 {
+            self.gate.closed.wake_all();
+        }
         // The lock of `turn` is released after this: the next owner finds the gate open.
     }
 }
