@@ -11,14 +11,15 @@
 //! by side, and the next ones are fetched while Lua works on the last (docs/performance.md).
 
 use std::alloc::Layout;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// What sizes are multiples of.
 const STEP_BYTES: usize = 16;
 /// The largest block that is kept.
 const KEPT_BYTES_MAX: usize = 512;
-/// So many bytes of one size are kept at most: a mebibyte in all.
-const STACK_BYTES_MAX: usize = 32 << 10;
+/// So many bytes are kept at most. A collection first looks for what is used, while blocks are only
+/// taken, about half of what Lua holds; then it gives them back.
+const ALL_BYTES_MAX: usize = 1 << 20;
 /// How many blocks ahead memory is fetched.
 const AHEAD: usize = 4;
 
@@ -26,8 +27,18 @@ const AHEAD: usize = 4;
 #[derive(Default)]
 struct Stack(Vec<*mut u8>);
 
-/// All sizes, by their number of steps less one.
-pub(super) struct Blocks(RefCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>);
+/// What is kept.
+pub(super) struct Blocks {
+    /// All sizes, by their number of steps less one.
+    stacks: RefCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
+    /// What all of them hold.
+    kept_bytes: Cell<usize>,
+}
+
+/// The size of the blocks of one stack.
+fn block_bytes(size: usize) -> usize {
+    (size + 1) * STEP_BYTES
+}
 
 /// The layout in which Lua's blocks of `len` bytes are allocated.
 pub(super) fn layout_of(len: usize) -> Layout {
@@ -37,15 +48,17 @@ pub(super) fn layout_of(len: usize) -> Layout {
 
 impl Blocks {
     pub(super) fn new() -> Self {
-        Self(RefCell::new(std::array::from_fn(|_| Stack::default())))
+        Self { stacks: RefCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
     /// A block of `len` bytes, 1 at least; null where there is no memory.
     #[inline]
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
         if len <= KEPT_BYTES_MAX {
-            let Stack(blocks) = &mut self.0.borrow_mut()[(len - 1) / STEP_BYTES];
+            let size = (len - 1) / STEP_BYTES;
+            let Stack(blocks) = &mut self.stacks.borrow_mut()[size];
             if let Some(block) = blocks.pop() {
+                self.kept_bytes.set(self.kept_bytes.get() - block_bytes(size));
                 if let Some(&later) = blocks.len().checked_sub(AHEAD).and_then(|at| blocks.get(at)) {
                     prefetch(later);
                 }
@@ -64,9 +77,10 @@ impl Blocks {
     pub(super) unsafe fn free(&self, block: *mut u8, len: usize) {
         if len <= KEPT_BYTES_MAX {
             let size = (len - 1) / STEP_BYTES;
-            let Stack(blocks) = &mut self.0.borrow_mut()[size];
-            if blocks.len() < STACK_BYTES_MAX / ((size + 1) * STEP_BYTES) {
-                blocks.push(block);
+            let kept_bytes = self.kept_bytes.get() + block_bytes(size);
+            if kept_bytes <= ALL_BYTES_MAX {
+                self.kept_bytes.set(kept_bytes);
+                self.stacks.borrow_mut()[size].0.push(block);
                 return;
             }
         }
@@ -100,10 +114,10 @@ impl Blocks {
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        for (steps, Stack(blocks)) in (1..).zip(self.0.get_mut()) {
+        for (size, Stack(blocks)) in self.stacks.get_mut().iter_mut().enumerate() {
             for block in blocks.drain(..) {
                 // SAFETY: it was allocated with that layout, and `free` was given it for good.
-                unsafe { std::alloc::dealloc(block, layout_of(steps * STEP_BYTES)) };
+                unsafe { std::alloc::dealloc(block, layout_of(block_bytes(size))) };
             }
         }
     }
@@ -160,13 +174,16 @@ mod tests {
     fn no_more_is_kept_than_the_bound() {
         let blocks = Blocks::new();
         // The shortest of a size take as much as the longest.
-        for len in [49, 64] {
-            let all: Vec<_> = (0..3000).map(|_| blocks.allocate(len)).collect();
+        for len in [49, 64, 512] {
+            let all: Vec<_> = (0..30_000).map(|_| blocks.allocate(len)).collect();
             for block in all {
                 // SAFETY: it was allocated with that length.
                 unsafe { blocks.free(block, len) };
             }
-            assert_eq!(blocks.0.borrow()[3].0.len(), STACK_BYTES_MAX / 64);
+            let kept = |stack: &Stack| stack.0.len();
+            let [of_64, of_512] = [3, 31].map(|size| kept(&blocks.stacks.borrow()[size]));
+            assert_eq!(of_64 * 64 + of_512 * 512, ALL_BYTES_MAX);
+            assert_eq!(blocks.kept_bytes.get(), ALL_BYTES_MAX);
         }
     }
 }
