@@ -9,7 +9,7 @@
 //! Locks are kept to the end of the script (two-phase locking). A key that it did not declare is
 //! locked when it is used, if nobody holds the shard: it is never waited for, so nobody waits for
 //! each other. When somebody holds it, the script ends at once, whatever it was doing. What it has
-//! written is put back from copies that were taken before the first write to each key ([`Image`]);
+//! written is put back from copies that were taken before the first write to each key ([`Images`]);
 //! nothing of it was logged or released, so nobody has seen it. Then it runs again from the
 //! beginning, with all keys locked that it is known to use, or, when it needs more than keys, as
 //! the exclusive owner of the keyspace, and does so at once from then on.
@@ -38,6 +38,7 @@ use crate::acl::{Asked, Context, Denial};
 use crate::call::Host;
 use crate::clock::Clock;
 use crate::debugging::{ACROSS_DATABASES, Debugged, HARMLESS, Original};
+use crate::images::Images;
 use crate::owned_args::OwnedArgs;
 use crate::pass::TurnPass;
 use crate::request::Request;
@@ -192,14 +193,6 @@ impl Run<'_> {
     }
 }
 
-/// A key as it was before a script wrote to it.
-struct Image {
-    db: usize,
-    key: Box<[u8]>,
-    hash: KeyHash,
-    entry: Option<KeyEntry>,
-}
-
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Runs a command of scripts; whether it succeeded.
     pub(crate) fn run_script(
@@ -297,11 +290,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             further: Vec::new(),
         };
         let (db, protocol) = (session.db(), session.protocol());
-        let shares = match prepared.known {
-            Known::Nothing => !keys.is_empty(),
-            Known::Shares => true,
-            Known::Alone => false,
-        };
+        // With one thread there is nobody to run beside, and alone nothing has to be copied.
+        let shares = self.shared().threads.len() > 1
+            && match prepared.known {
+                Known::Nothing => !keys.is_empty(),
+                Known::Shares => true,
+                Known::Alone => false,
+            };
         self.script_refusals = ScriptRefusals::default();
         let mut end = Some(ScriptEnd::Again);
         let is_debugged = !matches!(self.debugged, Debugged::Not);
@@ -416,9 +411,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
         let end = engine.run(&run.call, &mut commands, out);
-        let RunningScript { locked, images, is_busy, needs, has_written, is_cut_off, buffers, used, .. } =
+        let RunningScript { locked, is_busy, needs, has_written, is_cut_off, mut buffers, used, .. } =
             commands;
-        self.script_buffers = buffers.trim();
         self.commit.is_unrecorded = false;
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
@@ -426,7 +420,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             pass.end_busy();
         }
         if (end == ScriptEnd::Again || is_cut_off) && has_written {
-            self.undo(&mut locked, images, changes);
+            self.undo(&mut locked, &mut buffers.images, changes);
         }
         self.commit.mark_watchers(&mut locked);
         if is_wanted {
@@ -437,6 +431,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             self.commit.release(session.id);
             self.serve(locked);
         }
+        self.script_buffers = buffers.trim();
         if end == ScriptEnd::Again {
             match needs {
                 Needs::Lesson(lesson) => engine.learn(lesson),
@@ -494,18 +489,17 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Puts keys back as they were, in the reverse order of their changes, and forgets what would
     /// have been logged and released. `changes` were counted before.
     #[cold]
-    fn undo(&mut self, locked: &mut Locked<'_>, images: Vec<Image>, changes: u64) {
+    fn undo(&mut self, locked: &mut Locked<'_>, images: &mut Images, changes: u64) {
         let caller_context = self.undo_context();
-        for image in images.into_iter().rev() {
-            let key = Key { bytes: &image.key, hash: image.hash };
+        images.take_back(|db, key, entry| {
             let keyspace = &self.commit.shared.keyspace;
             let results = &mut self.commit.access_results;
-            let mut view = View::new(keyspace, locked, image.db, caller_context, results);
-            match image.entry {
+            let mut view = View::new(keyspace, locked, db, caller_context, results);
+            match entry {
                 Some(entry) => view.replace(key, entry),
                 None => drop(view.remove_even_expired(key)),
             }
-        }
+        });
         self.commit.roll_back(changes);
     }
 }
@@ -613,7 +607,6 @@ struct RunningScript<'r, 'g, 's, C, H> {
     used: Vec<FurtherKey>,
     /// All that it did could be done under locks.
     shares: bool,
-    images: Vec<Image>,
     /// Known to others once it has run for a while.
     known: Option<Script<'s>>,
     calls: u32,
@@ -647,7 +640,6 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             locked,
             used: Vec::new(),
             shares: true,
-            images: Vec::new(),
             known: None,
             calls: 0,
             is_busy: false,
@@ -785,8 +777,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
     fn keep_image(&mut self, key: Key<'_>, keep: Keep) -> Result<(), Stop> {
         let Some(locked) = &self.locked else { return Ok(()) };
         let db = self.session.db();
-        let is_copied = |image: &Image| image.hash == key.hash && image.db == db && *image.key == *key.bytes;
-        if self.images.iter().any(is_copied) {
+        if self.buffers.images.has(db, key) {
             return Ok(());
         }
         let table = locked.shard_of(key.hash).and_then(|shard| shard.db(db)).map(|db| db.table());
@@ -807,7 +798,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             Some(entry) => Some(entry.duplicate(key.bytes, entry.access())),
             None => None,
         };
-        self.images.push(Image { db, key: key.bytes.into(), hash: key.hash, entry });
+        self.buffers.images.push(db, key, entry);
         Ok(())
     }
 

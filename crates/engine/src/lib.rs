@@ -51,6 +51,7 @@ pub mod exec;
 pub mod expire;
 pub mod fetch;
 pub mod freeing;
+mod images;
 pub mod log;
 pub mod memory;
 pub mod meter;

@@ -3,6 +3,8 @@
 use resp::parse::Span;
 use stdx::ByteQueue;
 
+use crate::images::Images;
+
 /// What the commands of scripts use again and again.
 #[derive(Default)]
 pub(crate) struct ScriptBuffers {
@@ -12,6 +14,8 @@ pub(crate) struct ScriptBuffers {
     pub(crate) spans: Vec<Span>,
     /// Its reply.
     pub(crate) out: ByteQueue,
+    /// What the script that runs can be undone with.
+    pub(crate) images: Images,
     /// Its reply, where that came in several pieces.
     joined: Vec<u8>,
 }
@@ -29,8 +33,10 @@ impl ScriptBuffers {
     /// What is kept for the next script.
     pub(crate) fn trim(mut self: Box<Self>) -> Option<Box<Self>> {
         self.clear();
+        self.images.clear();
         let bytes = self.bytes.capacity() + size_of::<Span>() * self.spans.capacity();
-        if bytes + self.joined.capacity() + self.out.capacity_bytes() > Self::KEPT_BYTES_MAX {
+        let replies = self.joined.capacity() + self.out.capacity_bytes();
+        if bytes + replies + self.images.capacity_bytes() > Self::KEPT_BYTES_MAX {
             return None;
         }
         Some(self)

@@ -81,7 +81,7 @@ const SELECT: Command<Runner> = Command {
 
 fn shared(settings: Settings) -> (Shared, ManualClock) {
     let further: Vec<_> = engine::eval::commands().chain([SELECT]).collect();
-    shared_with(1, settings, &further)
+    shared_with(2, settings, &further)
 }
 
 fn thread<'s>(shared: &'s Shared, clock: &ManualClock) -> Thread<'s> {
