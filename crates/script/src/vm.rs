@@ -178,7 +178,7 @@ impl Vm {
         let ended = self.state.with_commands(commands, |stack| {
             for (name, texts) in [(KEYS_NAME, call.keys), (ARGV_NAME, call.args)] {
                 stack.push_value(name);
-                push_texts(stack, texts);
+                stack.push_texts(texts);
                 stack.raw_set(GLOBALS);
             }
             stack.raw_get_at(CHUNKS, number);
@@ -253,8 +253,8 @@ impl Vm {
             if stack.kind(-1) != Type::Function {
                 return Ended::Missing;
             }
-            push_texts(stack, call.keys);
-            push_texts(stack, call.args);
+            stack.push_texts(call.keys);
+            stack.push_texts(call.args);
             end(stack, 2, call, reply)
         });
         self.finish(ended, &Ran { name: name.function })
@@ -319,15 +319,6 @@ enum Ended {
     Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
     /// An error that nothing described: out of memory.
     Broken(Vec<u8>),
-}
-
-/// Pushes a table of texts.
-fn push_texts(stack: &mut Stack, texts: &[&[u8]]) {
-    stack.push_table(texts.len(), 0);
-    for (at, text) in texts.iter().enumerate() {
-        stack.push(text);
-        stack.raw_set_at(-2, at as i32 + 1);
-    }
 }
 
 /// Pops the text of an error.

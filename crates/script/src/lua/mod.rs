@@ -21,6 +21,7 @@ mod context;
 mod number;
 mod stack;
 mod state;
+mod texts;
 
 pub(crate) use cheap::Cheap;
 pub(crate) use context::Rng;

@@ -55,7 +55,7 @@ pub(crate) struct Where {
 /// The stack of the function that runs: its arguments are at 1, 2 …, negative indices count from
 /// the top.
 pub(crate) struct Stack {
-    l: *mut ffi::lua_State,
+    pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
     /// How many values there may be in any case.
     spare_top: i32,
@@ -79,12 +79,12 @@ impl Stack {
         Self { l, context, spare_top: 0 }
     }
 
-    /// The stack of a function that has just been called: however many arguments it has, Lua keeps
-    /// room for `LUA_MINSTACK` more values.
+    /// The stack of a function that has just been called, or the bottom of all stacks: however many
+    /// values there are by then, Lua keeps room for `LUA_MINSTACK` more.
     ///
     /// # Safety
-    /// As [`Stack::new`], in a C function that has pushed nothing yet.
-    unsafe fn of_call(l: *mut ffi::lua_State) -> Self {
+    /// As [`Stack::new`], in a C function that has pushed nothing yet, or outside of all calls.
+    pub(super) unsafe fn of_call(l: *mut ffi::lua_State) -> Self {
         // SAFETY: the caller's.
         let mut stack = unsafe { Self::new(l) };
         stack.spare_top = stack.top() + ffi::LUA_MINSTACK;
@@ -143,7 +143,7 @@ impl Stack {
         unsafe { ffi::lua_checkstack(self.l, count) != 0 }
     }
 
-    fn reserve(&self, count: i32) {
+    pub(super) fn reserve(&self, count: i32) {
         let has_room = self.top() + count <= self.spare_top || self.has_room(count);
         assert!(has_room, "functions that nest or push much ask for room first");
     }
@@ -237,56 +237,12 @@ impl Stack {
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
     }
 
-    /// Whether the first `count` values are strings.
-    pub(crate) fn are_strings(&self, count: i32) -> bool {
-        let top = self.top();
-        assert!(count <= top, "the caller counted the values on its stack");
-        // SAFETY: there are that many values.
-        (1..=count).all(|place| unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TSTRING)
-    }
-
-    /// Reads the first values, which are strings; a value that is none leaves its slot as it is.
-    pub(crate) fn read_strings<'a>(&'a self, slots: &mut [&'a [u8]]) {
-        assert!(slots.len() <= self.top() as usize, "the caller counted the values on its stack");
-        for (place, slot) in (1..).zip(slots) {
-            let mut len = 0;
-            // SAFETY: there is a value, and no memory is refused while our code runs.
-            let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
-            if !bytes.is_null() {
-                // SAFETY: Lua's strings do not move; see the module about how long they live.
-                *slot = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
-            }
-        }
-    }
-
     /// The number of an argument, 0 for what is none.
     #[inline]
     pub(crate) fn number_or_zero(&self, argument: i32) -> f64 {
         assert!((1..=ffi::LUA_MINSTACK).contains(&argument), "a place that Lua keeps for calls");
         // SAFETY: the place is on the stack, or behind it and empty: that gives 0.
         unsafe { ffi::lua_tonumber(self.l, argument) }
-    }
-
-    /// The first values as texts, and how many values there are; `None` where one is no text. A
-    /// number becomes a string in its place.
-    #[inline]
-    pub(crate) fn first_texts<const N: usize>(&self) -> Option<([&[u8]; N], i32)> {
-        let top = self.top();
-        let mut texts: [&[u8]; N] = [&[]; N];
-        if top < N as i32 {
-            return None;
-        }
-        for (place, text) in (1..).zip(&mut texts) {
-            let mut len = 0;
-            // SAFETY: there is a value, and no memory is refused while our code runs.
-            let bytes = unsafe { ffi::lua_tolstring(self.l, place, &raw mut len) };
-            if bytes.is_null() {
-                return None;
-            }
-            // SAFETY: Lua's strings do not move; see the module about how long they live.
-            *text = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
-        }
-        Some((texts, top))
     }
 
     /// An address that is the value's own: for telling tables apart.

@@ -43,8 +43,8 @@ impl State {
             // SAFETY: function and argument are on the stack; nothing in it can fail but memory.
             unsafe { ffi::lua_call(l, 1, 0) };
         }
-        // SAFETY: the state is live.
-        let stack = unsafe { Stack::new(l) };
+        // SAFETY: the state is live, and nothing of it runs.
+        let stack = unsafe { Stack::of_call(l) };
         // SAFETY: the state is live.
         unsafe { set_usual_hook(l) };
         Self { l, context, stack }
