@@ -276,6 +276,17 @@ impl EventLoop {
         }
     }
 
+    /// Looks at an eighth of the connections, or 256, whether their peers are gone and the kernel
+    /// has not said so: with io_uring it may fail to. The next polls report them. Call it about
+    /// once a second. O(connections looked at), one system call.
+    pub fn look_for_ends(&mut self) {
+        match &mut self.driver {
+            Driver::Epoll(_) => {}
+            #[cfg(target_os = "linux")]
+            Driver::Uring(uring) => uring.look_for_ends(&mut self.core),
+        }
+    }
+
     /// Closes `conn` now, whatever is unsent; nothing more is reported of it. Its index is free for
     /// another connection from the next `poll` on.
     pub fn close(&mut self, conn: ConnId) {

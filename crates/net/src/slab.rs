@@ -145,6 +145,18 @@ impl Slab {
     pub(crate) fn open_count(&self) -> usize {
         self.open_count
     }
+
+    /// The open connections in the next `count` slots from `*from` on, which is set to where the
+    /// next ones begin: in the end at the first slot again.
+    pub(crate) fn next_open(&self, from: &mut usize, count: usize) -> impl Iterator<Item = (ConnId, &Conn)> {
+        let begin = (*from).min(self.slots.len());
+        let end = begin.saturating_add(count).min(self.slots.len());
+        *from = if end == self.slots.len() { 0 } else { end };
+        let slots = (begin..end).zip(&self.slots[begin..end]);
+        slots
+            .filter(|(_, conn)| conn.socket.is_some())
+            .map(|(index, conn)| (ConnId::new(index as u32, conn.generation), conn))
+    }
 }
 
 impl Conn {

@@ -8,6 +8,10 @@
 //!   that leaves more unparsed than a turn's worth is paused the same way. From then on it is
 //!   received from one chunk at a time, once a turn, until its socket is empty: a multishot receive
 //!   would fill all buffers whenever it is armed.
+//! - Kernels lose an end: where bytes and the reset behind them arrive while the loop works, a
+//!   multishot receive may report the bytes and then wait for good (seen with Linux 6.18, once in
+//!   some thousand resets beside floods). [`Uring::look_for_ends`] asks the sockets themselves from
+//!   time to time, and arms the receive of one that is at its end again: it reports the end then.
 //! - A flush queues one send per connection, which the next poll hands over. Output of several
 //!   pieces, or to a Unix socket, is sent by system call instead. What a socket does not take at
 //!   once waits for a poll request.
@@ -17,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::accept_pauses::AcceptPauses;
@@ -31,6 +35,11 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socke
 
 /// Unparsed bytes of a marked connection beyond which nothing more is received for it, in chunks.
 const UNPARSED_CHUNKS_MAX: usize = 8;
+
+/// What part of the connections one look for ends covers, and how many at least: one system call
+/// for all of them.
+const LOOK_DIVISOR: usize = 8;
+const LOOK_COUNT_MIN: usize = 256;
 
 /// Requests with which gathering ends: by then the cost of a turn is spread thin.
 const GATHER_REQUESTS_MAX: usize = 128;
@@ -57,6 +66,8 @@ pub(crate) struct Uring {
     writable: Vec<ConnId>,
     /// Connections whose output the last flush handed to the kernel.
     submitted: Vec<ConnId>,
+    /// The slot with which the next look for ends begins.
+    looks_from: usize,
 }
 
 impl Uring {
@@ -76,6 +87,7 @@ impl Uring {
             throttled: Vec::new(),
             writable: Vec::new(),
             submitted: Vec::new(),
+            looks_from: 0,
         };
         Ok((uring, buffers))
     }
@@ -139,6 +151,26 @@ impl Uring {
 
     pub(crate) fn resume_input(&mut self, core: &mut Core, conn: ConnId) {
         self.arm(core, conn);
+    }
+
+    /// See the module.
+    pub(crate) fn look_for_ends(&mut self, core: &mut Core) {
+        let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
+        let slots = core.conns.next_open(&mut self.looks_from, count);
+        let (conns, mut sockets): (Vec<ConnId>, Vec<PollFd<'_>>) = slots
+            .filter(|(_, open)| open.requests.receive == Receive::Armed)
+            .map(|(conn, open)| (conn, PollFd::new(open.socket(), PollFlags::RDHUP)))
+            .unzip();
+        if conns.is_empty() || poll(&mut sockets, Some(&Timespec::default())).unwrap_or(0) == 0 {
+            // Nobody's end, or no time for it: the next look comes soon.
+            return;
+        }
+        let is_at_end = |socket: &PollFd<'_>| !socket.revents().is_empty();
+        let ended = conns.iter().zip(&sockets).filter(|(_, socket)| is_at_end(socket));
+        for conn in ended.map(|(conn, _)| *conn).collect::<Vec<_>>() {
+            // It is armed again when it is cancelled.
+            self.disarm(core, conn);
+        }
     }
 
     pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {

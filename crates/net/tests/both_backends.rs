@@ -16,7 +16,10 @@ mod fairness;
 mod held;
 mod outgoing;
 
-use endings::a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up;
+use endings::{
+    a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone,
+    a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up,
+};
 use fairness::floods_leave_room_for_others;
 use held::{
     closing_waits_for_what_is_held, held_output_leaves_in_order_when_released,
@@ -63,6 +66,7 @@ on_each_backend! {
     a_vanished_peer_is_reported_once,
     a_vanished_peer_is_reported_while_output_waits,
     a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up,
+    a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone,
     two_hundred_connections_are_served_at_once,
     stale_ids_do_nothing,
     an_index_is_not_reused_within_a_turn,

@@ -113,6 +113,7 @@ impl Housekeeper {
             if clients.timeout_s > 0 || clients.authentication_timeout_s > 0 || shared.oidc.is_some() {
                 shared.broadcast(|| Message::CloseIdle);
             }
+            shared.broadcast(|| Message::LookForEnds);
             if clients.maxmemory_clients_bytes > 0 {
                 shared.broadcast(|| Message::CountClients);
             }

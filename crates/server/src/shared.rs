@@ -68,6 +68,8 @@ pub enum Message {
     CountClients,
     /// Close clients that have been silent for too long.
     CloseIdle,
+    /// Look for clients that are gone, which the kernel has not said.
+    LookForEnds,
     /// Close the sessions of users that were removed or have lost a channel.
     CheckUsers,
     /// Leave the loop.
@@ -78,8 +80,8 @@ pub enum Message {
 /// box full does without (a thread keeps the connection that it accepted, CONFIG SET of an address
 /// fails), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`,
 /// `CheckUsers`, `Stop`: the thread of a full mailbox has a turn) or the housekeeper asks again
-/// (`CloseIdle`, `CountClients`). What must not be lost and has no place to wait is left in the
-/// engine's inbox.
+/// (`CloseIdle`, `LookForEnds`, `CountClients`). What must not be lost and has no place to wait is
+/// left in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// How an I/O thread is reached.

@@ -393,6 +393,7 @@ impl<'s> Worker<'s> {
             match message {
                 Message::Adopt(socket) => self.adopt(socket),
                 Message::CloseIdle => self.close_idle(),
+                Message::LookForEnds => self.net.look_for_ends(),
                 Message::CountClients => self.count_clients(),
                 Message::Listen { add, keep } => self.listen_elsewhere(add, &keep),
                 Message::Delivered

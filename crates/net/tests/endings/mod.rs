@@ -1,11 +1,11 @@
-//! Ends of connections with something unsent or unparsed.
+//! Ends of connections with something unsent or unparsed, or that the kernel has not told.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use net::{BackendChoice, CloseReason, Event};
 
-use super::{PATIENCE, Served};
+use super::{PATIENCE, Served, reset};
 
 /// What the peer sent is worked on in steps after it went, as a caller with a limit per turn does,
 /// until a reply cannot be sent. What follows is that the caller wants no more of it.
@@ -33,4 +33,43 @@ pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_u
     served.event_loop.close_after_flush(conn);
     served.turn_until(|_, event| matches!(event, Event::Closed(c, CloseReason::Failed(_)) if *c == conn));
     assert!(!served.event_loop.is_open(conn));
+}
+
+/// What the kernel had not said by then: the bytes come, then the end, both once.
+pub(super) fn a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone(
+    backend: BackendChoice,
+) {
+    let mut served = Served::start(backend);
+    let (mut staying, stays) = served.connect_known();
+    for round in 0..20 {
+        let (mut leaving, leaves) = served.connect_known();
+        leaving.write_all(b"last words").unwrap();
+        if round % 2 == 0 {
+            reset(leaving);
+        } else {
+            drop(leaving);
+        }
+        served.event_loop.look_for_ends();
+        served.event_loop.look_for_ends();
+        let mut reported = Vec::new();
+        served.turn_until(|event_loop, event| {
+            match *event {
+                Event::Data(conn) => {
+                    let bytes = event_loop.inputs().bytes(conn).to_vec();
+                    event_loop.consume(conn, bytes.len());
+                    reported.push((conn, Some(bytes)));
+                }
+                Event::Closed(conn, _) => reported.push((conn, None)),
+                _ => {}
+            }
+            matches!(event, Event::Closed(..))
+        });
+        assert_eq!(reported, [(leaves, Some(b"last words".to_vec())), (leaves, None)], "round {round}");
+        staying.write_all(b"!").unwrap();
+        served.turn_until(|event_loop, event| {
+            assert!(matches!(event, Event::Data(conn) if *conn == stays), "{event:?}");
+            event_loop.consume(stays, 1);
+            true
+        });
+    }
 }
