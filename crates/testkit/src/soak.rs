@@ -19,6 +19,7 @@
 
 mod checker;
 pub mod crowd;
+pub mod encryption;
 mod trouble;
 mod workers;
 

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::soak::crowd::{self, Crowd};
+use testkit::soak::encryption::Encryption;
 use testkit::soak::{Soak, run};
 use testkit::{Address, saker};
 
@@ -101,11 +102,15 @@ fn crowd(
     let connections = (2 * arguments.crowd).to_string();
     let limits =
         ["--requirepass", crowd::PASSWORD, "--maxclients", &connections, "--maxmemory-clients", "128mb"];
-    let options = [&["--io-backend", backend, "--io-threads", "2"], &limits[..]].concat();
+    let encryption = Encryption::new()?;
+    let encrypted = encryption.options();
+    let mut options = [&["--io-backend", backend, "--io-threads", "2"], &limits[..]].concat();
+    options.extend(encrypted.iter().map(String::as_str));
     let process = saker::start_binary(server, &options)?;
     let Address::Tcp(address) = process.address() else { return Err("a server listens on TCP".into()) };
     let report = crowd::run(&Crowd {
         address,
+        encryption,
         pid: process.pid(),
         connections: arguments.crowd,
         time,

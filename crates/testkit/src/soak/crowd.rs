@@ -1,9 +1,11 @@
 //! A crowd: thousands of connections, of which half behave and half do not.
 //!
-//! The good half take turns: each sends SET or GET of a key of its own and must be answered
-//! rightly. The other half, in equal parts by [`KINDS`], connect and say nothing, send a request a
-//! byte at a time, flood the server and read nothing, ask for much and read nothing, hang up in the
-//! middle with a reset, guess passwords. The server has a password; only the good half know it.
+//! The good half take turns, every second one over TLS: each sends SET or GET of a key of its own
+//! and must be answered rightly. The other half, in equal parts by [`KINDS`], connect and say
+//! nothing, send a request a byte at a time, flood the server and read nothing, ask for much and
+//! read nothing, hang up in the middle with a reset, guess passwords; send the beginning of a TLS
+//! handshake a byte at a time, or have the server sign for handshakes that they do not end. The
+//! server has a password; only the good half know it.
 //!
 //! The good half are measured alone first, then beside the others. What must hold: every answer to
 //! them is right, the server never holds more memory than [`Crowd::resident_bytes_max`], and, where
@@ -19,7 +21,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use resp::encode_request;
 use rustix::net::sockopt::set_socket_linger;
+use rustix::process::setpriority_process;
 
+use super::encryption::Encryption;
 use super::{checker, resident_bytes_max};
 use crate::client::{Address, Client};
 
@@ -36,14 +40,18 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const P99_SLACK: Duration = Duration::from_millis(2);
 /// How long a thread of the other half takes for all of its connections once.
 const ROUND: Duration = Duration::from_secs(1);
+/// The priority of the threads of the other half.
+const LOWEST_PRIORITY: i32 = 19;
 /// All of the other half gone, the server may take so long to notice.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Crowd {
     /// The server, without keys, with [`PASSWORD`].
     pub address: SocketAddr,
+    /// What it speaks TLS with.
+    pub encryption: Encryption,
     /// Its process.
     pub pid: u32,
     /// How many connections.
@@ -153,18 +161,27 @@ fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     })
 }
 
+/// What the good speak over.
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
 /// One of the good half.
 struct Good {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     key: String,
     value: u64,
 }
 
 impl Good {
     fn new(crowd: &Crowd, thread: usize, at: usize) -> Self {
-        let stream = TcpStream::connect(crowd.address).expect("the server listens");
-        stream.set_read_timeout(Some(ANSWER_WITHIN)).expect("a socket takes a timeout");
-        stream.set_nodelay(true).expect("a socket of TCP");
+        let is_encrypted = at % 2 == 1;
+        let address = if is_encrypted { crowd.encryption.address() } else { crowd.address };
+        let socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(ANSWER_WITHIN)).expect("a socket takes a timeout");
+        socket.set_nodelay(true).expect("a socket of TCP");
+        let stream: Box<dyn Stream> =
+            if is_encrypted { Box::new(crowd.encryption.over(socket)) } else { Box::new(socket) };
         let mut good = Self { stream, key: format!("good:{thread}:{at}"), value: 0 };
         good.exchange(&["AUTH", PASSWORD], b"+OK\r\n");
         good
@@ -199,20 +216,27 @@ impl Good {
 type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of the other half.
-struct Kind {
-    deed: Deed,
-    /// Connections that are made anew each round rather than kept.
-    is_brief: bool,
+enum Kind {
+    /// Does this in each turn.
+    Keeps(Deed),
+    /// Does this in its first turn, and the connection is made anew for the next.
+    IsBrief(Deed),
+    /// Sends the beginning of a TLS handshake a byte a turn, and never its end.
+    ShakesSlowly,
+    /// Begins a TLS handshake and hangs up in the next turn: the server has signed by then.
+    ShakesInVain,
 }
 
 /// All kinds.
 static KINDS: &[Kind] = &[
-    Kind { deed: say_nothing, is_brief: false },
-    Kind { deed: drip, is_brief: false },
-    Kind { deed: flood, is_brief: false },
-    Kind { deed: ask_and_not_read, is_brief: false },
-    Kind { deed: reset, is_brief: true },
-    Kind { deed: guess, is_brief: false },
+    Kind::Keeps(say_nothing),
+    Kind::Keeps(drip),
+    Kind::Keeps(flood),
+    Kind::Keeps(ask_and_not_read),
+    Kind::IsBrief(reset),
+    Kind::Keeps(guess),
+    Kind::ShakesSlowly,
+    Kind::ShakesInVain,
 ];
 
 /// The other half of one kind, in a thread.
@@ -228,6 +252,9 @@ impl Others<'_> {
     /// Has `count` connections do their deed in turn until the run is over. One that the server
     /// closed comes back in its next turn.
     fn run(&self, count: usize) {
+        // Of this thread alone. Elsewhere they would not take the processors of the server and of
+        // the good half, and what these wait for shall be the server.
+        setpriority_process(None, LOWEST_PRIORITY).expect("a thread may always give way");
         let mut streams: Vec<Option<(TcpStream, usize)>> = Vec::new();
         streams.resize_with(count, || None);
         let pause = ROUND / count.max(1) as u32;
@@ -242,7 +269,7 @@ impl Others<'_> {
                     *place = self.connect().ok().map(|stream| (stream, 0));
                 }
                 let Some((stream, turn)) = place else { continue };
-                let done = (self.kind.deed)(stream, *turn);
+                let done = self.take_turn(stream, *turn);
                 *turn += 1;
                 self.deeds.fetch_add(1, Relaxed);
                 match done {
@@ -250,18 +277,49 @@ impl Others<'_> {
                         self.closed.fetch_add(1, Relaxed);
                         *place = None;
                     }
-                    _ if self.kind.is_brief => *place = None,
-                    _ => {}
+                    Ok(Next::HangUp) => *place = None,
+                    Ok(Next::Stay) | Err(_) => {}
                 }
             }
         }
     }
 
+    fn take_turn(&self, stream: &mut TcpStream, turn: usize) -> io::Result<Next> {
+        let hello = self.crowd.encryption.hello();
+        match self.kind {
+            Kind::Keeps(deed) => deed(stream, turn)?,
+            Kind::IsBrief(deed) => {
+                deed(stream, turn)?;
+                return Ok(Next::HangUp);
+            }
+            Kind::ShakesSlowly => match hello.get(turn) {
+                Some(byte) if turn + 1 < hello.len() => stream.write_all(&[*byte])?,
+                _ => look(stream)?,
+            },
+            Kind::ShakesInVain if turn == 0 => stream.write_all(hello)?,
+            Kind::ShakesInVain => {
+                set_socket_linger(&*stream, Some(Duration::ZERO))?;
+                return Ok(Next::HangUp);
+            }
+        }
+        Ok(Next::Stay)
+    }
+
     fn connect(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect_timeout(&self.crowd.address, ANSWER_WITHIN)?;
+        let address = match self.kind {
+            Kind::Keeps(_) | Kind::IsBrief(_) => self.crowd.address,
+            Kind::ShakesSlowly | Kind::ShakesInVain => self.crowd.encryption.address(),
+        };
+        let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
+}
+
+/// What comes after a turn.
+enum Next {
+    Stay,
+    HangUp,
 }
 
 /// Whether the server has closed the connection, whose replies stay unread.
