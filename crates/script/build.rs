@@ -22,8 +22,9 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
 /// The source of Lua in whose place the unit is compiled.
 const STAND_IN: &str = "lapi.c";
 /// For the unit. Nothing replaces Lua's functions when the server starts, so calls of those that
-/// are called from outside, too, may be inlined.
-const UNIT_FLAGS: [&str; 2] = ["-fvisibility=hidden", "-fomit-frame-pointer"];
+/// are called from outside, too, may be inlined. Where a function begins within 64 bytes made loops
+/// of scripts a fifth faster or slower from one build to the next, by what stood before it.
+const UNIT_FLAGS: [&str; 3] = ["-fvisibility=hidden", "-fomit-frame-pointer", "-falign-functions=64"];
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -61,6 +61,23 @@ pub(crate) struct Stack {
     spare_top: i32,
 }
 
+/// How a `lua_State` begins. How many values there are, and of which types, is asked for each value
+/// that is read or pushed: a call of Lua's functions for it costs more than the answer. unit.c does
+/// not compile where this differs.
+#[repr(C, align(8))]
+struct Head {
+    _header: [u8; 16],
+    top: *const Slot,
+    base: *const Slot,
+}
+
+/// A value on the stack.
+#[repr(C, align(8))]
+struct Slot {
+    _value: [u8; 8],
+    kind: c_int,
+}
+
 /// `(lua_Integer)number` as x86-64 does it.
 pub(crate) fn truncate(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
@@ -109,9 +126,27 @@ impl Stack {
 
     // Places.
 
+    #[inline]
     pub(crate) fn top(&self) -> i32 {
-        // SAFETY: the state is live.
-        unsafe { ffi::lua_gettop(self.l) }
+        // SAFETY: the state is live, begins so, and Lua does not run meanwhile.
+        let head = unsafe { &*self.l.cast::<Head>() };
+        // SAFETY: both are in the stack of this state.
+        let count = unsafe { head.top.offset_from(head.base) };
+        count as i32
+    }
+
+    /// The type of a value, as Lua numbers them.
+    ///
+    /// # Safety
+    /// `place` is between 1 and the top.
+    #[inline]
+    unsafe fn kind_at(&self, place: c_int) -> c_int {
+        // SAFETY: the state is live, begins so, and Lua does not run meanwhile.
+        let base = unsafe { (*self.l.cast::<Head>()).base };
+        // SAFETY: there is a value, says the caller.
+        let slot = unsafe { base.add(place as usize - 1) };
+        // SAFETY: as above.
+        unsafe { (*slot).kind }
     }
 
     /// Pops down to, or fills with nil up to, `top` values.
@@ -143,12 +178,14 @@ impl Stack {
         unsafe { ffi::lua_checkstack(self.l, count) != 0 }
     }
 
+    #[inline]
     pub(super) fn reserve(&self, count: i32) {
         let has_room = self.top() + count <= self.spare_top || self.has_room(count);
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
     /// `index` as a place from the bottom, if there is a value.
+    #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
         let place = if index > 0 { index } else { top + 1 + index };
@@ -170,7 +207,7 @@ impl Stack {
     pub(crate) fn kind(&self, index: i32) -> Type {
         let Some(place) = self.place(index) else { return Type::None };
         // SAFETY: there is a value.
-        match unsafe { ffi::lua_type(self.l, place) } {
+        match unsafe { self.kind_at(place) } {
             ffi::LUA_TNIL => Type::Nil,
             ffi::LUA_TBOOLEAN => Type::Boolean,
             ffi::LUA_TLIGHTUSERDATA => Type::LightUserdata,

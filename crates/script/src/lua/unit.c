@@ -5,11 +5,17 @@
 #define LUA_CORE
 #define LUA_LIB
 #define loslib_c
+#include <stddef.h>
+
 #include "number.h"
 
 #include "lobject.h"
 #include "lstate.h"
 #include "lstring.h"
+
+/* The beginning of a state, and a value, as `Head` and `Slot` of stack.rs have them. */
+_Static_assert(offsetof(lua_State, top) == 16 && offsetof(lua_State, base) == 24, "see stack.rs");
+_Static_assert(sizeof(TValue) == 16 && offsetof(TValue, tt) == 8, "see stack.rs");
 
 /* Work that runs no instructions counts as if it did, so that the hook asks in time whether the
    script may go on (stack.rs). */
