@@ -88,8 +88,10 @@ fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng)
 
 fn hire(run: &Run<'_>) -> Worker {
     let mut client = run.connect();
-    let Value::Integer(id) = client.command(&["CLIENT", "ID"]) else { panic!("CLIENT ID is a number") };
-    Worker { client, id }
+    match client.command(&["CLIENT", "ID"]) {
+        Value::Integer(id) => Worker { client, id },
+        refused => panic!("CLIENT ID is a number, not {refused}"),
+    }
 }
 
 fn wait(worker: &mut Worker, queues: &[String; 2], rng: &mut Rng) {
