@@ -4,7 +4,7 @@
 //! on the request's path. What only its own thread needs is in `session.rs`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bitflags::bitflags;
@@ -87,8 +87,11 @@ pub struct HeldBytes {
     pub blocked_bytes: AtomicU64,
     /// Bytes of the words of the request that it waits with.
     pub blocked_text_bytes: AtomicU64,
-    /// What of its memory is in its thread's sum (`crate::client_eviction`).
+    /// What of its memory is in the sum over all clients (`crate::client_eviction`).
     pub counted_bytes: AtomicU64,
+    /// The class that it stands under in [`ClientSizes`](crate::client_sizes::ClientSizes); 0
+    /// for none.
+    pub size_class: AtomicU16,
 }
 
 /// What a client has sent and was sent.

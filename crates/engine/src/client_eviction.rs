@@ -1,99 +1,119 @@
 //! `maxmemory-clients`: what all clients together make the server hold.
 //!
-//! Each thread keeps the sum over its own clients ([`ThreadStats::client_bytes`]) while there is a
-//! limit: it counts a client anew when the client sent something, ran something or has output left
-//! after a flush. Whoever finds the sum over all threads above the limit evicts: the largest
-//! clients first, until the rest fits, except those that CLIENT NO-EVICT protects. An evicted
-//! client is out of the registry at once, so nobody evicts or lists it twice; its thread closes it.
-//! Where a limit is set anew, threads count all their clients.
+//! The sum over all clients is kept ([`ThreadStats::client_bytes`], in parts: each thread adds to
+//! its own part what it finds changed, and only the sum of the parts means something) while there
+//! is a limit: a client's thread counts it anew when the client sent something, ran something or
+//! has output left after a flush. Whoever finds the sum above the limit evicts: the largest clients
+//! first, until the rest fits, except those that CLIENT NO-EVICT protects. An evicted client is out
+//! of the sum and of the registry at once, so nobody evicts or lists it twice, and nobody evicts
+//! another in its place; its thread closes it. Where a limit is set anew, all clients are counted.
+//!
+//! [`ClientSizes`] finds the largest without a look at the others: one that makes the server evict
+//! a client at a time, again and again, is not to make it sort ten thousand each time.
 //!
 //! Cost without a limit: one branch per connection and turn. With one: a handful of loads of the
-//! client's own figures, and one load per thread.
+//! client's own figures, one load per thread, and a place in an ordered map for each eighth that a
+//! client grows or shrinks by.
 //!
 //! [`ThreadStats::client_bytes`]: crate::stats::ThreadStats::client_bytes
+//! [`ClientSizes`]: crate::client_sizes::ClientSizes
 
-use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::client::ClientInfo;
+use crate::client_sizes::size_class;
 use crate::shared::Shared;
 use crate::threads::Outbox;
 
-/// Counts a client of the calling thread anew; whether all clients together are over `limit_bytes`,
-/// which is not 0. O(threads).
-pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
-    let (now, before) = (client.memory_bytes(), client.held.counted_bytes.load(Relaxed));
-    client.held.counted_bytes.store(now, Relaxed);
-    shared.threads[client.thread].stats.client_bytes.add(now.wrapping_sub(before));
+/// Counts a client anew in the part of the sum that belongs to the calling `thread`; whether all
+/// clients together are over `limit_bytes`, which is not 0. O(threads), and O(log n) in clients
+/// where it has grown or shrunk by an eighth.
+pub fn count(shared: &Shared, thread: usize, client: &Arc<ClientInfo>, limit_bytes: u64) -> bool {
+    let now = client.memory_bytes();
+    replace(shared, thread, client, now);
+    if is_out(client) {
+        // Who takes it out says so first: either that exchange finds this one, or this one that.
+        replace(shared, thread, client, 0);
+        return is_over(shared, limit_bytes);
+    }
+    let class = if client.choices.no_evict.load(Relaxed) { 0 } else { size_class(now) };
+    if client.held.size_class.load(Relaxed) != class {
+        shared.client_sizes.place(client, class);
+    }
+    is_over(shared, limit_bytes)
+}
+
+/// Takes a client that disconnects, and says so already, out of the sum, on its own thread.
+pub fn uncount(shared: &Shared, client: &Arc<ClientInfo>) {
+    replace(shared, client.thread, client, 0);
+    shared.client_sizes.place(client, 0);
+}
+
+/// Whether a client has been taken out of the sum for good, or is about to be.
+fn is_out(client: &ClientInfo) -> bool {
+    client.state.kill_requested.load(Relaxed) || client.state.gone.load(Relaxed)
+}
+
+/// Has the sum contain `bytes` of a client; what it contained of it before. Any thread, through
+/// its own part.
+fn replace(shared: &Shared, thread: usize, client: &ClientInfo, bytes: u64) -> u64 {
+    let before = client.held.counted_bytes.swap(bytes, AcqRel);
+    shared.threads[thread].stats.client_bytes.add(bytes.wrapping_sub(before));
+    before
+}
+
+fn is_over(shared: &Shared, limit_bytes: u64) -> bool {
     shared.threads.sum(|stats| &stats.client_bytes) > limit_bytes
 }
 
-/// Takes a client of the calling thread that disconnects out of the sum.
-pub fn uncount(shared: &Shared, client: &ClientInfo) {
-    shared.threads[client.thread].stats.client_bytes.sub(client.held.counted_bytes.swap(0, Relaxed));
-}
-
-/// Evicts clients until the rest fits into `limit_bytes`; 0 for no limit. `thread` is the I/O
-/// thread that calls. O(n log n) in clients.
+/// Evicts clients until the rest fits into `limit_bytes`, which is not 0. `thread` is the I/O
+/// thread that calls. O(log n) in clients for each that goes.
 #[cold]
 pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
-    if limit_bytes == 0 {
-        return;
-    }
-    for (client, bytes) in chosen(shared.clients.all(), limit_bytes) {
-        if !shared.threads.kill(&shared.clients, &client, outbox) {
-            continue;
-        }
+    while let Some((client, bytes)) = evict_largest(shared, thread, outbox, limit_bytes) {
         shared.blocked.end_of(&client);
         tracing::warn!(client = client.id, bytes, "client evicted: clients hold more than maxmemory-clients");
         shared.threads[thread].stats.evicted_clients.add(1);
     }
 }
 
-/// The clients to close for the others to fit into `limit_bytes`, with their memory.
-fn chosen(clients: Vec<Arc<ClientInfo>>, limit_bytes: u64) -> Vec<(Arc<ClientInfo>, u64)> {
-    // Their figures change under way: each is read once.
-    let mut clients: Vec<_> = clients.into_iter().map(|client| (client.memory_bytes(), client)).collect();
-    let mut sum: u64 = clients.iter().map(|(bytes, _)| bytes).sum();
-    clients.retain(|(_, client)| !client.choices.no_evict.load(Relaxed));
-    clients.sort_by_key(|(bytes, client)| (Reverse(*bytes), client.id));
-    let over = clients.into_iter().take_while(|(bytes, _)| {
-        let over = sum > limit_bytes;
-        sum -= bytes;
-        over
-    });
-    over.map(|(bytes, client)| (client, bytes)).collect()
+/// Kills the largest client that may be evicted, or the oldest of those of about its size: it, with
+/// what was counted of it; `None` if all fit, or nobody is left.
+fn evict_largest(
+    shared: &Shared,
+    thread: usize,
+    outbox: &Outbox,
+    limit_bytes: u64,
+) -> Option<(Arc<ClientInfo>, u64)> {
+    // Under one lock, or two threads that find the sum too high evict one client too many.
+    let mut sizes = shared.client_sizes.lock();
+    while is_over(shared, limit_bytes) {
+        let client = sizes.take_largest()?;
+        if client.choices.no_evict.load(Relaxed) {
+            // Since it was counted.
+            continue;
+        }
+        let is_first = shared.threads.kill(&shared.clients, &client, outbox);
+        let bytes = replace(shared, thread, &client, 0);
+        if is_first {
+            return Some((client, bytes));
+        }
+    }
+    None
 }
 
-#[cfg(test)]
-mod tests {
-    use stdx::{Address, ConnId};
-
-    use super::*;
-    use crate::client::Place;
-
-    fn client(id: u64, input_bytes: u64) -> Arc<ClientInfo> {
-        let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
-        let place = Place { thread: 0, conn: ConnId::from_u64(id), fd: 0 };
-        let client = ClientInfo::new(id, place, (address(), address()), 0);
-        client.held.pending_input_bytes.store(input_bytes, Relaxed);
-        Arc::new(client)
+/// Follows a limit that was set anew: counts all clients and evicts; nothing of it stays where
+/// there is no limit any more, which 0 stands for. O(n log n) in clients.
+#[cold]
+pub fn set_limit(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
+    if limit_bytes == 0 {
+        let mut sizes = shared.client_sizes.lock();
+        while sizes.take_largest().is_some() {}
+        return;
     }
-
-    #[test]
-    fn the_largest_go_until_the_rest_fits() {
-        let clients = vec![client(1, 100), client(2, 900), client(3, 500), client(4, 900)];
-        clients[1].choices.no_evict.store(true, Relaxed);
-        let own = client(9, 0).memory_bytes();
-        let check = |limit: u64, expected: &[u64]| {
-            let chosen: Vec<u64> =
-                chosen(clients.clone(), limit).iter().map(|(client, _)| client.id).collect();
-            assert_eq!(chosen, expected, "within {limit} bytes");
-        };
-        check(4 * own + 2400, &[]);
-        check(4 * own + 2399, &[4]);
-        check(3 * own + 1500, &[4]);
-        check(3 * own + 1499, &[4, 3]);
+    for client in shared.clients.all() {
+        count(shared, thread, &client, limit_bytes);
     }
+    evict(shared, thread, outbox, limit_bytes);
 }

@@ -42,6 +42,7 @@ pub mod call;
 pub mod check;
 pub mod client;
 pub mod client_eviction;
+pub mod client_sizes;
 pub mod clock;
 pub mod commit;
 pub mod debugging;

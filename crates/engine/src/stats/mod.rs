@@ -76,7 +76,8 @@ pub struct ThreadStats {
     pub connections: Counter,
     /// Connections open now.
     pub clients: Counter,
-    /// Memory that they hold, in bytes; kept while `maxmemory-clients` is a limit.
+    /// Its part of the memory that all clients hold, in bytes, modulo 2^64: only the sum over all
+    /// threads means something. Kept while `maxmemory-clients` is a limit.
     pub client_bytes: Counter,
     /// Bytes received.
     pub input_bytes: Counter,

@@ -1,6 +1,7 @@
 //! The engine driven without sockets, threads and clocks.
 
 mod busy;
+mod client_eviction;
 mod driver;
 mod log;
 mod scripts;

@@ -239,7 +239,7 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
                 ctx.shared.engine.hot_keys.windows.configure(settings.key_sampling, Instant::now());
             }
             FollowUp::ClientMemory => {
-                client_eviction::evict(
+                client_eviction::set_limit(
                     &ctx.shared.engine,
                     ctx.thread,
                     &ctx.data.commit.outbox,

@@ -1,0 +1,152 @@
+//! `maxmemory-clients`: who goes, and that the sum is kept by several threads at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::client::{ClientInfo, Place};
+use engine::client_eviction::{count, evict, set_limit, uncount};
+use engine::settings::Settings;
+use engine::shared::Shared;
+use engine::threads::Outbox;
+use stdx::{Address, ConnId};
+
+use crate::driver;
+
+fn connect(shared: &Shared, thread: usize, input_bytes: u64) -> Arc<ClientInfo> {
+    let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
+    let id = shared.clients.next_id();
+    let place = Place { thread, conn: ConnId::from_u64(id), fd: -1 };
+    let client = Arc::new(ClientInfo::new(id, place, (address(), address()), 0));
+    client.held.pending_input_bytes.store(input_bytes, Relaxed);
+    shared.clients.add(Arc::clone(&client));
+    client
+}
+
+/// What the worker does with a client that was killed or hung up.
+fn disconnect(shared: &Shared, client: &Arc<ClientInfo>) {
+    client.state.gone.store(true, Relaxed);
+    uncount(shared, client);
+    shared.threads.remove_from_list(&shared.clients, client);
+}
+
+fn left(shared: &Shared) -> Vec<u64> {
+    shared.clients.all().iter().map(|client| client.id).collect()
+}
+
+fn sum(shared: &Shared) -> u64 {
+    shared.threads.sum(|stats| &stats.client_bytes)
+}
+
+#[test]
+fn the_largest_go_until_the_rest_fits() {
+    let check = |limit_of: &dyn Fn(u64) -> u64, expected: &[u64]| {
+        let (shared, _) = driver::shared(2, Settings::default());
+        let sizes = [1_000, 9_000, 5_000, 9_000];
+        let clients: Vec<_> =
+            (0..).zip(sizes).map(|(number, bytes)| connect(&shared, number % 2, bytes)).collect();
+        clients[1].choices.no_evict.store(true, Relaxed);
+        let own = clients[0].memory_bytes() - 1_000;
+        set_limit(&shared, 0, &Outbox::default(), limit_of(own));
+        assert_eq!(left(&shared), expected);
+    };
+    check(&|own| 4 * own + 24_000, &[1, 2, 3, 4]);
+    check(&|own| 4 * own + 23_999, &[1, 2, 3]);
+    check(&|own| 3 * own + 15_000, &[1, 2, 3]);
+    check(&|own| 3 * own + 14_999, &[1, 2]);
+    check(&|_| 1, &[2]);
+    check(&|_| 0, &[1, 2, 3, 4]);
+}
+
+#[test]
+fn an_evicted_client_is_out_of_the_sum_before_its_thread_closes_it() {
+    let (shared, _) = driver::shared(2, Settings::default());
+    let [small, large] = [1_000, 50_000].map(|bytes| connect(&shared, 1, bytes));
+    let outbox = Outbox::default();
+    assert!(!count(&shared, 1, &small, 10_000));
+    assert!(count(&shared, 1, &large, 10_000));
+    evict(&shared, 0, &outbox, 10_000);
+    assert_eq!((left(&shared), outbox.take().into_vec()), (vec![small.id], vec![1]));
+    // Its thread may look at it once more, and nobody else goes.
+    assert!(!count(&shared, 1, &large, 10_000) && !count(&shared, 1, &small, 10_000));
+    disconnect(&shared, &large);
+    assert_eq!(sum(&shared), small.memory_bytes());
+    disconnect(&shared, &small);
+    assert_eq!(sum(&shared), 0);
+}
+
+#[test]
+fn clients_come_back_under_a_limit_after_there_was_none() {
+    let (shared, _) = driver::shared(1, Settings::default());
+    let client = connect(&shared, 0, 50_000);
+    client.choices.no_evict.store(true, Relaxed);
+    for limit in [1_000, 0, 1_000] {
+        set_limit(&shared, 0, &Outbox::default(), limit);
+    }
+    assert_eq!(left(&shared), [client.id]);
+    client.choices.no_evict.store(false, Relaxed);
+    set_limit(&shared, 0, &Outbox::default(), 0);
+    assert_eq!(left(&shared), [client.id]);
+    set_limit(&shared, 0, &Outbox::default(), 1_000);
+    assert_eq!(left(&shared), []);
+}
+
+/// Who evicts one client at a time does not look at all of them each time: this would take minutes.
+#[test]
+fn many_clients_are_evicted_one_at_a_time() {
+    let (shared, _) = driver::shared(1, Settings::default());
+    let outbox = Outbox::default();
+    let limit = u64::MAX >> 1;
+    let clients: Vec<_> = (0..30_000).map(|_| connect(&shared, 0, 2_000)).collect();
+    clients.iter().for_each(|client| assert!(!count(&shared, 0, client, limit)));
+    for left in (0..clients.len() as u64).rev() {
+        evict(&shared, 0, &outbox, sum(&shared) - 1);
+        assert_eq!(shared.clients.count() as u64, left);
+    }
+}
+
+/// Two threads whose clients grow, shrink, come and go, and a third that sets the limit anew: what
+/// is left is counted exactly, and nobody who has gone is held on to.
+#[test]
+fn the_sum_is_exact_whatever_threads_do_at_once() {
+    const LIMIT: u64 = 300_000;
+    let (shared, _) = driver::shared(3, Settings::default());
+    let work = |thread: usize| {
+        let mut rng = fastrand::Rng::with_seed(thread as u64);
+        let outbox = Outbox::default();
+        let mut clients: Vec<Arc<ClientInfo>> = Vec::new();
+        for _ in 0..20_000 {
+            if clients.len() < 20 {
+                clients.push(connect(&shared, thread, rng.u64(..40_000)));
+            }
+            let at = rng.usize(..clients.len());
+            let client = Arc::clone(&clients[at]);
+            client.held.pending_input_bytes.store(rng.u64(..40_000), Relaxed);
+            client.choices.no_evict.store(rng.u8(..10) == 0, Relaxed);
+            if count(&shared, thread, &client, LIMIT) {
+                evict(&shared, thread, &outbox, LIMIT);
+            }
+            if client.state.kill_requested.load(Relaxed) || rng.u8(..20) == 0 {
+                disconnect(&shared, &clients.swap_remove(at));
+            }
+        }
+        clients
+    };
+    let clients = std::thread::scope(|scope| {
+        let workers = [0, 1].map(|thread| scope.spawn(move || work(thread)));
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            set_limit(&shared, 2, &Outbox::default(), LIMIT);
+        }
+        workers.map(|worker| worker.join().expect("it passes")).concat()
+    });
+    let alive = |client: &&Arc<ClientInfo>| !client.state.kill_requested.load(Relaxed);
+    for client in clients.iter().filter(alive) {
+        count(&shared, 0, client, LIMIT);
+    }
+    assert_eq!(sum(&shared), clients.iter().filter(alive).map(|client| client.memory_bytes()).sum::<u64>());
+    clients.iter().for_each(|client| disconnect(&shared, client));
+    assert_eq!((sum(&shared), left(&shared)), (0, vec![]));
+    set_limit(&shared, 2, &Outbox::default(), 0);
+    for client in &clients {
+        assert_eq!(Arc::strong_count(client), 1, "somebody holds on to it");
+    }
+}
