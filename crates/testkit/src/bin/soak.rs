@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use testkit::soak::crowd::{self, Crowd};
+use testkit::process::ServerProcess;
+use testkit::soak::crowd::{self, Crowd, Target};
 use testkit::soak::encryption::Encryption;
 use testkit::soak::{Soak, run};
 use testkit::{Address, saker};
@@ -40,8 +41,8 @@ struct Arguments {
     /// as the others; 0 for none.
     #[arg(long, default_value_t = 0)]
     crowd: usize,
-    /// How many times as long 99 of 100 requests of the crowd's good half may take beside the
-    /// others.
+    /// How many times as long 99 of 100 requests of the crowd's good half may take beside
+    /// the others as while these misbehave to another server on the machine.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
     /// Where all choices start from; without it, from the time.
@@ -102,15 +103,20 @@ fn crowd(
     let connections = (2 * arguments.crowd).to_string();
     let limits =
         ["--requirepass", crowd::PASSWORD, "--maxclients", &connections, "--maxmemory-clients", "128mb"];
-    let encryption = Encryption::new()?;
-    let encrypted = encryption.options();
-    let mut options = [&["--io-backend", backend, "--io-threads", "2"], &limits[..]].concat();
-    options.extend(encrypted.iter().map(String::as_str));
-    let process = saker::start_binary(server, &options)?;
-    let Address::Tcp(address) = process.address() else { return Err("a server listens on TCP".into()) };
+    let start = || -> Result<(ServerProcess, Target), Box<dyn Error>> {
+        let encryption = Encryption::new()?;
+        let encrypted = encryption.options();
+        let mut options = [&["--io-backend", backend, "--io-threads", "2"], &limits[..]].concat();
+        options.extend(encrypted.iter().map(String::as_str));
+        let process = saker::start_binary(server, &options)?;
+        let Address::Tcp(address) = process.address() else { return Err("a server listens on TCP".into()) };
+        Ok((process, Target { address, encryption }))
+    };
+    let (process, server) = start()?;
+    let (_process, elsewhere) = start()?;
     let report = crowd::run(&Crowd {
-        address,
-        encryption,
+        server,
+        elsewhere,
         pid: process.pid(),
         connections: arguments.crowd,
         time,

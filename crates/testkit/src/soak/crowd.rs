@@ -7,10 +7,13 @@
 //! handshake a byte at a time, or have the server sign for handshakes that they do not end. The
 //! server has a password; only the good half know it.
 //!
-//! The good half are measured alone first, then beside the others. What must hold: every answer to
-//! them is right, the server never holds more memory than [`Crowd::resident_bytes_max`], and, where
-//! [`Crowd::p99_factor_max`] asks for it, 99 of 100 of their requests take at most so many times as
-//! long as without the others. In the end nothing is left of anybody.
+//! The good half are measured three times: alone, while the others do the same to another server on
+//! this machine, and beside them. What the second takes longer than the first is the machine's
+//! share: its processors, its scheduler, its kernel. What the third takes longer than the second is
+//! the server's. What must hold: every answer to the good is right, the server never holds more
+//! memory than [`Crowd::resident_bytes_max`], and, where [`Crowd::p99_factor_max`] asks for it, 99
+//! of 100 of their requests take at most so many times as long as while the others were busy
+//! elsewhere. In the end nothing is left of anybody.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -45,18 +48,28 @@ const LOWEST_PRIORITY: i32 = 19;
 /// All of the other half gone, the server may take so long to notice.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// What to run.
+/// A server, without keys, with [`PASSWORD`].
 #[derive(Debug)]
-pub struct Crowd {
-    /// The server, without keys, with [`PASSWORD`].
+pub struct Target {
+    /// Where it listens.
     pub address: SocketAddr,
     /// What it speaks TLS with.
     pub encryption: Encryption,
-    /// Its process.
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Crowd {
+    /// The server that is measured.
+    pub server: Target,
+    /// One like it, to misbehave to.
+    pub elsewhere: Target,
+    /// The process of the first.
     pub pid: u32,
     /// How many connections.
     pub connections: usize,
-    /// How long the good half are measured beside the others; a third of it alone.
+    /// How long the good half are measured beside the others; a third of it each, alone and while
+    /// the others are elsewhere.
     pub time: Duration,
     /// What the server may hold in memory at the most.
     pub resident_bytes_max: u64,
@@ -68,6 +81,7 @@ pub struct Crowd {
 #[derive(Clone, Debug)]
 pub struct Report {
     alone_us: Histogram<u64>,
+    elsewhere_us: Histogram<u64>,
     beside_us: Histogram<u64>,
     deeds: u64,
     closed: u64,
@@ -75,28 +89,33 @@ pub struct Report {
 }
 
 impl Report {
+    /// How many times as long 99 of 100 requests took while the others were elsewhere, as those
+    /// beside them.
     fn p99_factor(&self) -> f64 {
         let p99 = |times: &Histogram<u64>| times.value_at_quantile(0.99) as f64;
-        p99(&self.beside_us) / p99(&self.alone_us).max(1.0)
+        p99(&self.beside_us) / p99(&self.elsewhere_us).max(1.0)
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        let times = |times: &Histogram<u64>| {
+            let ms = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+            let (p50, p99, p999) = (ms(0.5), ms(0.99), ms(0.999));
+            format!("p50 {p50:.2} ms, p99 {p99:.2}, p99.9 {p999:.2}")
+        };
         write!(
             f,
-            "{} requests alone: p50 {:.2} ms, p99 {:.2}; {} beside {} misdeeds: p50 {:.2} ms, p99 {:.2} ({:.2} times), \
-             p99.9 {:.2}; {} of the others were closed, at most {} MB resident",
+            "{} requests alone: {}; {} with misdeeds elsewhere: {}; {} beside {} misdeeds: {} (p99 {:.2} times); \
+             {} of the others were closed, at most {} MB resident",
             self.alone_us.len(),
-            ms(&self.alone_us, 0.5),
-            ms(&self.alone_us, 0.99),
+            times(&self.alone_us),
+            self.elsewhere_us.len(),
+            times(&self.elsewhere_us),
             self.beside_us.len(),
             self.deeds,
-            ms(&self.beside_us, 0.5),
-            ms(&self.beside_us, 0.99),
+            times(&self.beside_us),
             self.p99_factor(),
-            ms(&self.beside_us, 0.999),
             self.closed,
             self.resident_bytes >> 20
         )
@@ -109,34 +128,38 @@ impl fmt::Display for Report {
 /// When something does not hold that the module says.
 pub fn run(crowd: &Crowd) -> Report {
     let good = crowd.connections / 2 / GOOD_THREADS;
-    let mut halves: Vec<Vec<Good>> =
-        (0..GOOD_THREADS).map(|thread| (0..good).map(|at| Good::new(crowd, thread, at)).collect()).collect();
+    let mut halves: Vec<Vec<Good>> = (0..GOOD_THREADS)
+        .map(|thread| (0..good).map(|at| Good::new(&crowd.server, thread, at)).collect())
+        .collect();
     let alone_us = measure(&mut halves, crowd.time / 3);
-    let (deeds, closed, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let beside_us = std::thread::scope(|scope| {
-        for kind in KINDS {
-            let others = Others { crowd, kind, deeds: &deeds, closed: &closed, is_over: &is_over };
-            scope.spawn(move || others.run(crowd.connections / 2 / KINDS.len()));
-        }
-        let times = measure(&mut halves, crowd.time);
-        is_over.store(true, Relaxed);
-        times
-    });
+    let [elsewhere, here] = [Misdeeds::default(), Misdeeds::default()];
+    let elsewhere_us = beside(&mut halves, crowd, &crowd.elsewhere, crowd.time / 3, &elsewhere);
+    let beside_us = beside(&mut halves, crowd, &crowd.server, crowd.time, &here);
     drop(halves);
     check_all_are_gone(crowd);
     let report = Report {
         alone_us,
+        elsewhere_us,
         beside_us,
-        deeds: deeds.into_inner(),
-        closed: closed.into_inner(),
+        deeds: here.deeds.into_inner(),
+        closed: here.closed.into_inner(),
         resident_bytes: resident_bytes_max(crowd.pid),
     };
     assert!(report.resident_bytes <= crowd.resident_bytes_max, "too much memory: {report}");
     if let Some(factor) = crowd.p99_factor_max {
-        let slowest = report.alone_us.value_at_quantile(0.99) as f64 * factor + P99_SLACK.as_micros() as f64;
+        let slowest =
+            report.elsewhere_us.value_at_quantile(0.99) as f64 * factor + P99_SLACK.as_micros() as f64;
         assert!(report.beside_us.value_at_quantile(0.99) as f64 <= slowest, "the good half wait: {report}");
     }
     report
+}
+
+/// What the other half have done.
+#[derive(Default)]
+struct Misdeeds {
+    deeds: AtomicU64,
+    closed: AtomicU64,
+    is_over: AtomicBool,
 }
 
 /// Has the good half work for so long; how long each request took.
@@ -161,6 +184,25 @@ fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     })
 }
 
+/// The same while the other half do theirs to `target`.
+fn beside(
+    halves: &mut [Vec<Good>],
+    crowd: &Crowd,
+    target: &Target,
+    time: Duration,
+    done: &Misdeeds,
+) -> Histogram<u64> {
+    std::thread::scope(|scope| {
+        for kind in KINDS {
+            let others = Others { target, kind, done };
+            scope.spawn(move || others.run(crowd.connections / 2 / KINDS.len()));
+        }
+        let times = measure(halves, time);
+        done.is_over.store(true, Relaxed);
+        times
+    })
+}
+
 /// What the good speak over.
 trait Stream: Read + Write + Send {}
 
@@ -174,14 +216,14 @@ struct Good {
 }
 
 impl Good {
-    fn new(crowd: &Crowd, thread: usize, at: usize) -> Self {
+    fn new(server: &Target, thread: usize, at: usize) -> Self {
         let is_encrypted = at % 2 == 1;
-        let address = if is_encrypted { crowd.encryption.address() } else { crowd.address };
+        let address = if is_encrypted { server.encryption.address() } else { server.address };
         let socket = TcpStream::connect(address).expect("the server listens");
         socket.set_read_timeout(Some(ANSWER_WITHIN)).expect("a socket takes a timeout");
         socket.set_nodelay(true).expect("a socket of TCP");
         let stream: Box<dyn Stream> =
-            if is_encrypted { Box::new(crowd.encryption.over(socket)) } else { Box::new(socket) };
+            if is_encrypted { Box::new(server.encryption.over(socket)) } else { Box::new(socket) };
         let mut good = Self { stream, key: format!("good:{thread}:{at}"), value: 0 };
         good.exchange(&["AUTH", PASSWORD], b"+OK\r\n");
         good
@@ -241,11 +283,9 @@ static KINDS: &[Kind] = &[
 
 /// The other half of one kind, in a thread.
 struct Others<'r> {
-    crowd: &'r Crowd,
+    target: &'r Target,
     kind: &'static Kind,
-    deeds: &'r AtomicU64,
-    closed: &'r AtomicU64,
-    is_over: &'r AtomicBool,
+    done: &'r Misdeeds,
 }
 
 impl Others<'_> {
@@ -258,9 +298,9 @@ impl Others<'_> {
         let mut streams: Vec<Option<(TcpStream, usize)>> = Vec::new();
         streams.resize_with(count, || None);
         let pause = ROUND / count.max(1) as u32;
-        while !self.is_over.load(Relaxed) {
+        while !self.done.is_over.load(Relaxed) {
             for place in &mut streams {
-                if self.is_over.load(Relaxed) {
+                if self.done.is_over.load(Relaxed) {
                     return;
                 }
                 std::thread::sleep(pause);
@@ -271,10 +311,10 @@ impl Others<'_> {
                 let Some((stream, turn)) = place else { continue };
                 let done = self.take_turn(stream, *turn);
                 *turn += 1;
-                self.deeds.fetch_add(1, Relaxed);
+                self.done.deeds.fetch_add(1, Relaxed);
                 match done {
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                        self.closed.fetch_add(1, Relaxed);
+                        self.done.closed.fetch_add(1, Relaxed);
                         *place = None;
                     }
                     Ok(Next::HangUp) => *place = None,
@@ -285,7 +325,7 @@ impl Others<'_> {
     }
 
     fn take_turn(&self, stream: &mut TcpStream, turn: usize) -> io::Result<Next> {
-        let hello = self.crowd.encryption.hello();
+        let hello = self.target.encryption.hello();
         match self.kind {
             Kind::Keeps(deed) => deed(stream, turn)?,
             Kind::IsBrief(deed) => {
@@ -307,8 +347,8 @@ impl Others<'_> {
 
     fn connect(&self) -> io::Result<TcpStream> {
         let address = match self.kind {
-            Kind::Keeps(_) | Kind::IsBrief(_) => self.crowd.address,
-            Kind::ShakesSlowly | Kind::ShakesInVain => self.crowd.encryption.address(),
+            Kind::Keeps(_) | Kind::IsBrief(_) => self.target.address,
+            Kind::ShakesSlowly | Kind::ShakesInVain => self.target.encryption.address(),
         };
         let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
         stream.set_nonblocking(true)?;
@@ -377,7 +417,7 @@ fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
 
 /// Waits until the server has let go of all.
 fn check_all_are_gone(crowd: &Crowd) {
-    let mut control = Client::connect(&Address::Tcp(crowd.address)).expect("the server listens");
+    let mut control = Client::connect(&Address::Tcp(crowd.server.address)).expect("the server listens");
     control.command(&["AUTH", PASSWORD]);
     let begun = Instant::now();
     while super::info(&mut control, "connected_clients") > 1 {
