@@ -356,7 +356,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         out: &mut ByteQueue,
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
-        let (since, replied) = (self.clock.now(), out.len_bytes());
+        let (since, replied) = (self.clock.ticks(), out.len_bytes());
         let registered = request.registered;
         self.counters(registered).calls.add(1);
         let discarded_before = self.commit.effects.lazy_freed.len();
@@ -408,7 +408,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             // A transaction's reply is not held back: FLUSHALL SYNC frees here, as in Redis.
             self.commit.effects.lazy_freed.truncate(discarded_before);
         }
-        self.free_queued(since);
+        self.free_queued(|clock| clock.elapsed(since));
         let bytes = [request.text_bytes(), out.len_bytes().saturating_sub(replied)];
         self.note_queued(session, &Ran { registered, args: &request.args, bytes, calls: 1 }, since);
         succeeded

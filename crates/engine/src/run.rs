@@ -19,7 +19,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use commands::table::{Command, Flags};
 use commands::{Args, Awaited, BlockingKey, CommandError, Ctx, OnEmpty, Origin, ReadableKeys, Wait};
@@ -907,29 +907,29 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 
     /// Notes how long an event took, if the latency monitor is on.
     #[inline]
-    pub fn note_latency(&self, event: Event, took: std::time::Duration) {
+    pub fn note_latency(&self, event: Event, took: Duration) {
         let threshold_ms = self.settings.thresholds.latency_ms;
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Frees what this thread owes, for as long at most as went by since then. The caller is
-    /// outside the gate, or in a transaction.
+    /// Frees what this thread owes, for as long at most as `time` says, which the clock is asked
+    /// for. The caller is outside the gate, or in a transaction.
     #[inline]
-    pub fn free_displaced_values(&mut self, since: Instant) {
+    pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {
-            let time = self.clock.now() - since;
+            let time = time(&self.clock);
             self.unfreed_bytes = self.shared().freeing.help(&self.clock, self.unfreed_bytes, time);
         }
     }
 
-    /// Hands over what a command of a transaction displaced that began then. What is owed for it is
-    /// freed as part of the transaction, which may have any number of such commands.
-    pub fn free_queued(&mut self, since: Instant) {
+    /// Hands over what a command of a transaction displaced that took so long. What is owed for it
+    /// is freed as part of the transaction, which may have any number of such commands.
+    pub fn free_queued(&mut self, time: impl FnOnce(&C) -> Duration) {
         self.commit.effects.absorb_displaced(&mut self.commit.access_results);
         if !self.commit.effects.lazy_freed.is_empty() {
             let lazy_freed = std::mem::take(&mut self.commit.effects.lazy_freed);
             self.unfreed_bytes += self.shared().freeing.push(lazy_freed);
-            self.free_displaced_values(since);
+            self.free_displaced_values(time);
         }
     }
 

@@ -15,7 +15,7 @@ use commands::table::Flags;
 
 use crate::batch::Incoming;
 use crate::call::Host;
-use crate::clock::Clock;
+use crate::clock::{Clock, Ticks};
 use crate::run::Executor;
 use crate::session::{Flow, Session};
 use crate::stats::command_log::{Entry, Kind, kept_args};
@@ -164,8 +164,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 
     /// Notes a command of a transaction that began at `since`.
-    pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Instant) {
-        let took = self.clock.now() - since;
+    pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Ticks) {
+        let took = self.clock.elapsed(since);
         self.meter.extra_calls += 1;
         self.note_time(ran.registered, took, 1);
         if self.meter.samples_keys() {

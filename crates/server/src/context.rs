@@ -1,13 +1,14 @@
 //! What a command about the server or its connection may touch, and how the engine gets to it.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use commands::table::{Command, Run};
 use commands::{Args, CommandError};
 use engine::call::{Call, DataAccess, Host, RefusedRequest};
 use engine::client::ClientInfo;
+use engine::clock::Ticks;
 use engine::request::keys_of_request;
 use engine::session::{Flow, Session};
 use engine::settings::Settings;
@@ -144,6 +145,10 @@ impl Host for ServerHost {
     }
 }
 
+/// The processor's counter of its own steady ticks, or the monotonic clock where it has none. It is
+/// measured against that clock when it is first read, which takes a millisecond.
+static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
+
 /// The system's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
@@ -152,6 +157,16 @@ impl engine::Clock for SystemClock {
     #[inline]
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    #[inline]
+    fn ticks(&self) -> Ticks {
+        Ticks(COUNTER.raw())
+    }
+
+    #[inline]
+    fn elapsed(&self, since: Ticks) -> Duration {
+        Duration::from_nanos(COUNTER.delta_as_nanos(since.0, COUNTER.raw()))
     }
 
     #[inline]

@@ -306,7 +306,7 @@ impl<'s> Worker<'s> {
         let executor = &mut self.engine.executor;
         executor.stats().writes.add(self.net.flush() as u64);
         executor.meter.turn.end(Instant::now(), executor.stats());
-        executor.free_displaced_values(began);
+        executor.free_displaced_values(|_| began.elapsed());
         self.check_pending_output();
         // Clients that were evicted for what they have not read, on whatever thread.
         self.wake_others();

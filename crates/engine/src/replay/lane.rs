@@ -109,11 +109,11 @@ impl<'s, C: Clock> Lane<'s, C> {
                 }
                 self.out.truncate(0);
             }
-            self.executor.free_queued(began);
+            self.executor.free_queued(|clock| clock.now() - began);
         }
         self.executor.commit.broadcast();
         self.executor.end_turn();
-        self.executor.free_displaced_values(began);
+        self.executor.free_displaced_values(|clock| clock.now() - began);
     }
 
     /// Reads the clocks, and takes over new settings.

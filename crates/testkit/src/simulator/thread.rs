@@ -193,7 +193,7 @@ impl<'w> IoThread<'w> {
         let now = world.clock.now();
         let executor = &mut self.engine.executor;
         executor.meter.turn.end(now, executor.stats());
-        executor.free_displaced_values(now);
+        executor.free_displaced_values(|clock| clock.now() - now);
         world.wake(&self.engine.executor.commit.outbox);
         world.engine.pubsub.note_sent(self.index);
         first_held.is_none_or(|position| world.engine.log.wait_for_release(self.index, position))
