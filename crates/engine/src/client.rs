@@ -1,11 +1,11 @@
 //! What other threads may know and ask of a client: CLIENT LIST, CLIENT KILL, messages to it.
 //!
-//! Written by the client's own thread with relaxed stores, a cache line or two per client, no lock
-//! on the request's path. What only its own thread needs is in `session.rs`.
+//! Written by the client's own thread with relaxed stores, but for [`HeldBytes::counted_bytes`]: a
+//! cache line or two per client, no lock on the request's path. What only its own thread needs is
+//! in `session.rs`.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bitflags::bitflags;
 use resp::Protocol;
@@ -87,11 +87,10 @@ pub struct HeldBytes {
     pub blocked_bytes: AtomicU64,
     /// Bytes of the words of the request that it waits with.
     pub blocked_text_bytes: AtomicU64,
-    /// What of its memory is in the sum over all clients (`crate::client_eviction`).
+    /// Its memory as it was counted last, 0 if it is not counted
+    /// ([`Clients::count_memory`](crate::clients::Clients::count_memory)). Written under the lock
+    /// of the registry, by any thread.
     pub counted_bytes: AtomicU64,
-    /// The class that it stands under in [`ClientSizes`](crate::client_sizes::ClientSizes); 0
-    /// for none.
-    pub size_class: AtomicU16,
 }
 
 /// What a client has sent and was sent.
@@ -196,50 +195,6 @@ pub struct ClientNames {
 
 /// What a session takes on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
-
-/// All clients of all threads. Its lock is taken when a client connects or disconnects and by
-/// CLIENT LIST.
-#[derive(Debug, Default)]
-pub struct Clients {
-    clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
-    last_id: AtomicU64,
-}
-
-impl Clients {
-    /// The next client's id, from 1 on.
-    pub fn next_id(&self) -> u64 {
-        self.last_id.fetch_add(1, Relaxed) + 1
-    }
-
-    /// Notes a client.
-    pub fn add(&self, info: Arc<ClientInfo>) {
-        self.lock().insert(info.id, info);
-    }
-
-    /// Forgets a client; whether it was there.
-    pub fn remove(&self, id: u64) -> bool {
-        self.lock().remove(&id).is_some()
-    }
-
-    /// The client with this id.
-    pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
-        self.lock().get(&id).cloned()
-    }
-
-    /// All clients, by id. O(n).
-    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
-        self.lock().values().cloned().collect()
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
-        self.clients.lock().expect("nothing panics while the registry is locked")
-    }
-}
 
 /// Where a client is served.
 pub struct Place {

@@ -42,7 +42,7 @@ pub mod call;
 pub mod check;
 pub mod client;
 pub mod client_eviction;
-pub mod client_sizes;
+pub mod clients;
 pub mod clock;
 pub mod commit;
 pub mod debugging;

@@ -8,8 +8,7 @@ use keyspace::gate::{Gate, SharedPass};
 use structures::lock::Lock;
 
 use crate::acl::Acl;
-use crate::client::Clients;
-use crate::client_sizes::ClientSizes;
+use crate::clients::Clients;
 use crate::freeing::FreeQueue;
 use crate::log::ChangeLog;
 use crate::memory::OverLimit;
@@ -160,8 +159,6 @@ pub struct Shared {
     pub settings: SharedSettings,
     /// All clients.
     pub clients: Clients,
-    /// The largest of them first, while `maxmemory-clients` is a limit.
-    pub client_sizes: ClientSizes,
     /// One port per I/O thread.
     pub threads: Threads,
     /// Whose transactions depend on which key.
@@ -222,7 +219,6 @@ impl Shared {
             acl: Acl::default(),
             settings: SharedSettings::new(settings),
             clients: Clients::default(),
-            client_sizes: ClientSizes::default(),
             watchers: Watchers::new(seed),
             blocked: BlockedClients::new(threads),
             tracking: Tracking::default(),

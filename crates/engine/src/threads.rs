@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 use stdx::{ByteQueue, ConnId};
 use structures::inbox::Inbox;
 
-use crate::client::{ClientInfo, Clients};
+use crate::client::ClientInfo;
+use crate::clients::Clients;
 use crate::stats::histogram::Times;
 use crate::stats::{Counter, ThreadStats};
 

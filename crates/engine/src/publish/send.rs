@@ -7,7 +7,8 @@ use stdx::ByteQueue;
 
 use super::pubsub::{Kind, PubSub, Published};
 use super::push::{Push, WAITING_BYTES_MAX};
-use crate::client::{ClientInfo, Clients};
+use crate::client::ClientInfo;
+use crate::clients::Clients;
 use crate::threads::{Outbox, Threads};
 
 /// Who sends, and through what. Any thread; everything here is a leaf in the lock order.

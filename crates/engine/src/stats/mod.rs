@@ -76,9 +76,6 @@ pub struct ThreadStats {
     pub connections: Counter,
     /// Connections open now.
     pub clients: Counter,
-    /// Its part of the memory that all clients hold, in bytes, modulo 2^64: only the sum over all
-    /// threads means something. Kept while `maxmemory-clients` is a limit.
-    pub client_bytes: Counter,
     /// Bytes received.
     pub input_bytes: Counter,
     /// Bytes of replies.
@@ -210,7 +207,6 @@ impl ThreadStats {
             processed: Counter::default(),
             connections: Counter::default(),
             clients: Counter::default(),
-            client_bytes: Counter::default(),
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
             hits: Counter::default(),

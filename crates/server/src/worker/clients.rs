@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use engine::acl::Identity;
 use engine::client::{ClientInfo, Place};
-use engine::client_eviction;
 use engine::session::{Flow, Session};
 use net::{Address, CloseReason, ConnId, Socket, TlsFailure};
 use resp::parse::Progress;
@@ -246,7 +245,6 @@ impl Worker<'_> {
         session.stop_monitoring(monitors);
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
-        client_eviction::uncount(&self.shared.engine, &session.info);
         threads.remove_from_list(clients, &session.info);
         self.departed.push(client);
         self.give_up_keys();

@@ -159,7 +159,7 @@ impl Worker<'_> {
             let session = &client.session;
             note_unread(session, self.net.inputs());
             note_unsent(session, self.net.split().1);
-            over |= client_eviction::count(&shared.engine, self.thread, &session.info, limit);
+            over |= client_eviction::count(&shared.engine, &session.info, limit);
         }
         if over {
             client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
@@ -173,7 +173,7 @@ impl Worker<'_> {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
         let Some(session) = session_of(&self.clients, conn) else { return true };
         let shared = self.shared;
-        if client_eviction::count(&shared.engine, self.thread, &session.info, limit) {
+        if client_eviction::count(&shared.engine, &session.info, limit) {
             client_eviction::evict(&shared.engine, self.thread, &self.engine.executor.commit.outbox, limit);
         }
         session.info.state.kill_requested.load(Relaxed)

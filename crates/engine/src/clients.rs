@@ -1,0 +1,139 @@
+//! The registry of clients: who is connected and, while `maxmemory-clients` is a limit, how much
+//! memory each holds and all hold together.
+//!
+//! One lock guards both, so a client that leaves the registry, however it does, leaves the sum with
+//! the same step, and the sum is exact whenever the lock is free.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::client::ClientInfo;
+
+/// All clients of all threads. Its lock is taken when a client connects or disconnects, when the
+/// memory it holds has changed and is limited, and by CLIENT LIST; a leaf in the lock order.
+#[derive(Debug, Default)]
+pub struct Clients {
+    registry: Mutex<Registry>,
+    last_id: AtomicU64,
+    /// What the counted clients hold, in bytes. Written under the lock.
+    memory_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    by_id: BTreeMap<u64, Arc<ClientInfo>>,
+    /// The counted clients, by the [`size_class`] of what was counted; of one class the oldest
+    /// comes last.
+    by_size: BTreeSet<(u32, Reverse<u64>)>,
+}
+
+/// The class of a size: eight for each power of two, so sizes of one class differ by an eighth at
+/// most. A larger size has the same class or a higher one.
+fn size_class(bytes: u64) -> u32 {
+    let bytes = bytes.max(8);
+    let log = bytes.ilog2();
+    (log << 3) | (bytes >> (log - 3)) as u32 & 7
+}
+
+impl Clients {
+    /// The next client's id, from 1 on.
+    pub fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Adds a client. O(log n).
+    pub fn add(&self, info: Arc<ClientInfo>) {
+        self.lock().by_id.insert(info.id, info);
+    }
+
+    /// Removes a client; whether it was there. O(log n).
+    pub fn remove(&self, id: u64) -> bool {
+        let mut registry = self.lock();
+        let Some(client) = registry.by_id.remove(&id) else { return false };
+        self.set_counted(&mut registry, &client, 0);
+        true
+    }
+
+    /// The client with this id. O(log n).
+    pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.lock().by_id.get(&id).cloned()
+    }
+
+    /// All clients, by id. O(n).
+    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
+        self.lock().by_id.values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().by_id.len()
+    }
+
+    /// The memory of all counted clients, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Relaxed)
+    }
+
+    /// Counts the memory that a client holds now, unless it has been removed. Any thread. O(1), and
+    /// no lock, where nothing has changed; else O(log n).
+    pub fn count_memory(&self, client: &ClientInfo) {
+        if client.memory_bytes() == client.held.counted_bytes.load(Relaxed) {
+            return;
+        }
+        let mut registry = self.lock();
+        if registry.by_id.contains_key(&client.id) {
+            self.set_counted(&mut registry, client, client.memory_bytes());
+        }
+    }
+
+    /// Counts no client any more. O(n).
+    pub fn forget_memory(&self) {
+        let mut registry = self.lock();
+        registry.by_size.clear();
+        registry.by_id.values().for_each(|client| client.held.counted_bytes.store(0, Relaxed));
+        self.memory_bytes.store(0, Relaxed);
+    }
+
+    /// The client to evict next where the counted ones hold more than `limit_bytes`: the oldest of
+    /// those of the highest size class, without those that CLIENT NO-EVICT protects. `None` if all
+    /// fit, or all are protected. O(log n + protected clients).
+    pub fn largest_over(&self, limit_bytes: u64) -> Option<Arc<ClientInfo>> {
+        let registry = self.lock();
+        if self.memory_bytes() <= limit_bytes {
+            return None;
+        }
+        let mut clients = registry.by_size.iter().rev().filter_map(|(_, Reverse(id))| registry.by_id.get(id));
+        clients.find(|client| !client.choices.no_evict.load(Relaxed)).cloned()
+    }
+
+    /// Has the sum and the order contain `bytes` of a client; 0 for not at all.
+    fn set_counted(&self, registry: &mut Registry, client: &ClientInfo, bytes: u64) {
+        let before = client.held.counted_bytes.swap(bytes, Relaxed);
+        self.memory_bytes.store(self.memory_bytes() - before + bytes, Relaxed);
+        let key = |bytes| (bytes > 0).then(|| (size_class(bytes), Reverse(client.id)));
+        let (old, new) = (key(before), key(bytes));
+        if old != new {
+            old.map(|key| registry.by_size.remove(&key));
+            new.map(|key| registry.by_size.insert(key));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().expect("nothing panics while the registry is locked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_one_class_differ_by_an_eighth_at_most() {
+        for bytes in (8..4096).chain([1 << 40, (1 << 60) - 1]) {
+            assert!(size_class(bytes) <= size_class(bytes + 1), "{bytes}");
+            assert!(size_class(bytes) < size_class(bytes + bytes.div_ceil(8)), "{bytes}");
+        }
+    }
+}
