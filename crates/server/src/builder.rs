@@ -28,7 +28,10 @@ use crate::oidc::{self, Oidc};
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
-use crate::shared::{Listening, MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared};
+use crate::shared::{
+    Listening, MAILBOX_MESSAGES_MAX, Message, Port, ReplyWaits, Samples, Shared, SwitchedOff,
+};
+use crate::shutdown::ShutdownRequest;
 use crate::snapshots::{Persistence, save_rules};
 use crate::start_error::{Place, StartError};
 use crate::tls::Tls;
@@ -379,9 +382,9 @@ fn shared(
         listening: loops.listening.into(),
         tls: Tls::default(),
         startup_memory_bytes: 0.into(),
+        shutdown_request: ShutdownRequest::default(),
         stopping: false.into(),
-        paused_cron: false.into(),
-        active_expire: true.into(),
+        switched_off: SwitchedOff::default(),
         rejected_connections: 0.into(),
         audit: Arc::default(),
         login_delays: LoginDelays::default(),

@@ -41,7 +41,7 @@ pub fn run(host: &ServerHost, seed: u64) {
         if shared.engine.freeing.take_awaited() {
             shared.broadcast(|| Message::Resume);
         }
-        let is_paused = shared.paused_cron.load(Relaxed);
+        let is_paused = shared.switched_off.cron.load(Relaxed);
         if Instant::now() >= next_round {
             if !is_paused {
                 keeper.round(shared);
@@ -129,7 +129,10 @@ impl Housekeeper {
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
         // What expires in a file that is loaded, a command of the file removes.
         let is_loading = shared.engine.standing.is_loading.load(Relaxed);
-        if is_loading || !shared.active_expire.load(Relaxed) || shared.engine.settings.get().import_mode {
+        if is_loading
+            || shared.switched_off.active_expire.load(Relaxed)
+            || shared.engine.settings.get().import_mode
+        {
             return None;
         }
         if self.expiry.next_slice()? <= Instant::now() {

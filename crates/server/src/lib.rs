@@ -40,6 +40,7 @@ pub mod run_queue;
 pub mod scripting;
 pub mod session_fuzz;
 pub mod shared;
+pub mod shutdown;
 pub mod snapshots;
 pub mod start_error;
 pub mod supervisor;

@@ -19,6 +19,7 @@ use crate::oidc::Oidc;
 use crate::scripting::cache::ScriptCache;
 use crate::scripting::debugging::Debuggers;
 use crate::scripting::functions::Functions;
+use crate::shutdown::ShutdownRequest;
 use crate::snapshots::Persistence;
 use crate::tls::Tls;
 
@@ -137,6 +138,15 @@ pub struct Samples {
     pub cycles_nanos_per_second: AtomicU64,
 }
 
+/// What goes on by itself until DEBUG switches it off.
+#[derive(Debug, Default)]
+pub struct SwitchedOff {
+    /// DEBUG PAUSE-CRON: the housekeeper does nothing.
+    pub cron: AtomicBool,
+    /// DEBUG SET-ACTIVE-EXPIRE: keys expire only when they are met.
+    pub active_expire: AtomicBool,
+}
+
 /// The heart of a server. Threads hold it by `Arc`.
 pub struct Shared {
     /// Data, clients, and all that happens to requests.
@@ -181,12 +191,12 @@ pub struct Shared {
     pub login_delays: LoginDelays,
     /// Logins by token, where they are taken.
     pub oidc: Option<Arc<Oidc>>,
+    /// A signal's request to end, which SHUTDOWN ABORT takes back.
+    pub shutdown_request: ShutdownRequest,
     /// Set once the server shall stop.
     pub stopping: AtomicBool,
-    /// DEBUG PAUSE-CRON: the housekeeper does nothing.
-    pub paused_cron: AtomicBool,
-    /// DEBUG SET-ACTIVE-EXPIRE.
-    pub active_expire: AtomicBool,
+    /// What DEBUG has switched off.
+    pub switched_off: SwitchedOff,
     /// Connections refused because of `maxclients`.
     pub rejected_connections: AtomicU64,
 }

@@ -3,14 +3,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::shutdown::{ShutdownWish, last_work};
+use server::persistence::shutdown::last_work;
 use server::shared::Shared;
+use server::shutdown::ShutdownWish;
 use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -28,12 +29,11 @@ pub fn take_over() -> io::Result<Signals> {
 pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            let asked = &shared.persistence.shutdown_asked;
             match signal {
                 SIGHUP => reload(&supervisor, &shared),
                 // A file reached the length that files may have: who writes to it gets an error.
                 SIGXFSZ => {}
-                SIGINT if asked.load(Acquire) => {
+                SIGINT if shared.shutdown_request.is_pending() => {
                     tracing::warn!("You insist... exiting now.");
                     persistence::remove_temporary(&shared);
                     std::process::exit(1);
@@ -44,11 +44,10 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                         _ => ("SIGTERM", &SHUTDOWN_ON_SIGTERM),
                     };
                     tracing::info!("Received {name} scheduling shutdown...");
-                    if !asked.swap(true, AcqRel) {
-                        let wish = ShutdownWish::of(wish.of(&shared.config()));
+                    if shared.shutdown_request.ask(ShutdownWish::of(wish.of(&shared.config()))) {
                         let shared = Arc::clone(&shared);
                         // On a thread of its own, so that others are still heard meanwhile.
-                        std::thread::spawn(move || end(&shared, wish));
+                        std::thread::spawn(move || end(&shared));
                     }
                 }
             }
@@ -56,19 +55,17 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     });
 }
 
-/// Ends the server as a signal asked for.
-fn end(shared: &Shared, wish: ShutdownWish) {
+/// Ends the server as a signal asked for, unless that is aborted first.
+fn end(shared: &Shared) {
     // What is done from time to time is what obeys signals.
-    while shared.paused_cron.load(Relaxed) {
-        if !shared.persistence.shutdown_asked.load(Acquire) {
-            return;
-        }
+    while shared.switched_off.cron.load(Relaxed) && shared.shutdown_request.is_pending() {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
+    let Some(wish) = shared.shutdown_request.begin() else { return };
     if last_work(shared, wish).is_some_and(|work| work.is_nothing() || work.run(shared, wish)) {
         shared.stop();
     } else {
-        shared.persistence.shutdown_asked.store(false, Release);
+        shared.shutdown_request.give_up();
     }
 }
 

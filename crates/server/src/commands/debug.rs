@@ -65,7 +65,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"sdslen", 3) => return string_sizes(ctx, args.key(2)),
         (b"structsize", 2) => struct_sizes(ctx),
         (b"pause-cron", 3) => {
-            ctx.shared.paused_cron.store(c_integer(args.get(2)) != 0, Relaxed);
+            ctx.shared.switched_off.cron.store(c_integer(args.get(2)) != 0, Relaxed);
             ctx.reply.ok();
         }
         (b"aof-flush-sleep", 3) => {
@@ -74,7 +74,7 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
             ctx.reply.ok();
         }
         (b"set-active-expire", 3) => {
-            ctx.shared.active_expire.store(c_integer(args.get(2)) != 0, Relaxed);
+            ctx.shared.switched_off.active_expire.store(c_integer(args.get(2)) == 0, Relaxed);
             ctx.reply.ok();
         }
         (b"digest", 2) => {

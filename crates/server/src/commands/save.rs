@@ -1,14 +1,13 @@
 //! Commands about the files that hold the data: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
 
-use std::sync::atomic::Ordering::AcqRel;
-
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
 
 use crate::context::{Runner, ServerCtx};
-use crate::persistence::shutdown::{ShutdownWish, last_work};
+use crate::persistence::shutdown::last_work;
 use crate::persistence::{self, aof};
+use crate::shutdown::ShutdownWish;
 use crate::snapshots::{Asked, Cancelled};
 
 /// This group's commands.
@@ -191,7 +190,7 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         return Err(CommandError::Syntax);
     }
     if abort {
-        if !ctx.shared.persistence.shutdown_asked.swap(false, AcqRel) {
+        if !ctx.shared.shutdown_request.abort() {
             return Err(CommandError::Line("ERR No shutdown in progress."));
         }
         tracing::info!("Shutdown manually aborted.");
@@ -199,7 +198,7 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         return Ok(());
     }
     let scripts = &ctx.shared.engine.scripts;
-    if !wish.forbids_saving() && scripts.is_any_busy() {
+    if !wish.saves_not && scripts.is_any_busy() {
         return Err(scripts.error());
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");

@@ -7,47 +7,8 @@ use persist::save::Way;
 
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
+use crate::shutdown::ShutdownWish;
 use crate::snapshots::{Cancelled, save_rules};
-
-/// How a server shall end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShutdownWish {
-    saves: bool,
-    saves_not: bool,
-    by_force: bool,
-}
-
-impl ShutdownWish {
-    /// The wish that these words are. Unknown words say nothing.
-    pub fn of(words: &[Vec<u8>]) -> Self {
-        let mut wish = Self::default();
-        words.iter().for_each(|word| _ = wish.add(word));
-        wish
-    }
-
-    /// Adds a word of SHUTDOWN; false where it is none.
-    pub fn add(&mut self, word: &[u8]) -> bool {
-        match word.to_ascii_lowercase().as_slice() {
-            b"save" => self.saves = true,
-            b"nosave" => self.saves_not = true,
-            b"force" => self.by_force = true,
-            // There are no replicas to wait for.
-            b"now" => {}
-            _ => return false,
-        }
-        true
-    }
-
-    /// Whether it does not contradict itself.
-    pub fn is_possible(self) -> bool {
-        !(self.saves && self.saves_not)
-    }
-
-    /// Whether nothing shall be saved.
-    pub fn forbids_saving(self) -> bool {
-        self.saves_not
-    }
-}
 
 /// What is to be written before a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

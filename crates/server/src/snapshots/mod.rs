@@ -35,8 +35,6 @@ pub struct Persistence {
     pub restore_until_s: Option<i64>,
     /// What is in the data folder could not be loaded.
     pub load_failed: AtomicBool,
-    /// A signal asked for the end, which has not come yet.
-    pub shutdown_asked: AtomicBool,
 }
 
 /// Guarded by one lock, a leaf.
@@ -114,7 +112,6 @@ impl Persistence {
             loading: LoadFigures::default(),
             restore_until_s: None,
             load_failed: AtomicBool::new(false),
-            shutdown_asked: AtomicBool::new(false),
         }
     }
 
