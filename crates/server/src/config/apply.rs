@@ -173,11 +173,21 @@ pub fn settings(store: &ConfigStore) -> Settings {
             auth_failure_delay_ms: security::AUTH_FAILURE_DELAY.of(store),
             authentication_timeout_s: security::AUTHENTICATION_TIMEOUT.of(store),
             query_buffer_bytes_max: clients::CLIENT_QUERY_BUFFER_LIMIT.of(store),
-            maxmemory_clients_bytes: clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes),
+            maxmemory_clients_bytes: client_memory_limit(store, maxmemory_bytes),
             output_limit: output_limit(output_limits, 0),
             monitor_output_limit: output_limit(output_limits, 1),
             pubsub_output_limit: output_limit(output_limits, 2),
         },
+    }
+}
+
+/// What clients may hold together, 0 for any amount. As in Redis no limit is lower than what a few
+/// clients need, or nobody could connect to raise it again.
+fn client_memory_limit(store: &ConfigStore, maxmemory_bytes: u64) -> u64 {
+    const LIMIT_BYTES_MIN: u64 = 128 << 10;
+    match clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes) {
+        0 => 0,
+        limit_bytes => limit_bytes.max(LIMIT_BYTES_MIN),
     }
 }
 

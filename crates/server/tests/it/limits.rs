@@ -101,6 +101,22 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
 }
 
+/// Redis takes any limit below 128 KiB for that, and shows it as it was set.
+#[test]
+fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
+    on_each_back_end(|server| {
+        let mut control = connect(server);
+        let evicted = info(&mut control, "evicted_clients");
+        control.command(&["CONFIG", "SET", "maxmemory-clients", "1"]);
+        let mut client = connect(server);
+        assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+        let shown = control.command(&["CONFIG", "GET", "maxmemory-clients"]);
+        assert_eq!(shown.to_string(), "1) \"maxmemory-clients\"\n2) \"1\"");
+        assert_eq!(info(&mut control, "evicted_clients"), evicted);
+        control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
+    });
+}
+
 /// A client that has messages made for it and takes none is closed at the limit of its class.
 #[test]
 fn a_monitor_that_does_not_read_is_closed() {

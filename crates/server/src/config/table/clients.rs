@@ -65,7 +65,8 @@ pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
     Kind::MemoryOrPercent,
     "0",
     "Memory of all clients' buffers together, also as a percentage of `maxmemory`; 0 for no limit. \
-         Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT.",
+         Above it the largest clients are closed, except those that asked for CLIENT NO-EVICT. \
+         A limit below 128 KiB counts as 128 KiB.",
 )
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
