@@ -11,8 +11,8 @@ pub trait Clock: Clone + Send + 'static {
     /// The monotonic clock.
     fn now(&self) -> Instant;
 
-    /// A reading for [`elapsed`](Self::elapsed): cheaper than [`now`](Self::now), and comparable to
-    /// nothing else.
+    /// A reading for [`elapsed`](Self::elapsed), comparable to nothing else. Meant to be cheaper
+    /// than [`now`](Self::now).
     fn ticks(&self) -> Ticks;
 
     /// The time since then, exact enough for statistics.

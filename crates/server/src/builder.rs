@@ -19,7 +19,7 @@ use crate::config::handle::{Choice as _, Handle, OptionType};
 use crate::config::table::tls as options;
 use crate::config::table::{clients, network, persistence, security};
 use crate::connection_pool::ConnectionPool;
-use crate::context::{ServerHandler, ServerHost, unix_ms};
+use crate::context::{ServerHandler, ServerHost, SystemClock, unix_ms};
 use crate::limits;
 use crate::listen::{Listeners, listen, patiently};
 use crate::login_delays::LoginDelays;
@@ -232,6 +232,7 @@ impl Builder {
         if saves && let Err(trouble) = persistence.lock_folder(&self.store) {
             return Err(StartError::Option { name: "dir".to_owned(), reason: trouble.to_string() });
         }
+        SystemClock.calibrate();
         let (ready_sender, ready) = mpsc::channel();
         let (handout, mut threads) = (Handout::new(start.io_threads), Vec::new());
         for index in 0..start.io_threads {

@@ -145,13 +145,21 @@ impl Host for ServerHost {
     }
 }
 
-/// The processor's counter of its own steady ticks, or the monotonic clock where it has none. It is
-/// measured against that clock when it is first read, which takes a millisecond.
+/// The processor's counter of its own steady ticks, or the monotonic clock where it has none. The
+/// first use measures it against that clock, which takes about a millisecond on idle processors,
+/// tens of them on busy ones, and 200 ms at the most.
 static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
 
 /// The system's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
+
+impl SystemClock {
+    /// Measures the processor's counter, so that no request waits for that later.
+    pub fn calibrate(self) {
+        LazyLock::force(&COUNTER);
+    }
+}
 
 impl engine::Clock for SystemClock {
     #[inline]
