@@ -111,7 +111,7 @@ pub struct Traffic {
 /// What a client has chosen by CLIENT commands.
 #[derive(Debug, Default)]
 pub struct Choices {
-    /// CLIENT NO-EVICT.
+    /// CLIENT NO-EVICT; set by [`Clients::protect`](crate::clients::Clients::protect).
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,

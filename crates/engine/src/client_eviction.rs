@@ -7,14 +7,14 @@
 //! sum at once; its thread closes it. When the limit is set, all clients are counted.
 //!
 //! The largest client is found without a look at the others: a peer that causes one eviction after
-//! another must not cause a sort of ten thousand clients each time.
+//! another must not cause a sort of ten thousand clients each time. Whether one has to go is
+//! decided in the step that removes it, so no thread evicts one client too many.
 //!
 //! Cost without a limit: one branch per connection and turn. With one: a handful of loads of the
-//! client's own figures, and the lock of the registry where they have changed.
+//! client's own figures, and the lock of the registry where they have changed or the sum is above
+//! the limit.
 //!
 //! [`Clients`]: crate::clients::Clients
-
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::ClientInfo;
 use crate::shared::Shared;
@@ -28,19 +28,14 @@ pub fn count(shared: &Shared, client: &ClientInfo, limit_bytes: u64) -> bool {
 }
 
 /// Evicts clients until the rest fits into `limit_bytes`, which is not 0. `thread` is the I/O
-/// thread that calls. O(log n + protected clients) for each evicted client.
+/// thread that calls. O(log n) for each evicted client.
 #[cold]
 pub fn evict(shared: &Shared, thread: usize, outbox: &Outbox, limit_bytes: u64) {
-    while let Some(client) = shared.clients.largest_over(limit_bytes) {
-        let bytes = client.held.counted_bytes.load(Relaxed);
-        if !shared.threads.kill(&shared.clients, &client, outbox) {
-            // Another thread kills it and has not removed it yet: it still counts until then.
-            shared.threads.remove_from_list(&shared.clients, &client);
-            continue;
-        }
-        shared.blocked.end_of(&client);
+    let Shared { threads, clients, blocked, .. } = shared;
+    while let Some((client, bytes)) = threads.evict_one(clients, limit_bytes, outbox) {
+        blocked.end_of(&client);
         tracing::warn!(client = client.id, bytes, "client evicted: clients hold more than maxmemory-clients");
-        shared.threads[thread].stats.evicted_clients.add(1);
+        threads[thread].stats.evicted_clients.add(1);
     }
 }
 

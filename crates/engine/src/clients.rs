@@ -2,7 +2,7 @@
 //! memory each holds and all hold together.
 //!
 //! One lock guards both, so a client that leaves the registry, however it does, leaves the sum with
-//! the same step, and the sum is exact whenever the lock is free.
+//! the same step, and the sum is exactly that of what was last counted whenever the lock is free.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::ClientInfo;
 
-/// All clients of all threads. Its lock is taken when a client connects or disconnects, when the
-/// memory it holds has changed and is limited, and by CLIENT LIST; a leaf in the lock order.
+/// All clients of all threads. Its lock is a leaf in the lock order. It is taken whenever a client
+/// connects, disconnects or is killed, by CLIENT LIST and its like, and, while their memory is
+/// limited, where the memory that a client holds has changed or all together hold too much.
 #[derive(Debug, Default)]
 pub struct Clients {
     registry: Mutex<Registry>,
@@ -24,10 +25,12 @@ pub struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     by_id: BTreeMap<u64, Arc<ClientInfo>>,
-    /// The counted clients, by the [`size_class`] of what was counted; of one class the oldest
-    /// comes last.
-    by_size: BTreeSet<(u32, Reverse<u64>)>,
+    /// The counted clients that may be evicted, by the [`size_class`] of what was counted; of one
+    /// class the oldest comes last.
+    by_size: BTreeSet<SizeKey>,
 }
+
+type SizeKey = (u32, Reverse<u64>);
 
 /// The class of a size: eight for each power of two, so sizes of one class differ by an eighth at
 /// most. A larger size has the same class or a higher one.
@@ -35,6 +38,23 @@ fn size_class(bytes: u64) -> u32 {
     let bytes = bytes.max(8);
     let log = bytes.ilog2();
     (log << 3) | (bytes >> (log - 3)) as u32 & 7
+}
+
+/// Where a client stands in the order; `None` if it is not counted, or protected. What that depends
+/// on changes under the registry's lock only.
+fn size_key(client: &ClientInfo) -> Option<SizeKey> {
+    let counted_bytes = client.held.counted_bytes.load(Relaxed);
+    let is_in_order = counted_bytes > 0 && !client.choices.no_evict.load(Relaxed);
+    is_in_order.then(|| (size_class(counted_bytes), Reverse(client.id)))
+}
+
+impl Registry {
+    fn set_key(&mut self, old: Option<SizeKey>, new: Option<SizeKey>) {
+        if old != new {
+            old.map(|key| self.by_size.remove(&key));
+            new.map(|key| self.by_size.insert(key));
+        }
+    }
 }
 
 impl Clients {
@@ -77,7 +97,8 @@ impl Clients {
     }
 
     /// Counts the memory that a client holds now, unless it has been removed. Any thread. O(1), and
-    /// no lock, where nothing has changed; else O(log n).
+    /// no lock, where nothing has changed; else O(log n). Where several threads count one client at
+    /// once, the last to do so may have read an older figure, which stays until the next count.
     pub fn count_memory(&self, client: &ClientInfo) {
         if client.memory_bytes() == client.held.counted_bytes.load(Relaxed) {
             return;
@@ -88,36 +109,51 @@ impl Clients {
         }
     }
 
-    /// Counts no client any more. O(n).
+    /// Counts no client any more. O(n), or O(1) if none was counted.
     pub fn forget_memory(&self) {
         let mut registry = self.lock();
-        registry.by_size.clear();
-        registry.by_id.values().for_each(|client| client.held.counted_bytes.store(0, Relaxed));
-        self.memory_bytes.store(0, Relaxed);
+        if self.memory_bytes() > 0 {
+            registry.by_size.clear();
+            registry.by_id.values().for_each(|client| client.held.counted_bytes.store(0, Relaxed));
+            self.memory_bytes.store(0, Relaxed);
+        }
     }
 
-    /// The client to evict next where the counted ones hold more than `limit_bytes`: the oldest of
-    /// those of the highest size class, without those that CLIENT NO-EVICT protects. `None` if all
-    /// fit, or all are protected. O(log n + protected clients).
-    pub fn largest_over(&self, limit_bytes: u64) -> Option<Arc<ClientInfo>> {
-        let registry = self.lock();
+    /// Protects a client from eviction: CLIENT NO-EVICT ON. It counts all the same. O(log n).
+    pub fn protect(&self, client: &ClientInfo) {
+        let mut registry = self.lock();
+        registry.set_key(size_key(client), None);
+        client.choices.no_evict.store(true, Relaxed);
+    }
+
+    /// Ends the protection of a client, if it has one. O(log n).
+    pub fn unprotect(&self, client: &ClientInfo) {
+        let mut registry = self.lock();
+        client.choices.no_evict.store(false, Relaxed);
+        registry.set_key(None, size_key(client));
+    }
+
+    /// Removes the client to evict next where the counted ones hold more than `limit_bytes`, and
+    /// returns it and the bytes that it counted for: the oldest of those of the highest size class
+    /// that are not protected. `None` if all fit, or the rest is protected. O(log n).
+    pub fn take_largest_over(&self, limit_bytes: u64) -> Option<(Arc<ClientInfo>, u64)> {
+        let mut registry = self.lock();
         if self.memory_bytes() <= limit_bytes {
             return None;
         }
-        let mut clients = registry.by_size.iter().rev().filter_map(|(_, Reverse(id))| registry.by_id.get(id));
-        clients.find(|client| !client.choices.no_evict.load(Relaxed)).cloned()
+        let (_, Reverse(id)) = *registry.by_size.last()?;
+        let client = registry.by_id.remove(&id).expect("who is counted is registered");
+        let counted_bytes = client.held.counted_bytes.load(Relaxed);
+        self.set_counted(&mut registry, &client, 0);
+        Some((client, counted_bytes))
     }
 
     /// Has the sum and the order contain `bytes` of a client; 0 for not at all.
     fn set_counted(&self, registry: &mut Registry, client: &ClientInfo, bytes: u64) {
+        let old = size_key(client);
         let before = client.held.counted_bytes.swap(bytes, Relaxed);
         self.memory_bytes.store(self.memory_bytes() - before + bytes, Relaxed);
-        let key = |bytes| (bytes > 0).then(|| (size_class(bytes), Reverse(client.id)));
-        let (old, new) = (key(before), key(bytes));
-        if old != new {
-            old.map(|key| registry.by_size.remove(&key));
-            new.map(|key| registry.by_size.insert(key));
-        }
+        registry.set_key(old, size_key(client));
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {

@@ -5,6 +5,7 @@
 //! call: it waits in the sender's [`Outbox`] until the sender holds no shard.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -201,26 +202,49 @@ impl Threads {
         }
     }
 
-    /// Has the client's thread close it, and takes it off the list of clients at once; whether
-    /// nobody had asked for that before. Any thread; a leaf in the lock order. If it is blocked,
-    /// the caller ends that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    /// Has the client's thread close it, and takes it out of the registry at once; whether nobody
+    /// had asked for that before. Any thread; a leaf in the lock order. If it is blocked, the
+    /// caller ends that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
-        let first = !client.state.kill_requested.swap(true, Relaxed);
-        if first {
-            self.remove_from_list(clients, client);
-            let killed = Killed { conn: client.conn, client: client.id };
-            if self[client.thread].inbox.leave(|inbound| inbound.kills.push(killed)) {
-                outbox.wake(client.thread);
-            }
+        let is_first = !client.state.kill_requested.swap(true, Relaxed);
+        if is_first {
+            self.unregister(clients, client);
+            self.leave_kill(client, outbox);
         }
-        first
+        is_first
     }
 
-    /// Takes a client off the list of clients, if it is on it: it does not count
-    /// as connected any more.
-    pub fn remove_from_list(&self, clients: &Clients, client: &ClientInfo) {
+    /// Kills the client to evict next, as [`kill`](Self::kill) does, and returns it with the bytes
+    /// that it counted for; `None` if what clients hold fits into `limit_bytes` or the rest is
+    /// protected.
+    pub fn evict_one(
+        &self,
+        clients: &Clients,
+        limit_bytes: u64,
+        outbox: &Outbox,
+    ) -> Option<(Arc<ClientInfo>, u64)> {
+        loop {
+            let (client, counted_bytes) = clients.take_largest_over(limit_bytes)?;
+            self[client.thread].load.fetch_sub(1, Relaxed);
+            // Else it is being killed already, and was about to leave the registry.
+            if !client.state.kill_requested.swap(true, Relaxed) {
+                self.leave_kill(&client, outbox);
+                return Some((client, counted_bytes));
+            }
+        }
+    }
+
+    /// Takes a client out of the registry, if it is in it: it does not count as connected any more.
+    pub fn unregister(&self, clients: &Clients, client: &ClientInfo) {
         if clients.remove(client.id) {
             self[client.thread].load.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn leave_kill(&self, client: &ClientInfo, outbox: &Outbox) {
+        let killed = Killed { conn: client.conn, client: client.id };
+        if self[client.thread].inbox.leave(|inbound| inbound.kills.push(killed)) {
+            outbox.wake(client.thread);
         }
     }
 }

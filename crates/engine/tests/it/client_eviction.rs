@@ -25,7 +25,7 @@ fn connect(shared: &Shared, thread: usize, input_bytes: u64) -> Arc<ClientInfo> 
 /// What the worker does with a client that was killed or hung up.
 fn disconnect(shared: &Shared, client: &Arc<ClientInfo>) {
     client.state.gone.store(true, Relaxed);
-    shared.threads.remove_from_list(&shared.clients, client);
+    shared.threads.unregister(&shared.clients, client);
 }
 
 fn left(shared: &Shared) -> Vec<u64> {
@@ -43,7 +43,7 @@ fn the_largest_go_until_the_rest_fits() {
         let sizes = [1_000, 9_000, 5_000, 9_000];
         let clients: Vec<_> =
             (0..).zip(sizes).map(|(number, bytes)| connect(&shared, number % 2, bytes)).collect();
-        clients[1].choices.no_evict.store(true, Relaxed);
+        shared.clients.protect(&clients[1]);
         let own = clients[0].memory_bytes() - 1_000;
         set_limit(&shared, 0, &Outbox::default(), limit_of(own));
         assert_eq!(left(&shared), expected);
@@ -77,16 +77,39 @@ fn an_evicted_client_is_out_of_the_sum_before_its_thread_closes_it() {
 fn clients_come_back_under_a_limit_after_there_was_none() {
     let (shared, _) = driver::shared(1, Settings::default());
     let client = connect(&shared, 0, 50_000);
-    client.choices.no_evict.store(true, Relaxed);
+    shared.clients.protect(&client);
     for limit in [1_000, 0, 1_000] {
         set_limit(&shared, 0, &Outbox::default(), limit);
     }
     assert_eq!(left(&shared), [client.id]);
-    client.choices.no_evict.store(false, Relaxed);
+    shared.clients.unprotect(&client);
     set_limit(&shared, 0, &Outbox::default(), 0);
     assert_eq!(left(&shared), [client.id]);
     set_limit(&shared, 0, &Outbox::default(), 1_000);
     assert_eq!(left(&shared), []);
+}
+
+/// A limit that protected clients exceed costs no look at each of them whenever one has changed:
+/// this would take minutes.
+#[test]
+fn many_protected_clients_are_passed_over() {
+    let (shared, _) = driver::shared(1, Settings::default());
+    let outbox = Outbox::default();
+    let clients: Vec<_> = (0..30_000).map(|_| connect(&shared, 0, 2_000)).collect();
+    for client in &clients {
+        shared.clients.protect(client);
+        count(&shared, client, 1_000);
+    }
+    for client in &clients {
+        client.held.pending_input_bytes.store(3_000, Relaxed);
+        assert!(count(&shared, client, 1_000));
+        evict(&shared, 0, &outbox, 1_000);
+    }
+    assert_eq!(shared.clients.count(), clients.len());
+    shared.clients.unprotect(&clients[7]);
+    evict(&shared, 0, &outbox, 1_000);
+    assert!(shared.clients.get(clients[7].id).is_none());
+    assert_eq!(shared.clients.count(), clients.len() - 1);
 }
 
 /// Who evicts one client at a time does not look at all of them each time: this would take minutes.
@@ -131,49 +154,72 @@ fn small_clients_are_never_evicted_for_large_ones() {
     assert_eq!(left(&shared), small.iter().map(|client| client.id).collect::<Vec<_>>());
 }
 
-/// Two threads whose clients grow, shrink, come and go, and a third that sets the limit anew: what
-/// is left is counted exactly, and nobody who has gone is held on to.
+/// What a thread's clients have come to.
+#[derive(Default)]
+struct Fates {
+    connected: Vec<Arc<ClientInfo>>,
+    /// Those that were taken out of the registry by others.
+    evicted: Vec<Arc<ClientInfo>>,
+    /// Those that hung up first.
+    hung_up: Vec<Arc<ClientInfo>>,
+}
+
+/// Clients that grow, shrink, are protected or not, come and go, while the limit is set and lifted.
+fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
+    let mut rng = fastrand::Rng::with_seed(thread as u64);
+    let outbox = Outbox::default();
+    let mut fates = Fates::default();
+    for _ in 0..20_000 {
+        if fates.connected.len() < 20 {
+            fates.connected.push(connect(shared, thread, rng.u64(..40_000)));
+        }
+        let at = rng.usize(..fates.connected.len());
+        let client = Arc::clone(&fates.connected[at]);
+        client.held.pending_input_bytes.store(rng.u64(..40_000), Relaxed);
+        match rng.u8(..10) {
+            0 => shared.clients.protect(&client),
+            _ => shared.clients.unprotect(&client),
+        }
+        if count(shared, &client, limit_bytes) {
+            evict(shared, thread, &outbox, limit_bytes);
+        }
+        if client.state.kill_requested.load(Relaxed) || rng.u8(..20) == 0 {
+            let hangs_up = shared.clients.remove(client.id);
+            let fate = if hangs_up { &mut fates.hung_up } else { &mut fates.evicted };
+            fate.push(fates.connected.swap_remove(at));
+        }
+    }
+    fates
+}
+
+/// Two threads with clients, and a third that sets the limit and lifts it: at the end the sum is
+/// exact, and exactly those were evicted that the statistics count.
 #[test]
 fn the_sum_is_exact_whatever_threads_do_at_once() {
     const LIMIT: u64 = 300_000;
     let (shared, _) = driver::shared(3, Settings::default());
-    let work = |thread: usize| {
-        let mut rng = fastrand::Rng::with_seed(thread as u64);
-        let outbox = Outbox::default();
-        let mut clients: Vec<Arc<ClientInfo>> = Vec::new();
-        for _ in 0..20_000 {
-            if clients.len() < 20 {
-                clients.push(connect(&shared, thread, rng.u64(..40_000)));
-            }
-            let at = rng.usize(..clients.len());
-            let client = Arc::clone(&clients[at]);
-            client.held.pending_input_bytes.store(rng.u64(..40_000), Relaxed);
-            client.choices.no_evict.store(rng.u8(..10) == 0, Relaxed);
-            if count(&shared, &client, LIMIT) {
-                evict(&shared, thread, &outbox, LIMIT);
-            }
-            if client.state.kill_requested.load(Relaxed) || rng.u8(..20) == 0 {
-                disconnect(&shared, &clients.swap_remove(at));
-            }
-        }
-        clients
-    };
-    let clients = std::thread::scope(|scope| {
-        let workers = [0, 1].map(|thread| scope.spawn(move || work(thread)));
+    let shared = &shared;
+    let fates = std::thread::scope(|scope| {
+        let workers = [0, 1].map(|thread| scope.spawn(move || live(shared, thread, LIMIT)));
         while !workers.iter().all(|worker| worker.is_finished()) {
-            set_limit(&shared, 2, &Outbox::default(), LIMIT);
+            for limit in [LIMIT, LIMIT, 0] {
+                set_limit(shared, 2, &Outbox::default(), limit);
+            }
         }
-        workers.map(|worker| worker.join().expect("it passes")).concat()
+        workers.map(|worker| worker.join().expect("it passes"))
     });
-    let alive = |client: &&Arc<ClientInfo>| !client.state.kill_requested.load(Relaxed);
-    for client in clients.iter().filter(alive) {
-        count(&shared, client, LIMIT);
+    let all = |of: fn(&Fates) -> &Vec<Arc<ClientInfo>>| fates.iter().flat_map(of);
+    let was_killed = |client: &&Arc<ClientInfo>| client.state.kill_requested.load(Relaxed);
+    assert_eq!(all(|fates| &fates.hung_up).filter(was_killed).count(), 0);
+    let (killed, alive): (Vec<_>, Vec<_>) = all(|fates| &fates.connected).partition(was_killed);
+    let evicted = killed.len() + all(|fates| &fates.evicted).filter(was_killed).count();
+    assert_eq!(shared.threads.sum(|stats| &stats.evicted_clients), evicted as u64);
+    let counted = |client: &&Arc<ClientInfo>| client.held.counted_bytes.load(Relaxed);
+    assert_eq!(sum(shared), alive.iter().map(counted).sum::<u64>());
+    for client in &alive {
+        count(shared, client, LIMIT);
     }
-    assert_eq!(sum(&shared), clients.iter().filter(alive).map(|client| client.memory_bytes()).sum::<u64>());
-    clients.iter().for_each(|client| disconnect(&shared, client));
-    assert_eq!((sum(&shared), left(&shared)), (0, vec![]));
-    set_limit(&shared, 2, &Outbox::default(), 0);
-    for client in &clients {
-        assert_eq!(Arc::strong_count(client), 1, "somebody holds on to it");
-    }
+    assert_eq!(sum(shared), alive.iter().map(|client| client.memory_bytes()).sum::<u64>());
+    alive.iter().for_each(|client| disconnect(shared, client));
+    assert_eq!((sum(shared), left(shared)), (0, vec![]));
 }

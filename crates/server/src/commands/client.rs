@@ -242,7 +242,11 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
 };
 /// CLIENT NO-EVICT ON|OFF.
 fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
-    ctx.session.info.choices.no_evict.store(switch(args)?, Relaxed);
+    let clients = &ctx.shared.engine.clients;
+    match switch(args)? {
+        true => clients.protect(&ctx.session.info),
+        false => clients.unprotect(&ctx.session.info),
+    }
     ctx.reply.ok();
     Ok(())
 }

@@ -348,7 +348,7 @@ fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Comman
     session.ends_s = 0;
     session.reply_mode = ReplyMode::On;
     session.info.choices.no_touch.store(false, Relaxed);
-    session.info.choices.no_evict.store(false, Relaxed);
+    ctx.shared.engine.clients.unprotect(&session.info);
     session.info.choices.import_source.store(false, Relaxed);
     let mut names = session.info.names();
     *names = ClientNames {

@@ -14,7 +14,7 @@ use net::BackendChoice;
 use stdx::number::parse_i64;
 
 use super::choices::VersionCheck;
-use super::handle::{Choice, Handle};
+use super::handle::{Choice, Handle, MemoryShare};
 use super::store::ConfigStore;
 use super::table::{clients, diagnostics, memory, network, persistence, replication, security, tls, values};
 use super::words::AUDIT_EVENT_WORDS;
@@ -181,13 +181,14 @@ pub fn settings(store: &ConfigStore) -> Settings {
     }
 }
 
-/// What clients may hold together, 0 for any amount. As in Redis no limit is lower than what a few
-/// clients need, or nobody could connect to raise it again.
+/// What clients may hold together, 0 for any amount. As in Redis, the limit is never below what a
+/// few clients need: otherwise nobody could connect to raise it.
 fn client_memory_limit(store: &ConfigStore, maxmemory_bytes: u64) -> u64 {
     const LIMIT_BYTES_MIN: u64 = 128 << 10;
-    match clients::MAXMEMORY_CLIENTS.of(store).of_bytes(maxmemory_bytes) {
-        0 => 0,
-        limit_bytes => limit_bytes.max(LIMIT_BYTES_MIN),
+    match clients::MAXMEMORY_CLIENTS.of(store) {
+        MemoryShare::Bytes(0) | MemoryShare::Percent(0) => 0,
+        MemoryShare::Percent(_) if maxmemory_bytes == 0 => 0,
+        share => share.of_bytes(maxmemory_bytes).max(LIMIT_BYTES_MIN),
     }
 }
 

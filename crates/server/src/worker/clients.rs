@@ -245,7 +245,7 @@ impl Worker<'_> {
         session.stop_monitoring(monitors);
         session.info.state.gone.store(true, Relaxed);
         self.engine.executor.stats().clients.sub(1);
-        threads.remove_from_list(clients, &session.info);
+        threads.unregister(clients, &session.info);
         self.departed.push(client);
         self.give_up_keys();
     }

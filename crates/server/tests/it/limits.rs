@@ -101,7 +101,7 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
 }
 
-/// Redis takes any limit below 128 KiB for that, and shows it as it was set.
+/// Redis treats any limit below 128 KiB as 128 KiB, and shows it as it was set.
 #[test]
 fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     on_each_back_end(|server| {

@@ -341,7 +341,7 @@ impl<'w> IoThread<'w> {
         session.stop_tracking(&shared.tracking, &shared.keyspace);
         session.stop_monitoring(&shared.monitors);
         session.info.state.gone.store(true, Relaxed);
-        shared.threads.remove_from_list(&shared.clients, &session.info);
+        shared.threads.unregister(&shared.clients, &session.info);
     }
 }
 

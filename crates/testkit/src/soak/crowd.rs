@@ -89,8 +89,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many times as long 99 of 100 requests took beside the others as while these were
-    /// elsewhere.
+    /// The 99th percentile beside the others, as a multiple of that while they were elsewhere.
     fn p99_factor(&self) -> f64 {
         let p99 = |times: &Histogram<u64>| times.value_at_quantile(0.99) as f64;
         p99(&self.beside_us) / p99(&self.elsewhere_us).max(1.0)
