@@ -8,7 +8,7 @@ pub struct ShutdownWish {
     /// All data shall be saved.
     pub saves: bool,
     /// Nothing shall be saved.
-    pub saves_not: bool,
+    pub forbids_save: bool,
     /// The end shall come even if the data cannot be saved.
     pub by_force: bool,
 }
@@ -21,11 +21,11 @@ impl ShutdownWish {
         wish
     }
 
-    /// Adds a word of SHUTDOWN; false where it is none.
+    /// Adds a word of SHUTDOWN; false if it is not one.
     pub fn add(&mut self, word: &[u8]) -> bool {
         match word.to_ascii_lowercase().as_slice() {
             b"save" => self.saves = true,
-            b"nosave" => self.saves_not = true,
+            b"nosave" => self.forbids_save = true,
             b"force" => self.by_force = true,
             // There are no replicas to wait for.
             b"now" => {}
@@ -36,65 +36,71 @@ impl ShutdownWish {
 
     /// Whether it does not contradict itself.
     pub fn is_possible(self) -> bool {
-        !(self.saves && self.saves_not)
+        !(self.saves && self.forbids_save)
     }
 }
 
 /// A signal's request to end. It can be aborted until the end has begun.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
-    state: Mutex<RequestState>,
+    state: Mutex<State>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum RequestState {
-    #[default]
-    None,
-    Asked(ShutdownWish),
-    Begun,
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the request that is pending, if one is.
+    pending: Option<u64>,
+    /// Whether its end has begun.
+    has_begun: bool,
+    last_number: u64,
 }
 
 impl ShutdownRequest {
-    /// Asks for the end; false where that was asked for before.
-    pub fn ask(&self, wish: ShutdownWish) -> bool {
+    /// Asks for the end. Returns the request's number, or `None` if one is pending already.
+    pub fn ask(&self) -> Option<u64> {
         let mut state = self.state();
-        let is_first = *state == RequestState::None;
-        if is_first {
-            *state = RequestState::Asked(wish);
+        if state.pending.is_some() {
+            return None;
         }
-        is_first
+        state.last_number += 1;
+        state.pending = Some(state.last_number);
+        state.pending
     }
 
-    /// Whether the end was asked for, and neither aborted nor given up.
+    /// Whether a request is pending: neither aborted nor given up.
     pub fn is_pending(&self) -> bool {
-        *self.state() != RequestState::None
+        self.state().pending.is_some()
     }
 
-    /// Takes the request back, as SHUTDOWN ABORT does; false where there is none, or the end has
+    /// Whether this request is pending.
+    pub fn is_wanted(&self, number: u64) -> bool {
+        self.state().pending == Some(number)
+    }
+
+    /// Takes the request back, as SHUTDOWN ABORT does; false if there is none, or its end has
     /// begun.
     pub fn abort(&self) -> bool {
         let mut state = self.state();
-        let is_asked = matches!(*state, RequestState::Asked(_));
-        if is_asked {
-            *state = RequestState::None;
-        }
-        is_asked
+        !state.has_begun && state.pending.take().is_some()
     }
 
-    /// Begins the end as it was asked for; `None` where it was aborted, or has begun already.
-    pub fn begin(&self) -> Option<ShutdownWish> {
+    /// Begins the end that this request asked for; false if it was aborted.
+    pub fn begin(&self, number: u64) -> bool {
         let mut state = self.state();
-        let RequestState::Asked(wish) = *state else { return None };
-        *state = RequestState::Begun;
-        Some(wish)
+        let is_wanted = state.pending == Some(number);
+        state.has_begun |= is_wanted;
+        is_wanted
     }
 
-    /// Gives up an end that had begun: the data could not be saved.
-    pub fn give_up(&self) {
-        *self.state() = RequestState::None;
+    /// Gives up this request: the data could not be saved.
+    pub fn give_up(&self, number: u64) {
+        let mut state = self.state();
+        if state.pending == Some(number) {
+            (state.pending, state.has_begun) = (None, false);
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, RequestState> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 }
@@ -103,36 +109,34 @@ impl ShutdownRequest {
 mod tests {
     use super::*;
 
-    const WISH: ShutdownWish = ShutdownWish { saves: true, saves_not: false, by_force: false };
-
     #[test]
     fn an_aborted_request_never_begins() {
         let request = ShutdownRequest::default();
-        assert!(request.ask(WISH) && request.is_pending());
-        assert!(request.abort() && !request.is_pending());
-        assert_eq!(request.begin(), None);
-        assert!(!request.abort());
+        let number = request.ask().expect("none is pending");
+        assert!(request.is_pending() && request.abort() && !request.is_pending());
+        assert!(!request.begin(number) && !request.abort());
     }
 
     #[test]
-    fn an_end_that_has_begun_cannot_be_aborted_and_begins_once() {
+    fn an_end_that_has_begun_cannot_be_aborted() {
         let request = ShutdownRequest::default();
-        assert!(request.ask(WISH) && !request.ask(ShutdownWish::default()));
-        assert_eq!(request.begin(), Some(WISH));
-        assert!(request.is_pending() && !request.abort() && !request.ask(WISH));
-        assert_eq!(request.begin(), None);
-        request.give_up();
-        assert!(!request.is_pending() && request.ask(WISH));
+        let number = request.ask().expect("none is pending");
+        assert_eq!(request.ask(), None);
+        assert!(request.begin(number) && request.is_pending() && !request.abort());
+        assert_eq!(request.ask(), None);
+        request.give_up(number);
+        assert!(!request.is_pending() && request.ask().is_some());
     }
 
-    /// A thread that was asked to end slept while the request was aborted and another came: it ends
-    /// the server as the other asks.
+    /// Who slept while its request was aborted and another came neither begins the other one nor
+    /// gives it up.
     #[test]
-    fn who_begins_late_begins_the_latest_request() {
+    fn a_late_beginner_leaves_the_next_request_alone() {
         let request = ShutdownRequest::default();
-        request.ask(ShutdownWish::default());
+        let first = request.ask().expect("none is pending");
         request.abort();
-        request.ask(WISH);
-        assert_eq!((request.begin(), request.begin()), (Some(WISH), None));
+        let second = request.ask().expect("none is pending");
+        request.give_up(first);
+        assert!(!request.begin(first) && request.is_pending() && request.begin(second));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use server::config::table::process::{SHUTDOWN_ON_SIGINT, SHUTDOWN_ON_SIGTERM};
 use server::logging;
 use server::persistence;
-use server::persistence::shutdown::last_work;
+use server::persistence::shutdown::{Ending, LastWork, last_work};
 use server::shared::Shared;
 use server::shutdown::ShutdownWish;
 use server::supervisor::Supervisor;
@@ -44,10 +44,11 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                         _ => ("SIGTERM", &SHUTDOWN_ON_SIGTERM),
                     };
                     tracing::info!("Received {name} scheduling shutdown...");
-                    if shared.shutdown_request.ask(ShutdownWish::of(wish.of(&shared.config()))) {
+                    if let Some(request) = shared.shutdown_request.ask() {
+                        let wish = ShutdownWish::of(wish.of(&shared.config()));
                         let shared = Arc::clone(&shared);
                         // On a thread of its own, so that others are still heard meanwhile.
-                        std::thread::spawn(move || end(&shared));
+                        std::thread::spawn(move || end(&shared, request, wish));
                     }
                 }
             }
@@ -55,17 +56,24 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     });
 }
 
-/// Ends the server as a signal asked for, unless that is aborted first.
-fn end(shared: &Shared) {
-    // What is done from time to time is what obeys signals.
-    while shared.switched_off.cron.load(Relaxed) && shared.shutdown_request.is_pending() {
+/// Ends the server as this request of a signal asks for, unless that is aborted first.
+fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
+    let requests = &shared.shutdown_request;
+    // As in Redis, where the cron obeys signals.
+    while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
-    let Some(wish) = shared.shutdown_request.begin() else { return };
-    if last_work(shared, wish).is_some_and(|work| work.is_nothing() || work.run(shared, wish)) {
-        shared.stop();
-    } else {
-        shared.shutdown_request.give_up();
+    if !requests.is_wanted(request) {
+        return;
+    }
+    let end = |work: LastWork| work.run(shared, wish, || requests.begin(request));
+    match last_work(shared, wish).map_or(Ending::Failed, end) {
+        Ending::Ready => shared.stop(),
+        Ending::Aborted => {}
+        Ending::Failed => {
+            tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
+            requests.give_up(request);
+        }
     }
 }
 

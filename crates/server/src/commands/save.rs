@@ -1,11 +1,13 @@
 //! Commands about the files that hold the data: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
 
+use std::sync::Arc;
+
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::session::{Flow, ReplyMode};
 
 use crate::context::{Runner, ServerCtx};
-use crate::persistence::shutdown::last_work;
+use crate::persistence::shutdown::{Ending, last_work};
 use crate::persistence::{self, aof};
 use crate::shutdown::ShutdownWish;
 use crate::snapshots::{Asked, Cancelled};
@@ -198,18 +200,28 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
         return Ok(());
     }
     let scripts = &ctx.shared.engine.scripts;
-    if !wish.saves_not && scripts.is_any_busy() {
+    if !wish.forbids_save && scripts.is_any_busy() {
         return Err(scripts.error());
     }
     tracing::info!(client = ctx.session.id, "User requested shutdown...");
     let shared = ctx.shared;
-    let may_end = last_work(shared, wish)
-        .is_some_and(|work| work.is_nothing() || ctx.pass.outside(|| work.run(shared, wish)));
-    if !may_end {
-        return Err(CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs."));
+    const FAILED: CommandError = CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs.");
+    let work = last_work(shared, wish).ok_or(FAILED)?;
+    if wish.forbids_save && !work.is_nothing() && !ctx.pass.is_inside() {
+        // A script is busy, perhaps on this very thread, which must go on for the script to end.
+        ctx.session.reply_mode = ReplyMode::Off;
+        let shared = Arc::clone(shared);
+        std::thread::spawn(move || {
+            work.run(&shared, wish, || true);
+            shared.stop();
+        });
+        return Ok(());
     }
-    ctx.session.flow = Flow::Closing;
+    if ctx.pass.outside(|| work.run(shared, wish, || true)) != Ending::Ready {
+        return Err(FAILED);
+    }
     ctx.session.reply_mode = ReplyMode::Off;
+    ctx.session.flow = Flow::Closing;
     shared.stop();
     Ok(())
 }

@@ -34,8 +34,19 @@ pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
         }
         tracing::warn!("Writing initial AOF. Exit anyway.");
     }
-    let saves = !wish.saves_not && (wish.saves || has_rules) && is_whole;
+    let saves = !wish.forbids_save && (wish.saves || has_rules) && is_whole;
     Some(LastWork { saves, appends: shared.append_only.active().is_some() })
+}
+
+/// What came of trying to end a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It may stop now.
+    Ready,
+    /// It goes on: the data could not be saved.
+    Failed,
+    /// It goes on: nobody wants the end any more.
+    Aborted,
 }
 
 impl LastWork {
@@ -44,42 +55,63 @@ impl LastWork {
         !self.saves && !self.appends
     }
 
-    /// Writes all data and lets no request run any more; whether the server may end. The caller is
-    /// outside the gate: what is waited for comes through it.
-    pub fn run(self, shared: &Shared, wish: ShutdownWish) -> bool {
+    /// Writes all data and lets no request run any more. `begin` says whether the end is still
+    /// wanted; from then on it is not asked again. The caller is outside the gate: what is waited
+    /// for comes through it.
+    ///
+    /// Where the data has to be saved, that may fail, so a script that is running is waited for.
+    /// Where not, it is cut off and undone.
+    pub fn run(self, shared: &Shared, wish: ShutdownWish, begin: impl Fn() -> bool) -> Ending {
+        let is_stopping = &shared.engine.standing.is_stopping;
+        if !self.saves {
+            if !begin() {
+                return Ending::Aborted;
+            }
+            is_stopping.store(true, Relaxed);
+            if self.is_nothing() {
+                return Ending::Ready;
+            }
+        }
         if aof::cancel_rewrite(shared) {
             tracing::warn!("A rewrite of the append-only file was ended.");
         }
-        if self.saves {
-            tracing::info!("Saving the final RDB snapshot before exiting.");
-        }
-        let mut may_end = None;
-        while may_end.is_none() {
+        let mut ending = None;
+        while ending.is_none() {
             if self.saves {
                 shared.persistence.cancel(&shared.engine);
                 wait_for_end(shared);
             }
             shared.engine.gate.exclusive(|alone| {
-                // Somebody may have begun another one in between.
+                // Somebody may have begun another save in between.
                 if !self.saves || shared.persistence.state().current.is_none() {
-                    may_end = Some(self.run_as_owner(shared, wish, alone));
+                    ending = Some(match is_stopping.load(Relaxed) || begin() {
+                        true => self.run_as_owner(shared, wish, alone),
+                        false => Ending::Aborted,
+                    });
                 }
             });
         }
-        may_end == Some(true)
+        ending.expect("the loop ends with one")
     }
 
-    fn run_as_owner(self, shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> bool {
-        let may_end = !self.saves || save_as_owner(shared, wish, alone);
-        if may_end && self.appends {
+    fn run_as_owner(self, shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> Ending {
+        let is_stopping = &shared.engine.standing.is_stopping;
+        // Another end may have come first: nothing has changed since it saved, or was told not to.
+        if self.saves && !is_stopping.load(Relaxed) {
+            tracing::info!("Saving the final RDB snapshot before exiting.");
+            if !save_as_owner(shared, wish, alone) {
+                return Ending::Failed;
+            }
+        }
+        if self.appends {
             tracing::info!("Calling fsync() on the AOF file.");
             if let Err(trouble) = aof::finish_all(shared) {
                 tracing::warn!("Fail to fsync the AOF file: {trouble}");
             }
         }
         // Before others are let in again: what they changed would be lost.
-        shared.engine.standing.is_stopping.store(may_end, Relaxed);
-        may_end
+        is_stopping.store(true, Relaxed);
+        Ending::Ready
     }
 }
 

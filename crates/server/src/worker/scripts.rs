@@ -309,8 +309,9 @@ impl Commands for Server<'_> {
     }
 
     fn interrupt(&mut self) -> Result<(), Stop> {
-        let is_stopping = self.shared.stopping.load(Relaxed);
-        let standing = if is_stopping { Standing::Ending } else { Standing::Running };
+        let Shared { engine, stopping, .. } = self.shared;
+        let is_ending = stopping.load(Relaxed) || engine.standing.is_stopping.load(Relaxed);
+        let standing = if is_ending { Standing::Ending } else { Standing::Running };
         self.commands.interrupt(standing).map_err(stop)
     }
 

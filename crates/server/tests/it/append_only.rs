@@ -725,3 +725,32 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
         assert_eq!(client.command(&["EXISTS", "REPL_ALL", "REPL_AOF", "next"]), Value::Integer(3));
     }
 }
+
+/// The only way out of a script that has written and never ends. What it did is not in the file.
+#[test]
+fn shutdown_nosave_ends_an_endless_script_and_the_file_with_it() {
+    let scripts = [("1", "held", "KEYS[1]"), ("0", "", "'reached for'")];
+    for (threads, (numkeys, keys, key)) in ["1", "2"].into_iter().flat_map(|t| scripts.map(|s| (t, s))) {
+        let case = format!("{threads} threads, {numkeys} keys");
+        let folder = folder();
+        let options = [ON, &["--io-threads", threads, "--busy-reply-threshold", "20"]].concat();
+        let mut server = start_in(folder.path(), &options);
+        let [mut client, mut admin] = [0; 2].map(|_| server.connect());
+        await_rewrite(&mut client);
+        ok(&mut client, &["SET", "before", "1"]);
+        let script = format!("redis.call('SET', {key}, 1) while true do end");
+        let mut words = vec!["EVAL", &script, numkeys, keys];
+        words.retain(|word| !word.is_empty());
+        let mut request = Vec::new();
+        resp::encode_request(&words, &mut request);
+        client.send(&request).expect("sent");
+        while !admin.command(&["SCRIPT", "KILL"]).to_string().contains("UNKILLABLE") {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        admin.send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
+        assert_eq!(server.wait(WITHIN).expect("ends"), Some(0), "{case}");
+        let server = start_in(folder.path(), &options);
+        let mut client = server.connect();
+        assert_eq!(client.command(&["KEYS", "*"]).to_string(), "1) \"before\"", "{case}");
+    }
+}

@@ -297,6 +297,40 @@ fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     }
 }
 
+/// What waits for the cron must see that it is not wanted any more, also when the cron goes on in
+/// the same moment.
+#[test]
+fn an_aborted_end_does_not_come() {
+    let server = saker::start_binary(BINARY, &["--enable-debug-command", "yes"]).expect("starts");
+    let mut client = server.connect();
+    for _ in 0..10 {
+        assert_eq!(client.command(&["DEBUG", "PAUSE-CRON", "1"]).to_string(), "OK");
+        signal(&server, Signal::TERM);
+        while client.command(&["SHUTDOWN", "ABORT"]).to_string().contains("No shutdown in progress") {}
+        assert_eq!(client.command(&["DEBUG", "PAUSE-CRON", "0"]).to_string(), "OK");
+        // As long as an end that waits may sleep. One that comes all the same closes the client.
+        std::thread::sleep(Duration::from_millis(12));
+        assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    }
+}
+
+/// An end that has failed to save leaves room for the next.
+#[test]
+fn a_signal_ends_the_server_once_the_data_can_be_saved() {
+    let mut server = saker::start_binary(BINARY, &["--save", "3600 1"]).expect("starts");
+    let dump = server.dir().join("dump.rdb");
+    fs::create_dir(&dump).expect("created");
+    let mut client = server.connect();
+    assert_eq!(client.command(&["SET", "k", "v"]).to_string(), "OK");
+    signal(&server, Signal::TERM);
+    server.wait_for_log("Errors trying to shut down the server.");
+    fs::remove_dir(&dump).expect("removed");
+    assert_eq!(client.command(&["PING"]).to_string(), "PONG");
+    signal(&server, Signal::TERM);
+    assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
+    assert!(dump.exists());
+}
+
 /// What the program prints until it fails.
 fn failure(args: &[&str]) -> String {
     let output = run(args, "");
