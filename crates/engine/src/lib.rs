@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod alone;
 pub mod batch;
 pub mod call;
 pub mod check;

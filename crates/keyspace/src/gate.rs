@@ -46,6 +46,11 @@
 //! flag of a busy thread is changed as it is when the thread leaves: with the fence, and `left`
 //! stepped.
 //!
+//! **Staying the owner.** Where a turn does one thing alone after the other, opening and closing
+//! the gate for each costs more than a short script. A pass that was told to (`keep_ownership`)
+//! stays the owner between them. Who would come in waits for the end of the turn, or until it looks
+//! whether somebody waits; worth it only where hardly anybody else comes.
+//!
 //! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
 //! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
 //! waits, and the next owner closes the gate only when all who waited for the last one are in.
@@ -89,8 +94,10 @@ enum Patience {
 enum Standing {
     /// Inside, beside others.
     Inside,
-    /// The thread is the exclusive owner: the pass is kept for when it no longer is.
+    /// The thread is the exclusive owner, and works as that.
     Owning,
+    /// The thread has stayed the exclusive owner, and works as if it were inside beside others.
+    Staying,
     /// Outside: it gave up waiting for somebody busy.
     Outside,
     /// Outside for good: the thread has another pass, which a busy script uses.
@@ -126,6 +133,10 @@ pub struct SharedPass<'g> {
     standing: Standing,
     /// It had to wait to come in.
     waited: bool,
+    /// It stays the exclusive owner, once it is, until somebody waits.
+    keeps_ownership: bool,
+    /// While it is the exclusive owner by itself.
+    ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
@@ -161,8 +172,9 @@ impl Gate {
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         let waited = self.enter(thread_index);
-        let standing = Standing::Inside;
-        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
+        let mut pass = self.pass(thread_index, Standing::Inside);
+        pass.waited = waited;
+        pass
     }
 
     /// As [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass is
@@ -176,7 +188,9 @@ impl Gate {
         let waited = !self.try_enter(thread_index);
         let standing =
             if waited { self.enter_when_open(thread_index, Patience::UntilBusy) } else { Standing::Inside };
-        SharedPass { gate: self, thread_index, standing, waited, _stays_on_its_thread: PhantomData }
+        let mut pass = self.pass(thread_index, standing);
+        pass.waited = waited;
+        pass
     }
 
     /// A pass for a thread that works for the exclusive owner, who waits for it: it is the owner's.
@@ -187,14 +201,25 @@ impl Gate {
     pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
-        let standing = Standing::Owning;
-        SharedPass { gate: self, thread_index, standing, waited: false, _stays_on_its_thread: PhantomData }
+        self.pass(thread_index, Standing::Owning)
     }
 
     /// A second pass for a thread whose own one a busy script uses: it stays outside.
     pub fn barred(&self, thread_index: usize) -> SharedPass<'_> {
-        let standing = Standing::Barred;
-        SharedPass { gate: self, thread_index, standing, waited: false, _stays_on_its_thread: PhantomData }
+        self.pass(thread_index, Standing::Barred)
+    }
+
+    #[inline]
+    fn pass(&self, thread_index: usize, standing: Standing) -> SharedPass<'_> {
+        SharedPass {
+            gate: self,
+            thread_index,
+            standing,
+            waited: false,
+            keeps_ownership: false,
+            ownership: None,
+            _stays_on_its_thread: PhantomData,
+        }
     }
 
     #[inline]
@@ -411,21 +436,40 @@ impl SharedPass<'_> {
             Standing::Owning => return Some(work(self)),
             Standing::Outside | Standing::Barred if patience == Patience::UntilBusy => return None,
             Standing::Barred => panic!("a thread with a busy script waits for its own end"),
-            Standing::Inside | Standing::Outside => {}
+            Standing::Inside | Standing::Outside => {
+                // Comes back in last, also where nobody may be alone now.
+                let back = ReenterGuard::leave(self, patience);
+                back.pass.ownership = Some(back.pass.gate.own(patience)?);
+                back.forget();
+            }
+            Standing::Staying => {}
         }
-        // Comes back in last, also when `work` panics: the pass still exists and must be true.
-        let back = ReenterGuard::leave(self, patience);
-        let ownership = back.pass.gate.own(patience)?;
-        let owner = Owner { pass: &mut *back.pass, _ownership: ownership };
-        owner.pass.standing = Standing::Owning;
+        self.standing = Standing::Owning;
+        let owner = Owner { pass: self, patience };
         Some(work(owner.pass))
+    }
+
+    /// From now on work that was done alone leaves this thread the exclusive owner, until somebody
+    /// is found waiting or the pass ends.
+    pub fn keep_ownership(&mut self) {
+        self.keeps_ownership = true;
+    }
+
+    /// Opens the gate and comes back in, if its patience lasts.
+    fn give_up_ownership(&mut self, patience: Patience) {
+        self.standing = Standing::Outside;
+        self.ownership = None;
+        self.come_in(patience);
     }
 
     /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive
     /// waits for it, and comes back in before it returns. As with `exclusive`, the caller must hold
     /// no shard's lock and nothing that it read before.
-    /// An exclusive owner stays where it is.
+    /// An exclusive owner stays where it is, if it works as that.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        if self.standing == Standing::Staying {
+            self.give_up_ownership(Patience::Endless);
+        }
         if self.standing != Standing::Inside {
             return work();
         }
@@ -440,6 +484,7 @@ impl SharedPass<'_> {
         match self.standing {
             // Relaxed: a hint; `yield_to_owner` is what orders.
             Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
+            Standing::Staying => self.gate.rejected.load(Relaxed) > 0,
             Standing::Owning | Standing::Barred => false,
             Standing::Outside => true,
         }
@@ -454,6 +499,7 @@ impl SharedPass<'_> {
         match self.standing {
             Standing::Inside => drop(ReenterGuard::leave(self, Patience::UntilBusy)),
             Standing::Outside => self.come_in(Patience::UntilBusy),
+            Standing::Staying => self.give_up_ownership(Patience::UntilBusy),
             Standing::Owning | Standing::Barred => {}
         }
         self.is_inside()
@@ -463,7 +509,7 @@ impl SharedPass<'_> {
     /// gave up waiting for somebody busy, and may lock no shard then.
     #[inline]
     pub fn is_inside(&self) -> bool {
-        matches!(self.standing, Standing::Inside | Standing::Owning)
+        matches!(self.standing, Standing::Inside | Standing::Owning | Standing::Staying)
     }
 
     /// Says that this turn takes long, because of a script: who waits for its end by an
@@ -473,7 +519,7 @@ impl SharedPass<'_> {
     pub fn mark_busy(&mut self) {
         match self.standing {
             Standing::Inside => self.gate.set_flag(self.thread_index, INSIDE_BUSY),
-            Standing::Owning => {
+            Standing::Owning | Standing::Staying => {
                 self.gate.turn.mark_busy();
                 self.gate.close_for_busy();
             }
@@ -522,6 +568,11 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         pass.standing = Standing::Outside;
         Self { pass, patience }
     }
+
+    /// Stays outside.
+    fn forget(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for ReenterGuard<'_, '_> {
@@ -530,15 +581,23 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread is the exclusive owner until this is dropped.
+/// A pass whose thread works as the exclusive owner until this is dropped. Others may be that next,
+/// unless it stays one.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
-    _ownership: Ownership<'g>,
+    patience: Patience,
 }
 
 impl Drop for Owner<'_, '_> {
     fn drop(&mut self) {
-        self.pass.standing = Standing::Outside;
+        let Self { pass, patience } = self;
+        // One that was busy has others give up until it opens the gate. Relaxed: a hint, as in
+        // `is_wanted`.
+        if pass.keeps_ownership && pass.gate.closed.load(Relaxed) == CLOSED {
+            pass.standing = Standing::Staying;
+        } else {
+            pass.give_up_ownership(*patience);
+        }
     }
 }
 

@@ -218,3 +218,59 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
         guarded.finished(1, [1, turns]);
     });
 }
+
+/// A turn that stays the owner: alone and between it changes what only owners may change.
+fn stay(guarded: &Guarded, index: usize) {
+    let mut pass = guarded.gate.shared(index);
+    pass.keep_ownership();
+    pass.exclusive(|_| guarded.work_alone());
+    assert!(pass.is_inside());
+    if pass.is_wanted() {
+        pass.yield_to_owner();
+        guarded.turns[index].step();
+        pass.outside(|| ());
+        guarded.turns[index].step();
+    } else {
+        guarded.owners.step();
+        pass.exclusive(|_| guarded.turns[index].step());
+        guarded.owners.step();
+        pass.outside(|| ());
+        guarded.turns[index].step();
+    }
+}
+
+/// After [`stay`], what owners did by [`Guarded::work_alone`] is one time more, or three.
+fn finished_staying(guarded: &Guarded, others: u32, turns: [u32; 2]) {
+    assert!([others + 1, others + 3].contains(&guarded.owners.read()));
+    assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
+}
+
+#[test]
+fn who_stays_the_owner_and_a_turn_exclude_each_other() {
+    check(Some(3), |guarded| {
+        let turn = spawn(guarded, |guarded| guarded.turn(1));
+        stay(guarded, 0);
+        turn.join().expect("no panic");
+        finished_staying(guarded, 0, [2, 1]);
+    });
+}
+
+#[test]
+fn who_stays_the_owner_and_another_owner_exclude_each_other() {
+    check(Some(3), |guarded| {
+        let owner = spawn(guarded, |guarded| guarded.gate.exclusive(|_| guarded.work_alone()));
+        stay(guarded, 0);
+        owner.join().expect("no panic");
+        finished_staying(guarded, 1, [2, 0]);
+    });
+}
+
+#[test]
+fn who_stays_the_owner_beside_an_upgrader() {
+    check(Some(2), |guarded| {
+        let upgrade = spawn(guarded, |guarded| guarded.upgrade(1));
+        stay(guarded, 0);
+        upgrade.join().expect("no panic");
+        finished_staying(guarded, 1, [2, 1]);
+    });
+}

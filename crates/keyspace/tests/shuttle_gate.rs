@@ -38,6 +38,9 @@ fn model() {
         thread::spawn(move || {
             for turn in 0..TURNS {
                 let mut pass = shared.gate.shared(index);
+                if turn % 2 == 0 {
+                    pass.keep_ownership();
+                }
                 shared.inside.fetch_add(1, Relaxed);
                 shared.inside.fetch_sub(1, Relaxed);
                 if pass.is_wanted() {
@@ -46,6 +49,11 @@ fn model() {
                 if turn % 3 == 0 {
                     pass.exclusive(|alone| shared.own(alone));
                 }
+                if pass.is_wanted() {
+                    pass.yield_to_owner();
+                }
+                shared.inside.fetch_add(1, Relaxed);
+                shared.inside.fetch_sub(1, Relaxed);
             }
         })
     };
