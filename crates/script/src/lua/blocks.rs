@@ -11,7 +11,8 @@
 //! by side, and the next ones are fetched while Lua works on the last (docs/performance.md).
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
 
 /// What sizes are multiples of.
 const STEP_BYTES: usize = 16;
@@ -25,12 +26,12 @@ const AHEAD: usize = 4;
 
 /// Blocks of one size that nobody uses: addresses of live allocations of [`layout_of`].
 #[derive(Default)]
-struct Stack(Vec<*mut u8>);
+struct Stack(Vec<NonNull<u8>>);
 
 /// What is kept.
 pub(super) struct Blocks {
     /// All sizes, by their number of steps less one.
-    stacks: RefCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
+    stacks: UnsafeCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
     /// What all of them hold.
     kept_bytes: Cell<usize>,
 }
@@ -48,25 +49,31 @@ pub(super) fn layout_of(len: usize) -> Layout {
 
 impl Blocks {
     pub(super) fn new() -> Self {
-        Self { stacks: RefCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
+        Self { stacks: UnsafeCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
     /// A block of `len` bytes, 1 at least; null where there is no memory.
-    #[inline]
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
-        if len <= KEPT_BYTES_MAX {
-            let size = (len - 1) / STEP_BYTES;
-            let Stack(blocks) = &mut self.stacks.borrow_mut()[size];
-            if let Some(block) = blocks.pop() {
-                self.kept_bytes.set(self.kept_bytes.get() - block_bytes(size));
-                if let Some(&later) = blocks.len().checked_sub(AHEAD).and_then(|at| blocks.get(at)) {
-                    prefetch(later);
-                }
-                return block;
-            }
+        match self.reuse(len) {
+            Some(block) => block.as_ptr(),
+            // SAFETY: its size is not 0.
+            None => unsafe { std::alloc::alloc(layout_of(len)) },
         }
-        // SAFETY: its size is not 0.
-        unsafe { std::alloc::alloc(layout_of(len)) }
+    }
+
+    /// A kept block of `len` bytes, if there is one; none is of 0.
+    #[inline]
+    pub(super) fn reuse(&self, len: usize) -> Option<NonNull<u8>> {
+        let size = len.wrapping_sub(1) / STEP_BYTES;
+        // SAFETY: `Blocks` stays on its thread, and nothing in here comes back to it.
+        let stacks = unsafe { &mut *self.stacks.get() };
+        let Stack(blocks) = stacks.get_mut(size)?;
+        let block = blocks.pop()?;
+        self.kept_bytes.set(self.kept_bytes.get() - block_bytes(size));
+        if let Some(&later) = blocks.get(blocks.len().wrapping_sub(AHEAD)) {
+            prefetch(later.as_ptr());
+        }
+        Some(block)
     }
 
     /// Takes a block back.
@@ -74,18 +81,20 @@ impl Blocks {
     /// # Safety
     /// It is of `len` bytes, from here, and nobody uses it from here on.
     #[inline]
-    pub(super) unsafe fn free(&self, block: *mut u8, len: usize) {
-        if len <= KEPT_BYTES_MAX {
-            let size = (len - 1) / STEP_BYTES;
+    pub(super) unsafe fn free(&self, block: NonNull<u8>, len: usize) {
+        let size = len.wrapping_sub(1) / STEP_BYTES;
+        // SAFETY: `Blocks` stays on its thread, and nothing in here comes back to it.
+        let stacks = unsafe { &mut *self.stacks.get() };
+        if let Some(Stack(blocks)) = stacks.get_mut(size) {
             let kept_bytes = self.kept_bytes.get() + block_bytes(size);
             if kept_bytes <= ALL_BYTES_MAX {
                 self.kept_bytes.set(kept_bytes);
-                self.stacks.borrow_mut()[size].0.push(block);
+                blocks.push(block);
                 return;
             }
         }
         // SAFETY: it was allocated with that layout, says the caller.
-        unsafe { std::alloc::dealloc(block, layout_of(len)) }
+        unsafe { std::alloc::dealloc(block.as_ptr(), layout_of(len)) }
     }
 
     /// Makes a block larger or smaller; null where there is no memory, and it stays as it is.
@@ -93,18 +102,19 @@ impl Blocks {
     /// # Safety
     /// It is of `old_len` bytes, from here, and nobody uses its address from here on unless null is
     /// returned. `len` is 1 at least.
-    pub(super) unsafe fn resize(&self, block: *mut u8, old_len: usize, len: usize) -> *mut u8 {
+    pub(super) unsafe fn resize(&self, block: NonNull<u8>, old_len: usize, len: usize) -> *mut u8 {
+        let address = block.as_ptr();
         if old_len > KEPT_BYTES_MAX && len > KEPT_BYTES_MAX {
             // SAFETY: it was allocated with that layout, says the caller, and `len` is not 0.
-            return unsafe { std::alloc::realloc(block, layout_of(old_len), len) };
+            return unsafe { std::alloc::realloc(address, layout_of(old_len), len) };
         }
         if layout_of(old_len) == layout_of(len) {
-            return block;
+            return address;
         }
         let new = self.allocate(len);
         if !new.is_null() {
             // SAFETY: both are so long at least, and they differ, as both are live.
-            unsafe { std::ptr::copy_nonoverlapping(block, new, old_len.min(len)) };
+            unsafe { std::ptr::copy_nonoverlapping(address, new, old_len.min(len)) };
             // SAFETY: the caller says so.
             unsafe { self.free(block, old_len) };
         }
@@ -117,7 +127,7 @@ impl Drop for Blocks {
         for (size, Stack(blocks)) in self.stacks.get_mut().iter_mut().enumerate() {
             for block in blocks.drain(..) {
                 // SAFETY: it was allocated with that layout, and `free` was given it for good.
-                unsafe { std::alloc::dealloc(block, layout_of(block_bytes(size))) };
+                unsafe { std::alloc::dealloc(block.as_ptr(), layout_of(block_bytes(size))) };
             }
         }
     }
@@ -140,13 +150,17 @@ fn prefetch(block: *const u8) {
 mod tests {
     use super::*;
 
+    fn allocate(blocks: &Blocks, len: usize) -> NonNull<u8> {
+        NonNull::new(blocks.allocate(len)).expect("there is memory")
+    }
+
     #[test]
     fn what_is_freed_is_used_again() {
         let blocks = Blocks::new();
-        let first = blocks.allocate(30);
+        let first = allocate(&blocks, 30);
         // SAFETY: it was just allocated with that length.
         unsafe { blocks.free(first, 30) };
-        assert_eq!(blocks.allocate(17), first);
+        assert_eq!(allocate(&blocks, 17), first);
         // SAFETY: it is of that length since.
         unsafe { blocks.free(first, 17) };
     }
@@ -155,15 +169,16 @@ mod tests {
     fn blocks_keep_what_they_hold_while_they_grow_and_shrink() {
         let blocks = Blocks::new();
         let sizes = [1, 16, 17, 300, 512, 513, 4000, 5000, 512, 40, 1];
-        let mut block = blocks.allocate(sizes[0]);
+        let mut block = allocate(&blocks, sizes[0]);
         for pair in sizes.windows(2) {
             let kept_len = pair[0].min(pair[1]);
             // SAFETY: it has the length that it was given last, which is no less.
             unsafe { block.write_bytes(pair[1] as u8, kept_len) };
             // SAFETY: it has the length that it was given last.
-            block = unsafe { blocks.resize(block, pair[0], pair[1]) };
+            let resized = unsafe { blocks.resize(block, pair[0], pair[1]) };
+            block = NonNull::new(resized).expect("there is memory");
             // SAFETY: all of it is the test's, and so much was written.
-            let kept = unsafe { std::slice::from_raw_parts(block, kept_len) };
+            let kept = unsafe { std::slice::from_raw_parts(block.as_ptr(), kept_len) };
             assert!(kept.iter().all(|&byte| byte == pair[1] as u8), "{pair:?}");
         }
         // SAFETY: it has that length.
@@ -175,13 +190,14 @@ mod tests {
         let blocks = Blocks::new();
         // The shortest of a size take as much as the longest.
         for len in [49, 64, 512] {
-            let all: Vec<_> = (0..30_000).map(|_| blocks.allocate(len)).collect();
+            let all: Vec<_> = (0..30_000).map(|_| allocate(&blocks, len)).collect();
             for block in all {
                 // SAFETY: it was allocated with that length.
                 unsafe { blocks.free(block, len) };
             }
-            let kept = |stack: &Stack| stack.0.len();
-            let [of_64, of_512] = [3, 31].map(|size| kept(&blocks.stacks.borrow()[size]));
+            // SAFETY: nobody else uses them.
+            let stacks = unsafe { &*blocks.stacks.get() };
+            let [of_64, of_512] = [3, 31].map(|size: usize| stacks[size].0.len());
             assert_eq!(of_64 * 64 + of_512 * 512, ALL_BYTES_MAX);
             assert_eq!(blocks.kept_bytes.get(), ALL_BYTES_MAX);
         }

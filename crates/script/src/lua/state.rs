@@ -162,7 +162,8 @@ impl Drop for State {
 /// Smaller allocations are not counted as work.
 const COUNTED_BYTES_MIN: usize = 1024;
 
-/// Lua's allocator: the process' own, with a limit for Lua's own code.
+/// Lua's allocator: the process' own, with a limit for Lua's own code. Most calls are for small
+/// blocks that come or go.
 unsafe extern "C" fn allocate(
     data: *mut c_void,
     old: *mut c_void,
@@ -171,20 +172,39 @@ unsafe extern "C" fn allocate(
 ) -> *mut c_void {
     // SAFETY: `State::new` gave this address, and the context outlives the state.
     let context = unsafe { &*data.cast::<Context>() };
-    let old_len = if old.is_null() { 0 } else { old_len };
-    let used = context.used_bytes.get() - old_len;
-    if len == 0 {
-        if old_len > 0 {
-            // SAFETY: it was allocated here with that length.
-            unsafe { context.blocks.free(old.cast(), old_len) };
+    match NonNull::new(old.cast::<u8>()) {
+        None => {
+            let used = context.used_bytes.get().saturating_add(len);
+            if used <= context.limit_bytes.get()
+                && let Some(block) = context.blocks.reuse(len)
+            {
+                context.used_bytes.set(used);
+                return block.as_ptr().cast();
+            }
+            // SAFETY: there is no old block.
+            unsafe { resize(context, None, len) }.cast()
         }
-        context.used_bytes.set(used);
-        return ptr::null_mut();
+        Some(old) if len == 0 => {
+            context.used_bytes.set(context.used_bytes.get() - old_len);
+            // SAFETY: it was allocated here with that length.
+            unsafe { context.blocks.free(old, old_len) };
+            ptr::null_mut()
+        }
+        // SAFETY: Lua gives what it was given here, with that length, and uses it no more.
+        Some(old) => unsafe { resize(context, Some((old, old_len)), len) }.cast(),
     }
-    if len > old_len && used.saturating_add(len) > context.limit_bytes.get() && context.ours.get() == 0 {
-        return ptr::null_mut();
-    }
-    if len > isize::MAX as usize - 16 {
+}
+
+/// The rest of [`allocate`]: a block of `len` bytes in the place of another, or none.
+///
+/// # Safety
+/// `old` was allocated there with that length, and nobody uses its address from here on unless null
+/// is returned.
+unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usize) -> *mut u8 {
+    let old_len = old.map_or(0, |(_, old_len)| old_len);
+    let used = context.used_bytes.get() - old_len;
+    let exceeds_limit = len > old_len && used.saturating_add(len) > context.limit_bytes.get();
+    if len == 0 || (exceeds_limit && context.ours.get() == 0) || len > isize::MAX as usize - 16 {
         return ptr::null_mut();
     }
     // Lua's own code may take long without running an instruction: it joins texts, and tables grow.
@@ -193,18 +213,15 @@ unsafe extern "C" fn allocate(
     if is_counted && context.work(len).is_err() && context.ours.get() == 0 {
         return ptr::null_mut();
     }
-    let new = if old_len == 0 {
-        context.blocks.allocate(len)
-    } else {
-        // SAFETY: it was allocated here with that length, and `len` is not 0.
-        unsafe { context.blocks.resize(old.cast(), old_len, len) }
+    let new = match old {
+        None => context.blocks.allocate(len),
+        // SAFETY: the caller's, and `len` is not 0.
+        Some((old, old_len)) => unsafe { context.blocks.resize(old, old_len, len) },
     };
-    if new.is_null() {
-        if context.ours.get() > 0 {
-            std::alloc::handle_alloc_error(layout_of(len));
-        }
-        return ptr::null_mut();
+    if !new.is_null() {
+        context.used_bytes.set(used + len);
+    } else if context.ours.get() > 0 {
+        std::alloc::handle_alloc_error(layout_of(len));
     }
-    context.used_bytes.set(used + len);
-    new.cast()
+    new
 }
