@@ -31,8 +31,12 @@ pub(crate) const LIBRARY_SHELL: i32 = 10;
 pub(crate) const KEYS_NAME: i32 = 11;
 /// The text `ARGV`.
 pub(crate) const ARGV_NAME: i32 = 12;
+/// The table that `KEYS` is.
+pub(crate) const KEYS_TABLE: i32 = 13;
+/// The table that `ARGV` is.
+pub(crate) const ARGV_TABLE: i32 = 14;
 /// The last of these places.
-pub(crate) const LAST_PLACE: i32 = ARGV_NAME;
+pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
 /// Lua's own global functions that scripts have as they are.
 const KEPT: [&[u8]; 11] = [
@@ -83,6 +87,8 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     stack.raw_set_field(FUNCTION_GLOBALS, b"_G");
     stack.push(b"KEYS"); // KEYS_NAME
     stack.push(b"ARGV"); // ARGV_NAME
+    stack.push_nil(); // KEYS_TABLE
+    stack.push_nil(); // ARGV_TABLE
     set_string_metatable(stack);
     stack.push_value(GLOBALS);
     push_shell_of_globals(stack);

@@ -49,17 +49,79 @@ impl Stack {
         Some((texts, top))
     }
 
+    /// Whether the value at `place`, from the bottom, is a table with the keys 1 to `count`,
+    /// nothing else and no metatable. O(count).
+    pub(crate) fn is_list(&self, place: i32, count: usize) -> bool {
+        let top = self.top();
+        assert!((1..=top).contains(&place), "the caller counted the values on its stack");
+        // SAFETY: there is a value.
+        if unsafe { self.kind_at(place) } != ffi::LUA_TTABLE {
+            return false;
+        }
+        self.reserve(2);
+        // SAFETY: there is a value, and room.
+        if unsafe { ffi::lua_getmetatable(self.l, place) } != 0 {
+            self.drop_top(1);
+            return false;
+        }
+        // SAFETY: there is room.
+        unsafe { ffi::lua_pushnil(self.l) };
+        let mut passed = 0;
+        // SAFETY: it is a table, the key is nil or one of its keys, and there is room.
+        while unsafe { ffi::lua_next(self.l, place) } != 0 {
+            passed += 1;
+            // SAFETY: there is a key, and its value above it.
+            let kind = unsafe { self.kind_at(top + 1) };
+            // SAFETY: there is a key; a number stays one.
+            let number = unsafe { ffi::lua_tonumber(self.l, top + 1) };
+            // SAFETY: there is at least the key.
+            unsafe { ffi::lua_settop(self.l, top + 1) };
+            if passed > count || kind != ffi::LUA_TNUMBER || number != passed as f64 {
+                self.drop_top(1);
+                return false;
+            }
+        }
+        passed == count
+    }
+
+    /// Has the table at `place`, a list of `old_count`, contain these texts instead.
+    pub(crate) fn refill_list(&self, place: i32, old_count: usize, texts: &[&[u8]]) {
+        // SAFETY: there is a value.
+        let is_table = (1..=self.top()).contains(&place) && unsafe { self.kind_at(place) } == ffi::LUA_TTABLE;
+        assert!(is_table, "the caller looked");
+        self.reserve(1);
+        for (at, text) in (1..).zip(texts) {
+            // SAFETY: it is one, and there is room.
+            unsafe { self.set_text(place, at, text) };
+        }
+        for at in texts.len()..old_count {
+            // SAFETY: there is room.
+            unsafe { ffi::lua_pushnil(self.l) };
+            // SAFETY: there are the table and the value, which is popped.
+            unsafe { ffi::lua_rawseti_(self.l, place, at as i32 + 1) };
+        }
+    }
+
+    /// Sets a text in a table.
+    ///
+    /// # Safety
+    /// There is a table at `table`, and room for one more value.
+    unsafe fn set_text(&self, table: i32, at: i32, text: &[u8]) {
+        // SAFETY: there is room, and the bytes are readable; an empty slice's address is not null.
+        // No memory is refused while our code runs.
+        unsafe { ffi::lua_pushlstring_(self.l, text.as_ptr().cast(), text.len()) };
+        // SAFETY: there are the table and the string, which is popped.
+        unsafe { ffi::lua_rawseti_(self.l, table, at) };
+    }
+
     /// Pushes a table of texts.
     pub(crate) fn push_texts(&self, texts: &[&[u8]]) {
         self.push_table(texts.len(), 0);
         let table = self.top();
         self.reserve(1);
-        for (place, text) in (1..).zip(texts) {
-            // SAFETY: there is room, and the bytes are readable; an empty slice's address is not
-            // null. No memory is refused while our code runs.
-            unsafe { ffi::lua_pushlstring_(self.l, text.as_ptr().cast(), text.len()) };
-            // SAFETY: there are the table and the string, which is popped.
-            unsafe { ffi::lua_rawseti_(self.l, table, place) };
+        for (at, text) in (1..).zip(texts) {
+            // SAFETY: it was just pushed, and there is room.
+            unsafe { self.set_text(table, at, text) };
         }
     }
 }
