@@ -10,7 +10,7 @@ use crate::progress::{Outcome, Session};
 use crate::shell;
 
 /// Crates whose unsafe code is looked at.
-const CRATES: &[&str] = &["structures", "net"];
+const CRATES: &[&str] = &["structures", "net", "script"];
 /// For building and running the tests of all of them.
 const LIMIT: Duration = Duration::from_secs(600);
 
