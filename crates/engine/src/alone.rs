@@ -18,8 +18,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
     ) -> Option<R> {
         self.commit.publish_log();
-        // With one thread hardly anybody else comes: the housekeeper, a save.
-        if self.shared().threads.len() == 1 {
+        // Beside the only I/O thread hardly anybody else comes: the housekeeper, a save.
+        if self.commit.thread == Some(0) && self.shared().threads.len() == 1 {
             pass.keep_ownership();
         }
         let done = pass.alone_unless_busy(|pass| {

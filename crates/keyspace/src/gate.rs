@@ -48,8 +48,8 @@
 //!
 //! **Staying the owner.** Where a turn does one thing alone after the other, opening and closing
 //! the gate for each costs more than a short script. A pass that was told to (`keep_ownership`)
-//! stays the owner between them. Who would come in waits for the end of the turn, or until it looks
-//! whether somebody waits; worth it only where hardly anybody else comes.
+//! stays the owner between them, until the turn ends or sees, where it asks `is_wanted`, that
+//! somebody waits. Worth it only where hardly anybody else comes.
 //!
 //! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
 //! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
@@ -133,9 +133,9 @@ pub struct SharedPass<'g> {
     standing: Standing,
     /// It had to wait to come in.
     waited: bool,
-    /// It stays the exclusive owner, once it is, until somebody waits.
+    /// Whether it stays the exclusive owner, once it is.
     keeps_ownership: bool,
-    /// While it is the exclusive owner by itself.
+    /// `Some` while this pass is the owner, not on behalf of another (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -449,17 +449,15 @@ impl SharedPass<'_> {
         Some(work(owner.pass))
     }
 
-    /// From now on work that was done alone leaves this thread the exclusive owner, until somebody
-    /// is found waiting or the pass ends.
+    /// From now on this thread stays the exclusive owner after work that was done alone, until the
+    /// pass ends or yields ([`yield_to_owner`](Self::yield_to_owner)).
     pub fn keep_ownership(&mut self) {
         self.keeps_ownership = true;
     }
 
     /// Opens the gate and comes back in, if its patience lasts.
     fn give_up_ownership(&mut self, patience: Patience) {
-        self.standing = Standing::Outside;
-        self.ownership = None;
-        self.come_in(patience);
+        drop(ReenterGuard::open(self, patience));
     }
 
     /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive
@@ -467,13 +465,11 @@ impl SharedPass<'_> {
     /// no shard's lock and nothing that it read before.
     /// An exclusive owner stays where it is, if it works as that.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        if self.standing == Standing::Staying {
-            self.give_up_ownership(Patience::Endless);
-        }
-        if self.standing != Standing::Inside {
-            return work();
-        }
-        let _back_inside = ReenterGuard::leave(self, Patience::Endless);
+        let _back_inside = match self.standing {
+            Standing::Inside => ReenterGuard::leave(self, Patience::Endless),
+            Standing::Staying => ReenterGuard::open(self, Patience::Endless),
+            _ => return work(),
+        };
         work()
     }
 
@@ -484,7 +480,7 @@ impl SharedPass<'_> {
         match self.standing {
             // Relaxed: a hint; `yield_to_owner` is what orders.
             Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
-            Standing::Staying => self.gate.rejected.load(Relaxed) > 0,
+            Standing::Staying => self.gate.rejected.load(Relaxed) > 0 || self.gate.turn.is_awaited(),
             Standing::Owning | Standing::Barred => false,
             Standing::Outside => true,
         }
@@ -530,8 +526,10 @@ impl SharedPass<'_> {
     /// Ends what [`mark_busy`](Self::mark_busy) began inside. Ownership stays busy to its end.
     #[cold]
     pub fn end_busy(&mut self) {
-        if self.standing == Standing::Inside {
-            self.gate.set_flag(self.thread_index, INSIDE);
+        match self.standing {
+            Standing::Inside => self.gate.set_flag(self.thread_index, INSIDE),
+            Standing::Staying => self.give_up_ownership(Patience::UntilBusy),
+            Standing::Owning | Standing::Outside | Standing::Barred => {}
         }
     }
 
@@ -569,6 +567,13 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
+    /// Opens the gate that `pass` has stayed the owner of, and is outside.
+    fn open(pass: &'p mut SharedPass<'g>, patience: Patience) -> Self {
+        pass.standing = Standing::Outside;
+        pass.ownership = None;
+        Self { pass, patience }
+    }
+
     /// Stays outside.
     fn forget(self) {
         std::mem::forget(self);
@@ -581,8 +586,8 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner until this is dropped. Others may be that next,
-/// unless it stays one.
+/// A pass whose thread works as the exclusive owner until this is dropped. Then the gate opens,
+/// unless the pass stays the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: Patience,
@@ -591,8 +596,7 @@ struct Owner<'p, 'g> {
 impl Drop for Owner<'_, '_> {
     fn drop(&mut self) {
         let Self { pass, patience } = self;
-        // One that was busy has others give up until it opens the gate. Relaxed: a hint, as in
-        // `is_wanted`.
+        // Who was busy opens it, or others would go on giving up. Relaxed: only owners write it.
         if pass.keeps_ownership && pass.gate.closed.load(Relaxed) == CLOSED {
             pass.standing = Standing::Staying;
         } else {

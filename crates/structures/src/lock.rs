@@ -163,6 +163,12 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
+    /// Whether somebody may sleep until the lock is free. A hint, for its holder.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.state.load(Relaxed) == WAITED
+    }
+
     /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep. Whether it
     /// has it: always, with endless patience.
     #[cold]
