@@ -31,9 +31,9 @@ pub(crate) const LIBRARY_SHELL: i32 = 10;
 pub(crate) const KEYS_NAME: i32 = 11;
 /// The text `ARGV`.
 pub(crate) const ARGV_NAME: i32 = 12;
-/// The table that `KEYS` is.
+/// The table that `KEYS` is; nil before the first run.
 pub(crate) const KEYS_TABLE: i32 = 13;
-/// The table that `ARGV` is.
+/// The table that `ARGV` is; nil before the first run.
 pub(crate) const ARGV_TABLE: i32 = 14;
 /// The last of these places.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;

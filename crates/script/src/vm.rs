@@ -89,51 +89,37 @@ pub struct Vm {
     free: Vec<i32>,
     /// The highest number given.
     last: i32,
-    /// `KEYS` and `ARGV`.
-    lists: [GlobalList; 2],
 }
 
 /// A global variable of scripts that is a table of texts.
 ///
-/// Making a table takes longer than filling it, so a short one is used again. No script can tell:
-/// what it does to the table and the reply does not show is found by a look at the table before the
-/// next run, and then that one gets a new table; and nothing of a script outlives its run, so none
-/// has another's table (all that lives longer is read-only).
+/// Making a table takes longer than filling it, so the last one is used again for as many texts, if
+/// it still has room for just these. Then all of it is filled, and it is as a new one: no script
+/// can tell. Nor has any a table of another, since no value of a script outlives its run: all that
+/// does is read-only.
 struct GlobalList {
     /// Where the stack has its name.
     name: i32,
-    /// Where the stack has the table.
+    /// Where the stack has the table; nil before the first run.
     table: i32,
-    /// How many texts it was filled with; `None` if it is not used again.
-    count: Option<usize>,
 }
 
 impl GlobalList {
-    /// Longer ones are not used again: looking at them takes longer than making new ones.
-    const REUSED_LEN_MAX: usize = 8;
-
-    fn new(name: i32, table: i32) -> Self {
-        Self { name, table, count: None }
-    }
-
     /// Gives it these texts.
-    fn set(&mut self, stack: &mut Stack, texts: &[&[u8]]) {
-        let is_short = texts.len() <= Self::REUSED_LEN_MAX;
-        match self.count {
-            Some(count) if is_short && stack.is_list(self.table, count) => {
-                stack.refill_list(self.table, count, texts);
-            }
-            _ => {
-                stack.push_texts(texts);
-                stack.replace(self.table);
-                stack.push_value(self.name);
-                stack.push_value(self.table);
-                stack.raw_set(GLOBALS);
-            }
+    fn set(&self, stack: &mut Stack, texts: &[&[u8]]) {
+        if !stack.refill_texts(self.table, texts) {
+            stack.push_texts(texts);
+            stack.replace(self.table);
+            stack.push_value(self.name);
+            stack.push_value(self.table);
+            stack.raw_set(GLOBALS);
         }
-        self.count = is_short.then_some(texts.len());
     }
 }
+
+/// `KEYS` and `ARGV`.
+const LISTS: [GlobalList; 2] =
+    [GlobalList { name: KEYS_NAME, table: KEYS_TABLE }, GlobalList { name: ARGV_NAME, table: ARGV_TABLE }];
 
 const SCRIPT_NAME: &CStr = c"@user_script";
 const LIBRARY_NAME: &CStr = c"@user_function";
@@ -143,9 +129,7 @@ impl Vm {
     pub fn new(options: &VmOptions) -> Self {
         let mut state = State::new(options.memory_limit_bytes);
         sandbox::open(&mut state, options);
-        let lists = [(KEYS_NAME, KEYS_TABLE), (ARGV_NAME, ARGV_TABLE)]
-            .map(|(name, table)| GlobalList::new(name, table));
-        Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0, lists }
+        Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0 }
     }
 
     /// A Lua state for one run of one script, which a client debugs.
@@ -221,7 +205,7 @@ impl Vm {
     ) -> Result<(), RunError> {
         let number = *self.chunks.get(sha).ok_or(RunError::Missing)?;
         self.state.context().in_function.set(false);
-        let [keys, args] = &mut self.lists;
+        let [keys, args] = &LISTS;
         let ended = self.state.with_commands(commands, |stack| {
             keys.set(stack, call.keys);
             args.set(stack, call.args);

@@ -140,7 +140,7 @@ impl Stack {
     /// # Safety
     /// `place` is between 1 and the top.
     #[inline]
-    pub(super) unsafe fn kind_at(&self, place: c_int) -> c_int {
+    unsafe fn kind_at(&self, place: c_int) -> c_int {
         // SAFETY: the state is live, begins so, and Lua does not run meanwhile.
         let base = unsafe { (*self.l.cast::<Head>()).base };
         // SAFETY: there is a value, says the caller.
@@ -165,7 +165,7 @@ impl Stack {
     }
 
     /// Pops values whose bytes nobody has borrowed any more: the caller says so.
-    pub(super) fn drop_top(&self, count: i32) {
+    fn drop_top(&self, count: i32) {
         let top = self.top() - count;
         assert!(top >= 0, "a size");
         // SAFETY: 0 <= top <= size.

@@ -70,6 +70,7 @@ impl State {
         context.commands.set(Some(commands));
         context.stopped.set(None);
         context.stopped_at.take();
+        context.raised_at.take();
         context.stack_start.set(stack_address());
         context.protocol.set(Protocol::Resp2);
         let forget = Forget(self.context);
@@ -190,7 +191,8 @@ unsafe extern "C" fn allocate(
             unsafe { context.blocks.free(old, old_len) };
             ptr::null_mut()
         }
-        // SAFETY: Lua gives what it was given here, with that length, and uses it no more.
+        // SAFETY: Lua gives what it was given here, with that length, and uses it no more unless it
+        // is refused.
         Some(old) => unsafe { resize(context, Some((old, old_len)), len) }.cast(),
     }
 }

@@ -1,8 +1,16 @@
 //! Several texts of a stack at once.
 
+use std::ffi::c_int;
+
 use mlua_sys as ffi;
 
 use super::stack::Stack;
+
+// unit.c
+unsafe extern "C" {
+    /// Whether the value at `place` is a table with `count` slots and nothing else.
+    fn script_is_list(l: *const ffi::lua_State, place: c_int, count: c_int) -> c_int;
+}
 
 impl Stack {
     /// Whether the first `count` values are strings.
@@ -49,57 +57,22 @@ impl Stack {
         Some((texts, top))
     }
 
-    /// Whether the value at `place`, from the bottom, is a table with the keys 1 to `count`,
-    /// nothing else and no metatable. O(count).
-    pub(crate) fn is_list(&self, place: i32, count: usize) -> bool {
-        let top = self.top();
-        assert!((1..=top).contains(&place), "the caller counted the values on its stack");
-        // SAFETY: there is a value.
-        if unsafe { self.kind_at(place) } != ffi::LUA_TTABLE {
+    /// Puts texts into the table at `place`, from the bottom, if it is as
+    /// [`push_texts`](Self::push_texts) makes one of so many; whether it was. What its slots held
+    /// makes no difference. O(texts).
+    pub(crate) fn refill_texts(&self, place: i32, texts: &[&[u8]]) -> bool {
+        assert!((1..=self.top()).contains(&place), "the caller counted the values on its stack");
+        let Ok(count) = c_int::try_from(texts.len()) else { return false };
+        // SAFETY: the state is live, and there is a value.
+        if unsafe { script_is_list(self.l, place, count) } == 0 {
             return false;
         }
-        self.reserve(2);
-        // SAFETY: there is a value, and room.
-        if unsafe { ffi::lua_getmetatable(self.l, place) } != 0 {
-            self.drop_top(1);
-            return false;
-        }
-        // SAFETY: there is room.
-        unsafe { ffi::lua_pushnil(self.l) };
-        let mut passed = 0;
-        // SAFETY: it is a table, the key is nil or one of its keys, and there is room.
-        while unsafe { ffi::lua_next(self.l, place) } != 0 {
-            passed += 1;
-            // SAFETY: there is a key, and its value above it.
-            let kind = unsafe { self.kind_at(top + 1) };
-            // SAFETY: there is a key; a number stays one.
-            let number = unsafe { ffi::lua_tonumber(self.l, top + 1) };
-            // SAFETY: there is at least the key.
-            unsafe { ffi::lua_settop(self.l, top + 1) };
-            if passed > count || kind != ffi::LUA_TNUMBER || number != passed as f64 {
-                self.drop_top(1);
-                return false;
-            }
-        }
-        passed == count
-    }
-
-    /// Has the table at `place`, a list of `old_count`, contain these texts instead.
-    pub(crate) fn refill_list(&self, place: i32, old_count: usize, texts: &[&[u8]]) {
-        // SAFETY: there is a value.
-        let is_table = (1..=self.top()).contains(&place) && unsafe { self.kind_at(place) } == ffi::LUA_TTABLE;
-        assert!(is_table, "the caller looked");
         self.reserve(1);
         for (at, text) in (1..).zip(texts) {
-            // SAFETY: it is one, and there is room.
+            // SAFETY: it is a table, and there is room.
             unsafe { self.set_text(place, at, text) };
         }
-        for at in texts.len()..old_count {
-            // SAFETY: there is room.
-            unsafe { ffi::lua_pushnil(self.l) };
-            // SAFETY: there are the table and the value, which is popped.
-            unsafe { ffi::lua_rawseti_(self.l, place, at as i32 + 1) };
-        }
+        true
     }
 
     /// Sets a text in a table.

@@ -48,6 +48,16 @@ static TString *counted_newlstr(lua_State *L, const char *text, size_t len) {
 #include "lstring.c"
 #define luaS_newlstr counted_newlstr
 #include "ltable.c"
+
+/* Whether the value at `place`, from the bottom, is a table as `lua_createtable(L, count, 0)` makes
+   it, whatever its `count` slots hold. */
+int script_is_list(const lua_State *L, int place, int count) {
+  const TValue *value = L->base + (place - 1);
+  if (!ttistable(value)) return 0;
+  const Table *table = hvalue(value);
+  return table->sizearray == count && table->node == dummynode && table->metatable == NULL;
+}
+
 #include "ltm.c"
 #include "lundump.c"
 #include "lvm.c"

@@ -39,6 +39,8 @@ const MEDDLERS: &[&str] = &[
     "setmetatable(ARGV, {__len = function() return 7 end, __metatable = 1})",
     "local keys = KEYS local co = coroutine.create(function() coroutine.yield(keys) end) coroutine.resume(co)",
     "for i = 1, 8 do KEYS[i] = nil end for i = 8, 1, -1 do KEYS[i] = i end",
+    "for i = 1, 5000 do KEYS['f' .. i] = 1 end for i = 1, 5000 do KEYS['f' .. i] = nil end",
+    "for i = 1, 5000 do KEYS[i] = 1 end for i = 5000, 3, -1 do KEYS[i] = nil end",
     "KEYS = nil",
     "rawset(_G, 'KEYS', {})",
     "error(KEYS)",
@@ -55,6 +57,17 @@ fn run(vm: &mut Vm, program: &[u8], keys: &[&[u8]], args: &[&[u8]]) -> String {
         Err(error) => format!("{error:?}"),
     }
 }
+
+/// What shows how a table is laid out, where Lua leaves it open.
+const EXTENDERS: &[&str] = &[
+    "KEYS[8] = 'x' return #KEYS",
+    "KEYS[4] = 'x' ARGV[6] = 'y' return {#KEYS, #ARGV}",
+    "KEYS[3] = nil KEYS[6] = 6 KEYS[7] = 7 table.insert(KEYS, 'z') return {#KEYS, KEYS[3], KEYS[4], KEYS[8]}",
+    "KEYS[9] = 9 local out = {} for key in pairs(KEYS) do out[#out + 1] = key end return out",
+    "KEYS[2] = nil return {#KEYS, table.getn(KEYS), unpack(KEYS)}",
+    "\n\n\nerror(KEYS)",
+    "\n\nerror('text', 0)",
+];
 
 /// A state in which many scripts ran says of each what a new one says.
 #[test]
@@ -82,5 +95,31 @@ fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
         };
         let expected = format!("{} {}", text(&keys), text(&args));
         assert_eq!(seen, format!("${}\r\n{expected}\r\n", expected.len()), "after {meddler}");
+    }
+}
+
+/// What Lua leaves open does not depend on who ran before either, nor does where an error was.
+#[test]
+fn what_a_script_does_to_its_lists_has_the_results_that_it_has_in_a_new_state() {
+    let mut rng = fastrand::Rng::with_seed(2);
+    let mut vm = Vm::new(&options());
+    let texts: Vec<Vec<u8>> = (0..9).map(|number| format!("text {number}").into_bytes()).collect();
+    let pick =
+        |rng: &mut fastrand::Rng| texts[..rng.usize(..=9)].iter().map(Vec::as_slice).collect::<Vec<_>>();
+    let raisers = ["KEYS", "'text', 0"].map(|what| {
+        format!("pcall(string.gsub, string.rep('a', 9000), 'a', function() error({what}) end) return 1")
+    });
+    for _ in 0..1_000 {
+        let before = match rng.usize(..MEDDLERS.len() + 4) {
+            at if at < MEDDLERS.len() => MEDDLERS[at],
+            at => &raisers[at % 2],
+        };
+        let count = pick(&mut rng);
+        run(&mut vm, before.as_bytes(), &count, &pick(&mut rng));
+        let extender = EXTENDERS[rng.usize(..EXTENDERS.len())].as_bytes();
+        let (keys, args) = (if rng.bool() { count } else { pick(&mut rng) }, pick(&mut rng));
+        let expected = run(&mut Vm::new(&options()), extender, &keys, &args);
+        let seen = run(&mut vm, extender, &keys, &args);
+        assert_eq!(seen, expected, "{} after {before}", extender.escape_ascii());
     }
 }
