@@ -34,9 +34,11 @@ use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
 /// No run of all units may take longer; a unit that has not ended by then counts as failed.
-const LIMIT: Duration = Duration::from_secs(600);
-/// A unit in which nothing happens for so long is given up by the suite itself.
-const UNIT_STALL_S: u32 = 60;
+const LIMIT: Duration = Duration::from_secs(900);
+/// A unit in which no test ends for so long is given up by the suite itself. The longest test
+/// fills a socket's buffers by thousands of requests one after the other (unit/obuf-limits): 25 s,
+/// and over a minute where the cores are far from each other or busy.
+const UNIT_STALL_S: u32 = 300;
 /// How often a running unit is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The ports a unit may take for itself: those for the suite's own processes and
