@@ -1,6 +1,7 @@
 //! Commands about the files that hold the data: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -209,6 +210,9 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     let work = last_work(shared, wish).ok_or(FAILED)?;
     if wish.forbids_save && !work.is_nothing() && !ctx.pass.is_inside() {
         // A script is busy, perhaps on this very thread, which must go on for the script to end.
+        // From now on no turn begins another request, so one thread ends the server, not one for
+        // each SHUTDOWN of the pipeline.
+        shared.engine.standing.is_stopping.store(true, Relaxed);
         ctx.session.reply_mode = ReplyMode::Off;
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {

@@ -747,8 +747,9 @@ fn shutdown_nosave_ends_an_endless_script_and_the_file_with_it() {
         while !admin.command(&["SCRIPT", "KILL"]).to_string().contains("UNKILLABLE") {
             std::thread::sleep(Duration::from_millis(2));
         }
-        admin.send(b"SHUTDOWN NOSAVE\r\n").expect("sent");
+        admin.send(&b"SHUTDOWN NOSAVE\r\n".repeat(1_000)).expect("sent");
         assert_eq!(server.wait(WITHIN).expect("ends"), Some(0), "{case}");
+        assert_eq!(server.log().matches("User requested shutdown...").count(), 1, "{case}: one end");
         let server = start_in(folder.path(), &options);
         let mut client = server.connect();
         assert_eq!(client.command(&["KEYS", "*"]).to_string(), "1) \"before\"", "{case}");
