@@ -474,7 +474,8 @@ impl SharedPass<'_> {
     }
 
     /// Whether the turn should step aside or look whether it may come in: a thread waits to be the
-    /// exclusive owner, or the pass is outside. One load of a line that is written by owners only.
+    /// exclusive owner, or for the pass that stays it, or the pass is outside. Beside others it is
+    /// one load of a line that is written by owners only.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.standing {

@@ -239,38 +239,30 @@ fn stay(guarded: &Guarded, index: usize) {
     }
 }
 
-/// After [`stay`], what owners did by [`Guarded::work_alone`] is one time more, or three.
-fn finished_staying(guarded: &Guarded, others: u32, turns: [u32; 2]) {
-    assert!([others + 1, others + 3].contains(&guarded.owners.read()));
-    assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
+/// [`stay`] beside `other`, which works alone `owned` times; `turns` is what all turns have stepped
+/// then.
+fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns: [u32; 2]) {
+    check(Some(preemptions_max), move |guarded| {
+        let other = spawn(guarded, other);
+        stay(guarded, 0);
+        other.join().expect("no panic");
+        // Who gave way stepped once alone, who did not three times.
+        assert!([owned + 1, owned + 3].contains(&guarded.owners.read()));
+        assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
+    });
 }
 
 #[test]
 fn who_stays_the_owner_and_a_turn_exclude_each_other() {
-    check(Some(3), |guarded| {
-        let turn = spawn(guarded, |guarded| guarded.turn(1));
-        stay(guarded, 0);
-        turn.join().expect("no panic");
-        finished_staying(guarded, 0, [2, 1]);
-    });
+    check_staying(3, |guarded| guarded.turn(1), 0, [2, 1]);
 }
 
 #[test]
 fn who_stays_the_owner_and_another_owner_exclude_each_other() {
-    check(Some(3), |guarded| {
-        let owner = spawn(guarded, |guarded| guarded.gate.exclusive(|_| guarded.work_alone()));
-        stay(guarded, 0);
-        owner.join().expect("no panic");
-        finished_staying(guarded, 1, [2, 0]);
-    });
+    check_staying(3, |guarded| guarded.gate.exclusive(|_| guarded.work_alone()), 1, [2, 0]);
 }
 
 #[test]
 fn who_stays_the_owner_beside_an_upgrader() {
-    check(Some(2), |guarded| {
-        let upgrade = spawn(guarded, |guarded| guarded.upgrade(1));
-        stay(guarded, 0);
-        upgrade.join().expect("no panic");
-        finished_staying(guarded, 1, [2, 1]);
-    });
+    check_staying(2, |guarded| guarded.upgrade(1), 1, [2, 1]);
 }
