@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
-    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let server = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -14,7 +14,7 @@ use net::{
     Address, Alert, BackendChoice, CloseReason, ConnId, Event, EventLoop, Listener, LoopOptions, Socket,
     TlsClient, TlsFailure, TlsServer, Waker,
 };
-use rustls::crypto::ring::{ALL_CIPHER_SUITES, default_provider};
+use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, default_provider};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, SupportedCipherSuite,
@@ -79,7 +79,7 @@ impl Identity {
             .with_no_client_auth()
             .with_single_cert(self.chain.clone(), PrivateKeyDer::Pkcs8(self.key.clone_key()))
             .unwrap();
-        config.ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         TlsServer::new(config)
     }
 

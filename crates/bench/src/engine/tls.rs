@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use net::TlsClient;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
@@ -38,7 +38,7 @@ impl Connector {
     /// unless `options` give another.
     pub(super) fn new(options: &Tls, host: &str) -> Result<Self, BenchError> {
         let wrong = |reason: String| BenchError::Usage(format!("TLS: {reason}"));
-        let mut provider = ring::default_provider();
+        let mut provider = aws_lc_rs::default_provider();
         provider.cipher_suites = chosen_suites(provider.cipher_suites, options)?;
         let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn ciphers_are_chosen_by_their_names_for_each_version() {
-        let all = ring::default_provider().cipher_suites;
+        let all = aws_lc_rs::default_provider().cipher_suites;
         let names = |options: &Tls| -> Result<Vec<String>, String> {
             let chosen = chosen_suites(all.clone(), options).map_err(|error| error.to_string())?;
             Ok(chosen.iter().map(openssl_name).collect())

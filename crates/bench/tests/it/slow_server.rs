@@ -79,12 +79,13 @@ impl SlowServer {
         let chain = CertificateDer::pem_file_iter(pem("cert.pem")).unwrap();
         let chain = chain.collect::<Result<_, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_file(pem("key.pem")).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .unwrap();
+        let config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(chain, key)
+                .unwrap();
         Self::start_with(oddities, Some(Arc::new(config)), 0)
     }
 

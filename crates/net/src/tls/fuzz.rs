@@ -128,7 +128,7 @@ mod tests {
 
     fn fixture(version: &'static rustls::SupportedProtocolVersion) -> Fixture {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
-        let provider = || Arc::new(rustls::crypto::ring::default_provider());
+        let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[version])

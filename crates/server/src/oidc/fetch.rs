@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::aws_lc_rs;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::token::{Keys, KeysError};
@@ -60,7 +61,8 @@ impl WebSource {
     /// For this address. Certificates are checked against those of the file, or else against the
     /// authorities that browsers trust.
     pub fn new(url: &str, ca_file: Option<&Path>) -> io::Result<Self> {
-        let mut tls = TlsConfig::builder();
+        let cryptography = Arc::new(aws_lc_rs::default_provider());
+        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(cryptography);
         if let Some(path) = ca_file {
             let pem = std::fs::read(path)?;
             let items = parse_pem(&pem).filter_map(|item| match item {

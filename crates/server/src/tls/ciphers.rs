@@ -1,6 +1,6 @@
 //! Versions and cipher suites by the names that OpenSSL has for them, as in Redis' options.
 
-use rustls::crypto::ring::ALL_CIPHER_SUITES;
+use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 

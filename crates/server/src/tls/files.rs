@@ -139,7 +139,7 @@ mhGzw2xlXL0bVHcHnR0NfIpyDP6OCceI8ZPdV3yf6fg=
     fn keys_are_decrypted_by_their_password() {
         for text in ENCRYPTED {
             let key = key_of(text, "secret").expect("decrypted");
-            rustls::crypto::ring::sign::any_ecdsa_type(&key).expect("a key");
+            rustls::crypto::aws_lc_rs::sign::any_ecdsa_type(&key).expect("a key");
             assert!(key_of(text, "wrong").expect_err("refused").contains("the password is wrong"));
             assert!(key_of(text, "").expect_err("refused").contains("there is no password"));
         }

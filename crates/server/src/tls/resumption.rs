@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::ServerConfig;
-use rustls::crypto::ring::Ticketer;
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessions};
 
 /// What `tls-session-cache-size 0`, no limit in Redis, means here.

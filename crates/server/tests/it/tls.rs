@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use net::{Backend, BackendChoice};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use resp::{Value, decode, encode_request};
-use rustls::crypto::ring::default_provider;
+use rustls::crypto::aws_lc_rs::{self, default_provider, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
 };
 use server::{Builder, Server};
 use tempfile::TempDir;
@@ -81,7 +83,8 @@ impl Pki {
     }
 
     fn client(&self) -> ClientOptions<'_> {
-        ClientOptions { pki: self, certificate: None, versions: rustls::ALL_VERSIONS }
+        let (versions, groups) = (rustls::ALL_VERSIONS, aws_lc_rs::DEFAULT_KX_GROUPS);
+        ClientOptions { pki: self, certificate: None, versions, groups }
     }
 }
 
@@ -90,6 +93,7 @@ struct ClientOptions<'a> {
     pki: &'a Pki,
     certificate: Option<&'a str>,
     versions: &'static [&'static SupportedProtocolVersion],
+    groups: &'static [&'static dyn SupportedKxGroup],
 }
 
 static TLS_12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
@@ -103,7 +107,8 @@ impl<'a> ClientOptions<'a> {
     fn config(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.pki.path("ca.crt")).expect("read")).expect("a root");
-        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        let provider = CryptoProvider { kx_groups: self.groups.to_vec(), ..default_provider() };
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(self.versions)
             .expect("versions")
             .with_root_certificates(roots);
@@ -423,6 +428,23 @@ fn versions_and_suites_are_those_of_the_options() {
     client.command(&["PING"]);
     let suite = client.stream.conn.negotiated_cipher_suite().expect("agreed");
     assert!(format!("{:?}", suite.suite()).contains("TLS13_AES_128"));
+}
+
+#[test]
+fn keys_are_exchanged_by_what_resists_quantum_computers_where_the_client_can() {
+    static CLASSIC: &[&dyn SupportedKxGroup] = &[kx_group::X25519, kx_group::SECP256R1];
+    let pki = Pki::new();
+    let server = pki.builder().start().expect("it starts");
+    for (versions, groups, expected) in [
+        (TLS_13, aws_lc_rs::DEFAULT_KX_GROUPS, NamedGroup::X25519MLKEM768),
+        (TLS_13, CLASSIC, NamedGroup::X25519),
+        (TLS_12, aws_lc_rs::DEFAULT_KX_GROUPS, NamedGroup::X25519),
+    ] {
+        let mut client = ClientOptions { versions, groups, ..pki.client() }.connect(&server);
+        assert_eq!(client.command(&["PING"]), PONG());
+        let group = client.stream.conn.negotiated_key_exchange_group().expect("agreed");
+        assert_eq!(group.name(), expected);
+    }
 }
 
 /// The certificate that a client is shown.
