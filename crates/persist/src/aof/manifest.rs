@@ -442,11 +442,13 @@ impl Manifest {
         text
     }
 
-    /// The first name behind number `seq` that no file has.
+    /// The first name behind number `seq` that no file has. Number 0 counts as missing where it is
+    /// read, so a base whose number is negative is followed by number 1.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
-        let (mut seq, mut free) = (seq + 1, name(seq + 1));
+        let mut seq = seq.max(0) + 1;
+        let mut free = name(seq);
         // A file of the history can have it, where the manifest names no incremental file.
         while taken.contains(&free[..]) {
             seq += 1;
@@ -764,6 +766,16 @@ mod tests {
         assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None).seq, 3);
         assert!(manifest.incr.is_empty());
         assert_eq!(manifest.add_incr(NAME).name, "appendonly.aof.3.incr.aof");
+    }
+
+    #[test]
+    fn no_new_base_has_the_number_that_counts_as_missing() {
+        for old in ["-1", "-7"] {
+            let old = format!("file old.aof seq {old} type b\n");
+            let mut manifest = Manifest::parse(old.as_bytes()).unwrap();
+            assert_eq!(manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None).seq, 1);
+            assert_eq!(Manifest::parse(manifest.to_text().as_bytes()).unwrap(), manifest);
+        }
     }
 
     #[test]
