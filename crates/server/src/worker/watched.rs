@@ -26,13 +26,15 @@ pub(super) struct Watch {
     delay_ms: u64,
     /// What the client had queued before the request ran.
     queued: u64,
+    /// Who the client was then, where there is an audit log: RESET makes it another.
+    user: Vec<u8>,
 }
 
 impl Watch {
     /// What the settings ask for.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
-        Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0 }
+        Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user: Vec::new() }
     }
 
     /// Whether anything is asked for.
@@ -52,6 +54,10 @@ impl Watch {
         out: &mut ByteQueue,
     ) -> bool {
         self.queued = session.info.queued.load(Relaxed);
+        if self.audited.is_some() {
+            self.user.clear();
+            self.user.extend_from_slice(session.identity.name());
+        }
         // What is queued runs later: it is looked at then.
         if self.delay_ms == 0 || session.transaction.is_some() {
             return true;
@@ -112,7 +118,7 @@ impl Watch {
             unix_ms: engine.executor.now.unix_ms,
             kind: "command",
             outcome,
-            user: session.identity.name(),
+            user: &self.user,
             client: &session.info,
             command: registered.full_name,
             keys: keys.iter().map(|&at| request.args.get(at)),

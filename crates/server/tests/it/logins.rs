@@ -80,6 +80,7 @@ fn the_audit_log_says_who_did_what_and_no_values() {
     alice.command(&["SET", "mine:1", "a-value"]);
     alice.command(&["EXEC"]);
     alice.command(&["HELLO", "3", "AUTH", "alice", "pw-of-alice"]);
+    alice.command(&["RESET"]);
     assert_eq!(info(&mut client, "audit_log_lost"), 0);
     let noted = info(&mut client, "audit_log_lines");
     server.stop();
@@ -100,6 +101,7 @@ fn the_audit_log_says_who_did_what_and_no_values() {
             "command allowed alice exec",
             "auth allowed alice hello",
             "command allowed alice hello",
+            "command allowed alice reset",
         ]
     );
     assert_eq!(noted, lines.len() as u64);
