@@ -95,6 +95,10 @@ pub(super) struct AofCrash {
 
 /// Crashes that are looked into in one run.
 const CRASHES_MAX: usize = 4;
+/// The disk crashes as if it were one of so many: more often just after a client was told
+/// something, which may be what is lost.
+const CRASH_RARITY: usize = 192;
+const CRASH_RARITY_AFTER_REPLY: usize = 12;
 
 /// Saves that are asked for in one run.
 const SAVES_MAX: usize = 3;
@@ -122,6 +126,8 @@ pub(super) struct Network<'w> {
     seats: Vec<Seat>,
     links: LinkId,
     crashes: Vec<Crash>,
+    /// Whether a client received something by the last action.
+    has_received: bool,
     aof_crashes: Vec<AofCrash>,
     rewrites_left: usize,
     recovery_s: usize,
@@ -154,6 +160,7 @@ impl<'w> Network<'w> {
             seats: Vec::new(),
             links: 0,
             crashes: Vec::new(),
+            has_received: false,
         };
         for (number, player) in scenario.players.iter().enumerate() {
             let link = network.connect();
@@ -240,8 +247,11 @@ impl<'w> Network<'w> {
         if self.evicts && self.rng.below(128) == 0 {
             return Some(Action::Limit);
         }
-        if is_behind && self.has_disk && self.crashes.len() < CRASHES_MAX && self.rng.below(96) == 0 {
-            return Some(Action::Crash);
+        if is_behind && self.has_disk && self.crashes.len() < CRASHES_MAX {
+            let rarity = if self.has_received { CRASH_RARITY_AFTER_REPLY } else { CRASH_RARITY };
+            if self.rng.below(rarity) == 0 {
+                return Some(Action::Crash);
+            }
         }
         if self.saves_left > 0 && self.rng.below(24) == 0 {
             return Some(if self.rng.below(12) == 0 { Action::CancelSave } else { Action::Save });
@@ -274,6 +284,7 @@ impl<'w> Network<'w> {
     }
 
     fn act(&mut self, action: Action) {
+        self.has_received = false;
         match action {
             Action::Start(at) => self.start(at),
             Action::ToServer(at) => {
@@ -383,6 +394,7 @@ impl<'w> Network<'w> {
                 }
             };
             link.decoding.drain(..len_bytes);
+            self.has_received = true;
             let step = self.world.step();
             let received = if let Value::Push(parts) = value {
                 player.pushed(&parts, step)
