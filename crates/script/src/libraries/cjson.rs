@@ -405,7 +405,18 @@ fn decode(stack: &mut Stack) -> Returns {
     }
     let settings = settings(stack);
     let scratch = stack.context().json_buffer.take();
-    let mut input = Decoder { text: &text, at: 0, settings, depth: 0, scratch, values: 0 };
+    let mut input = Decoder {
+        text: &text,
+        at: 0,
+        settings,
+        depth: 0,
+        scratch,
+        values: 0,
+        from: 0,
+        span: None,
+        number: 0.0,
+        problem: "",
+    };
     let done = input.whole(stack);
     if input.scratch.capacity() <= KEPT_BYTES_MAX {
         stack.context().json_buffer.replace(input.scratch);
@@ -413,48 +424,23 @@ fn decode(stack: &mut Stack) -> Returns {
     done.map(|()| 1)
 }
 
-/// What stands in the text.
-#[derive(Clone, Copy, Debug)]
+/// What stands in the text. What it is worth is in the decoder: a token alone is handed on in a
+/// register, where one with its value would be stored and read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
     ArrayEnd,
-    /// Its bytes are these, or in the scratch buffer where they have escapes.
-    Text(Option<(usize, usize)>),
-    Number(f64),
-    Boolean(Truth),
+    Text,
+    Number,
+    True,
+    False,
     Null,
     Colon,
     Comma,
     End,
-    Error(&'static str),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Truth {
-    False,
-    True,
-}
-
-impl Token {
-    /// Its name in error texts.
-    fn name(self) -> &'static str {
-        match self {
-            Self::ObjectBegin => "T_OBJ_BEGIN",
-            Self::ObjectEnd => "T_OBJ_END",
-            Self::ArrayBegin => "T_ARR_BEGIN",
-            Self::ArrayEnd => "T_ARR_END",
-            Self::Text(_) => "T_STRING",
-            Self::Number(_) => "T_NUMBER",
-            Self::Boolean(_) => "T_BOOLEAN",
-            Self::Null => "T_NULL",
-            Self::Colon => "T_COLON",
-            Self::Comma => "T_COMMA",
-            Self::End => "T_END",
-            Self::Error(why) => why,
-        }
-    }
+    Error,
 }
 
 struct Decoder<'a> {
@@ -464,15 +450,24 @@ struct Decoder<'a> {
     depth: i32,
     scratch: Vec<u8>,
     values: usize,
+    /// Where the last token is.
+    from: usize,
+    /// Of the last text: where its bytes are; nothing if they are in the scratch buffer, because
+    /// they have escapes.
+    span: Option<(usize, usize)>,
+    /// The last number.
+    number: f64,
+    /// What is wrong, where a token is none.
+    problem: &'static str,
 }
 
 impl Decoder<'_> {
     fn whole(&mut self, stack: &mut Stack) -> Result<(), Raise> {
-        let (token, at) = self.next();
-        self.value(stack, token, at)?;
+        let token = self.next();
+        self.value(stack, token)?;
         match self.next() {
-            (Token::End, _) => Ok(()),
-            (token, at) => Err(unexpected(stack, "the end", token, at)),
+            Token::End => Ok(()),
+            token => Err(self.unexpected(stack, "the end", token)),
         }
     }
 
@@ -481,12 +476,13 @@ impl Decoder<'_> {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// The next token and where it is.
-    fn next(&mut self) -> (Token, usize) {
+    /// The next token.
+    fn next(&mut self) -> Token {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }
         let from = self.at;
+        self.from = from;
         let single = match self.byte(from) {
             b'{' => Token::ObjectBegin,
             b'}' => Token::ObjectEnd,
@@ -494,38 +490,42 @@ impl Decoder<'_> {
             b']' => Token::ArrayEnd,
             b',' => Token::Comma,
             b':' => Token::Colon,
-            0 => return (Token::End, from),
-            b'"' => return self.text_token(from),
+            0 => return Token::End,
+            b'"' => return self.text_token(),
             b'-' | b'0'..=b'9' => {
                 if !self.settings.decodes_invalid && self.is_invalid_number() {
-                    return (Token::Error("invalid number"), from);
+                    return self.error("invalid number", from);
                 }
                 return self.number_token(from);
             }
             b'+' | b'I' | b'i' | b'N' | b'n' | b't' | b'f' => return self.word(from),
-            _ => return (Token::Error("invalid token"), from),
+            _ => return self.error("invalid token", from),
         };
         self.at += 1;
-        (single, from)
+        single
     }
 
-    fn word(&mut self, from: usize) -> (Token, usize) {
+    /// There is no token at a place.
+    #[cold]
+    fn error(&mut self, problem: &'static str, at: usize) -> Token {
+        (self.problem, self.from) = (problem, at);
+        Token::Error
+    }
+
+    fn word(&mut self, from: usize) -> Token {
         let rest = &self.text[from..];
-        let words: [(&[u8], Token); 3] = [
-            (b"true", Token::Boolean(Truth::True)),
-            (b"false", Token::Boolean(Truth::False)),
-            (b"null", Token::Null),
-        ];
+        let words: [(&[u8], Token); 3] =
+            [(b"true", Token::True), (b"false", Token::False), (b"null", Token::Null)];
         for (word, token) in words {
             if rest.starts_with(word) {
                 self.at += word.len();
-                return (token, from);
+                return token;
             }
         }
         if self.settings.decodes_invalid && self.is_invalid_number() {
             return self.number_token(from);
         }
-        (Token::Error("invalid token"), from)
+        self.error("invalid token", from)
     }
 
     /// Whether what begins here is a number that JSON does not have.
@@ -550,38 +550,39 @@ impl Decoder<'_> {
         }
     }
 
-    fn number_token(&mut self, from: usize) -> (Token, usize) {
+    fn number_token(&mut self, from: usize) -> Token {
         match number_at(&self.text[from..]) {
             Some((number, len)) => {
-                self.at = from + len;
-                (Token::Number(number), from)
+                (self.at, self.number) = (from + len, number);
+                Token::Number
             }
-            None => (Token::Error("invalid number"), from),
+            None => self.error("invalid number", from),
         }
     }
 
-    fn text_token(&mut self, from: usize) -> (Token, usize) {
+    fn text_token(&mut self) -> Token {
         self.at += 1;
         let start = self.at;
         let plain = self.text[start..].iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0));
         let Some(plain) = plain else {
-            return (Token::Error("unexpected end of string"), self.text.len());
+            return self.error("unexpected end of string", self.text.len());
         };
         self.at = start + plain;
         if self.byte(self.at) == b'"' {
             self.at += 1;
-            return (Token::Text(Some((start, start + plain))), from);
+            self.span = Some((start, start + plain));
+            return Token::Text;
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(&self.text[start..start + plain]);
         loop {
             let byte = match self.byte(self.at) {
                 b'"' => break,
-                0 => return (Token::Error("unexpected end of string"), self.at),
+                0 => return self.error("unexpected end of string", self.at),
                 b'\\' => match self.byte(self.at + 1) {
                     b'u' => {
                         if !self.unicode() {
-                            return (Token::Error("invalid unicode escape code"), self.at);
+                            return self.error("invalid unicode escape code", self.at);
                         }
                         continue;
                     }
@@ -593,7 +594,7 @@ impl Decoder<'_> {
                             b'n' => b'\n',
                             b'f' => 0x0c,
                             b'r' => b'\r',
-                            _ => return (Token::Error("invalid escape code"), self.at),
+                            _ => return self.error("invalid escape code", self.at),
                         };
                         self.at += 1;
                         meant
@@ -605,7 +606,8 @@ impl Decoder<'_> {
             self.at += 1;
         }
         self.at += 1;
-        (Token::Text(None), from)
+        self.span = None;
+        Token::Text
     }
 
     fn hex4(&self, at: usize) -> Option<u32> {
@@ -634,25 +636,26 @@ impl Decoder<'_> {
     }
 
     /// Pushes the value that begins with a token.
-    fn value(&mut self, stack: &mut Stack, token: Token, at: usize) -> Result<(), Raise> {
+    fn value(&mut self, stack: &mut Stack, token: Token) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
             stack.interrupt()?;
         }
         match token {
-            Token::Text(range) => self.push_text(stack, range),
-            Token::Number(number) => stack.push_number(number),
-            Token::Boolean(truth) => stack.push_boolean(truth == Truth::True),
+            Token::Text => self.push_text(stack),
+            Token::Number => stack.push_number(self.number),
+            Token::True => stack.push_boolean(true),
+            Token::False => stack.push_boolean(false),
             Token::Null => stack.push_light(0),
             Token::ObjectBegin => return self.object(stack),
             Token::ArrayBegin => return self.array(stack),
-            _ => return Err(unexpected(stack, "value", token, at)),
+            _ => return Err(self.unexpected(stack, "value", token)),
         }
         Ok(())
     }
 
-    fn push_text(&self, stack: &Stack, range: Option<(usize, usize)>) {
-        match range {
+    fn push_text(&self, stack: &Stack) {
+        match self.span {
             Some((start, end)) => stack.push(&self.text[start..end]),
             None => stack.push(&self.scratch),
         }
@@ -671,31 +674,31 @@ impl Decoder<'_> {
     fn object(&mut self, stack: &mut Stack) -> Result<(), Raise> {
         self.descend(stack)?;
         stack.push_table(0, 0);
-        let (mut token, mut at) = self.next();
-        if matches!(token, Token::ObjectEnd) {
+        let mut token = self.next();
+        if token == Token::ObjectEnd {
             self.depth -= 1;
             return Ok(());
         }
         loop {
-            let Token::Text(range) = token else {
-                return Err(unexpected(stack, "object key string", token, at));
-            };
-            self.push_text(stack, range);
-            (token, at) = self.next();
-            if !matches!(token, Token::Colon) {
-                return Err(unexpected(stack, "colon", token, at));
+            if token != Token::Text {
+                return Err(self.unexpected(stack, "object key string", token));
             }
-            (token, at) = self.next();
-            self.value(stack, token, at)?;
+            self.push_text(stack);
+            token = self.next();
+            if token != Token::Colon {
+                return Err(self.unexpected(stack, "colon", token));
+            }
+            token = self.next();
+            self.value(stack, token)?;
             stack.raw_set(-3);
-            (token, at) = self.next();
+            token = self.next();
             match token {
                 Token::ObjectEnd => {
                     self.depth -= 1;
                     return Ok(());
                 }
-                Token::Comma => (token, at) = self.next(),
-                _ => return Err(unexpected(stack, "comma or object end", token, at)),
+                Token::Comma => token = self.next(),
+                _ => return Err(self.unexpected(stack, "comma or object end", token)),
             }
         }
     }
@@ -703,31 +706,47 @@ impl Decoder<'_> {
     fn array(&mut self, stack: &mut Stack) -> Result<(), Raise> {
         self.descend(stack)?;
         stack.push_table(0, 0);
-        let (mut token, mut at) = self.next();
-        if matches!(token, Token::ArrayEnd) {
+        let mut token = self.next();
+        if token == Token::ArrayEnd {
             self.depth -= 1;
             return Ok(());
         }
         for index in 1.. {
-            self.value(stack, token, at)?;
+            self.value(stack, token)?;
             stack.raw_set_at(-2, index);
-            (token, at) = self.next();
+            token = self.next();
             match token {
                 Token::ArrayEnd => {
                     self.depth -= 1;
                     return Ok(());
                 }
-                Token::Comma => (token, at) = self.next(),
-                _ => return Err(unexpected(stack, "comma or array end", token, at)),
+                Token::Comma => token = self.next(),
+                _ => return Err(self.unexpected(stack, "comma or array end", token)),
             }
         }
         Ok(())
     }
-}
 
-fn unexpected(stack: &Stack, expected: &str, found: Token, at: usize) -> Raise {
-    let text = format!("Expected {expected} but found {} at character {}", found.name(), at + 1);
-    stack.raise_here(text.as_bytes())
+    /// The error for the last token, where another was expected.
+    #[cold]
+    fn unexpected(&self, stack: &Stack, expected: &str, found: Token) -> Raise {
+        let found = match found {
+            Token::ObjectBegin => "T_OBJ_BEGIN",
+            Token::ObjectEnd => "T_OBJ_END",
+            Token::ArrayBegin => "T_ARR_BEGIN",
+            Token::ArrayEnd => "T_ARR_END",
+            Token::Text => "T_STRING",
+            Token::Number => "T_NUMBER",
+            Token::True | Token::False => "T_BOOLEAN",
+            Token::Null => "T_NULL",
+            Token::Colon => "T_COLON",
+            Token::Comma => "T_COMMA",
+            Token::End => "T_END",
+            Token::Error => self.problem,
+        };
+        let text = format!("Expected {expected} but found {found} at character {}", self.from + 1);
+        stack.raise_here(text.as_bytes())
+    }
 }
 
 /// The number at the start of a text and its length, as `strtod` finds it.

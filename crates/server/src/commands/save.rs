@@ -210,10 +210,11 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     let work = last_work(shared, wish).ok_or(FAILED)?;
     if wish.forbids_save && !work.is_nothing() && !ctx.pass.is_inside() {
         // A script is busy, perhaps on this very thread, which must go on for the script to end.
-        // From now on no turn begins another request, so one thread ends the server, not one for
-        // each SHUTDOWN of the pipeline.
-        shared.engine.standing.is_stopping.store(true, Relaxed);
         ctx.session.reply_mode = ReplyMode::Off;
+        // One thread ends the server, not one for each SHUTDOWN of a pipeline.
+        if shared.engine.standing.is_stopping.swap(true, Relaxed) {
+            return Ok(());
+        }
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
             work.run(&shared, wish, || true);

@@ -26,15 +26,15 @@ pub(super) struct Watch {
     delay_ms: u64,
     /// What the client had queued before the request ran.
     queued: u64,
-    /// Who the client was then, where there is an audit log: RESET makes it another.
-    user: Vec<u8>,
+    /// Who the client was then, where there is an audit log and RESET makes it another.
+    user_before: Vec<u8>,
 }
 
 impl Watch {
     /// What the settings ask for.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
-        Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user: Vec::new() }
+        Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
     }
 
     /// Whether anything is asked for.
@@ -54,9 +54,8 @@ impl Watch {
         out: &mut ByteQueue,
     ) -> bool {
         self.queued = session.info.queued.load(Relaxed);
-        if self.audited.is_some() {
-            self.user.clear();
-            self.user.extend_from_slice(session.identity.name());
+        if self.audited.is_some() && command_of(request).is_some_and(is_reset) {
+            self.user_before = session.identity.name().to_vec();
         }
         // What is queued runs later: it is looked at then.
         if self.delay_ms == 0 || session.transaction.is_some() {
@@ -118,7 +117,7 @@ impl Watch {
             unix_ms: engine.executor.now.unix_ms,
             kind: "command",
             outcome,
-            user: &self.user,
+            user: if is_reset(registered) { &self.user_before } else { session.identity.name() },
             client: &session.info,
             command: registered.full_name,
             keys: keys.iter().map(|&at| request.args.get(at)),
@@ -130,6 +129,11 @@ impl Watch {
 /// The command of a request, or its subcommand; nothing where there is no such command.
 fn command_of(request: &Incoming<'_>) -> Option<&'static Registered> {
     request.registered.map(|registered| registered.called_by(&request.args))
+}
+
+/// Whether a command makes its client another user, though it is no login.
+fn is_reset(registered: &Registered) -> bool {
+    registered.full_name == "reset"
 }
 
 /// The user that a request tries to log in as.

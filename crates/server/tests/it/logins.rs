@@ -81,6 +81,7 @@ fn the_audit_log_says_who_did_what_and_no_values() {
     alice.command(&["EXEC"]);
     alice.command(&["HELLO", "3", "AUTH", "alice", "pw-of-alice"]);
     alice.command(&["RESET"]);
+    alice.command(&["HELLO", "3", "AUTH", "alice", "pw-of-alice"]);
     assert_eq!(info(&mut client, "audit_log_lost"), 0);
     let noted = info(&mut client, "audit_log_lines");
     server.stop();
@@ -102,6 +103,8 @@ fn the_audit_log_says_who_did_what_and_no_values() {
             "auth allowed alice hello",
             "command allowed alice hello",
             "command allowed alice reset",
+            "auth allowed alice hello",
+            "command allowed alice hello",
         ]
     );
     assert_eq!(noted, lines.len() as u64);

@@ -95,7 +95,7 @@ pub(super) struct AofCrash {
 
 /// Crashes that are looked into in one run.
 const CRASHES_MAX: usize = 4;
-/// The disk crashes as if it were one of so many: more often just after a client was told
+/// One action in so many is a crash of the disk, and more of those just after a client was told
 /// something, which may be what is lost.
 const CRASH_RARITY: usize = 192;
 const CRASH_RARITY_AFTER_REPLY: usize = 12;
