@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use net::{Backend, BackendChoice};
 use rustix::process::{Pid, Signal, kill_process};
@@ -106,6 +107,17 @@ pub fn connect(server: &Server) -> Client {
 /// A connection that speaks `protocol`.
 pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
+}
+
+/// Whether something is so within twenty seconds.
+pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        if is_so() {
+            return true;
+        }
+    }
+    false
 }
 
 /// The number that INFO shows for `field`.
