@@ -116,7 +116,7 @@ fn a_lowered_limit_is_reached_without_requests() {
         set_option(&mut client, "maxmemory-policy", "allkeys-random");
         set_option(&mut client, "maxmemory", &limit.to_string());
         // INFO evicts nothing itself: eviction goes on in turns that it asks for.
-        // What INFO shows counts its own reply, too, which was not there when memory was at the limit.
+        // INFO counts its own reply, too, which was not there when the limit was reached.
         let limit = limit + (64 << 10);
         assert!(happens(|| info(&mut client, "used_memory") <= limit));
     });
