@@ -138,7 +138,8 @@ pub fn fuzz_manifest(data: &[u8]) {
     assert!(manifest.was_restored(7) && manifest.generations().len() >= 2);
     manifest.take_expired(i64::MAX, 0, |_| false);
     assert!(manifest.history.is_empty());
-    same(&manifest);
+    // It was not read again above where a line of the history was too long for that.
+    same(&of_file(&manifest));
 }
 
 /// Gives so many bytes at once.
