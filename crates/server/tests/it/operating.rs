@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use rustix::process::{Resource, Rlimit, prlimit};
@@ -14,17 +14,13 @@ use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
 use testkit::process::free_port;
 use testkit::{Client, ServerProcess, Value, saker};
 
-use crate::support::{BINARY, info, pid, run, signal};
+use crate::support::{BINARY, happens, info, pid, run, signal};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// Waits until `condition` holds.
 fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + WITHIN;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(3));
-    }
+    assert!(happens(condition), "not in time: {what}");
 }
 
 fn text(path: &Path) -> String {

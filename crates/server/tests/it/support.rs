@@ -109,15 +109,18 @@ pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
 }
 
-/// Whether something is so within twenty seconds.
+/// Whether something is so within ten seconds.
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < deadline {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
         if is_so() {
             return true;
         }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(3));
     }
-    false
 }
 
 /// The number that INFO shows for `field`.
