@@ -35,6 +35,8 @@ struct Arguments {
 enum Task {
     /// Run all of CI: what passes here passes there.
     Test(TestArguments),
+    /// Print the times of the steps of the last run of `cargo xtask test`.
+    CiTimes,
     /// Check the structure rules that a program can check (see tidy.toml).
     Tidy(TidyArguments),
     /// Measure Saker beside the peers on PATH (redis-server, valkey-server),
@@ -112,6 +114,11 @@ fn run(arguments: Arguments) -> Result<bool> {
     let root = root()?;
     match arguments.command {
         Task::Test(arguments) => test(root, arguments),
+        Task::CiTimes => {
+            let path = Session::new(root, 0).times_path();
+            print!("{}", std::fs::read_to_string(path).context("no run of `cargo xtask test` is on record")?);
+            Ok(true)
+        }
         Task::Fuzz(arguments) => {
             let session = Session::new(root, arguments.seed.unwrap_or_else(fresh_seed));
             ci::fuzz::run(&session, &arguments.targets, arguments.seconds)

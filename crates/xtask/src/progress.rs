@@ -1,28 +1,78 @@
-//! Steps in order, one line each, with its time; the run stops at the first failure and says what
-//! to do. A step that cannot run here says so as `SKIPPED` with the reason, never silently.
+//! The steps of a run in two lanes side by side, a line each, with their times. The run stops at
+//! the first failure and says what to do; a step that cannot run here says so as `SKIPPED` with the
+//! reason, never silently.
+//!
+//! ```text
+//!   Lane::Sources   computes: compilers, tests, models, fuzzing           ─┐
+//!                                                                          ├─► repeats ─► report
+//!   Lane::Servers   mostly waits: clients, frameworks, other suites       ─┘
+//! ```
+//! A failure of a step that depends on the timing of several processes is repeated once, by itself,
+//! after both lanes have ended. If it passes then, the run passes, and its last lines name it under
+//! `flaky:`. What the same seed repeats exactly (fuzzing, the simulator, models) is not repeated.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-/// How a step that did not fail ended.
+/// The most failures of a step that are repeated: more are no matter of chance.
+const REPEATS_MAX: usize = 5;
+
+/// The end of a step that did not fail as a whole.
 pub enum Outcome {
-    /// It did its work; the text is what it has to tell (may be empty).
+    /// It did its work; the text is its result in a phrase (may be empty).
     Passed(String),
-    /// It could not do its work here; the text says why and what is missing.
+    /// It could not do its work here; the text gives the reason and what is missing.
     Skipped(String),
+    /// Parts of it failed that may be repeated, one after the other, when nothing else runs.
+    Failed(Vec<Repeat>),
+}
+
+/// A failed part of a step, such as one test, and the way to repeat it.
+pub struct Repeat {
+    /// The name of the part.
+    pub name: String,
+    /// Runs it once more; an error is a failure.
+    pub run: Box<RepeatRun>,
+}
+
+/// The work of a [`Repeat`].
+pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
+
+/// A sequence of steps that runs beside the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Steps that compute.
+    Sources,
+    /// Steps that use the release binaries and mostly wait.
+    Servers,
+}
+
+/// The treatment of a step whose `run` returned an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterFailure {
+    /// The run stops.
+    Stop,
+    /// The whole step is repeated once, alone.
+    Repeat,
 }
 
 /// One step of a run.
 pub struct Step {
-    /// What `--only` and `--skip` call it.
+    /// Its name for `--only` and `--skip`.
     pub name: &'static str,
-    /// What it does, in a phrase.
+    /// Its purpose, in a phrase.
     pub about: &'static str,
-    /// What to do when it fails.
+    /// The advice to print when it fails.
     pub remedy: &'static str,
+    /// The sequence that it is part of.
+    pub lane: Lane,
+    /// The treatment of a failure.
+    pub after_failure: AfterFailure,
     /// The work. An error is a failure.
     pub run: fn(&Session) -> Result<Outcome>,
 }
@@ -60,7 +110,12 @@ impl Session {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where step `name` writes what its commands print.
+    /// Returns the file with the times of the steps of the last run of several.
+    pub fn times_path(&self) -> PathBuf {
+        self.target.join("ci-times.txt")
+    }
+
+    /// Returns the file to which step `name` writes what its commands print.
     pub fn log_path(&self, name: &str) -> PathBuf {
         self.target.join("xtask").join(format!("{name}.log"))
     }
@@ -92,7 +147,7 @@ impl Selection {
     }
 }
 
-/// How many steps ended which way.
+/// The numbers of steps that passed, failed and were skipped.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Tally {
     passed: usize,
@@ -106,65 +161,171 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Prints the steps and what each does.
+/// Prints the steps and their purposes.
 pub fn list(steps: &[Step]) {
     for step in steps {
-        println!("{:<16} {}", step.name, step.about);
+        println!("{:<18} {}", step.name, step.about);
     }
 }
 
-/// Runs the chosen steps in order and prints the report and the tally. True when none failed; steps
-/// behind a failure count as skipped.
+/// Runs the chosen steps and prints the report, the tally and what was flaky. Returns true when
+/// none failed; steps behind a failure count as skipped.
 pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<bool> {
     let chosen = selection.pick(steps)?;
-    let mut tally = Tally::default();
-    let mut reasons = Vec::new();
-    let mut times = Vec::new();
     let begun = Instant::now();
-    for (at, step) in chosen.iter().enumerate() {
-        println!("[{}/{}] {}: {}", at + 1, chosen.len(), step.name, step.about);
-        let step_begun = Instant::now();
-        let ended = (step.run)(session);
-        let took = step_begun.elapsed();
-        times.push((step.name, took));
-        let took = seconds(took);
-        match ended {
-            Ok(Outcome::Passed(note)) if note.is_empty() => {
-                tally.passed += 1;
-                println!("        passed in {took}");
+    let run = Run { session, steps: &chosen, stops: AtomicBool::new(false), state: Mutex::default() };
+    thread::scope(|scope| {
+        for lane in [Lane::Sources, Lane::Servers] {
+            let run = &run;
+            scope.spawn(move || run.lane(lane));
+        }
+    });
+    run.repeat_alone();
+    run.finish(begun)
+}
+
+/// One run: its steps, and what has become of them so far.
+struct Run<'a> {
+    session: &'a Session,
+    steps: &'a [&'a Step],
+    /// A step has failed for good: no lane begins another.
+    stops: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Results of a run under way.
+#[derive(Default)]
+struct State {
+    tally: Tally,
+    /// Reasons of steps that were skipped.
+    skipped: Vec<String>,
+    times: Vec<(&'static str, Duration)>,
+    /// Failures to repeat, by the place of their step in the run.
+    repeats: Vec<(usize, Vec<Repeat>)>,
+    /// Names of parts that failed and passed when they were repeated.
+    flaky: Vec<String>,
+}
+
+impl Run<'_> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of it is one push or one addition.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the steps of `lane` in order, until a step of either lane has failed for good.
+    fn lane(&self, lane: Lane) {
+        for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| step.lane == lane) {
+            if self.stops.load(Relaxed) {
+                self.state().tally.skipped += 1;
+                self.state().skipped.push(format!("SKIPPED behind the failure: {}", step.name));
+                continue;
             }
+            println!("[{}/{}] {}: {}", at + 1, self.steps.len(), step.name, step.about);
+            let begun = Instant::now();
+            let ended = (step.run)(self.session);
+            let took = begun.elapsed();
+            self.state().times.push((step.name, took));
+            self.note(at, ended, &seconds(took));
+        }
+    }
+
+    /// Counts and prints the end of the step at `at`.
+    fn note(&self, at: usize, ended: Result<Outcome>, took: &str) {
+        let name = self.steps[at].name;
+        match ended {
             Ok(Outcome::Passed(note)) => {
-                tally.passed += 1;
-                println!("        passed in {took}: {note}");
+                self.state().tally.passed += 1;
+                let colon = if note.is_empty() { "" } else { ": " };
+                println!("        {name} passed in {took}{colon}{note}");
             }
             Ok(Outcome::Skipped(reason)) => {
-                tally.skipped += 1;
-                println!("        SKIPPED: {reason}");
-                reasons.push(format!("SKIPPED {}: {reason}", step.name));
+                self.state().tally.skipped += 1;
+                println!("        {name} SKIPPED: {reason}");
+                self.state().skipped.push(format!("SKIPPED {name}: {reason}"));
             }
-            Err(error) => {
-                tally.failed += 1;
-                let left: Vec<_> = chosen[at + 1..].iter().map(|step| step.name).collect();
-                tally.skipped += left.len();
-                if !left.is_empty() {
-                    reasons.push(format!("SKIPPED behind the failure: {}", left.join(", ")));
+            Ok(Outcome::Failed(parts)) if parts.len() <= REPEATS_MAX => {
+                let names: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
+                println!(
+                    "        {name} failed in part after {took}, to be repeated alone: {}",
+                    names.join(", ")
+                );
+                self.state().repeats.push((at, parts));
+            }
+            Ok(Outcome::Failed(parts)) => self.fail(at, &format!("after {took}: {} parts", parts.len())),
+            Err(error) if self.steps[at].after_failure == AfterFailure::Repeat => {
+                println!("        {name} failed after {took}, to be repeated alone: {error:#}");
+                let run = self.steps[at].run;
+                let whole =
+                    Repeat { name: name.to_owned(), run: Box::new(move |session| whole(run(session)?)) };
+                self.state().repeats.push((at, vec![whole]));
+            }
+            Err(error) => self.fail(at, &format!("after {took}: {error:#}")),
+        }
+    }
+
+    /// Counts the step at `at` as failed for good and prints why and what to do.
+    fn fail(&self, at: usize, why: &str) {
+        let step = self.steps[at];
+        self.stops.store(true, Relaxed);
+        self.state().tally.failed += 1;
+        println!("        {} FAILED {why}", step.name);
+        println!("        What to do: {}", step.remedy);
+        println!("        Again: cargo xtask test --only {} --seed {}", step.name, self.session.seed);
+    }
+
+    /// Repeats what failed and may be repeated, while nothing else runs.
+    fn repeat_alone(&self) {
+        let repeats = std::mem::take(&mut self.state().repeats);
+        for (at, parts) in repeats {
+            let mut failed = Vec::new();
+            for Repeat { name, run } in parts {
+                println!("repeating alone: {name}");
+                match run(self.session) {
+                    Ok(()) => self.state().flaky.push(format!("{}: {name}", self.steps[at].name)),
+                    Err(error) => failed.push(format!("{name}: {error:#}")),
                 }
-                println!("        FAILED after {took}: {error:#}");
-                println!("        What to do: {}", step.remedy);
-                println!("        Again: cargo xtask test --only {} --seed {}", step.name, session.seed);
-                break;
+            }
+            if failed.is_empty() {
+                self.state().tally.passed += 1;
+            } else {
+                self.fail(at, &format!("again: {}", failed.join("; ")));
             }
         }
     }
-    println!();
-    session.lines().iter().chain(&reasons).for_each(|line| println!("{line}"));
-    println!("{}", time_table(&times));
-    println!("whole run: {}", seconds(begun.elapsed()));
-    println!("{tally}");
-    Ok(tally.failed == 0)
+
+    /// Prints the report; true if nothing failed.
+    fn finish(self, begun: Instant) -> Result<bool> {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        println!();
+        self.session.lines().iter().chain(&state.skipped).for_each(|line| println!("{line}"));
+        let table = format!("{}\nwhole run: {}\n", time_table(&state.times), seconds(begun.elapsed()));
+        print!("{table}");
+        if self.steps.len() > 1 {
+            let path = self.session.times_path();
+            std::fs::create_dir_all(path.parent().context("it lies in the target folder")?)?;
+            std::fs::write(path, &table)?;
+        }
+        println!("{}", state.tally);
+        if !state.flaky.is_empty() {
+            println!("flaky:");
+            state.flaky.iter().for_each(|name| println!("  {name} (passed when it was repeated alone)"));
+        }
+        Ok(state.tally.failed == 0)
+    }
 }
 
-/// The longest steps first, a line each, the time ahead.
+/// The result of a whole step that was repeated: what fails in part has failed.
+fn whole(outcome: Outcome) -> Result<()> {
+    match outcome {
+        Outcome::Passed(_) | Outcome::Skipped(_) => Ok(()),
+        Outcome::Failed(parts) => {
+            let names: Vec<_> = parts.into_iter().map(|part| part.name).collect();
+            bail!("{}", names.join(", "))
+        }
+    }
+}
+
+/// Lists the longest steps first, a line each, the time ahead.
 fn time_table(times: &[(&str, Duration)]) -> String {
     let mut times = times.to_vec();
     times.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
@@ -196,13 +357,27 @@ mod tests {
         bail!("broken")
     }
 
+    fn fails_in_part_once(_: &Session) -> Result<Outcome> {
+        Ok(Outcome::Failed(vec![Repeat { name: "part".into(), run: Box::new(|_| Ok(())) }]))
+    }
+
+    fn fails_in_part(_: &Session) -> Result<Outcome> {
+        Ok(Outcome::Failed(vec![Repeat { name: "part".into(), run: Box::new(|_| bail!("again")) }]))
+    }
+
+    fn step(name: &'static str, run: fn(&Session) -> Result<Outcome>) -> Step {
+        let (lane, after_failure) = (Lane::Sources, AfterFailure::Stop);
+        Step { name, about: "", remedy: "", lane, after_failure, run }
+    }
+
     fn steps() -> [Step; 3] {
-        [("a", passes as fn(&Session) -> Result<Outcome>), ("b", skips), ("c", fails)]
-            .map(|(name, run)| Step { name, about: "", remedy: "", run })
+        [step("a", passes), step("b", skips), step("c", fails)]
     }
 
     fn session() -> Session {
-        Session::new(PathBuf::from("."), 1)
+        let mut session = Session::new(PathBuf::from("."), 1);
+        session.target = std::env::temp_dir().join("xtask-progress-tests");
+        session
     }
 
     fn select(only: &[&str], skip: &[&str]) -> Selection {
@@ -236,6 +411,56 @@ mod tests {
     fn a_run_is_good_only_when_nothing_failed() {
         assert!(run(&session(), &steps(), &select(&[], &["c"])).unwrap());
         assert!(!run(&session(), &steps(), &select(&[], &[])).unwrap());
+    }
+
+    fn run_one(step: Step) -> bool {
+        run(&session(), &[step], &Selection::default()).unwrap()
+    }
+
+    #[test]
+    fn a_part_that_passes_alone_does_not_fail_the_run() {
+        assert!(run_one(step("a", fails_in_part_once)));
+        assert!(!run_one(step("a", fails_in_part)));
+    }
+
+    #[test]
+    fn a_step_is_repeated_only_if_it_asks_for_it() {
+        static RUNS: AtomicBool = AtomicBool::new(false);
+        let fails_once: fn(&Session) -> Result<Outcome> = |_| match RUNS.swap(true, Relaxed) {
+            false => bail!("the first time"),
+            true => Ok(Outcome::Passed(String::new())),
+        };
+        assert!(run_one(Step { after_failure: AfterFailure::Repeat, ..step("a", fails_once) }));
+        assert!(!run_one(Step { after_failure: AfterFailure::Repeat, ..step("a", fails) }));
+        RUNS.store(false, Relaxed);
+        assert!(!run_one(step("a", fails_once)));
+    }
+
+    #[test]
+    fn many_failures_are_no_chance() {
+        let many: fn(&Session) -> Result<Outcome> = |_| {
+            let part = |at: usize| Repeat { name: at.to_string(), run: Box::new(|_| Ok(())) };
+            Ok(Outcome::Failed((0..=REPEATS_MAX).map(part).collect()))
+        };
+        assert!(!run_one(step("a", many)));
+    }
+
+    #[test]
+    fn a_failure_stops_both_lanes_before_their_next_step() {
+        static LATER_RAN: AtomicBool = AtomicBool::new(false);
+        let later: fn(&Session) -> Result<Outcome> = |_| {
+            LATER_RAN.store(true, Relaxed);
+            Ok(Outcome::Passed(String::new()))
+        };
+        let session = session();
+        let servers = Step { lane: Lane::Servers, ..step("servers", later) };
+        let steps = [&step("fails", fails), &step("later", later), &servers];
+        let run =
+            Run { session: &session, steps: &steps, stops: AtomicBool::new(false), state: Mutex::default() };
+        run.lane(Lane::Sources);
+        run.lane(Lane::Servers);
+        assert!(!LATER_RAN.load(Relaxed));
+        assert_eq!(run.state().tally, Tally { passed: 0, failed: 1, skipped: 2 });
     }
 
     #[test]

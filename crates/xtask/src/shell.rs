@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -108,6 +109,9 @@ pub fn install(session: &Session, package: &str) -> Result<(), String> {
     if find("apt-get").is_none() || !is_root() {
         return Err(format!("install the package {package}"));
     }
+    // One at a time: apt-get takes a lock and fails where another has it.
+    static INSTALLATION: Mutex<()> = Mutex::new(());
+    let _alone = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
     println!("        installing the package {package}");
     let limit = Duration::from_secs(180);
     let apt = |arguments: &[&str]| {

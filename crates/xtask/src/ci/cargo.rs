@@ -7,7 +7,6 @@ use std::{fs, io};
 
 use anyhow::{Context, Result};
 
-use super::peer;
 use crate::progress::{Outcome, Session};
 use crate::{shell, simulate};
 
@@ -34,55 +33,6 @@ pub fn clippy(session: &Session) -> Result<Outcome> {
     command.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
     shell::run_logged(session, "clippy", &mut command, CARGO_LIMIT)?;
     Ok(Outcome::Passed(String::new()))
-}
-
-/// `cargo test` over the workspace, in the debug profile, its lines on the terminal.
-pub fn unit(session: &Session) -> Result<Outcome> {
-    let mut command = shell::cargo(session);
-    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
-    // The property tests' random inputs: new ones every run, the same ones for the same seed.
-    command.env("PROPTEST_RNG_SEED", session.seed.to_string());
-    let peer = peer::find(session)?;
-    if let Ok(line) = &peer {
-        command.env("SAKER_PEER", line);
-    }
-    let mut counts = TestCounts::default();
-    let ended = shell::run_watched(&mut command, |line| counts.add(line));
-    session.report(format!(
-        "tests: {} passed, {} failed, {} ignored",
-        counts.passed, counts.failed, counts.ignored
-    ));
-    ended?;
-    Ok(Outcome::Passed(match peer {
-        Ok(_) => String::new(),
-        Err(missing) => format!("without what compares with a real server: {missing}"),
-    }))
-}
-
-/// Sums of cargo's `test result:` lines.
-#[derive(Default, Debug, PartialEq, Eq)]
-struct TestCounts {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-}
-
-impl TestCounts {
-    /// Adds what `line` counts; other lines count nothing.
-    fn add(&mut self, line: &str) {
-        let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
-        else {
-            return;
-        };
-        for part in counts.split("; ") {
-            match part.split_once(' ').map(|(number, what)| (number.parse().unwrap_or(0), what)) {
-                Some((number, "passed")) => self.passed += number,
-                Some((number, "failed")) => self.failed += number,
-                Some((number, "ignored")) => self.ignored += number,
-                _ => {}
-            }
-        }
-    }
 }
 
 /// Every `crates/*/tests/loom*.rs`, with `--cfg loom`, in a target folder of its own.
@@ -147,22 +97,4 @@ fn entries(folder: PathBuf) -> Result<Vec<PathBuf>> {
 /// Whether cargo has the subcommand `name`.
 fn component(session: &Session, name: &str) -> bool {
     shell::succeeds(shell::cargo(session).args([name, "--version"]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn result_lines_are_summed_and_others_ignored() {
-        let mut counts = TestCounts::default();
-        counts.add(
-            "test result: ok. 34 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.72s",
-        );
-        counts.add(
-            "test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s",
-        );
-        counts.add("test list::tests::a. 5 passed; ... ok");
-        assert_eq!(counts, TestCounts { passed: 36, failed: 3, ignored: 1 });
-    }
 }

@@ -24,11 +24,11 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::progress::{Outcome, Session, seconds};
+use crate::progress::{Outcome, Repeat, Session, seconds};
 use crate::{release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
@@ -91,12 +91,22 @@ pub fn step(session: &Session) -> Result<Outcome> {
         Err(missing) => Ok(Outcome::Skipped(missing)),
         Ok(suite) => {
             let sum = run_units(session, &suite, &SuiteArguments::default())?;
-            if !sum.is_good() {
-                bail!("{sum}");
+            if sum.is_good() {
+                return Ok(Outcome::Passed(sum.to_string()));
             }
-            Ok(Outcome::Passed(sum.to_string()))
+            Ok(Outcome::Failed(sum.failed_units.iter().cloned().map(repeat).collect()))
         }
     }
+}
+
+/// Returns the repetition of one unit that failed.
+fn repeat(unit: String) -> Repeat {
+    let arguments = SuiteArguments { only: vec![unit.clone()], ..SuiteArguments::default() };
+    let run = Box::new(move |session: &Session| {
+        ensure!(run(session, &arguments)?, "the words of its failures stand above");
+        Ok(())
+    });
+    Repeat { name: unit, run }
 }
 
 /// `cargo xtask redis-suite`: the last line counts tests. True when none failed.
@@ -181,9 +191,12 @@ fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Re
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((at, (unit, mode))) = next else { break };
                     let unit_begun = Instant::now();
-                    let outcome = run.unit(at, unit, mode).unwrap_or_else(|error| {
+                    let mut outcome = run.unit(at, unit, mode).unwrap_or_else(|error| {
                         UnitOutcome::failure(unit, format!("the unit did not run: {error:#}"))
                     });
+                    if !outcome.is_good() {
+                        outcome.failed_units.push(unit.to_owned());
+                    }
                     println!("        {unit}: {outcome} in {}", seconds(unit_begun.elapsed()));
                     outcome.failures.iter().for_each(|failure| println!("            {failure}"));
                     sum.lock().unwrap_or_else(PoisonError::into_inner).add(outcome);

@@ -13,6 +13,8 @@ pub struct UnitOutcome {
     left_out: usize,
     /// What failed, with the suite's words.
     pub failures: Vec<String>,
+    /// Names of the units with failures.
+    pub failed_units: Vec<String>,
 }
 
 impl UnitOutcome {
@@ -63,6 +65,7 @@ impl UnitOutcome {
         self.left_out += other.left_out;
         self.skipped.extend(other.skipped);
         self.failures.extend(other.failures);
+        self.failed_units.extend(other.failed_units);
     }
 
     /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran.
