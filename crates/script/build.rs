@@ -1,4 +1,5 @@
-//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]).
+//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]) and the
+//! mends of `src/lua/patches`.
 //!
 //! `lua-src` has the sources and compiles them one by one. As one unit ([`unit.c`]) the compiler
 //! sees through the calls between them: `table.sort` takes two thirds of the time. `lua-src` takes
@@ -7,13 +8,24 @@
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler
+//!                                          └─► patched: a copy of the sources, checked and mended
 //! ```
+//! Lua 5.1.5 is of 2012, and flaws were found in it since. Each file of `src/lua/patches` closes one,
+//! and says which and what tests it. They apply to the sources they were made for: other ones, by
+//! their checksums, stop the build.
+//!
+//! Under AddressSanitizer (`-Zsanitizer=address` in the flags of rustc) the C code is instrumented
+//! too, and traps on undefined behaviour.
+//!
 //! [`number.h`]: src/lua/number.h
 //! [`unit.c`]: src/lua/unit.c
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+
+use sha2::{Digest, Sha256};
 
 /// Set in the second run and below: the real compiler.
 const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
@@ -21,10 +33,66 @@ const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
 /// The source of Lua in whose place the unit is compiled.
 const STAND_IN: &str = "lapi.c";
-/// For the unit. Nothing replaces Lua's functions when the server starts, so calls of those that
-/// are called from outside, too, may be inlined. Where a function begins within 64 bytes made loops
-/// of scripts a fifth faster or slower from one build to the next, by what stood before it.
-const UNIT_FLAGS: [&str; 3] = ["-fvisibility=hidden", "-fomit-frame-pointer", "-falign-functions=64"];
+/// Flags of the unit. Nothing replaces Lua's functions when the server starts, so calls of those
+/// that are called from outside, too, may be inlined. Where a function begins within 64 bytes made
+/// loops of scripts a fifth faster or slower from one build to the next, by what stood before it.
+/// Lua relies on arithmetic that wraps, which C leaves undefined without a flag.
+const UNIT_FLAGS: [&str; 6] = [
+    "-fvisibility=hidden",
+    "-fomit-frame-pointer",
+    "-falign-functions=64",
+    "-fwrapv",
+    "-fno-delete-null-pointer-checks",
+    "-fstack-protector-strong",
+];
+/// Flags of the unit under AddressSanitizer. Conversions of numbers that do not fit are left out:
+/// Lua uses what the processor makes of them, on purpose.
+const SANITIZER_FLAGS: [&str; 4] = [
+    "-fsanitize=address",
+    "-fsanitize=undefined",
+    "-fno-sanitize=float-cast-overflow,alignment,function,vptr",
+    "-fsanitize-undefined-trap-on-error",
+];
+
+/// A change of one source of Lua.
+struct Patch {
+    /// The source, and the SHA-256 of what lua-src has there.
+    source: &'static str,
+    sha256: &'static str,
+    /// The unified diffs, in the order in which they apply.
+    diffs: &'static [&'static str],
+}
+
+const PATCHES: [Patch; 5] = [
+    Patch {
+        source: "lbaselib.c",
+        sha256: "b14c49fae6fa4690662185bf842cb05d87756585d2f5bdd8495251fde83ef331",
+        diffs: &[include_str!("src/lua/patches/01-unpack-count.patch")],
+    },
+    Patch {
+        source: "lparser.c",
+        sha256: "3590f24bab5763af673182e40d33194a7de6f5eabe5432c02a548d44225d2b63",
+        diffs: &[include_str!("src/lua/patches/02-chunk-name-anchor.patch")],
+    },
+    Patch {
+        source: "llex.c",
+        sha256: "f1ade23f957e69f164ff28e133b201dff5d81726c390b060110b60907831e79b",
+        diffs: &[
+            include_str!("src/lua/patches/03-long-bracket-level.patch"),
+            include_str!("src/lua/patches/04-first-token.patch"),
+        ],
+    },
+    Patch {
+        source: "ldo.c",
+        sha256: "999a17e96f8b2468d26e4d369316a4018e062d97a4ced0a26cc1a1ebd07b353b",
+        diffs: &[include_str!("src/lua/patches/05-no-bytecode.patch")],
+    },
+    Patch {
+        source: "lstring.c",
+        sha256: "aa7e934c435d870b9d937ac2fb03dbfa15d367012d46e7e995a2ad8d440f2f6d",
+        diffs: &[include_str!("src/lua/patches/06-hash-all-bytes.patch")],
+    },
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -44,6 +112,7 @@ fn start() -> ExitCode {
     for name in ["cheap.h", "number.h", "unit.c"] {
         println!("cargo:rerun-if-changed=src/lua/{name}");
     }
+    println!("cargo:rerun-if-changed=src/lua/patches");
     println!("cargo:rerun-if-env-changed=CFLAGS");
     println!("cargo:rerun-if-env-changed=CC");
     let target = std::env::var("TARGET").expect("cargo sets it");
@@ -62,11 +131,54 @@ fn compile(compiler: &OsString, mut arguments: Vec<OsString>) -> ExitCode {
     let mut command = Command::new(compiler);
     let source = arguments.iter().position(|it| it.to_string_lossy().ends_with(".c"));
     if let Some(at) = source.filter(|_| arguments.iter().any(|it| it == "-c")) {
-        let is_stand_in = Path::new(&arguments[at]).ends_with(STAND_IN);
-        arguments[at] = if is_stand_in { format!("{SOURCES}/unit.c").into() } else { "/dev/null".into() };
+        let source = PathBuf::from(&arguments[at]);
+        if source.ends_with(STAND_IN) {
+            // Before the folder of lua-src, which the arguments name as well.
+            command.arg("-I").arg(patched(source.parent().expect("a source lies in a folder")));
+            arguments[at] = format!("{SOURCES}/unit.c").into();
+        } else {
+            arguments[at] = "/dev/null".into();
+        }
         arguments.extend(UNIT_FLAGS.map(OsString::from));
+        if is_sanitized() {
+            arguments.extend(SANITIZER_FLAGS.map(OsString::from));
+        }
         command.args(["-x", "c"]);
     }
     let status = command.args(arguments).status().expect("the compiler has been found before");
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// True if rustc's code is built for AddressSanitizer.
+fn is_sanitized() -> bool {
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    flags.split('\x1f').any(|flag| flag.ends_with("sanitizer=address"))
+}
+
+/// Copies the sources of Lua in `folder`, applies all patches and returns the folder of the copy.
+fn patched(folder: &Path) -> PathBuf {
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets it");
+    let copy = Path::new(&out).join("patched-lua");
+    fs::create_dir_all(&copy).expect("the output folder can be written");
+    for entry in fs::read_dir(folder).expect("the folder of a source that cc names") {
+        let path = entry.expect("its entries").path();
+        let name = path.file_name().expect("an entry has a name");
+        if path.extension().is_some_and(|extension| extension == "c" || extension == "h") {
+            fs::copy(&path, copy.join(name)).expect("the output folder can be written");
+        }
+    }
+    for Patch { source, sha256, diffs } in PATCHES {
+        let mut text = fs::read_to_string(folder.join(source)).expect("lua-src has this source");
+        let found: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            found, sha256,
+            "lua-src has another {source}: make the patches of src/lua/patches anew for it, and enter its SHA-256 here"
+        );
+        for diff in diffs {
+            let patch = diffy::Patch::from_str(diff).expect("a unified diff");
+            text = diffy::apply(&text, &patch).expect("it was made for this text");
+        }
+        fs::write(copy.join(source), text).expect("the output folder can be written");
+    }
+    copy
 }

@@ -1,5 +1,6 @@
-//! Any text is a script or is refused as one, and any bytes go through the libraries that decode:
-//! the first byte chooses. Whatever happens is a reply or an error.
+//! Any text is a script or is refused as one, any bytes go through the libraries that decode, and
+//! any function is called with extreme arguments: the first byte chooses. Whatever happens is a
+//! reply or an error.
 #![no_main]
 
 use std::cell::RefCell;
@@ -15,6 +16,84 @@ const PROGRAMS: [&str; 5] = [
     "return {pcall(struct.unpack, ARGV[1], ARGV[1])}",
     "return {pcall(struct.pack, ARGV[1], 1, 2, 'text', 4)}",
     "return redis.pcall('REPLY', ARGV[1])",
+];
+/// Functions that are called with [`VALUES`].
+const FUNCTIONS: [&str; 40] = [
+    "unpack",
+    "select",
+    "tonumber",
+    "tostring",
+    "rawget",
+    "rawset",
+    "next",
+    "setmetatable",
+    "getmetatable",
+    "loadstring",
+    "error",
+    "assert",
+    "pcall",
+    "xpcall",
+    "string.rep",
+    "string.sub",
+    "string.byte",
+    "string.char",
+    "string.format",
+    "string.find",
+    "string.gsub",
+    "string.dump",
+    "table.concat",
+    "table.insert",
+    "table.remove",
+    "table.sort",
+    "table.maxn",
+    "math.random",
+    "math.ldexp",
+    "math.fmod",
+    "cjson.encode",
+    "cjson.decode",
+    "cmsgpack.pack",
+    "cmsgpack.unpack_limit",
+    "struct.pack",
+    "struct.unpack",
+    "bit.lshift",
+    "bit.tohex",
+    "redis.call",
+    "coroutine.wrap",
+];
+/// Their arguments: a byte of the input each.
+const VALUES: [&str; 32] = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7999",
+    "8000",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "-2147483649",
+    "4294967296",
+    "2^53",
+    "2^63",
+    "-2^63",
+    "1e308*10",
+    "0/0",
+    "0.5",
+    "''",
+    "'a'",
+    "'%99.99f'",
+    "'%d%s%q'",
+    "('x'):rep(70000)",
+    "'i16c0s'",
+    "{}",
+    "{'a', 'b'}",
+    "{{{{}}}}",
+    "{[2147483647] = 1}",
+    "nil",
+    "true",
+    "function(...) return ... end",
+    "ARGV[1]",
 ];
 /// What Lua may take, in bytes.
 const MEMORY_MAX: usize = 16 << 20;
@@ -62,9 +141,20 @@ impl Commands for Server {
     }
 }
 
+/// Makes a call of the function that the first byte chooses, with an argument for each of the next.
+fn call(bytes: &[u8]) -> String {
+    let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let value = |byte: &u8| VALUES[usize::from(*byte) % VALUES.len()];
+    let arguments: Vec<&str> = rest.iter().take(5).map(value).collect();
+    let function = FUNCTIONS[usize::from(*first) % FUNCTIONS.len()];
+    format!("return {{pcall(function() return {function}({}) end)}}", arguments.join(", "))
+}
+
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((&choice, bytes)) = data.split_first() else { return };
-    let program = PROGRAMS.get(usize::from(choice) % (PROGRAMS.len() + 3)).map(|text| text.as_bytes());
+    let choice = usize::from(choice) % (PROGRAMS.len() + 6);
+    let made = (choice > PROGRAMS.len() + 2).then(|| call(bytes));
+    let program = made.as_deref().or(PROGRAMS.get(choice).copied()).map(str::as_bytes);
     VM.with_borrow_mut(|vm| {
         let (body, sha) = (program.unwrap_or(bytes), Sha::of(program.unwrap_or(bytes)));
         if vm.compile(&sha, body).is_ok() {

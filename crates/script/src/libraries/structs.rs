@@ -156,7 +156,7 @@ fn unpack(stack: &mut Stack) -> Returns {
         return Err(stack.raise_argument(3, "offset must be 1 or greater"));
     }
     // As in C: before the start is far behind the end.
-    let mut at = (start - 1) as usize;
+    let mut at = start.wrapping_sub(1) as usize;
     let mut count = 0;
     while let Some((option, mut size)) = format.next(stack)? {
         at = at.saturating_add(format.padding(at, option, size));

@@ -1,0 +1,88 @@
+//! The flaws that `src/lua/patches` closes in the Lua of 2012.
+
+use resp::Protocol;
+use script::Vm;
+
+use crate::server::{Server, eval, options};
+
+/// Returns the reply to `program` as text.
+fn reply(program: &str) -> String {
+    let (mut vm, mut server) = (Vm::new(&options()), Server::default());
+    eval(&mut vm, &mut server, program.as_bytes(), Protocol::Resp2).escape_ascii().to_string()
+}
+
+/// Runs `program` and compares its reply, whose line ends are left out.
+fn check(program: &str, wanted: &str) {
+    assert_eq!(reply(program).replace("\\r\\n", " ").trim_end(), wanted, "{program}");
+}
+
+#[test]
+fn issue_33_unpack_counts_without_overflow() {
+    for range in [
+        "0, 2147483647",
+        "-1, 2147483647",
+        "-2147483648, 2147483647",
+        "-2147483647, 0",
+        "1, 2147483647",
+        "2147483647 - 8000, 2147483647",
+        "0, 8000",
+    ] {
+        let program =
+            format!("local _, e = pcall(function() return unpack({{'a', 'b'}}, {range}) end) return e");
+        let found = reply(&program).replace("\\r\\n", " ");
+        assert!(found.ends_with("too many results to unpack "), "{program}: {found}");
+    }
+    check("return select('#', unpack({}, 2147483640, 2147483647))", ":8");
+    check("return select('#', unpack({}, -2147483648, -2147483640))", ":9");
+    check("return {unpack({'a', 'b'}, 1, 2)}", "*2 $1 a $1 b");
+    check("return select('#', unpack({}, 2, 1))", ":0");
+}
+
+#[test]
+fn issue_33_the_name_of_a_chunk_survives_collections() {
+    // The constants are as long as the name, so that they take its place if it is freed.
+    let lines: String = (0..20_000).map(|line| format!("x = '{line:012}'\n")).collect();
+    let wanted =
+        "-ERR Error compiling script (new function): user_script:20001: unexpected symbol near \\'$\\'\\r\\n";
+    assert_eq!(reply(&format!("{lines}$")), wanted);
+}
+
+#[test]
+fn issue_33_long_brackets_of_any_level() {
+    for level in [0, 1, 2, 100, 5000] {
+        let equals = "=".repeat(level);
+        check(&format!("--[{equals}[ a ]{equals}]\nreturn [{equals}[x]y]{equals}]"), "$3 x]y");
+        if level > 0 {
+            let found = reply(&format!("return [{equals}"));
+            assert!(found.contains("invalid long string delimiter near"), "{found}");
+        }
+        let found = reply(&format!("return [{equals}[ ]"));
+        assert!(found.contains("unfinished long string"), "{found}");
+    }
+    check("local t = {7} return t[1]", ":7");
+}
+
+#[test]
+fn issue_33_errors_in_a_first_token() {
+    for text in ["$", "'", "\"", "[=", "--[[", "0x", "\\0"] {
+        assert!(reply(text).starts_with("-ERR Error compiling script (new function): "), "{text}");
+    }
+}
+
+#[test]
+fn issue_33_bytecode_is_refused() {
+    check("return loadstring(string.dump(function() return 1 end)) and 'loaded' or 'refused'", "$7 refused");
+    check("return load(function() return nil end) and 'loaded'", "$6 loaded");
+    assert!(reply("\x1bLuaQ").starts_with("-ERR Error compiling script"));
+}
+
+#[test]
+fn issue_33_all_bytes_of_a_text_are_hashed() {
+    // The order is that of Redis 8.0.2.
+    let program = "local t = {} for i = 1, 8 do t[('k'):rep(40) .. i .. ('z'):rep(40)] = i end \
+        local out = '' for _, v in pairs(t) do out = out .. v end return out";
+    check(program, ORDER);
+}
+
+/// What Redis 8.0.2 replies to the program above.
+const ORDER: &str = "$8 48271635";
