@@ -1,5 +1,5 @@
-//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]) and the
-//! mends of `src/lua/patches`.
+//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]) and
+//! the patches of `src/lua/patches`.
 //!
 //! `lua-src` has the sources and compiles them one by one. As one unit ([`unit.c`]) the compiler
 //! sees through the calls between them: `table.sort` takes two thirds of the time. `lua-src` takes
@@ -8,10 +8,10 @@
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler
-//!                                          └─► patched: a copy of the sources, checked and mended
+//!                                          └─► patched: a copy of the sources, checked and patched
 //! ```
-//! Lua 5.1.5 is of 2012, and flaws were found in it since. Each file of `src/lua/patches` closes one,
-//! and says which and what tests it. They apply to the sources they were made for: other ones, by
+//! Lua 5.1.5 is of 2012, and flaws were found in it since. Each file of `src/lua/patches` closes
+//! one, and names it and its test. They apply to the sources they were made for: other ones, by
 //! their checksums, stop the build.
 //!
 //! Under AddressSanitizer (`-Zsanitizer=address` in the flags of rustc) the C code is instrumented
@@ -50,7 +50,7 @@ const UNIT_FLAGS: [&str; 6] = [
 const SANITIZER_FLAGS: [&str; 4] = [
     "-fsanitize=address",
     "-fsanitize=undefined",
-    "-fno-sanitize=float-cast-overflow,alignment,function,vptr",
+    "-fno-sanitize=float-cast-overflow,alignment",
     "-fsanitize-undefined-trap-on-error",
 ];
 

@@ -236,6 +236,8 @@ pub enum DbChange {
     Emptied(usize, Flush),
     /// Two databases have exchanged their keys.
     Swapped(usize, usize),
+    /// All keys are about to be replaced by those of a file.
+    Replaced(usize),
 }
 
 /// Who is notified that a key changed.

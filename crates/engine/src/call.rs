@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use commands::ctx::DbChange;
 use commands::{Args, Changes, CommandError};
 use keyspace::gate::SharedPass;
 use keyspace::view::AccessContext;
@@ -122,6 +123,15 @@ impl DataAccess<'_, '_> {
         }
         self.commit.release(self.client);
         done
+    }
+
+    /// Notifies the watchers of all keys, and all clients that cache keys, that the keyspace is about
+    /// to be replaced. The caller owns the keyspace. O(watched keys).
+    pub fn note_replacement(&mut self) {
+        let dbs = 0..self.commit.shared.keyspace.db_count();
+        self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));
+        self.commit.collect(&mut Held::None, self.client);
+        self.commit.release(self.client);
     }
 
     /// Now, in Unix milliseconds.

@@ -443,6 +443,16 @@ impl<'s> Commit<'s> {
                         key,
                     }));
                 }
+                // The keys of watchers are there again in a moment: they are marked now.
+                DbChange::Replaced(db) => {
+                    was_emptied = Some(Flush::Awaited);
+                    for (db, key) in shared.watchers.keys_of(&[db]) {
+                        let key = hasher.key(&key);
+                        if shared.keyspace.lock(key.shard()).is_live(db, key, self.now_ms) {
+                            self.effects.touch(db, key);
+                        }
+                    }
+                }
                 DbChange::Swapped(a, b) => {
                     let mut keys = shared.watchers.keys_of(&[a, b]);
                     keys.extend(shared.blocked.keys_of(&[a, b]));

@@ -175,8 +175,7 @@ impl ActiveExpiry {
         let shared = executor.shared();
         let deadline = executor.clock.now() + self.share.slice();
         let wanted = executor.commit.effects.wanted_events;
-        let swept = SweepResult::at(executor.now.unix_ms);
-        let mut swept = if wanted.contains(EventClass::HASH) { swept.naming_shrunk() } else { swept };
+        let mut swept = SweepResult::at(executor.now.unix_ms);
         let mut keeps_up = !executor.commit.awaits_room();
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
             let next = self.step(executor, &mut swept);
@@ -217,6 +216,9 @@ impl ActiveExpiry {
         let is_recorded = executor.commit.begin_record();
         swept.names_fields = is_recorded;
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
+        // Watchers and caches of a hash are notified of its fields, whether or not there are events.
+        swept.names_shrunk =
+            shard.is_followed() || executor.commit.effects.wanted_events.contains(EventClass::HASH);
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
         if !swept.is_empty() {
             note_swept(&mut executor.commit, swept, shard);
@@ -265,6 +267,9 @@ fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let db = swept.db;
     for key in &swept.shrunk {
         effects.raise(EventClass::HASH, "hexpired", db, key);
+        if shard.is_followed() {
+            effects.touch(db, hasher.key(key));
+        }
     }
     let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Audience::All));
     // Watchers see for themselves that a key has expired.

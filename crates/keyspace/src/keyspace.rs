@@ -472,9 +472,10 @@ pub struct SweepResult {
     pub expired: Vec<KeyEntry>,
     /// Hashes that lost their last field.
     pub emptied: Vec<KeyEntry>,
-    /// Hashes that lost fields, where somebody wants to know.
+    /// Hashes that lost fields, if they are to be named.
     pub shrunk: Vec<Box<[u8]>>,
-    names_shrunk: bool,
+    /// True if hashes that lose fields are to be named.
+    pub names_shrunk: bool,
     /// The fields that hashes lost, in the order of their removal, where they are to be named.
     /// Those of a hash that lost its last field are among them.
     pub removed_fields: Vec<SweptFields>,
@@ -504,11 +505,6 @@ impl SweepResult {
             expiring: 0,
             looked_at: 0,
         }
-    }
-
-    /// Names the hashes that lose fields.
-    pub fn naming_shrunk(self) -> Self {
-        Self { names_shrunk: true, ..self }
     }
 
     /// Names each field that is removed, for the change log.

@@ -42,6 +42,7 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
             (DataFolder::new(&files_path(&store)), files_name(&store))
         };
         let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
+        ctx.data.note_replacement();
         empty(shared);
         startup::load_files(shared, &files, Way::Owner)
     });
@@ -82,6 +83,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
             return Err(CommandError::Line("ERR"));
         }
         if flushes {
+            ctx.data.note_replacement();
             empty(shared);
         }
         let how = LoadHow { way: Way::Owner, duplicates, expired: Expired::LeftOut };
