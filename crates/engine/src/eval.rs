@@ -52,7 +52,7 @@ use crate::scripting::{
 };
 use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
-use crate::table::{Registered, Runner, ScriptVerb};
+use crate::table::{Registered, Runner, ScriptVerb, Verb};
 
 /// The engine's commands of scripts, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
@@ -289,7 +289,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
             further: Vec::new(),
         };
-        let (db, protocol) = (session.db(), session.protocol());
         // With one thread there is nobody to run beside, and alone nothing has to be copied.
         let shares = self.shared().threads.len() > 1
             && match prepared.known {
@@ -307,8 +306,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             end = self.alone(pass, |it, pass| it.run_script_alone(engine, &run, session, out, pass));
             self.stats().scripts.alone.add(1);
         }
-        session.info.select(db);
-        session.info.speak(protocol);
         match end {
             None => Ok(self.refuse_busy(session, request.registered, out)),
             Some(ScriptEnd::Failed { line, is_counted }) => {
@@ -322,6 +319,30 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
             Some(_) => Ok(true),
         }
+    }
+
+    /// Returns false if a request that may write by its flags does not: it is a script that says so
+    /// (`no-writes`) or cannot run, or a transaction whose other commands do not write, either.
+    #[cold]
+    pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
+        match (&session.transaction, registered.command.run) {
+            (_, Runner::Script(verb)) => self.script_may_write(verb, args),
+            (Some(transaction), Runner::Transaction(Verb::Exec)) => {
+                let hasher = self.shared().keyspace.hasher();
+                transaction.queue.iter().any(|queued| match queued.registered.command.run {
+                    Runner::Script(verb) => self.script_may_write(verb, &queued.args.args(hasher)),
+                    _ => queued.registered.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE),
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns true if the script of a request may write, as far as it says.
+    fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
+        let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
+        let prepared = engine.prepare(verb.source(args));
+        prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
     }
 
     /// Whether the script may run at all, as far as it says what it will do.
@@ -410,12 +431,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         session.in_exec = true;
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
-        let end = engine.run(&run.call, &mut commands, out);
+        let end = commands.run(engine, &run.call, out);
         let RunningScript { locked, is_busy, needs, has_written, is_cut_off, mut buffers, used, .. } =
             commands;
         self.commit.is_unrecorded = false;
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
+        session.shown_us = None;
         if is_busy {
             pass.end_busy();
         }
@@ -461,7 +483,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if !matches!(commands.executor.debugged, Debugged::Not) {
             commands.become_busy();
         }
-        let end = engine.run(&run.call, &mut commands, out);
+        let end = commands.run(engine, &run.call, out);
         let RunningScript { is_cut_off, buffers, shares, .. } = commands;
         self.script_buffers = buffers.trim();
         self.commit.is_unrecorded = false;
@@ -473,6 +495,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         session.in_exec = is_in_transaction;
         if !is_in_transaction {
+            session.shown_us = None;
             let shared = self.shared();
             if shared.log.is_attached() {
                 self.commit.log_unit_alone();
@@ -650,6 +673,21 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             needs: Needs::Locks,
             buffers,
         }
+    }
+
+    /// Runs the prepared script. Its client's database and protocol are as before it, so that what is
+    /// released then is written in the client's own protocol.
+    fn run(
+        &mut self,
+        engine: &mut dyn ScriptEngine,
+        call: &ScriptCall<'_>,
+        out: &mut ByteQueue,
+    ) -> ScriptEnd {
+        let (db, protocol) = (self.session.db(), self.session.protocol());
+        let end = engine.run(call, self, out);
+        self.session.info.select(db);
+        self.session.info.speak(protocol);
+        end
     }
 
     /// Finds a command that scripts may run.

@@ -52,7 +52,7 @@ use crate::stats::{CommandCounters, ThreadStats};
 use crate::table::{HostCommand, Registered, Runner};
 use crate::threads::Delivery;
 use crate::track::TrackingClient;
-use crate::wait::{BlockedClient, BlockedKey, DestinationKey};
+use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
@@ -676,7 +676,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             identity: session.identity.clone(),
             registered,
             empty: wait.empty,
-            deadline_ms: wait.timeout_ms.map(|timeout_ms| self.now.uptime_ms.saturating_add(timeout_ms)),
+            // The time of now: the turn may have begun long before.
+            deadline_ms: wait
+                .timeout_ms
+                .map(|timeout_ms| deadline_ms(self.shared().uptime(self.clock.now()), timeout_ms)),
             held_bytes: args.len_bytes()
                 + other_request.as_ref().map_or(0, OwnedArgs::len_bytes)
                 + keys.iter().map(BlockedKey::held_bytes).sum::<usize>(),

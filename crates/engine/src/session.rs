@@ -83,8 +83,10 @@ pub struct Session {
     pub answered: u64,
     /// How it tracks keys for its cache; `None` if it does not.
     pub tracking: Option<Box<Tracker>>,
-    /// Its transaction runs.
+    /// Its transaction runs, or its script.
     pub in_exec: bool,
+    /// The time that TIME has shown in this transaction or script, in Unix microseconds.
+    pub shown_us: Option<i64>,
     /// Whether its scripts are debugged.
     pub debugging: Debugging,
     /// The transaction that is being queued.
@@ -116,6 +118,7 @@ impl Session {
             answered: 0,
             tracking: None,
             in_exec: false,
+            shown_us: None,
             debugging: Debugging::Off,
             transaction: None,
             watch: None,

@@ -250,7 +250,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         if self.holds_back
-            && let Some(outcome) = self.hold_back(session, registered, out)
+            && let Some(outcome) = self.hold_back(session, registered, args, out)
         {
             return outcome;
         }
@@ -419,9 +419,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     /// Whether this command is held back, its client with it: by CLIENT PAUSE all commands, CLIENT
     /// UNPAUSE included, or those that write; by a full change log those that write.
     #[cold]
-    fn is_held_back(&self, session: &mut Session, registered: &Registered) -> bool {
+    fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
+        let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
         let pause = &self.shared().pause;
-        let writes = writes(session, registered);
         let is_paused = pause.is_on(self.executor.now.unix_ms) && (writes || pause.all.load(Relaxed));
         if is_paused || self.shared().standing.is_stopping.load(Relaxed) {
             session.flow = Flow::Postponed;
@@ -437,6 +437,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         &mut self,
         session: &mut Session,
         registered: &'static Registered,
+        args: &Args<'_>,
         out: &mut ByteQueue,
     ) -> Option<Outcome> {
         if self.is_out_of_reach(registered) {
@@ -448,7 +449,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             self.reject(session, Refused { registered, error }, out);
             return Some(Outcome::Done);
         }
-        self.is_held_back(session, registered).then_some(Outcome::Postponed)
+        self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
     /// Why a command may not run while data is loaded, or after a save that failed.

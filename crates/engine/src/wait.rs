@@ -27,6 +27,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use commands::{Args, Awaited, EmptyReply};
 use keyspace::key::{KeyHash, SHARD_COUNT, shard_of};
@@ -133,6 +134,24 @@ impl fmt::Debug for BlockedClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BlockedClient {{ ticket: {}, client: {} }}", self.ticket, self.client)
     }
+}
+
+/// The most by which a blocked client is answered later than its timeout.
+const MARGIN_MS_MAX: u64 = 50;
+
+/// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` is answered if
+/// nothing else happens. It is at least `timeout_ms` later, and 10 to 50 ms more.
+///
+/// A client may wait for its socket just as long as it asked the server to wait, and do something
+/// else whenever its own time is over: Celery's transport then hands on the messages of workers that
+/// died. With an answer at the exact time its own timeout would never come, since it begins to wait
+/// a moment after it has sent its request. Redis answers up to 100 ms late, for another reason:
+/// it looks for timeouts between two waits for events. A short timeout gets a short margin.
+pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
+    let margin_ms = (10 + timeout_ms / 25).min(MARGIN_MS_MAX);
+    // Upwards: a part of a millisecond has passed.
+    let from_ms = uptime.as_millis() as u64 + 1;
+    from_ms.saturating_add(timeout_ms).saturating_add(margin_ms)
 }
 
 /// A wait for something that is no key's.
@@ -579,6 +598,18 @@ impl BlockedClients {
 mod tests {
     use super::*;
     use crate::table::CommandTable;
+
+    #[test]
+    fn issue_33_no_wait_ends_early() {
+        let uptime = Duration::from_micros(1_000_999);
+        let margins = [1, 20, 100, 500, 1_000, 1_001, 60_000].map(|timeout_ms| {
+            let waited = Duration::from_millis(deadline_ms(uptime, timeout_ms)) - uptime;
+            waited - Duration::from_millis(timeout_ms)
+        });
+        let ms = |margin_ms: u64| Duration::from_micros(margin_ms * 1_000 + 1);
+        assert_eq!(margins, [10, 10, 14, 30, 50, 50, 50].map(ms));
+        assert_eq!(deadline_ms(uptime, u64::MAX), u64::MAX);
+    }
 
     /// Many: what is looked at must not depend on it.
     const WAITERS: usize = 10_000;

@@ -1,11 +1,12 @@
 //! WAITAOF: until what a client wrote is safe on disk, here and with replicas.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::wait::{EmptyReply, timeout_ms};
 use ::commands::{Args, CommandError};
-use engine::wait::KeylessWait;
+use engine::wait::{KeylessWait, deadline_ms};
 
 use crate::config::table::persistence;
 use crate::context::{Runner, ServerCtx};
@@ -53,7 +54,8 @@ fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
         ctx.reply.integer(0);
         return Ok(());
     }
-    let deadline_ms = timeout_ms.map(|timeout_ms| shared.uptime_ms().saturating_add(timeout_ms));
+    let deadline_ms =
+        timeout_ms.map(|timeout_ms| deadline_ms(shared.engine.uptime(Instant::now()), timeout_ms));
     shared.append_only.waiters.fetch_add(1, Relaxed);
     let wait = KeylessWait { registered: ctx.registered, empty: EmptyReply::TwoZeros, deadline_ms };
     shared.engine.blocked.block_without_keys(ctx.session, args, wait);

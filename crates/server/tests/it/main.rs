@@ -56,4 +56,5 @@ mod support;
 mod tls;
 mod tracking;
 mod tracking_bounds;
+mod waits;
 mod walkers;

@@ -290,3 +290,54 @@ fn what_a_blocked_client_reads_comes_ahead_of_the_news_that_it_changed() {
         hears_nothing(&mut reader);
     });
 }
+
+#[test]
+fn issue_33_a_field_that_expires_by_itself_is_a_change() {
+    on_each_count_of_threads(|server| {
+        for mode in [["CLIENT", "TRACKING", "ON"].as_slice(), &["CLIENT", "TRACKING", "ON", "BCAST"]] {
+            let (mut writer, mut watcher) = (connect(server), connect(server));
+            let mut reader = speaking(server, Protocol::Resp3);
+            writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+            writer.command(&["DEL", "hash"]);
+            writer.command(&["HSET", "hash", "a", "1", "b", "2"]);
+            writer.command(&["HPEXPIRE", "hash", "1", "FIELDS", "1", "a"]);
+            reader.command(mode);
+            reader.command(&["HGETALL", "hash"]);
+            watcher.command(&["WATCH", "hash"]);
+            writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]);
+            assert_eq!(reader.read().expect("a message"), invalidated(&["hash"]));
+            watcher.command(&["MULTI"]);
+            assert!(matches!(watcher.command(&["EXEC"]), Value::NullArray | Value::Null));
+        }
+    });
+}
+
+#[test]
+fn issue_33_debug_reload_changes_all_keys() {
+    on_each_count_of_threads(|server| {
+        let (mut writer, mut watcher) = (connect(server), connect(server));
+        let mut reader = speaking(server, Protocol::Resp3);
+        writer.command(&["SET", "k", "v"]);
+        reader.command(&["CLIENT", "TRACKING", "ON"]);
+        reader.command(&["GET", "k"]);
+        watcher.command(&["WATCH", "k"]);
+        assert_eq!(writer.command(&["DEBUG", "RELOAD"]), simple("OK"));
+        assert_eq!(reader.read().expect("a message"), everything_invalidated());
+        watcher.command(&["MULTI"]);
+        assert!(matches!(watcher.command(&["EXEC"]), Value::NullArray | Value::Null));
+    });
+}
+
+#[test]
+fn issue_33_a_client_hears_of_the_keys_that_its_own_script_changed() {
+    on_each_count_of_threads(|server| {
+        let mut client = speaking(server, Protocol::Resp3);
+        client.command(&["SET", "k", "v"]);
+        client.command(&["CLIENT", "TRACKING", "ON"]);
+        for keys in ["0", "1"] {
+            client.command(&["GET", "k"]);
+            client.command(&["EVAL", "redis.call('SET', 'k', 'new')", keys, "k"]);
+            assert_eq!(client.read().expect("a message"), invalidated(&["k"]));
+        }
+    });
+}

@@ -10,7 +10,7 @@ use resp::Reply;
 use stdx::ByteQueue;
 
 use crate::context::Runner;
-use crate::context::ServerCtx;
+use crate::context::{ServerCtx, unix_ms};
 use crate::shared::Message;
 
 /// What commands with an optional word at their end say of more than that.
@@ -53,10 +53,12 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     if timeout_ms < 0 {
         return Err(CommandError::Line("ERR timeout is negative"));
     }
-    let until_ms = ctx.now_ms.checked_add(timeout_ms);
+    // From the present time, not that of the turn, and upwards: a pause never ends early.
+    let now_ms = unix_ms();
+    let until_ms = now_ms.checked_add(timeout_ms).and_then(|until_ms| until_ms.checked_add(1));
     let until_ms = until_ms.ok_or(CommandError::Line("ERR timeout is out of range"))?;
     let pause = &ctx.shared.engine.pause;
-    let in_force = pause.until_ms.load(Relaxed) > ctx.now_ms;
+    let in_force = pause.until_ms.load(Relaxed) > now_ms;
     pause.all.store(all || (in_force && pause.all.load(Relaxed)), Relaxed);
     // Relaxed: a thread notices a turn earlier or later; the exclusive step
     // below is what orders it.
