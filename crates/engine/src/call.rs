@@ -125,8 +125,8 @@ impl DataAccess<'_, '_> {
         done
     }
 
-    /// Notifies the watchers of all keys, and all clients that cache keys, that the keyspace is about
-    /// to be replaced. The caller owns the keyspace. O(watched keys).
+    /// Notifies the watchers of all keys, and all clients that cache keys, that the keyspace is
+    /// about to be replaced. The caller owns the keyspace. O(watched keys).
     pub fn note_replacement(&mut self) {
         let dbs = 0..self.commit.shared.keyspace.db_count();
         self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));

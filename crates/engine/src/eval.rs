@@ -675,8 +675,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         }
     }
 
-    /// Runs the prepared script. Its client's database and protocol are as before it, so that what is
-    /// released then is written in the client's own protocol.
+    /// Runs the prepared script. Its client's database and protocol are as before it, so that
+    /// messages that are released then are written in the client's own protocol.
     fn run(
         &mut self,
         engine: &mut dyn ScriptEngine,

@@ -216,7 +216,7 @@ impl ActiveExpiry {
         let is_recorded = executor.commit.begin_record();
         swept.names_fields = is_recorded;
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
-        // Watchers and caches of a hash are notified of its fields, whether or not there are events.
+        // Watchers and caches of a hash are notified of its fields, with or without events.
         swept.names_shrunk =
             shard.is_followed() || executor.commit.effects.wanted_events.contains(EventClass::HASH);
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);

@@ -142,11 +142,11 @@ const MARGIN_MS_MAX: u64 = 50;
 /// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` is answered if
 /// nothing else happens. It is at least `timeout_ms` later, and 10 to 50 ms more.
 ///
-/// A client may wait for its socket just as long as it asked the server to wait, and do something
-/// else whenever its own time is over: Celery's transport then hands on the messages of workers that
-/// died. With an answer at the exact time its own timeout would never come, since it begins to wait
-/// a moment after it has sent its request. Redis answers up to 100 ms late, for another reason:
-/// it looks for timeouts between two waits for events. A short timeout gets a short margin.
+/// A client may wait for its socket just as long as it asked the server to wait, and do other work
+/// when its own timeout expires: Celery's transport then hands on the messages of dead workers.
+/// With an answer at the exact time its own timeout would never expire, since it begins to wait a
+/// moment after it has sent its request. Redis answers up to 100 ms late, for another reason: it
+/// looks for timeouts between two waits for events. A short timeout gets a short margin.
 pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
     let margin_ms = (10 + timeout_ms / 25).min(MARGIN_MS_MAX);
     // Upwards: a part of a millisecond has passed.

@@ -121,6 +121,7 @@ impl Files {
     /// There is none.
     pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
+        next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
         let file = folder.open_log(&next.add_incr(&self.name).name, 0)?;
         file.sync()?;
         // Its name must not come to the disk behind that of the manifest.
@@ -155,8 +156,9 @@ impl Files {
         self.manifest.incr.last().map(|part| part.seq)
     }
 
-    /// The name that the next base will have.
-    pub fn next_base(&self, kind: BaseKind) -> String {
+    /// Returns the name of the next base: no file has it.
+    pub fn next_base(&mut self, folder: &dyn Folder, kind: BaseKind) -> String {
+        self.manifest.skip_unnamed_bases(&self.name, |name| folder.has(name));
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
     }
 
@@ -205,6 +207,7 @@ impl Files {
             next.note_restore(until_s, next.history.len() - history_before);
         }
         let result = if kept == Kept::Unnamed {
+            next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
             let incr = next.add_incr(&self.name).name.clone();
             folder.rename(&temp_incr_name(&self.name), &incr).and_then(|()| folder.sync())
         } else {

@@ -457,6 +457,30 @@ impl Manifest {
         Part::new(free, seq)
     }
 
+    /// Passes over the numbers of bases that `has` says are in the folder although the manifest
+    /// does not name them: a file that somebody else put there, or that a crash left, is never
+    /// written over. O(such files).
+    pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
+        let is_there = |seq: i64| {
+            ["rdb", "aof"].iter().any(|suffix| has(&format!("{appendfilename}.{seq}.base.{suffix}")))
+        };
+        while is_there(self.base_seq.max(0) + 1) {
+            self.base_seq = self.base_seq.max(0) + 1;
+        }
+    }
+
+    /// Passes over the numbers of incremental files likewise.
+    pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
+        while has(&format!("{appendfilename}.{}.incr.aof", self.incr_seq.max(0) + 1)) {
+            self.incr_seq = self.incr_seq.max(0) + 1;
+        }
+    }
+
+    /// Returns true if the manifest names `file`.
+    pub fn names(&self, file: &str) -> bool {
+        self.parts().chain(&self.history).any(|part| part.name == file)
+    }
+
     /// Adds an incremental file, which is appended to from then on.
     pub fn add_incr(&mut self, appendfilename: &str) -> &mut Part {
         let part = self.free_name(self.incr_seq, |seq| format!("{appendfilename}.{seq}.incr.aof"));
@@ -543,6 +567,14 @@ impl Manifest {
         self.history.append(&mut left_out);
         expired
     }
+}
+
+/// Returns true if `file` is called as the bases and incremental files of `appendfilename` are.
+pub fn is_part_name(appendfilename: &str, file: &str) -> bool {
+    let number = file.strip_prefix(appendfilename).and_then(|rest| rest.strip_prefix('.')).and_then(|rest| {
+        [".base.rdb", ".base.aof", ".incr.aof"].iter().find_map(|suffix| rest.strip_suffix(suffix))
+    });
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Without blanks at both ends.

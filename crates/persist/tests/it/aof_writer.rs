@@ -266,7 +266,7 @@ impl Life<'_> {
             let mut file = self.folder.create("temp-base")?;
             file.append(self.stream.up_to(position))?;
             file.sync()?;
-            self.folder.rename("temp-base", &self.files.next_base(kind))?;
+            self.folder.rename("temp-base", &self.files.next_base(&self.folder, kind))?;
             self.folder.sync()
         };
         let (kept, now_s) = (Kept::From { seq }, self.now.unix_s);
@@ -648,7 +648,7 @@ fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
     file.append(b"behind the point").expect("there is room");
     // One client turns the file off and another one on again before that is done.
     files.try_unnamed_incr(&folder).expect("it could be begun");
-    folder.create(&files.next_base(base.kind)).expect("there is room");
+    folder.create(&files.next_base(&folder, base.kind)).expect("there is room");
     files.take_base(&folder, base).expect("it is there");
     let incr = &files.manifest().incr[0].name;
     assert_eq!(folder.file(incr).as_deref(), Some(&b"behind the point"[..]));

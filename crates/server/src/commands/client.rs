@@ -287,7 +287,8 @@ static CLIENT_REPLY: Command<Runner> = Command {
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
+    // Valkey 9 refuses it in a transaction, too: EXEC's array would be shorter than it says.
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::NO_MULTI),
     acl: Acl::CONNECTION,
     args: &[Arg::one_of(
         "action",

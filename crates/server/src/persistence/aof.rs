@@ -578,7 +578,10 @@ fn rewrite_files(
     shared.append_only.state().earlier_len_bytes += left_len_bytes;
     let result = match save {
         None => Err(Trouble("another save is in progress".to_owned()).into()),
-        Some(save) => write_base(shared, (way, &save), &files.next_base(kind), (folder, syncing)),
+        Some(save) => {
+            let name = files.next_base(folder, kind);
+            write_base(shared, (way, &save), &name, (folder, syncing))
+        }
     };
     match result {
         Ok(base_len_bytes) => finish(shared, files, (folder, kind), (follows, attached), base_len_bytes),
@@ -678,10 +681,10 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     }
 }
 
-/// Has a thread remove files of the history that have become old enough since the last rewrite:
-/// the housekeeper's, each second.
+/// Has a thread remove files of the history that have become old enough since the last rewrite, or
+/// that a crash behind a rewrite left: the housekeeper's, each second.
 pub fn remove_history_if_due(shared: &Arc<Shared>) {
-    let Some(ttl_s) = history_ttl_s(&shared.config()).filter(|&ttl_s| ttl_s > 0) else { return };
+    let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     let mut state = shared.append_only.state();
     let may_try = !state.is_removing && state.remove_at.is_none_or(|at| at <= Instant::now());
     let is_idle = state.active.is_some() && state.rewrite.is_none() && may_try;

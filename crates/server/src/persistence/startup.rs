@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use persist::aof::files::Files;
-use persist::aof::manifest::ToLoad;
+use persist::aof::manifest::{ToLoad, is_part_name, manifest_name};
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
@@ -82,7 +82,11 @@ fn changed_at(path: &Path) -> Option<SystemTime> {
 
 /// What is to be loaded.
 fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
-    let snapshot = Some(data_file(store)).filter(|path| path.exists());
+    let snapshot = data_file(store);
+    let is_there = snapshot.try_exists().map_err(|error| {
+        Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", snapshot.display()))
+    })?;
+    let snapshot = Some(snapshot).filter(|_| is_there);
     let folder = DataFolder::new(&files_path(store));
     let files = Files::open(&folder, &files_name(store)).map_err(|error| {
         Trouble(format!(
@@ -93,6 +97,9 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     let is_on = options::APPENDONLY.of(store);
     if !is_on && store.is_named(&options::APPENDONLY.opt) {
         return Ok(snapshot.map(Source::Snapshot));
+    }
+    if let Ok(files) = &files {
+        check_unnamed(store, &folder, files, is_on)?;
     }
     let files = match files {
         Ok(files) if !files.manifest().is_empty() => {
@@ -126,6 +133,40 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
         );
     }
     Ok(Some(Source::AppendOnly(files)))
+}
+
+/// Looks for files that are called as parts of the append-only file and that no manifest names. They
+/// are never read or written over.
+///
+/// # Errors
+/// There are some and no manifest: they may hold the data that the server is to start with.
+fn check_unnamed(
+    store: &ConfigStore,
+    folder: &DataFolder,
+    files: &Files,
+    is_on: bool,
+) -> Result<(), Trouble> {
+    let name = files_name(store);
+    let is_unnamed = |file: &String| is_part_name(&name, file) && !files.manifest().names(file);
+    let unnamed: Vec<String> = folder.names()?.into_iter().filter(is_unnamed).collect();
+    if unnamed.is_empty() {
+        return Ok(());
+    }
+    let (list, path) = (unnamed.join(", "), files_path(store));
+    if is_on && files.manifest().is_empty() {
+        return Err(Trouble(format!(
+            "{} holds {list}, but not {}, which says in which order they are read: bring it back, or move these files to \
+             another folder to start without what they hold.",
+            path.display(),
+            manifest_name(&name)
+        )));
+    }
+    tracing::warn!(
+        "{} holds {list}, which its manifest does not name: they are not read, and stay as they are. Remove them if \
+         nobody needs them.",
+        path.display()
+    );
+    Ok(())
 }
 
 /// The append-only file of Redis 6 and earlier, if there is one: it is moved to where later ones

@@ -28,6 +28,24 @@ impl DataFolder {
         self.path.join(name)
     }
 
+    /// Returns the names of the files in it, sorted; none where there is no folder.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn names(&self) -> Result<Vec<String>, Trouble> {
+        let entries = match std::fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(trouble(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry.map_err(trouble)?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// Removes the files that saves of processes left which are no more. O(files of the folder).
     pub fn remove_leftovers(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use server::Server;
 use testkit::documented::{Documented, documented};
-use testkit::{Protocol, Rng, Value};
+use testkit::{ClientError, Protocol, Rng, Value};
 
 use crate::support::{connect, info, on_each_back_end, speaking};
 
@@ -109,5 +109,74 @@ fn no_request_ends_the_server_or_uses_a_key_that_is_not_declared() {
         let sent = send_any(server, &commands, seed);
         eprintln!("{} commands, {sent} requests", commands.len());
         assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
+    });
+}
+
+/// Commands that end the server, change its options or hold it up, in a transaction as well.
+const LEFT_OUT_OF_EXEC: &[&str] = &[
+    "shutdown",
+    "debug",
+    "config|set",
+    "config|rewrite",
+    "client|pause",
+    "client|kill",
+    "migrate",
+    "script|debug",
+];
+/// Transactions with each command.
+const TRANSACTIONS: usize = 8;
+
+/// Runs `request` in a transaction and checks that EXEC's reply ends where it says.
+fn check_exec(server: &Server, protocol: Protocol, request: &[Vec<u8>]) {
+    let mut client = speaking(server, protocol);
+    let mut bytes = Vec::new();
+    resp::encode_request(&["MULTI"], &mut bytes);
+    resp::encode_request(request, &mut bytes);
+    resp::encode_request(&["EXEC"], &mut bytes);
+    resp::encode_request(&["ECHO", "behind"], &mut bytes);
+    client.send(&bytes).expect("it is connected");
+    let mut replies = Vec::new();
+    while replies.len() < 4 {
+        match client.read() {
+            Ok(Value::Push(_)) => {}
+            Ok(reply) => replies.push(reply),
+            // QUIT.
+            Err(ClientError::Closed | ClientError::Io(_)) if replies.len() < 3 => return,
+            Err(error) => panic!("{error} after {replies:?} to {}", shown(request)),
+        }
+    }
+    let Value::Array(elements) = &replies[2] else { return };
+    // MULTI itself and others are refused in a transaction, which is empty then.
+    let queued = usize::from(replies[1] == Value::Simple(b"QUEUED".to_vec()));
+    assert_eq!(elements.len(), queued, "{}", shown(request));
+    let is_behind = matches!(&replies[3], Value::Bulk(text) if text == b"behind");
+    // A subscriber that speaks RESP2 may not call ECHO.
+    assert!(is_behind || matches!(replies[3], Value::Error(_)), "{replies:?} to {}", shown(request));
+}
+
+#[test]
+fn issue_33_the_array_of_exec_has_the_length_that_it_announces() {
+    on_each_back_end(|server| {
+        let mut commands = documented(&mut connect(server));
+        commands.retain(|command| !LEFT_OUT_OF_EXEC.contains(&&command.name[..]));
+        let mut rng = Rng::new(33);
+        for command in &commands {
+            for _ in 0..TRANSACTIONS {
+                let protocol = if rng.percent(50) { Protocol::Resp2 } else { Protocol::Resp3 };
+                check_exec(server, protocol, &command.request(&mut rng));
+            }
+        }
+        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            for mode in ["ON", "OFF", "SKIP"] {
+                check_exec(server, protocol, &words(&["CLIENT", "REPLY", mode]));
+            }
+            for verb in
+                ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"]
+            {
+                check_exec(server, protocol, &words(&[verb, "a", "b", "c"]));
+                check_exec(server, protocol, &words(&[verb, "a"]));
+            }
+        }
     });
 }

@@ -17,7 +17,7 @@ type Facts = BTreeMap<String, Vec<String>>;
 /// What is told of which commands, and what Redis tells instead (another line or none), where Saker
 /// takes more than Redis 8.0 without a later version to say so: GEOSEARCH needs no centre for the
 /// polygon of Valkey 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end; Valkey
-/// 8.1 made BGSAVE's SCHEDULE one of two words.
+/// 8.1 made BGSAVE's SCHEDULE one of two words; Valkey 9 refuses CLIENT REPLY in transactions.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("geosearch", "from type=oneof flags=optional", "from type=oneof"),
     ("geosearchstore", "from type=oneof flags=optional", "from type=oneof"),
@@ -57,6 +57,11 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "bgsave",
         "operation/schedule type=pure-token display_text=schedule token=SCHEDULE since=3.2.2",
         "schedule type=pure-token display_text=schedule token=SCHEDULE since=3.2.2 flags=optional",
+    ),
+    (
+        "client|reply",
+        "info 3 | noscript,loading,stale,no_multi | 0 | 0 | 0 | @slow,@connection |  | ",
+        "info 3 | noscript,loading,stale | 0 | 0 | 0 | @slow,@connection |  | ",
     ),
     ("zscan", "noscores type=pure-token display_text=noscores token=NOSCORES flags=optional", ""),
 ];

@@ -50,6 +50,7 @@ mod restore;
 mod scripts;
 mod sessions;
 mod stalls;
+mod start_files;
 mod stress;
 mod subscribers;
 mod support;

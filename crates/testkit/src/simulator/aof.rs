@@ -252,7 +252,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     world.saves.state().current = Some(Arc::clone(&save));
     let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
     let temporary = "temp-rewriteaof-bg-7.aof".to_owned();
-    let target = Target { folder, temporary, name: files.next_base(kind), syncing };
+    let target = Target { folder, temporary, name: files.next_base(folder, kind), syncing };
     let walkers = 1 + rng.below(walk::WALKERS_MAX);
     let result = save_into(target, &save, engine, |out| walk::drive(world, &save, out, walkers));
     world.saves.state().current = None;
