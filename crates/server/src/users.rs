@@ -6,11 +6,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::acl::{NewUsers, SetError, User, check_name, parse_users, user_lines};
+use engine::acl::{DEFAULT_USER, NewUsers, SetError, User, check_name, parse_users, user_lines};
 use engine::settings::Settings;
 use engine::table::CommandTable;
 
 use crate::config::ConfigStore;
+use crate::config::parse::quoted_if_needed;
 use crate::config::rewrite;
 use crate::config::table::{persistence, security};
 use crate::shared::{Message, Shared};
@@ -118,16 +119,85 @@ pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Resul
     rewrite::replace(path, &user_lines(users))
 }
 
-/// The `user` lines that a rewritten configuration has: none where users are in a file of their
-/// own, or where `requirepass` says all.
-pub fn config_lines(store: &ConfigStore, engine: &engine::Shared) -> Vec<Vec<u8>> {
-    let users = engine.acl.users.all();
-    let mut by_option = User::unrestricted(engine::acl::DEFAULT_USER);
-    by_option.set_only_password(security::REQUIREPASS.of(store));
-    let says_all = matches!(&*users, [only] if only.line() == by_option.line());
-    match file(store).is_some() || says_all {
-        true => Vec::new(),
-        false => users.iter().map(|user| config_line(user)).collect(),
+/// The users of a running server, for CONFIG REWRITE.
+pub struct Running<'a> {
+    /// The server's data, with its users.
+    pub engine: &'a engine::Shared,
+    /// Its options.
+    pub config: &'a ConfigStore,
+}
+
+impl Running<'_> {
+    /// Returns the user `default` as the option `requirepass` alone describes it.
+    fn default_by_option(&self) -> User {
+        let mut user = User::unrestricted(DEFAULT_USER);
+        user.set_only_password(security::REQUIREPASS.of(self.config));
+        user
+    }
+
+    /// Returns the users that `store` defines.
+    fn users_of(&self, store: &ConfigStore) -> Result<Vec<User>, String> {
+        let settings = self.engine.settings.get();
+        let new = new_users(self.engine, &settings);
+        store.users().iter().map(|line| configured_user(line, &new)).collect()
+    }
+}
+
+/// Where users are in a file of their own, a configuration has none.
+impl rewrite::RunningUsers for Running<'_> {
+    fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String> {
+        if file(self.config).is_some() {
+            return Ok(Vec::new());
+        }
+        let users = self.engine.acl.users.all();
+        let others = self.users_of(elsewhere)?;
+        for other in &others {
+            let name = String::from_utf8_lossy(other.name());
+            let defined = format!(
+                "user '{name}' is defined in an included file, on standard input or the command line, and"
+            );
+            match users.iter().find(|user| user.name() == other.name()) {
+                None => return Err(format!("{defined} was deleted since: remove it there")),
+                Some(user) if user.line() != other.line() => {
+                    return Err(format!(
+                        "{defined} has changed since: change it there, or move it to this file"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        let is_elsewhere = |user: &User| others.iter().any(|other| other.name() == user.name());
+        let left: Vec<_> = users.iter().filter(|user| !is_elsewhere(user)).collect();
+        Ok(match &*left {
+            [only] if only.line() == self.default_by_option().line() => Vec::new(),
+            left => left.iter().map(|user| config_line(user)).collect(),
+        })
+    }
+
+    fn check_same(&self, loaded: &ConfigStore) -> Result<(), String> {
+        if file(self.config).is_some() {
+            return Ok(());
+        }
+        let by_option = self.default_by_option();
+        let mut left = vec![(by_option.name().to_vec(), by_option.line())];
+        for user in self.users_of(loaded)? {
+            left.retain(|(name, _)| name != user.name());
+            left.push((user.name().to_vec(), user.line()));
+        }
+        let users = self.engine.acl.users.all();
+        let mut running: Vec<_> = users.iter().map(|user| (user.name().to_vec(), user.line())).collect();
+        left.sort();
+        running.sort();
+        let differs = |one: &[(Vec<u8>, Vec<u8>)], other: &[(Vec<u8>, Vec<u8>)]| {
+            one.iter().find(|user| !other.contains(user)).map(|(name, _)| name.clone())
+        };
+        match differs(&left, &running).or_else(|| differs(&running, &left)) {
+            None => Ok(()),
+            Some(name) => {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                Err(format!("user '{name}' would have other rules after a restart"))
+            }
+        }
     }
 }
 
@@ -135,7 +205,7 @@ pub fn config_lines(store: &ConfigStore, engine: &engine::Shared) -> Vec<Vec<u8>
 fn config_line(user: &User) -> Vec<u8> {
     let (name, rules) = (user.name(), user.rules_text());
     let words = [b"user".as_slice(), name].into_iter().chain(rules.split(|&byte| byte == b' '));
-    words.map(rewrite::quoted_if_needed).collect::<Vec<_>>().join(&b' ')
+    words.map(quoted_if_needed).collect::<Vec<_>>().join(&b' ')
 }
 
 /// Has all threads close the sessions of users that were removed or have lost a channel.

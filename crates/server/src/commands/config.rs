@@ -340,7 +340,7 @@ pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Res
     let Some(path) = config.file() else {
         return Err(CommandError::Line("ERR The server is running without a config file"));
     };
-    let users = users::config_lines(&config, &ctx.shared.engine);
+    let users = users::Running { engine: &ctx.shared.engine, config: &config };
     rewrite::rewrite_file(path, &config, &users, added).map_err(|error| {
         tracing::warn!(%error, "CONFIG REWRITE failed");
         CommandError::Text(format!("ERR Rewriting config file: {error}"))

@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 use stdx::glob::glob_match;
 use stdx::quoted::split_quoted;
 
-use super::parse::{ConfigError, Directive, Place, parse_config, parse_line};
+use super::parse::{ConfigError, Directive, Place, parse_config, parse_line, quoted};
 use super::readable_secrets;
 use super::renames::IsCommand;
-use super::rewrite::quoted;
-use super::store::ConfigStore;
+use super::store::{ConfigStore, Start, is_directive};
 
 /// Files that may include one another in a row.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -54,7 +53,7 @@ impl std::fmt::Display for LoadError {
         match self {
             LoadError::Config(error) => error.fmt(f),
             LoadError::File { path, error } => {
-                let reason = reason(error);
+                let reason = reason_of(error);
                 write!(f, "Fatal error, can't open config file '{}': {reason}", path.display())?;
                 match port_in(path) {
                     Some(port) => write!(f, ". To listen on port {port}: saker-server --port {port}"),
@@ -77,13 +76,33 @@ impl From<ConfigError> for LoadError {
     }
 }
 
+impl LoadError {
+    /// Returns the error in one line for a client, without the line of the file: it may hold a
+    /// password.
+    pub fn in_one_line(&self) -> String {
+        match self {
+            LoadError::Config(ConfigError { place: Place::CommandLine(number), reason, .. }) => {
+                format!("option {number} of the command line: {reason}")
+            }
+            LoadError::Config(ConfigError { place: Place::FileLine(number), file, reason, .. }) => match file
+            {
+                Some(file) => format!("line {number} of '{}': {reason}", file.display()),
+                None => format!("line {number} of standard input: {reason}"),
+            },
+            LoadError::File { path, error } => format!("'{}': {}", path.display(), reason_of(error)),
+            LoadError::Input(error) => error.to_string(),
+            LoadError::Argument(argument) => format!("'{argument}' is not supported"),
+        }
+    }
+}
+
 /// The port that was probably meant by a file name of digits.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
 
 /// The system's words for an error, without its number.
-fn reason(error: &io::Error) -> String {
+fn reason_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -102,6 +121,7 @@ pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Re
         _ => {}
     }
     let mut store = ConfigStore::new(is_command);
+    let mut start = Start { folder: std::env::current_dir().unwrap_or_default(), ..Start::default() };
     let mut options = args;
     if let [first, rest @ ..] = args
         && !first.starts_with(b"-")
@@ -117,9 +137,34 @@ pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Re
         let mut text = Vec::new();
         input.read_to_end(&mut text).map_err(LoadError::Input)?;
         load_text(&mut store, &text, 0)?;
+        start.input = text;
     }
     load_arguments(&mut store, options)?;
+    start.options = options.to_vec();
+    store.set_start(start);
     Ok(Loaded::Run(store.into()))
+}
+
+/// Reads `text` as a start would read it from the configuration file of the running server, with
+/// the files that it includes. O(bytes).
+///
+/// # Errors
+/// The cause why a start would fail.
+pub fn load_again(running: &ConfigStore, text: &[u8]) -> Result<ConfigStore, LoadError> {
+    let mut store = running.fresh();
+    load_text(&mut store, text, 0)
+        .map_err(|error| in_file(error, running.file().unwrap_or(Path::new(""))))?;
+    Ok(store)
+}
+
+/// Adds to `store` the standard input and the command line of the start.
+///
+/// # Errors
+/// The cause why a start would fail.
+pub fn load_rest_again(store: &mut ConfigStore) -> Result<(), LoadError> {
+    let start = store.start().clone();
+    load_text(store, &start.input, 0)?;
+    load_arguments(store, &start.options)
 }
 
 /// Takes a `-` off that stands first or last.
@@ -195,20 +240,30 @@ fn split_words(directive: &mut Directive) {
 }
 
 fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), LoadError> {
-    let text = fs::read(file).map_err(|error| LoadError::File { path: file.to_owned(), error })?;
+    let failed = |error| LoadError::File { path: file.to_owned(), error };
+    if store.base().is_some() && fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        // Reading a pipe would wait, perhaps forever.
+        return Err(failed(io::Error::other("not a regular file, so it cannot be read a second time")));
+    }
+    let text = fs::read(file).map_err(failed)?;
     if is_unrepeatable(file) {
         store.set_unrepeatable_file(file.to_owned());
     }
     if let Some(secret) = readable_secrets::find(file, &text) {
         store.add_readable_secret(secret);
     }
-    // The innermost of files that include one another is the one that has the line.
-    load_text(store, &text, depth).map_err(|error| match error {
+    load_text(store, &text, depth).map_err(|error| in_file(error, file))
+}
+
+/// Names the file in an error that has none: the innermost of files that include one another is the
+/// one that has the line.
+fn in_file(error: LoadError, file: &Path) -> LoadError {
+    match error {
         LoadError::Config(error) if error.file.is_none() => {
             LoadError::Config(ConfigError { file: Some(file.to_owned()), ..error })
         }
         other => other,
-    })
+    }
 }
 
 /// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin,
@@ -237,7 +292,8 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
         if depth == INCLUDE_DEPTH_MAX {
             return Err(ConfigError::of(directive, "too many files include one another").into());
         }
-        return included(pattern).iter().try_for_each(|file| load_file(store, file, depth + 1));
+        let files = included(store.base().unwrap_or(Path::new("")), pattern);
+        return files.iter().try_for_each(|file| load_file(store, file, depth + 1));
     }
     let refused = |reason: super::Refusal| {
         let hint = unknown_hint(&directive.name).unwrap_or_default();
@@ -248,7 +304,7 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
 
 /// What to say of a directive that does not exist, with the name of an option that is much like it.
 fn unknown_hint(name: &[u8]) -> Option<String> {
-    if name == b"rename-command" || super::table::find(name).is_some() {
+    if is_directive(name) || super::table::find(name).is_some() {
         return None;
     }
     let name = String::from_utf8_lossy(name);
@@ -260,13 +316,13 @@ fn unknown_hint(name: &[u8]) -> Option<String> {
 }
 
 /// The files that an `include` names, in the order of their names; without wildcards the file
-/// itself, there or not.
-fn included(pattern: &[u8]) -> Vec<PathBuf> {
+/// itself, there or not. A relative name refers to `base`.
+fn included(base: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     let is_wild = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
     if !is_wild(pattern) {
-        return vec![path(pattern)];
+        return vec![base.join(path(pattern))];
     }
-    let mut found = vec![if pattern.starts_with(b"/") { PathBuf::from("/") } else { PathBuf::new() }];
+    let mut found = vec![if pattern.starts_with(b"/") { PathBuf::from("/") } else { base.to_owned() }];
     for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
         let step = if is_wild(part) { matching } else { named };
         found = found.into_iter().flat_map(|folder| step(&folder, part)).collect();

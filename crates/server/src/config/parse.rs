@@ -104,6 +104,29 @@ pub fn parse_line(line_number: usize, line: &[u8]) -> Result<Option<Directive>, 
     Ok(Some(directive))
 }
 
+/// A word as a configuration file has it: in quotes where it would not be read as it is.
+pub fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+    if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
+}
+
+/// The bytes in double quotes, such that reading them gives the same bytes.
+pub fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let mut text = vec![b'"'];
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => text.extend([b'\\', byte]),
+            b'\n' => text.extend(b"\\n"),
+            b'\r' => text.extend(b"\\r"),
+            b'\t' => text.extend(b"\\t"),
+            b' '..=b'~' => text.push(byte),
+            _ => text.extend(format!("\\x{byte:02x}").bytes()),
+        }
+    }
+    text.push(b'"');
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,6 +31,11 @@ impl Renames {
         Self { list: Vec::new(), is_command }
     }
 
+    /// Returns no renames of the same commands.
+    pub fn without_any(&self) -> Self {
+        Self::new(self.is_command)
+    }
+
     /// Takes the words of a line. O(commands + renames).
     pub fn add(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let [from, to] = words else {

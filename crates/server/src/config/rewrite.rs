@@ -2,15 +2,30 @@
 //!
 //! The lines keep their order. Remarks, blank lines and directives that are no options (`include`)
 //! stay as they are; the first line of an option is replaced by its present value, further lines of
-//! it are dropped; options that differ from their defaults and stand nowhere are added at the end.
-//! The file is replaced at once: whoever reads it, at whatever time, finds the old or the new one.
+//! it are dropped; options that the file and the files it includes would set to another value are
+//! added at the end. The file is replaced at once: whoever reads it, at whatever time, finds the
+//! old or the new one.
+//!
+//! The new text is read before it is written, by the reader of the start and with all that it
+//! includes:
+//!
+//! ```text
+//!   old text ─▶ first draft ─▶ read ─▶ options that differ ─▶ at the end ─▶ read ─▶ all the same?
+//!               each option in its     (an `include` below                          yes: replace
+//!               place, no users         sets them)                                  no: error
+//! ```
+//! Users that an included file, standard input or the command line defines stay there: a user may
+//! be defined once. One that has changed cannot be kept that way, and is an error.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::parse::parse_line;
+use super::load::{self, LoadError};
+use super::parse::{parse_line, quoted, quoted_if_needed};
+use super::renames::Rename;
 use super::store::ConfigStore;
 use super::table::{self, OptId};
 use super::value::{Kind, Value};
@@ -27,23 +42,111 @@ pub enum Added {
     All,
 }
 
-/// Rewrites the file at `path`; one that is gone is written anew.
-/// `users` are the lines of users that it is to have.
-pub fn rewrite_file(path: &Path, store: &ConfigStore, users: &[Vec<u8>], added: Added) -> io::Result<()> {
-    let old = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read?,
-    };
-    replace(path, &rewrite(&old, store, users, added))
+/// The users of the running server, as a rewrite sees them.
+pub trait RunningUsers {
+    /// Returns the lines of the users that `elsewhere` does not define.
+    ///
+    /// # Errors
+    /// The user that `elsewhere` defines in another way than it is now.
+    fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String>;
+
+    /// Compares the users that `loaded` defines with those of the running server.
+    ///
+    /// # Errors
+    /// The user that differs.
+    fn check_same(&self, loaded: &ConfigStore) -> Result<(), String>;
 }
 
-/// Puts `text` in the place of the file at `path`, with its permissions.
+/// Rewrites the file at `path`; one that is gone is written anew.
+///
+/// # Errors
+/// The cause, for a client: the file cannot be read or replaced, or would not give the same options
+/// and users. The file is as before then.
+pub fn rewrite_file(
+    path: &Path,
+    store: &ConfigStore,
+    users: &dyn RunningUsers,
+    added: Added,
+) -> Result<(), String> {
+    let is_special = |found: fs::Metadata| !found.is_file();
+    if fs::metadata(path).is_ok_and(is_special) {
+        return Err(format!("'{}' is not a regular file", path.display()));
+    }
+    let old = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => renames_of_file(store),
+        read => read.map_err(|error| error.to_string())?,
+    };
+    let text = verified(&old, store, users, added)?;
+    replace(path, &text).map_err(|error| error.to_string())
+}
+
+/// Returns the `rename-command` lines of the file, for one that is gone: nobody would notice before
+/// the next start that commands have their names again.
+fn renames_of_file(store: &ConfigStore) -> Vec<u8> {
+    let mut rest = store.fresh();
+    // Lines of the command line may name commands that the file has renamed: they count as its own.
+    let _ = load::load_rest_again(&mut rest);
+    let of_rest: Vec<&Rename> = rest.renames().iter().collect();
+    let of_file = store.renames().iter().filter(|rename| !of_rest.contains(rename));
+    let line = |rename: &Rename| {
+        let words = [&rename.from, &rename.to].map(|name| quoted_if_needed(name.as_bytes()));
+        [b"rename-command ".as_slice(), &words.join(&b' '), b"\n"].concat()
+    };
+    of_file.flat_map(line).collect()
+}
+
+/// Returns the text of a configuration file whose text was `old`. A start with it gives the options
+/// and users of the running server. O(bytes + options), and reads the files that it includes.
+///
+/// # Errors
+/// The first difference, for a client.
+fn verified(
+    old: &[u8],
+    store: &ConfigStore,
+    users: &dyn RunningUsers,
+    added: Added,
+) -> Result<Vec<u8>, String> {
+    let fails = |error: LoadError| format!("the server would not start with it: {}", error.in_one_line());
+    let draft = Draft { old, store, users: &[], at_end: HashSet::new(), adds_all: false };
+    let loaded = load::load_again(store, &draft.text()).map_err(fails)?;
+    let mut elsewhere = loaded.clone();
+    load::load_rest_again(&mut elsewhere).map_err(fails)?;
+    let users_beside = users.lines_beside(&elsewhere)?;
+    let differs = |store: &ConfigStore, loaded: &ConfigStore, id| store.value(id) != loaded.value(id);
+    let at_end = table::all().map(|(id, _)| id).filter(|&id| differs(store, &loaded, id)).collect();
+    let draft = Draft { users: &users_beside, at_end, adds_all: added == Added::All, ..draft };
+    let text = draft.text();
+    let mut loaded = load::load_again(store, &text).map_err(fails)?;
+    if let Some((_, option)) = table::all().find(|&(id, _)| differs(store, &loaded, id)) {
+        return Err(format!("option '{}' would have another value after a restart", option.name));
+    }
+    load::load_rest_again(&mut loaded).map_err(fails)?;
+    users.check_same(&loaded)?;
+    for (_, option) in table::all().filter(|&(id, _)| differs(store, &loaded, id)) {
+        let name = option.name;
+        tracing::warn!(
+            "The command line sets option '{name}': its value in the rewritten file has no effect"
+        );
+    }
+    Ok(text)
+}
+
+/// Puts `text` in the place of the file at `path`, with its permissions. A symbolic link stays, and
+/// the file that it names is replaced.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let target = fs::canonicalize(path);
+    let path = target.as_deref().unwrap_or(path);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
     let written = (|| {
-        let mut file = File::create(&temporary)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        if path.exists() {
+            // Nobody else may read it before it has the permissions of the old one.
+            options.mode(0o600);
+        }
+        let mut file = options.open(&temporary)?;
         if let Ok(metadata) = fs::metadata(path) {
             file.set_permissions(metadata.permissions())?;
         }
@@ -60,49 +163,90 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The text of a configuration file whose text was `old`. O(bytes + options).
+/// Returns the text of a configuration file whose text was `old`, which includes no others. O(bytes
+/// + options).
 pub fn rewrite(old: &[u8], store: &ConfigStore, users: &[Vec<u8>], added: Added) -> Vec<u8> {
-    let mut text = Vec::new();
-    let mut done: HashSet<OptId> = HashSet::new();
-    let mut add = |line: &[u8]| {
-        text.extend_from_slice(line);
-        text.push(b'\n');
-    };
-    let old = old.strip_suffix(b"\n").unwrap_or(old);
-    let mut has_heading = false;
-    let mut users = Some(users);
-    for line in old.split(|&byte| byte == b'\n').filter(|_| !old.is_empty()) {
-        has_heading |= line == ADDED;
-        let directive = parse_line(0, line).ok().flatten();
-        if directive.as_ref().is_some_and(|directive| directive.name == b"user") {
-            users.take().into_iter().flatten().for_each(|line| add(line));
-            continue;
-        }
-        match directive.as_ref().and_then(|directive| table::find(&directive.name)) {
-            None => add(line),
-            Some(named) if done.insert(named.id) => {
-                lines(named.name, named.id, store.value(named.id)).iter().for_each(|line| add(line));
+    let draft = Draft { old, store, users, at_end: HashSet::new(), adds_all: added == Added::All };
+    let named = draft.named();
+    let is_missing = |id: &OptId| store.value(*id) != store.default_of(*id) && !named.contains(id);
+    let at_end = table::all().map(|(id, _)| id).filter(is_missing).collect();
+    Draft { at_end, ..draft }.text()
+}
+
+/// A configuration file that is being written.
+struct Draft<'a> {
+    /// The text of the file so far.
+    old: &'a [u8],
+    /// The values of the options.
+    store: &'a ConfigStore,
+    /// The lines of users.
+    users: &'a [Vec<u8>],
+    /// Options that stand at the end, wherever they stood.
+    at_end: HashSet<OptId>,
+    /// True if options that stand nowhere are added as well.
+    adds_all: bool,
+}
+
+impl Draft<'_> {
+    /// Returns the lines of the file so far.
+    fn old_lines(&self) -> impl Iterator<Item = &[u8]> {
+        let old = self.old.strip_suffix(b"\n").unwrap_or(self.old);
+        old.split(|&byte| byte == b'\n').filter(|_| !old.is_empty())
+    }
+
+    /// Returns the options that the file so far names. O(bytes).
+    fn named(&self) -> HashSet<OptId> {
+        let directives = self.old_lines().filter_map(|line| parse_line(0, line).ok().flatten());
+        directives.filter_map(|directive| table::find(&directive.name)).map(|named| named.id).collect()
+    }
+
+    /// Returns the new text. O(bytes + options).
+    fn text(&self) -> Vec<u8> {
+        let store = self.store;
+        let mut text = Vec::new();
+        let mut done: HashSet<OptId> = HashSet::new();
+        let mut add = |line: &[u8]| {
+            text.extend_from_slice(line);
+            text.push(b'\n');
+        };
+        let mut has_heading = false;
+        let mut users = Some(self.users);
+        for line in self.old_lines() {
+            has_heading |= line == ADDED;
+            let directive = parse_line(0, line).ok().flatten();
+            if directive.as_ref().is_some_and(|directive| directive.name == b"user") {
+                users.take().into_iter().flatten().for_each(|line| add(line));
+                continue;
             }
-            Some(_) => {}
+            match directive.as_ref().and_then(|directive| table::find(&directive.name)) {
+                None => add(line),
+                Some(named) if !self.at_end.contains(&named.id) && done.insert(named.id) => {
+                    lines(named.name, named.id, store.value(named.id)).iter().for_each(|line| add(line));
+                }
+                Some(_) => {}
+            }
         }
+        for (id, option) in table::all() {
+            if done.contains(&id) || !(self.adds_all || self.at_end.contains(&id)) {
+                continue;
+            }
+            if !std::mem::replace(&mut has_heading, true) {
+                add(ADDED);
+            }
+            if matches!(option.kind, Kind::Words(kind) if kind.accumulates) && self.at_end.contains(&id) {
+                // Lines of an included file would be added to.
+                add(&[option.name.as_bytes(), b" \"\""].concat());
+            }
+            lines(option.name, id, store.value(id)).iter().for_each(|line| add(line));
+        }
+        if let Some(users) = users.filter(|users| !users.is_empty()) {
+            if !has_heading {
+                add(ADDED);
+            }
+            users.iter().for_each(|line| add(line));
+        }
+        text
     }
-    for (id, option) in table::all() {
-        let is_default = store.value(id) == store.default_of(id);
-        if done.contains(&id) || (is_default && added == Added::Changed) {
-            continue;
-        }
-        if !std::mem::replace(&mut has_heading, true) {
-            add(ADDED);
-        }
-        lines(option.name, id, store.value(id)).iter().for_each(|line| add(line));
-    }
-    if let Some(users) = users.filter(|users| !users.is_empty()) {
-        if !has_heading {
-            add(ADDED);
-        }
-        users.iter().for_each(|line| add(line));
-    }
-    text
 }
 
 /// The lines that give an option its value.
@@ -131,29 +275,6 @@ fn with_unit(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// A word as a configuration file has it: in quotes where it would not be read as it is.
-pub fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
-    if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
-}
-
-/// The bytes in double quotes, such that reading them gives the same bytes.
-pub fn quoted(bytes: &[u8]) -> Vec<u8> {
-    let mut text = vec![b'"'];
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' => text.extend([b'\\', byte]),
-            b'\n' => text.extend(b"\\n"),
-            b'\r' => text.extend(b"\\r"),
-            b'\t' => text.extend(b"\\t"),
-            b' '..=b'~' => text.push(byte),
-            _ => text.extend(format!("\\x{byte:02x}").bytes()),
-        }
-    }
-    text.push(b'"');
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::parse::parse_config;
@@ -168,6 +289,19 @@ mod tests {
             }
         }
         store
+    }
+
+    /// A server without users of its own.
+    struct NoUsers;
+
+    impl RunningUsers for NoUsers {
+        fn lines_beside(&self, _: &ConfigStore) -> Result<Vec<Vec<u8>>, String> {
+            Ok(Vec::new())
+        }
+
+        fn check_same(&self, _: &ConfigStore) -> Result<(), String> {
+            Ok(())
+        }
     }
 
     fn check(old: &str, options: &str, new: &str) {
@@ -225,7 +359,7 @@ mod tests {
         let path = folder.path().join("a.conf");
         fs::write(&path, "timeout 1\n").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
-        rewrite_file(&path, &store("timeout 3"), &[], Added::Changed).expect("rewritten");
+        rewrite_file(&path, &store("timeout 3"), &NoUsers, Added::Changed).expect("rewritten");
         assert_eq!(fs::read_to_string(&path).expect("read"), "timeout 3\n");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

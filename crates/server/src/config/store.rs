@@ -1,6 +1,8 @@
 //! The value of every option, and the only way to change one.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use stdx::glob::glob_match_any_case;
@@ -10,6 +12,7 @@ use super::handle::{Handle, Number, OptionType};
 use super::option::{Change, Opt};
 use super::readable_secrets::ReadableSecret;
 use super::renames::{IsCommand, Renames};
+use super::table::persistence::DIR;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
 
@@ -35,6 +38,22 @@ pub struct ConfigStore {
     renames: Renames,
     /// What follows `user` in each such line.
     users: Vec<Vec<Vec<u8>>>,
+    /// The working folder, standard input and options of the command line at the start.
+    start: Start,
+    /// The folder to which relative names of a configuration refer that is read while the server
+    /// runs; None at the start, where that is the working folder.
+    base: Option<PathBuf>,
+}
+
+/// The origin of a configuration besides its file.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    /// The working folder, to which relative names in the configuration refer.
+    pub folder: PathBuf,
+    /// The text that was read from standard input.
+    pub input: Vec<u8>,
+    /// The options of the command line.
+    pub options: Vec<Vec<u8>>,
 }
 
 /// Why CONFIG SET changes nothing.
@@ -64,6 +83,11 @@ pub enum Permission {
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
+/// Returns true if `name` begins a line of the configuration that is not an option's.
+pub fn is_directive(name: &[u8]) -> bool {
+    name == b"rename-command" || name == b"user" || IGNORED.contains(&name)
+}
+
 impl ConfigStore {
     /// The defaults of the records. `is_command` says which names `rename-command` may take.
     /// O(options).
@@ -80,7 +104,42 @@ impl ConfigStore {
             readable_secrets: Vec::new(),
             renames: Renames::new(is_command),
             users: Vec::new(),
+            start: Start::default(),
+            base: None,
         }
+    }
+
+    /// Returns a store with the defaults of this one, for reading the configuration again while the
+    /// server runs: relative names refer to the folder of the start. O(options).
+    pub fn fresh(&self) -> Self {
+        Self {
+            values: self.defaults.clone(),
+            defaults: self.defaults.clone(),
+            begun: HashSet::new(),
+            named: HashSet::new(),
+            file: self.file.clone(),
+            unrepeatable: None,
+            readable_secrets: Vec::new(),
+            renames: self.renames.without_any(),
+            users: Vec::new(),
+            start: self.start.clone(),
+            base: Some(self.start.folder.clone()),
+        }
+    }
+
+    /// Returns the origin of the configuration besides its file.
+    pub fn start(&self) -> &Start {
+        &self.start
+    }
+
+    /// Notes the origin of the configuration besides its file.
+    pub fn set_start(&mut self, start: Start) {
+        self.start = start;
+    }
+
+    /// Returns the folder to which relative names refer, where that is not the working folder.
+    pub fn base(&self) -> Option<&Path> {
+        self.base.as_deref()
     }
 
     /// An option's value.
@@ -166,6 +225,15 @@ impl ConfigStore {
             if adds {
                 all.splice(0..0, earlier.iter().map(Vec::as_slice));
             }
+        }
+        let absolute = match (&self.base, all.as_slice()) {
+            (Some(base), [folder]) if id == table::id_of(&DIR.opt) => {
+                Some(base.join(OsStr::from_bytes(folder)))
+            }
+            _ => None,
+        };
+        if let Some(absolute) = &absolute {
+            all = vec![absolute.as_os_str().as_bytes()];
         }
         self.values[id.index()] = id.option().kind.parse(&all, &old)?;
         self.named.insert(id);

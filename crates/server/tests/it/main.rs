@@ -13,6 +13,7 @@ mod busy_thread;
 mod clients;
 mod command_facts;
 mod config;
+mod config_rewrite;
 mod debug;
 mod debugger;
 mod differential;
