@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::acl::{DEFAULT_USER, NewUsers, SetError, User, check_name, parse_users, user_lines};
+use engine::acl::{DEFAULT_USER, NewUsers, SetError, User, check_name, parse_users, rewrite_lines};
 use engine::settings::Settings;
 use engine::table::CommandTable;
 
@@ -114,9 +114,16 @@ pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>
     parse_users(&text, &shown, new)
 }
 
-/// Writes users to a file, which is replaced at once.
+/// Writes users to a file, which is replaced at once. Its remarks stay.
+///
+/// # Errors
+/// That of the file: it cannot be read or replaced.
 pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Result<()> {
-    rewrite::replace(path, &user_lines(users))
+    let old = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    rewrite::replace(path, &rewrite_lines(&old, users))
 }
 
 /// The users of a running server, for CONFIG REWRITE.

@@ -18,8 +18,42 @@ impl User {
     }
 }
 
-/// The users of an ACL file, whose name is for the errors. Lines may be empty; a remark is an
-/// error, because the file is meant to be rewritten. O(bytes).
+/// Returns the text of an ACL file whose text was `old`: its remarks and empty lines stay, each
+/// user's line is in its place, new users stand at the end. Without remarks the users stand in the
+/// order of their names. O(bytes + users × log users).
+pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
+    let lines = || old.strip_suffix(b"\n").unwrap_or(old).split(|&byte| byte == b'\n');
+    if !lines().any(is_remark) {
+        return user_lines(users);
+    }
+    let mut left: BTreeMap<&[u8], &Arc<User>> = users.iter().map(|user| (user.name(), user)).collect();
+    let mut text = Vec::new();
+    let mut add = |line: &[u8]| {
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    };
+    for line in lines() {
+        let mut words = line.trim_ascii().split(|&byte| byte == b' ');
+        match (words.next(), words.next()) {
+            (Some(b"user"), Some(name)) => {
+                left.remove(name).into_iter().for_each(|user| add(&user.line()));
+            }
+            _ if is_remark(line) || line.trim_ascii().is_empty() => add(line),
+            // The file was changed by hand, and not loaded.
+            _ => {}
+        }
+    }
+    left.into_values().for_each(|user| add(&user.line()));
+    text
+}
+
+/// Returns true if the line begins with `#`, as a remark does in a configuration file.
+fn is_remark(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"#")
+}
+
+/// Reads the users of an ACL file, whose name is for the errors. Lines may be empty or remarks,
+/// which ACL SAVE keeps. O(bytes).
 ///
 /// # Errors
 /// All that is wrong, in one line.
@@ -29,7 +63,7 @@ pub fn parse_users(text: &[u8], file: &str, new: &NewUsers<'_>) -> Result<Vec<Us
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let place = format!("{file}:{}", index + 1);
         let line = line.trim_ascii();
-        if line.is_empty() {
+        if line.is_empty() || is_remark(line) {
             continue;
         }
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
@@ -77,4 +111,47 @@ fn apply_line(user: &mut User, words: &[&[u8]], place: &str, new: &NewUsers<'_>)
         }
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::NewChannels;
+    use crate::table::CommandTable;
+
+    fn users(text: &str) -> Result<Vec<Arc<User>>, String> {
+        let table = CommandTable::new(crate::exec::commands());
+        let new = NewUsers { table: &table, channels: NewChannels::None };
+        parse_users(text.as_bytes(), "f", &new).map(|users| users.into_iter().map(Arc::new).collect())
+    }
+
+    fn check(old: &str, present: &str, expected: &str) {
+        let text = rewrite_lines(old.as_bytes(), &users(present).expect("well formed"));
+        let text = String::from_utf8_lossy(&text).replace(" off sanitize-payload resetchannels -@all", "");
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn issue_33_remarks_in_an_acl_file_are_read_over_and_kept() {
+        let names =
+            |text: &str| users(text).map(|users| users.iter().map(|user| user.name().to_vec()).collect());
+        let all: Result<Vec<Vec<u8>>, String> = Ok(vec![b"a".to_vec(), b"b".to_vec()]);
+        for text in [
+            "# x\nuser b\n\n\t \n  # y\n user a",
+            "#\r\nuser a\r\n\r\nuser b\r\n",
+            "user a  \n#user c\nuser b\n#",
+        ] {
+            assert_eq!(names(text), all, "{text}");
+        }
+        assert!(users("user a # x").is_err());
+        assert!(users("\u{feff}user a").is_err());
+        check(
+            "# x\nuser b off\n\n# of a\nuser a off\n# end",
+            "user a\nuser b\nuser c",
+            "# x\nuser b\n\n# of a\nuser a\n# end\nuser c\n",
+        );
+        check("# x\nuser gone\nrubbish\n", "user a", "# x\nuser a\n");
+        check("user b\n\nuser a\n", "user a\nuser b", "user a\nuser b\n");
+        check("", "user a", "user a\n");
+    }
 }

@@ -37,7 +37,7 @@ mod user;
 mod users;
 
 pub use denial::{Context, Denial, Reason};
-pub use file::{parse_users, user_lines};
+pub use file::{parse_users, rewrite_lines, user_lines};
 pub use identity::{Identity, Standing};
 pub use keys::{actual_flags, keys_of_migrate};
 pub use log::{AclLog, LogEntry, Refusal};

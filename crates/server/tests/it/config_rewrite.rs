@@ -300,3 +300,20 @@ fn issue_33_random_values_survive_a_rewrite() {
     }
     assert!(taken > 500, "{taken} of 6,000 were taken");
 }
+
+#[test]
+fn issue_33_remarks_in_an_acl_file_start_and_stay() {
+    let files =
+        Files::new("aclfile DIR/users.acl\n", &[("users.acl", "# who\nuser ann on nopass\n\n# end\n")]);
+    let server = files.start(&[]);
+    let mut client = server.connect();
+    assert_eq!(says(&mut client, &["ACL", "SETUSER", "bob"]), "OK");
+    assert_eq!(says(&mut client, &["ACL", "SAVE"]), "OK");
+    let text = files.text("users.acl");
+    assert!(
+        text.starts_with("# who\nuser ann on nopass ") && text.contains("\n\n# end\nuser bob off"),
+        "{text}"
+    );
+    assert_eq!(says(&mut client, &["ACL", "LOAD"]), "OK");
+    assert_eq!(says(&mut client, &["CONFIG", "REWRITE"]), "OK");
+}
