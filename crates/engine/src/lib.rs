@@ -52,6 +52,7 @@ pub mod evict;
 pub mod exec;
 pub mod expire;
 pub mod fetch;
+pub mod foreign;
 pub mod freeing;
 mod images;
 pub mod log;

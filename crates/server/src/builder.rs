@@ -351,7 +351,15 @@ fn shared(
     loops: Loops,
 ) -> (Shared, Arc<[ServerHandler]>) {
     let (mut table, handlers) = crate::commands::table();
-    store.renames().iter().for_each(|rename| table.rename(&rename.from, &rename.to));
+    for rename in store.renames().iter() {
+        match table.find(rename.from.as_bytes()) {
+            Some(_) => table.rename(&rename.from, &rename.to),
+            None => tracing::warn!(
+                "rename-command {}: this server has no such command, so the line has no effect",
+                rename.from
+            ),
+        }
+    }
     let engine = engine::Shared::new(engine::shared::Start {
         threads: start.io_threads,
         databases: start.databases,

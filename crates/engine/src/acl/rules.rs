@@ -19,6 +19,7 @@ use stdx::quoted::is_space;
 
 use super::selector::{Permit, READ_WRITE, Selector};
 use super::user::{PasswordDigest, User, hash_password};
+use crate::foreign::{self, FirstArgs};
 use crate::settings::NewChannels;
 use crate::table::CommandTable;
 
@@ -216,10 +217,10 @@ impl NewUsers<'_> {
                 self.set_category(selector, category, Permit::No)?;
             }
             [b'+', command @ ..] => self.add_command(selector, command)?,
-            [b'-', command @ ..] => {
-                let registered = self.find(command).ok_or(RuleError::Unknown)?;
-                selector.set_command(registered, Permit::No);
-            }
+            [b'-', command @ ..] => match self.find(command) {
+                Some(registered) => selector.set_command(registered, Permit::No),
+                None => keep_foreign(selector, command, Permit::No)?,
+            },
             _ if rule.len() >= 3 && rule[..3].eq_ignore_ascii_case(b"db=") => {
                 selector.set_databases(parse_databases(&rule[3..])?);
             }
@@ -235,18 +236,32 @@ impl NewUsers<'_> {
 
     fn set_category(&self, selector: &mut Selector, name: &[u8], permit: Permit) -> Result<(), RuleError> {
         let upper = std::str::from_utf8(&name[1..]).map_err(|_| RuleError::Unknown)?.to_ascii_uppercase();
-        let category = Acl::from_name(&upper).ok_or(RuleError::Unknown)?;
-        selector.set_category(self.table, (name, category), permit);
+        match Acl::from_name(&upper) {
+            Some(category) => selector.set_category(self.table, (name, category), permit),
+            None if foreign::is_category(&upper.to_ascii_lowercase()) => {
+                warn_of_foreign(name);
+                selector.note_rule(name, permit);
+            }
+            None => return Err(RuleError::Unknown),
+        }
         Ok(())
     }
 
     /// `+cmd`, `+cmd|sub`, `+cmd|first-arg`.
     fn add_command(&self, selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = rule.iter().rposition(|&byte| byte == b'|') else {
-            selector.set_command(self.find(rule).ok_or(RuleError::Unknown)?, Permit::Yes);
-            return Ok(());
+            return match self.find(rule) {
+                Some(registered) => {
+                    selector.set_command(registered, Permit::Yes);
+                    Ok(())
+                }
+                None => keep_foreign(selector, rule, Permit::Yes),
+            };
         };
-        let (command, word) = (self.find(&rule[..bar]).ok_or(RuleError::Unknown)?, &rule[bar + 1..]);
+        let Some(command) = self.find(&rule[..bar]) else {
+            return keep_foreign(selector, rule, Permit::Yes);
+        };
+        let word = &rule[bar + 1..];
         if command.full_name.contains('|') {
             return Err(RuleError::FirstArgOfSubcommand);
         }
@@ -260,11 +275,37 @@ impl NewUsers<'_> {
                  may get disabled in the future"
             );
             selector.add_first_arg(command, word);
+        } else if let Some(subcommand) = self.find(rule) {
+            selector.set_command(subcommand, Permit::Yes);
         } else {
-            selector.set_command(self.find(rule).ok_or(RuleError::Unknown)?, Permit::Yes);
+            keep_foreign(selector, rule, Permit::Yes)?;
         }
         Ok(())
     }
+}
+
+/// Keeps a rule about a command that other servers have and this one does not: it is shown and
+/// saved, and has no effect.
+///
+/// # Errors
+/// Unknown if they do not have it either.
+fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<(), RuleError> {
+    let first_args = if permit == Permit::Yes { FirstArgs::Taken } else { FirstArgs::Refused };
+    let name = std::str::from_utf8(rule).map_err(|_| RuleError::Unknown)?.to_ascii_lowercase();
+    if !foreign::is_rule(&name, first_args) {
+        return Err(RuleError::Unknown);
+    }
+    warn_of_foreign(rule);
+    selector.note_rule(name.as_bytes(), permit);
+    Ok(())
+}
+
+/// Logs that a rule has no effect.
+fn warn_of_foreign(rule: &[u8]) {
+    tracing::warn!(
+        rule = %rule.escape_ascii(),
+        "An ACL rule names a command or category that this server does not have: the rule is kept and has no effect"
+    );
 }
 
 fn add_password(user: &mut User, digest: PasswordDigest) {
@@ -387,6 +428,25 @@ mod tests {
         }
         check(&["+object|freq|x"], "+object|freq|x: Allowing first-arg of a subcommand is not supported");
         check(&["+get|"], "+get|: Syntax error");
+    }
+
+    #[test]
+    fn issue_33_rules_about_commands_of_other_servers_are_kept() {
+        let all = "off sanitize-payload resetchannels +@all -psync -@search -cluster|slot-stats";
+        check(&["+@all", "-PSYNC", "-@Search", "-cluster|SLOT-STATS"], all);
+        let none = "off sanitize-payload resetchannels -@all +replicaof +ft.config|get +sync|x (resetchannels -@all \
+                    +json.get)";
+        check(&["+replicaof", "+FT.config|get", "+sync|X", "(+json.GET)"], none);
+        check(&["+psync", "-psync", "+psync"], "off sanitize-payload resetchannels -@all +psync");
+        check(&["+psync", "+@all"], "off sanitize-payload resetchannels +@all");
+        for unknown in
+            ["+nosuch.get", "-psync|x", "+ft.config|nosuch", "+@modules", "+sync|a|b", "-cluster|nosuch"]
+        {
+            check(&[unknown], &format!("{unknown}: Unknown command or category name in ACL"));
+        }
+        // Nothing is permitted or refused by them.
+        let user = user(&["on", "nopass", "+@all", "~*", "&*", "-psync"]).expect("rules");
+        assert!(user.is_unrestricted());
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl Selector {
 
     /// Notes a rule as the last one: an earlier one about the same, or about a part of it, says
     /// nothing any more.
-    fn note_rule(&mut self, name: &[u8], permit: Permit) {
+    pub(super) fn note_rule(&mut self, name: &[u8], permit: Permit) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
             let behind = rule.name.strip_prefix(name.as_slice());

@@ -165,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn issue_33_commands_of_other_servers_are_not_of_this_one() {
+        let table = table().0;
+        let own: Vec<_> =
+            engine::foreign::COMMANDS.iter().filter(|name| table.original(name).is_some()).collect();
+        assert!(own.is_empty(), "this server has them now: {own:?}");
+    }
+
+    #[test]
     fn the_smallest_accepted_request_has_room_for_the_first_key() {
         for registered in table().0.iter() {
             let smallest = registered.command.arity.as_number().unsigned_abs() as usize;

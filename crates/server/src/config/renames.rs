@@ -2,7 +2,10 @@
 //!
 //! A rename holds from start to stop and concerns the name alone: counters, errors and the
 //! documentation keep calling the command what everybody calls it, as in Redis. A line refers to
-//! the names as the lines before it left them.
+//! the names as the lines before it left them. A line may name a command of other servers that this
+//! one does not have ([`foreign`]): it has no effect then.
+
+use engine::foreign;
 
 use super::Refusal;
 
@@ -69,7 +72,10 @@ impl Renames {
             .find(|rename| rename.from == name || (rename.to == name && !name.is_empty()));
         match about {
             Some(rename) => rename.to == name,
-            None => (self.is_command)(name),
+            None => {
+                let is_foreign = !name.contains('|') && foreign::is_command(&name.to_ascii_lowercase());
+                is_foreign || (self.is_command)(name)
+            }
         }
     }
 }
@@ -100,5 +106,21 @@ mod tests {
         let wrong = renames.add(&[b"get".to_vec()]).expect_err("one word");
         assert_eq!(wrong, "Bad directive or wrong number of arguments");
         assert!(renames.add(&[b"ping".to_vec(), b"\xff".to_vec()]).is_err());
+    }
+
+    #[test]
+    fn issue_33_commands_of_other_servers_can_be_renamed() {
+        let mut renames = Renames::new(crate::commands::is_command);
+        let mut add = |from: &str, to: &str| match renames.add(&[from.into(), to.into()]) {
+            Ok(()) => String::new(),
+            Err(reason) => reason.into_owned(),
+        };
+        assert_eq!([add("SLAVEOF", ""), add("replicaof", "secret"), add("FT.SEARCH", "")], [""; 3]);
+        assert_eq!(add("replicaof", "other"), "No such command in rename-command");
+        assert_eq!([add("secret", ""), add("psync", "p")], [""; 2]);
+        // As in Redis, whose commands these are.
+        assert_eq!(add("get", "sync"), "Target command name already exists");
+        assert_eq!(add("get", "p"), "Target command name already exists");
+        assert_eq!(add("cluster|slot-stats", ""), "No such command in rename-command");
     }
 }
