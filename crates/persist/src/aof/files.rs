@@ -242,3 +242,34 @@ impl Files {
         Ok(expired.len())
     }
 }
+
+/// Returns true if `file` is called as the bases and incremental files of `appendfilename` are.
+pub fn is_part_name(appendfilename: &str, file: &str) -> bool {
+    let number = file.strip_prefix(appendfilename).and_then(|rest| rest.strip_prefix('.')).and_then(|rest| {
+        [".base.rdb", ".base.aof", ".incr.aof"].iter().find_map(|suffix| rest.strip_suffix(suffix))
+    });
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_told_by_their_names() {
+        let is_part = |file| is_part_name("a.aof", file);
+        for file in ["a.aof.1.base.rdb", "a.aof.23.base.aof", "a.aof.4.incr.aof"] {
+            assert!(is_part(file), "{file}");
+        }
+        for file in [
+            "a.aof",
+            "a.aof.manifest",
+            "a.aof.1.base.txt",
+            "a.aof.x.incr.aof",
+            "b.aof.1.incr.aof",
+            "a.aof..incr.aof",
+        ] {
+            assert!(!is_part(file), "{file}");
+        }
+    }
+}

@@ -569,14 +569,6 @@ impl Manifest {
     }
 }
 
-/// Returns true if `file` is called as the bases and incremental files of `appendfilename` are.
-pub fn is_part_name(appendfilename: &str, file: &str) -> bool {
-    let number = file.strip_prefix(appendfilename).and_then(|rest| rest.strip_prefix('.')).and_then(|rest| {
-        [".base.rdb", ".base.aof", ".incr.aof"].iter().find_map(|suffix| rest.strip_suffix(suffix))
-    });
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 /// Without blanks at both ends.
 fn trim(line: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');

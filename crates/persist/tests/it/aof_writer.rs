@@ -262,7 +262,7 @@ impl Life<'_> {
     fn take_base(&mut self) {
         let Some((position, seq, file)) = self.rewrite.take() else { return };
         let kind = BaseKind::Aof;
-        let write = || {
+        let mut write = || {
             let mut file = self.folder.create("temp-base")?;
             file.append(self.stream.up_to(position))?;
             file.sync()?;

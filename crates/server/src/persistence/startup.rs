@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
-use persist::aof::files::Files;
-use persist::aof::manifest::{ToLoad, is_part_name, manifest_name};
+use persist::aof::files::{Files, is_part_name};
+use persist::aof::manifest::{ToLoad, manifest_name};
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
@@ -99,7 +99,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
         return Ok(snapshot.map(Source::Snapshot));
     }
     if let Ok(files) = &files {
-        check_unnamed(store, &folder, files, is_on)?;
+        check_unnamed(store, &folder, files)?;
     }
     let files = match files {
         Ok(files) if !files.manifest().is_empty() => {
@@ -135,17 +135,13 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     Ok(Some(Source::AppendOnly(files)))
 }
 
-/// Looks for files that are called as parts of the append-only file and that no manifest names. They
-/// are never read or written over.
+/// Looks for files that are called as parts of the append-only file and that no manifest names.
+/// They are never read or written over.
 ///
 /// # Errors
 /// There are some and no manifest: they may hold the data that the server is to start with.
-fn check_unnamed(
-    store: &ConfigStore,
-    folder: &DataFolder,
-    files: &Files,
-    is_on: bool,
-) -> Result<(), Trouble> {
+fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
+    let is_on = options::APPENDONLY.of(store);
     let name = files_name(store);
     let is_unnamed = |file: &String| is_part_name(&name, file) && !files.manifest().names(file);
     let unnamed: Vec<String> = folder.names()?.into_iter().filter(is_unnamed).collect();
