@@ -98,6 +98,8 @@ pub struct Batch<V> {
     /// The connections, in order.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
+    /// What the last request that was not whole misses at least, in bytes.
+    missing_bytes: usize,
     /// Empty lines around the requests.
     empty_lines: usize,
     /// What its requests look for.
@@ -110,6 +112,7 @@ impl<V> Default for Batch<V> {
             requests: Vec::new(),
             turns: Vec::new(),
             spans: Vec::new(),
+            missing_bytes: 0,
             empty_lines: 0,
             sought: Sought::Keys,
         }
@@ -129,6 +132,12 @@ impl<V> Batch<V> {
     /// Whether no more fits.
     pub fn is_full(&self) -> bool {
         self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
+    }
+
+    /// Returns the number of bytes that are missing at least, after [`Batch::collect`] found no
+    /// whole request in bytes that are not empty.
+    pub fn missing_bytes(&self) -> usize {
+        self.missing_bytes
     }
 
     /// Parses requests from the start of a connection's input until it ends or the batch is full.
@@ -158,7 +167,10 @@ impl<V> Batch<V> {
                     self.empty_lines += 1;
                     continue;
                 }
-                Ok(Parsed::Incomplete { .. }) => break false,
+                Ok(Parsed::Incomplete { missing_bytes }) => {
+                    self.missing_bytes = missing_bytes;
+                    break false;
+                }
                 Err(error) => (Work::Broken(error), input.len() - at),
             };
             let broken = matches!(work, Work::Broken(_));

@@ -16,6 +16,11 @@
 //! and received bytes show up. The housekeeper asks thread 0 for a turn while memory is over its
 //! limit and all are idle.
 //!
+//! A large request ([`LARGE_LEN_BYTES_MIN`]) is counted already, as what its client makes the
+//! server hold, so only its largest argument is counted a second time: the value that is made of it
+//! exists beside it. As in Redis the limit may be exceeded by the other arguments while the command
+//! runs. One that does not fit even without a key is refused before anything is evicted.
+//!
 //! Memory that waits in the background to be freed counts as free while it is little. When used
 //! memory is over the limit all the same, by more than [`slack`], a thread short of memory
 //! first helps freeing it.
@@ -39,6 +44,10 @@ use crate::stats::latency_events::Event;
 const EVICTED_PER_LOOK: u64 = 16;
 /// Pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
 const HELP_PIECES: usize = 256;
+
+/// The length from which on a request is certain to be in its client's input buffer, which counts
+/// as used memory.
+const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 
 /// What enforcing the limit led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +101,23 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Whether memory permits a command with these arguments; evicts for it. The caller
     /// holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
-        let len_bytes = args.from(0).map(<[u8]>::len).sum();
-        memory.allows(len_bytes) || self.make_room(memory, len_bytes as u64) != LimitState::Short
+        let len_bytes: usize = args.from(0).map(<[u8]>::len).sum();
+        memory.allows(len_bytes) || self.has_room_for(memory, args, len_bytes)
+    }
+
+    /// Looks closer whether memory permits these arguments of `len_bytes` in all; evicts for them.
+    #[cold]
+    fn has_room_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>, len_bytes: usize) -> bool {
+        if len_bytes < LARGE_LEN_BYTES_MIN {
+            return self.make_room(memory, len_bytes as u64) != LimitState::Short;
+        }
+        let reserve_bytes = args.from(0).map(<[u8]>::len).max().unwrap_or_default() as u64;
+        let shared = self.shared();
+        let clients: u64 = shared.clients.all().iter().map(|client| client.memory_bytes()).sum();
+        let not_evictable = shared.startup_bytes.load(Relaxed) + clients.max(len_bytes as u64);
+        let can_fit = not_evictable + reserve_bytes <= self.settings.maxmemory_bytes;
+        let is_loading = shared.standing.is_loading.load(Relaxed);
+        (can_fit || is_loading) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
     /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the

@@ -189,6 +189,8 @@ pub struct Shared {
     pub expiry: ExpiryStats,
     /// For how long memory was over its limit.
     pub over_limit: OverLimit,
+    /// Used memory when the server had started, in bytes: eviction cannot free it.
+    pub startup_bytes: AtomicU64,
     /// Values too big to free on an I/O thread in passing.
     pub freeing: FreeQueue,
     /// All changes, in order, while somebody reads them.
@@ -233,6 +235,7 @@ impl Shared {
             errors: ErrorCounts::default(),
             expiry: ExpiryStats::default(),
             over_limit: OverLimit::default(),
+            startup_bytes: 0.into(),
             freeing: FreeQueue::default(),
             log: ChangeLog::new(threads),
             scripts: RunningScripts::default(),

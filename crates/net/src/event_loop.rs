@@ -204,6 +204,12 @@ impl EventLoop {
         self.core.inputs.consume(conn, n);
     }
 
+    /// Notes that the unconsumed bytes of `conn` begin a request of at least `len_bytes`: their
+    /// buffer grows to that length and not beyond. Memory follows what really arrives.
+    pub fn expect_input(&mut self, conn: ConnId, len_bytes: usize) {
+        self.core.inputs.expect(conn, len_bytes);
+    }
+
     /// Announces that the unconsumed bytes of `conn` begin a request of `len_bytes` in all, so that
     /// it is received in place. Memory still follows what really arrives.
     pub fn reserve_input(&mut self, conn: ConnId, len_bytes: usize) {

@@ -18,6 +18,10 @@ use crate::{ConnId, Event};
 /// an announced length is a claim, and memory follows what really arrives.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
+/// From this length on a buffer for a request of unknown length grows by a quarter, not to the
+/// double: what it has too much counts at `maxmemory`.
+const LARGE_LEN_BYTES_MIN: usize = 4 << 20;
+
 /// Buffers of at least this size are kept when they are empty: for less,
 /// memory is quick to come by.
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
@@ -104,6 +108,9 @@ struct InputSlot {
     position: u64,
     /// Length of the request announced with `reserve_input`, until the pending bytes are consumed.
     announced_len_bytes: usize,
+    /// The least length of the request that the unconsumed bytes begin, as its lengths say so far;
+    /// 0 where that is not known.
+    expected_len_bytes: usize,
 }
 
 impl Activity {
@@ -145,6 +152,7 @@ impl InputSlot {
         consumed: 0,
         position: 0,
         announced_len_bytes: 0,
+        expected_len_bytes: 0,
     };
 
     fn has_pending(&self) -> bool {
@@ -161,7 +169,12 @@ impl InputSlot {
             self.consumed = 0;
         }
         if self.pending.capacity() - self.pending.len() < len {
-            let believed = self.announced_len_bytes.min(RESERVE_LEN_BYTES_MIN.max(2 * kept));
+            // Of a request whose length is known the last growth makes room for the rest of it and
+            // for what may be received with it: a buffer of twice its length would count at
+            // `maxmemory`.
+            let known = self.announced_len_bytes.max(self.expected_len_bytes);
+            let is_known = kept < known;
+            let believed = if is_known { (known + len).min(RESERVE_LEN_BYTES_MIN.max(4 * kept)) } else { 0 };
             let wanted = (kept + len).max(believed);
             if let Some(mut spare) = spares.take(wanted) {
                 spare.extend_from_slice(&self.pending[self.consumed..]);
@@ -169,7 +182,9 @@ impl InputSlot {
                 spares.put(std::mem::replace(&mut self.pending, spare));
                 return;
             }
-            self.pending.reserve_exact((wanted - kept).max(len.max(kept)));
+            let grown = if kept < LARGE_LEN_BYTES_MIN { kept } else { kept / 4 };
+            let more = if is_known { wanted - kept } else { (wanted - kept).max(grown) };
+            self.pending.reserve_exact(more);
         }
     }
 }
@@ -247,6 +262,7 @@ impl Inputs {
             return;
         }
         slot.consumed += n;
+        slot.expected_len_bytes = 0;
         assert!(slot.consumed <= slot.pending.len(), "more consumed than was received");
         if slot.consumed == slot.pending.len() {
             spares.put(std::mem::take(&mut slot.pending));
@@ -268,6 +284,13 @@ impl Inputs {
     pub(crate) fn announce(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.announced_len_bytes = len_bytes;
+        }
+    }
+
+    /// Notes the least length of the request that the unconsumed bytes of `conn` begin.
+    pub(crate) fn expect(&mut self, conn: ConnId, len_bytes: usize) {
+        if let Some(slot) = self.slot_mut(conn) {
+            slot.expected_len_bytes = len_bytes;
         }
     }
 
@@ -522,7 +545,7 @@ mod tests {
             arrive(&mut inputs, conn, &[1; 16 * 1024], &mut Vec::new());
             inputs.end_turn();
             grown += u32::from(std::mem::replace(&mut capacity, inputs.capacity_bytes(conn)) != capacity);
-            assert!(capacity <= RESERVE_LEN_BYTES_MIN + 3 * inputs.len_bytes(conn));
+            assert!(capacity <= RESERVE_LEN_BYTES_MIN + 5 * inputs.len_bytes(conn));
         }
         assert!(grown < 20, "{grown} reallocations");
     }

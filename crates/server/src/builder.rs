@@ -262,7 +262,7 @@ impl Builder {
         (shared.audit, shared.oidc) = (Arc::new(audit), oidc.map(Arc::new));
         shared.supervisor = self.supervisor.unwrap_or("no");
         let shared = Arc::new(shared);
-        shared.startup_memory_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
+        shared.engine.startup_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         if self.found == Found::Loaded {
             // Before anybody can ask for a key.
@@ -390,7 +390,6 @@ fn shared(
         backend: loops.backend,
         listening: loops.listening.into(),
         tls: Tls::default(),
-        startup_memory_bytes: 0.into(),
         shutdown_request: ShutdownRequest::default(),
         stopping: false.into(),
         switched_off: SwitchedOff::default(),

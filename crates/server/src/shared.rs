@@ -165,8 +165,6 @@ pub struct Shared {
     pub listening: Mutex<Vec<Listening>>,
     /// What connections are encrypted with.
     pub tls: Tls,
-    /// Memory in use when the server had started.
-    pub startup_memory_bytes: AtomicU64,
     /// 40 hex digits that name this run.
     pub run_id: String,
     /// Who has started the process, as INFO names them.

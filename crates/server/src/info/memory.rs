@@ -39,7 +39,7 @@ impl MemoryFigures {
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.engine.clients.all();
         let clients = clients.iter().map(|client| client.memory_bytes()).sum();
-        let startup = shared.startup_memory_bytes.load(Relaxed);
+        let startup = shared.engine.startup_bytes.load(Relaxed);
         let dbs = 0..shared.engine.keyspace.db_count();
         let tables = dbs.map(|db| shared.engine.keyspace.table_bytes(db) as u64).sum();
         let (rss, heap_rss) = crate::process::resident_bytes();

@@ -36,6 +36,10 @@ const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 /// that does not read can make the server hold, besides the last reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
+/// The number of missing bytes from which on the length of a request is noted, so that its buffer
+/// grows no further.
+const EXPECTED_LEN_BYTES_MIN: usize = 64 * 1024;
+
 impl Worker<'_> {
     /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so
     /// that what arrived meanwhile is read, and replies leave.
@@ -121,6 +125,10 @@ impl Worker<'_> {
         let (position, input) = (self.net.inputs().position(conn), self.net.inputs().bytes(conn));
         let source = Source { progress, db: session.db(), limits, visit, position, input };
         if !self.batch.collect(source, &self.shared.engine) {
+            let (here, missing) = (self.net.inputs().len_bytes(conn), self.batch.missing_bytes());
+            if here > 0 && missing >= EXPECTED_LEN_BYTES_MIN {
+                self.net.expect_input(conn, here + missing);
+            }
             // Nothing is whole yet, so nothing will run and be settled.
             self.keep_input(conn);
         }

@@ -35,6 +35,7 @@ mod linearizability;
 mod lists;
 mod logins;
 mod memory;
+mod memory_limits;
 mod metrics;
 mod migrate;
 mod monitor;
