@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
+pub mod access_clock;
 mod big_index;
 pub mod big_keys;
 pub mod db;

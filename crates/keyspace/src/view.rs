@@ -58,7 +58,7 @@ pub enum Access {
 }
 
 /// The counter a new key starts with under LFU.
-const LFU_INITIAL: u32 = 5;
+pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
     /// The access clock of a key created now.

@@ -8,6 +8,8 @@ use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
 use engine::client_eviction;
 use engine::stats::Counter;
+use keyspace::key::SHARD_COUNT;
+use keyspace::{Access, access_clock};
 use net::Address;
 
 use crate::commands::help;
@@ -116,12 +118,29 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
             tracing::warn!("Option '{}' was set but has no effect: {why}", option.name);
         }
     }
+    let counted_uses = ctx.shared.engine.settings.get().lfu;
     ctx.shared.engine.settings.set(apply::settings(&changed));
     *config = changed;
     drop(config);
+    if ctx.shared.engine.settings.get().lfu != counted_uses {
+        convert_access_clocks(ctx);
+    }
     follow_up(ctx, &options);
     ctx.reply.ok();
     Ok(())
+}
+
+/// Has the access clocks of all keys mean what the new eviction policy takes them for. O(keys),
+/// with a shard locked at a time.
+fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
+    // From here on no thread is in the middle of a request that notes uses by the old policy.
+    ctx.pass.exclusive(|_| ());
+    let now_ms = ctx.now_ms;
+    let to = match ctx.shared.engine.settings.get().lfu {
+        true => Access::Lfu { clock_minutes: (now_ms / 60_000) as u32, log_factor: 0, decay_minutes: 0 },
+        false => Access::Lru { clock_s: (now_ms / 1000) as u32 },
+    };
+    (0..SHARD_COUNT).for_each(|shard| access_clock::convert_shard(&ctx.shared.engine.keyspace, shard, to));
 }
 
 /// Whether this client may change protected options.

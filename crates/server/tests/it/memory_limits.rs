@@ -68,3 +68,48 @@ fn issue_33_what_cannot_fit_is_refused_before_anything_is_evicted() {
         }
     });
 }
+
+#[test]
+fn issue_33_existing_keys_count_as_new_after_a_change_to_lfu() {
+    as_process_on_each_back_end(|server| {
+        let mut client = server.connect();
+        let mut set = |name: &str, value: &str| {
+            assert_eq!(says(&mut client, &["CONFIG", "SET", name, value]), "OK");
+        };
+        set("lfu-log-factor", "0");
+        set("lfu-decay-time", "0");
+        let mut client = server.connect();
+        for n in 0..100 {
+            assert_eq!(says(&mut client, &["SET", &format!("k{n}"), "v"]), "OK");
+        }
+        assert_eq!(client.command(&["COPY", "k0", "other", "DB", "3"]), Value::Integer(1));
+        let policy = |client: &mut Client, policy: &str| {
+            assert_eq!(says(client, &["CONFIG", "SET", "maxmemory-policy", policy]), "OK");
+        };
+        let frequency = |client: &mut Client, key: &str| client.command(&["OBJECT", "FREQ", key]);
+        for lru in ["noeviction", "allkeys-lru", "volatile-ttl"] {
+            for lfu in ["allkeys-lfu", "volatile-lfu"] {
+                policy(&mut client, lru);
+                assert_eq!(client.command(&["OBJECT", "IDLETIME", "k99"]), Value::Integer(0), "{lru}");
+                policy(&mut client, lfu);
+                for n in 0..100 {
+                    assert_eq!(frequency(&mut client, &format!("k{n}")), Value::Integer(5), "{lru} {lfu}");
+                }
+            }
+        }
+        // Between two policies of a kind nothing changes.
+        (0..4).for_each(|_| drop(client.command(&["GET", "k0"])));
+        policy(&mut client, "allkeys-lfu");
+        assert_eq!(frequency(&mut client, "k0"), Value::Integer(9));
+        assert_eq!(says(&mut client, &["RENAME", "k0", "renamed"]), "OK");
+        assert_eq!(frequency(&mut client, "renamed"), Value::Integer(9));
+        assert_eq!(says(&mut client, &["SELECT", "3"]), "OK");
+        assert_eq!(frequency(&mut client, "other"), Value::Integer(5));
+        // Of a pipeline, the next request works by the new policy.
+        policy(&mut client, "noeviction");
+        client
+            .send(b"CONFIG SET maxmemory-policy allkeys-lfu\r\nSET p 1\r\nOBJECT FREQ p\r\n")
+            .expect("sent");
+        assert_eq!(client.read_many(3).expect("replies")[2], Value::Integer(5));
+    });
+}

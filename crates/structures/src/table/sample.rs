@@ -1,8 +1,8 @@
 //! A handful of elements from anywhere in a table: what eviction compares.
 
 use super::bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, pointer_of};
-use super::segment::Segment;
-use super::{Borrowed, Table, Thin};
+use super::segment::{Segment, Slot};
+use super::{Borrowed, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
 /// Elements that one sample is asked for at most.
@@ -25,6 +25,18 @@ const MEASURED_PLACES_MAX: usize = 1024;
 const ELEMENT_LEN_BYTES_MEAN: usize = 12;
 
 impl<E: Thin> Table<E> {
+    /// Returns the places of all elements. O(n).
+    pub fn all_places(&self) -> Vec<Place> {
+        let mut places = Vec::with_capacity(self.len);
+        for segment in self.first_places() {
+            for (bucket, here) in self.directory[segment].buckets().iter().enumerate() {
+                let taken = (0..SLOTS).filter(|&slot| here.words[slot] & POINTER_MASK != 0);
+                places.extend(taken.map(|slot| Place { segment, slot: Slot { bucket, slot } }));
+            }
+        }
+        places
+    }
+
     /// Bytes of directory and buckets as a table of so many elements has them on average. O(1).
     #[inline]
     pub fn len_bytes_mean(&self) -> usize {
