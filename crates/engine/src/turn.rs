@@ -376,6 +376,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             return true;
         }
         let context = if in_transaction { Context::Multi } else { Context::TopLevel };
+        // Ahead of the check: ACL LOG and the audit log show the client with the refused command.
+        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         match self.executor.check_rights(session, registered, args, context) {
             Ok(()) => return true,
             Err(Some(denied)) => {
@@ -409,7 +411,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     fn reject(&mut self, session: &mut Session, refused: Refused, out: &mut ByteQueue) {
         let Refused { registered, error } = refused;
         let executor = &mut self.executor;
-        session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
+        let names_command = !matches!(error, CommandError::UnknownSubcommand(..));
+        let shown = if names_command { registered.id as u64 + 1 } else { 0 };
+        session.info.traffic.last_command.store(shown, Relaxed);
         executor.meter.extra_calls -= 1;
         executor.counters(registered).rejected.add(1);
         let error = executor.note_refusal(session, Some(registered.command.run), error);

@@ -274,3 +274,32 @@ fn a_client_that_waits_for_a_login_gets_what_default_may_do_now() {
     say(&mut early, "RESET");
     assert!(say(&mut early, "PING").contains("NOAUTH"));
 }
+
+/// As Redis 8.0.2 shows them: the client has the refused command, not the one before.
+#[test]
+fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
+    let server = Server::builder().port(0).io_threads(2).start().expect("starts");
+    let (mut admin, mut client) = (connect(&server), connect(&server));
+    admin.command(&["ACL", "SETUSER", "u", "on", "nopass", "~a*", "+@all", "-get", "-config", "&x"]);
+    client.command(&["AUTH", "u", "x"]);
+    let mut check = |requests: &[&[&str]], logged: &str, listed: &str| {
+        admin.command(&["ACL", "LOG", "RESET"]);
+        client.command(&["PING"]);
+        for request in requests {
+            client.command(request);
+        }
+        let log = admin.command(&["ACL", "LOG"]).to_string();
+        assert_eq!(log.matches(&format!("cmd={logged} user=u")).count(), 1, "{requests:?}: {log}");
+        let list = admin.command(&["CLIENT", "LIST"]).to_string();
+        assert!(list.contains(&format!("cmd={listed} user=u")), "{requests:?}: {list}");
+        client.command(&["DISCARD"]);
+    };
+    check(&[&["GET", "a"]], "get", "get");
+    check(&[&["SET", "b", "1"]], "set", "set");
+    check(&[&["CONFIG", "GET", "x"]], "config|get", "config|get");
+    check(&[&["SUBSCRIBE", "y"]], "subscribe", "subscribe");
+    check(&[&["MULTI"], &["GET", "a"]], "get", "get");
+    check(&[&["EVAL", "return redis.pcall('get', 'a')", "0"]], "eval", "eval");
+    check(&[&["GET", "a"], &["OBJECT", "NOSUCH"]], "get", "NULL");
+    check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
+}
