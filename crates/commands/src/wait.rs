@@ -11,6 +11,7 @@
 
 use keyspace::{Key, Object};
 use resp::Reply;
+use stdx::long_double::LongDouble;
 
 use crate::args::Args;
 use crate::error::CommandError;
@@ -138,13 +139,28 @@ pub struct Wait {
 
 /// A timeout in seconds, with fractions, in milliseconds; `None` for 0, which is for ever.
 pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
-    let seconds = stdx::number::parse_f64(args.get(index))
+    let text = args.get(index);
+    let seconds = stdx::number::parse_f64(text)
+        .or_else(|| beyond_f64(text))
         .ok_or(CommandError::Line("ERR timeout is not a float or out of range"))?;
     let ms = (seconds * 1000.0).ceil();
     if ms > i64::MAX as f64 {
-        return Err(CommandError::Line("ERR timeout is out of range"));
+        return Err(TIMEOUT_OUT_OF_RANGE);
     }
     timeout(ms as i64)
+}
+
+/// The longest timeout in milliseconds: its end must be a time that 64 bits hold. Redis compares
+/// with the present time; this is the year 2039.
+const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
+const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
+
+/// Returns what stands for a number that only Redis' wider floats hold: an infinity for one that is
+/// too large, the smallest number of its sign for one that is too small.
+#[cold]
+fn beyond_f64(text: &[u8]) -> Option<f64> {
+    let number = LongDouble::parse(text)?.to_f64();
+    Some(if number == 0.0 { f64::MIN_POSITIVE.copysign(number) } else { number })
 }
 
 /// A timeout in whole milliseconds; `None` for 0, which is for ever.
@@ -155,6 +171,48 @@ pub fn timeout_ms(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandE
 }
 
 fn timeout(ms: i64) -> Result<Option<u64>, CommandError> {
+    if ms > TIMEOUT_MS_MAX {
+        return Err(TIMEOUT_OUT_OF_RANGE);
+    }
     let ms = u64::try_from(ms).map_err(|_| CommandError::Line("ERR timeout is negative"))?;
     Ok((ms > 0).then_some(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of Redis 8.0.2.
+    #[test]
+    fn issue_33_timeouts_that_only_wider_floats_hold_are_out_of_range() {
+        let check = |text: &str, expected: Result<Option<u64>, &'static str>| {
+            let spans = [resp::Span { start: 0, len: text.len() as u32 }];
+            let hasher = keyspace::Hasher::with_seed([1, 2, 3, 4]);
+            let args = Args::new(text.as_bytes(), &spans, &hasher);
+            let found = timeout_seconds(&args, 0).map_err(|error| match error {
+                CommandError::Line(line) => line,
+                _ => "another error",
+            });
+            assert_eq!(found, expected, "{text}");
+        };
+        let (no_float, negative) = ("ERR timeout is not a float or out of range", "ERR timeout is negative");
+        let ones = "1".repeat(400);
+        for text in ["1e400", "inf", "1e308", "0x1p2000", "9223372036854775", "9223372036854776", &ones] {
+            check(text, Err("ERR timeout is out of range"));
+        }
+        for text in ["-1e400", "-1e308", "-inf", "-1"] {
+            check(text, Err(negative));
+        }
+        for text in ["nan", "1e5000", "1e-5000", "", " 1", "1 ", "abc", "1e"] {
+            check(text, Err(no_float));
+        }
+        for text in ["0", "-0", "-0.0001", "-1e-400"] {
+            check(text, Ok(None));
+        }
+        for text in ["1e-400", "0.0001", "1e-5"] {
+            check(text, Ok(Some(1)));
+        }
+        check("1.5", Ok(Some(1500)));
+        check("9223300000000000", Ok(Some(9_223_300_000_000_000_000)));
+    }
 }

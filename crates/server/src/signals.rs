@@ -1,5 +1,6 @@
 //! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew. SIGXFSZ, by
-//! which the system ends a process whose file is as long as files may be, asks for nothing.
+//! which the system ends a process whose file is as long as files may be, asks for nothing, nor do
+//! SIGALRM and SIGUSR2, which do not end Redis either: it writes a stack trace to its log.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use server::persistence::shutdown::{Ending, LastWork, last_work};
 use server::shared::Shared;
 use server::shutdown::ShutdownWish;
 use server::supervisor::Supervisor;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 /// How often an end that waits is looked at.
@@ -21,7 +22,7 @@ const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Takes the signals over from the system, whose answer to each of them is to end the process.
 pub fn take_over() -> io::Result<Signals> {
-    Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ])
+    Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ, SIGALRM, SIGUSR2])
 }
 
 /// Ends the server at a signal to end, unless SHUTDOWN ABORT comes first or the data cannot be
@@ -33,6 +34,9 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                 SIGHUP => reload(&supervisor, &shared),
                 // A file reached the length that files may have: who writes to it gets an error.
                 SIGXFSZ => {}
+                SIGALRM | SIGUSR2 => {
+                    tracing::info!("A signal without a meaning here was received: {signal}.")
+                }
                 SIGINT if shared.shutdown_request.is_pending() => {
                     tracing::warn!("You insist... exiting now.");
                     persistence::remove_temporary(&shared);

@@ -253,7 +253,7 @@ impl Draft<'_> {
 pub fn lines(name: &str, id: OptId, value: &Value) -> Vec<Vec<u8>> {
     let line = |value: Vec<u8>| [name.as_bytes(), b" ", &value].concat();
     match (value, id.option().kind) {
-        (Value::Words(words), _) if words.is_empty() => vec![line(b"\"\"".to_vec())],
+        (Value::Words(words), Kind::Words(kind)) if words.is_empty() => vec![line(kind.none.into())],
         (Value::Words(words), Kind::Words(kind)) => {
             let words: Vec<Vec<u8>> = words.iter().map(|word| quoted_if_needed(word)).collect();
             let line_words = if kind.line_words == 0 { words.len() } else { kind.line_words };

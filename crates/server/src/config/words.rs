@@ -24,27 +24,39 @@ pub struct WordsKind {
     pub line_words: usize,
     /// Whether further lines of the configuration file add to the first.
     pub accumulates: bool,
+    /// The words of a line of the configuration file that says that there are none.
+    pub none: &'static str,
 }
 
+/// An empty word.
+const NONE: &str = "\"\"";
+
 /// `bind`: addresses.
-pub static ADDRESSES: WordsKind = WordsKind { parse: addresses, line_words: 0, accumulates: false };
+pub static ADDRESSES: WordsKind =
+    WordsKind { parse: addresses, line_words: 0, accumulates: false, none: NONE };
 /// `audit-log-events`: kinds of events.
-pub static AUDIT_EVENTS: WordsKind = WordsKind { parse: audit_events, line_words: 0, accumulates: false };
+pub static AUDIT_EVENTS: WordsKind =
+    WordsKind { parse: audit_events, line_words: 0, accumulates: false, none: NONE };
 /// Any words, such as patterns of names.
-pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false };
+pub static NAMES: WordsKind = WordsKind { parse: names, line_words: 0, accumulates: false, none: NONE };
 /// `save`: pairs of seconds and changes.
-pub static SAVE_POINTS: WordsKind = WordsKind { parse: save_points, line_words: 2, accumulates: true };
+pub static SAVE_POINTS: WordsKind =
+    WordsKind { parse: save_points, line_words: 2, accumulates: true, none: NONE };
 /// `client-output-buffer-limit`: class, hard limit, soft limit, seconds.
-pub static OUTPUT_LIMITS: WordsKind = WordsKind { parse: output_limits, line_words: 4, accumulates: false };
+pub static OUTPUT_LIMITS: WordsKind =
+    WordsKind { parse: output_limits, line_words: 4, accumulates: false, none: NONE };
 /// `oom-score-adj-values`: three scores.
-pub static OOM_SCORES: WordsKind = WordsKind { parse: oom_scores, line_words: 0, accumulates: false };
+pub static OOM_SCORES: WordsKind =
+    WordsKind { parse: oom_scores, line_words: 0, accumulates: false, none: NONE };
 /// `latency-tracking-info-percentiles`.
-pub static PERCENTILES: WordsKind = WordsKind { parse: percentiles, line_words: 0, accumulates: false };
+pub static PERCENTILES: WordsKind =
+    WordsKind { parse: percentiles, line_words: 0, accumulates: false, none: NONE };
 /// `replicaof`: host and port, or `no one`.
-pub static PRIMARY: WordsKind = WordsKind { parse: primary, line_words: 0, accumulates: false };
+pub static PRIMARY: WordsKind =
+    WordsKind { parse: primary, line_words: 0, accumulates: false, none: "no one" };
 
 /// `shutdown-on-sigint`, `shutdown-on-sigterm`: how a signal ends the server.
-pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false };
+pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
 /// The most addresses that `bind` takes.
 const ADDRESSES_MAX: usize = 16;
@@ -188,14 +200,23 @@ fn percentiles(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
 
 fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
     match words {
-        [] | [b""] => Ok(Vec::new()),
         [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(Vec::new()),
-        [_, port] => match parse_i64(port) {
-            Some(0..=65535) => Ok(owned(words)),
-            _ => Err("Invalid master port".into()),
-        },
+        [_, port] if is_port(port) => Ok(owned(words)),
+        [_, _] => Err("Invalid master port".into()),
         _ => Err("wrong number of arguments".into()),
     }
+}
+
+/// Returns true if Redis reads a port from these bytes, by the rules of `strtol`: blanks, a sign
+/// and zeros may stand ahead, and nothing at all is 0.
+fn is_port(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let digits = text.strip_prefix(b"+").unwrap_or(text);
+    let port = digits.iter().try_fold(0_u32, |port, digit| {
+        let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
+        Some(port * 10 + digit).filter(|&port| port <= 65535)
+    });
+    port.is_some()
 }
 
 /// The classes of `notify-keyspace-events` that `A` stands for, in the order they are shown.
@@ -342,6 +363,22 @@ mod tests {
         check(&SAVE_POINTS, "", "1 0", Ok("1 0"));
         for wrong in ["900", "0 1", "1 -1", "x 1", "1 2 3"] {
             check(&SAVE_POINTS, "", wrong, Err("Invalid save parameters"));
+        }
+    }
+
+    #[test]
+    fn issue_33_a_primary_has_a_host_and_a_port() {
+        let wrong = "wrong number of arguments";
+        check(&PRIMARY, "", "h 6379", Ok("h 6379"));
+        check(&PRIMARY, "h 1", "NO one", Ok(""));
+        for words in ["", "h", "h 1 2"] {
+            check(&PRIMARY, "h 1", words, Err(wrong));
+        }
+        for words in ["h 0", "h 007", "h +7", "h ", "h 65535"] {
+            check(&PRIMARY, "", words, Ok(words));
+        }
+        for words in ["h -1", "h 65536", "h x", "h 1x", "h 99999999999999999999"] {
+            check(&PRIMARY, "", words, Err("Invalid master port"));
         }
     }
 

@@ -223,3 +223,50 @@ fn version_and_help_are_printed() {
     assert!(printed("-v").starts_with("Saker server v=0.1.0 "));
     assert!(printed("--help").starts_with("Usage: saker-server "));
 }
+
+/// As with Redis 8.0.2, of which only the signals to end, or those that nobody handles, end a
+/// server.
+#[test]
+fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
+    let mut server = saker::start_binary(BINARY, &[]).expect("starts");
+    let mut client = server.connect();
+    let ignored = [
+        Signal::ALARM,
+        Signal::USR2,
+        Signal::HUP,
+        Signal::PIPE,
+        Signal::CHILD,
+        Signal::CONT,
+        Signal::WINCH,
+        Signal::URG,
+    ];
+    for (count, ignored) in ignored.into_iter().enumerate() {
+        signal(&server, ignored);
+        // One at a time: a signal that waits is not counted twice.
+        if count < 2 {
+            server.wait_for_log(&format!("was received: {}", ignored.as_raw()));
+        }
+        assert_eq!(client.command(&["PING"]).to_string(), "PONG", "{ignored:?}");
+    }
+    for ending in [Signal::USR1, Signal::QUIT] {
+        signal(&server, ending);
+        assert_eq!(server.wait(Duration::from_secs(300)).expect("ends"), None, "ended by {ending:?}");
+        server = saker::start_binary(BINARY, &[]).expect("starts");
+    }
+}
+
+#[test]
+fn issue_33_a_primary_that_is_none_is_refused() {
+    for (args, words) in [
+        (&["--replicaof", ""][..], "wrong number of arguments"),
+        (&["--slaveof", " "], "wrong number of arguments"),
+        (&["--replicaof"], "wrong number of arguments"),
+        (&["--replicaof", "h"], "wrong number of arguments"),
+        (&["--replicaof", "h", "65536"], "Invalid master port"),
+    ] {
+        let output = run(args, "");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {printed}");
+        assert!(printed.contains(words), "{args:?}: {printed}");
+    }
+}

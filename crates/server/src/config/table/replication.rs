@@ -8,7 +8,7 @@ use crate::config::words;
 
 /// This theme's options.
 pub static OPTIONS: &[&Opt] = &[
-    &Opt::new("replicaof", Kind::Words(&words::PRIMARY), "", "The primary: host and port.")
+    &Opt::new("replicaof", Kind::Words(&words::PRIMARY), "no one", "The primary: host and port.")
         .also(&["slaveof"])
         .at_start()
         .accepted(NO_REPLICATION),
