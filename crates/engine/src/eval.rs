@@ -266,8 +266,11 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> Result<bool, CommandError> {
         let args = &request.args;
         let Runner::Script(verb) = request.registered.command.run else { return Ok(false) };
-        let key_count = key_count(args, verb)?;
+        // As in Redis, a function is looked for ahead of that, a script after it.
+        let is_function = matches!(verb, ScriptVerb::Fcall | ScriptVerb::FcallRo);
+        let count_of_script = if is_function { None } else { Some(key_count(args, verb)?) };
         let prepared = engine.prepare(verb.source(args))?;
+        let key_count = count_of_script.map_or_else(|| key_count(args, verb), Ok)?;
         self.check_script(&prepared, verb)?;
         // Filled in place: what `collect` gives would be copied, at a tenth of a short script's
         // cost.

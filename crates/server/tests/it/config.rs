@@ -255,6 +255,101 @@ fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     }
 }
 
+/// Options that Redis 8.0.2 lists and does not let CONFIG SET change.
+const FIXED_IN_REDIS: &[&str] = &[
+    "aclfile",
+    "always-show-logo",
+    "aof-rewrite-cpulist",
+    "aof_rewrite_cpulist",
+    "appenddirname",
+    "appendfilename",
+    "bgsave-cpulist",
+    "bgsave_cpulist",
+    "bio-cpulist",
+    "bio_cpulist",
+    "cluster-config-file",
+    "cluster-enabled",
+    "cluster-port",
+    "daemonize",
+    "databases",
+    "disable-thp",
+    "enable-debug-command",
+    "enable-module-command",
+    "enable-protected-configs",
+    "io-threads",
+    "logfile",
+    "pidfile",
+    "rdbchecksum",
+    "replicaof",
+    "server-cpulist",
+    "server_cpulist",
+    "set-proc-title",
+    "slaveof",
+    "socket-mark-id",
+    "supervised",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+    "tcp-backlog",
+    "unixsocket",
+    "unixsocketperm",
+];
+
+/// Options that Redis has not, and that are fixed from the start: Saker's and Valkey's.
+const FIXED_BESIDES: &[&str] = &[
+    "audit-log-file",
+    "cluster-databases",
+    "hash-seed",
+    "io-backend",
+    "metrics-bind",
+    "metrics-port",
+    "mptcp",
+    "oidc-audience",
+    "oidc-ca-file",
+    "oidc-end-sessions",
+    "oidc-issuer",
+    "oidc-keys-file",
+    "oidc-keys-refresh",
+    "oidc-keys-url",
+    "oidc-leeway",
+    "oidc-user-claim",
+    "oidc-user-prefix",
+    "rdma-bind",
+    "rdma-completion-vector",
+    "rdma-rx-size",
+    "repl-mptcp",
+    "unixsocketgroup",
+];
+
+#[test]
+fn issue_33_config_set_takes_every_option_that_redis_lets_change() {
+    let server = saker::start_binary(BINARY, &["--enable-protected-configs", "yes"]).expect("starts");
+    let mut client = server.connect();
+    let Value::Array(words) = client.command(&["CONFIG", "GET", "*"]) else { panic!("no array") };
+    let text = |value: &Value| match value {
+        Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other}"),
+    };
+    let mut fixed = Vec::new();
+    for pair in words.chunks(2) {
+        let (name, value) = (text(&pair[0]), text(&pair[1]));
+        match set(&mut client, &[&name, &value]).as_str() {
+            "OK" => {}
+            refusal
+                if refusal.contains("can\\'t set immutable config")
+                    || refusal.contains("can't set immutable config") =>
+            {
+                fixed.push(name);
+            }
+            refusal => panic!("{name} {value}: {refusal}"),
+        }
+    }
+    fixed.sort();
+    let mut expected = [FIXED_IN_REDIS, FIXED_BESIDES].concat();
+    expected.sort_unstable();
+    assert_eq!(fixed, expected);
+}
+
 #[test]
 fn issue_33_a_primary_that_is_none_is_refused() {
     for (args, words) in [
