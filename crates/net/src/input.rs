@@ -549,4 +549,25 @@ mod tests {
         }
         assert!(grown < 20, "{grown} reallocations");
     }
+
+    /// Twice the length of a large request would count at `maxmemory`.
+    #[test]
+    fn issue_33_a_buffer_grows_to_the_length_of_its_request() {
+        const CHUNK: usize = 16 * 1024;
+        for whole in [100_000, 1 << 20, 5_000_000, (8 << 20) + 1] {
+            let mut inputs = inputs();
+            let conn = ConnId::new(0, 1);
+            inputs.open(conn);
+            while inputs.len_bytes(conn) < whole {
+                let left = whole - inputs.len_bytes(conn);
+                arrive(&mut inputs, conn, &vec![1; left.min(CHUNK)], &mut Vec::new());
+                inputs.expect(conn, whole);
+                inputs.end_turn();
+            }
+            let capacity = inputs.capacity_bytes(conn);
+            assert!(capacity <= whole.max(RESERVE_LEN_BYTES_MIN) + CHUNK, "{capacity} for {whole}");
+            inputs.consume(conn, whole);
+            assert_eq!(inputs.capacity_bytes(conn), 0);
+        }
+    }
 }
