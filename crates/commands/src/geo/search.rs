@@ -480,6 +480,23 @@ fn geosearchstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError
     search(ctx, args, Form::SearchStore)
 }
 
+/// Finds the key that GEORADIUS and GEORADIUSBYMEMBER store at: the one behind the last STORE or
+/// STOREDIST.
+fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
+    let (mut at, mut found) = (5, None);
+    while at + 1 < args.len() {
+        if args.is(at, "STORE") || args.is(at, "STOREDIST") {
+            at += 1;
+            found = Some(at);
+        }
+        at += 1;
+    }
+    found.into_iter().for_each(visit);
+}
+
+/// Finds none: [`find_destination`] looks for both words.
+fn find_no_key(_: &Args<'_>, _: &mut dyn FnMut(usize)) {}
+
 pub(super) static GEORADIUS: Command = Command {
     name: "GEORADIUS",
     summary: "Returns or stores the places around a point.",
@@ -493,8 +510,8 @@ pub(super) static GEORADIUS: Command = Command {
     acl: Acl::WRITE.union(Acl::GEO),
     keys: &[
         KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
-        KeySpec::keyword("STORE", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
-        KeySpec::keyword("STOREDIST", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::keyword("STORE", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)).found_by(find_destination),
+        KeySpec::keyword("STOREDIST", 6, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)).found_by(find_no_key),
     ],
     args: &[
         Arg::key("key", 0),
@@ -566,8 +583,8 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
     acl: Acl::WRITE.union(Acl::GEO),
     keys: &[
         KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS)),
-        KeySpec::keyword("STORE", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
-        KeySpec::keyword("STOREDIST", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)),
+        KeySpec::keyword("STORE", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)).found_by(find_destination),
+        KeySpec::keyword("STOREDIST", 5, 0, 0, KeyFlags::OW.union(KeyFlags::UPDATE)).found_by(find_no_key),
     ],
     args: &[
         Arg::key("key", 0),

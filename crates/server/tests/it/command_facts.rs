@@ -266,3 +266,36 @@ fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<S
         collect_categories(&fields[9], of_category);
     }
 }
+
+/// Requests with their keys as Redis 8.0.2 tells them.
+const KEYS: &[(&str, &str)] = &[
+    ("SORT s STORE BY STORE d", "s d"),
+    ("SORT s BY STORE GET STORE STORE d", "s d"),
+    ("SORT s LIMIT STORE 1 STORE d", "s d"),
+    ("GEORADIUS k 1 1 1 km STORE a STORE b", "k b"),
+    ("GEORADIUS k 1 1 1 km STORE a STOREDIST b", "k b"),
+    ("GEORADIUS k 1 1 1 km STOREDIST a STORE b COUNT 1", "k b"),
+    ("GEORADIUSBYMEMBER k m 1 km STOREDIST a STORE b", "k b"),
+    ("XREADGROUP COUNT 1 GROUP STREAMS c STREAMS st >", "st"),
+    ("XREADGROUP GROUP g STREAMS STREAMS st >", "st"),
+    ("XREAD COUNT 1 STREAMS a b 0 0", "a b"),
+    ("EVAL script 2 a b c", "a b"),
+    ("ZUNIONSTORE d 2 a b WEIGHTS 1 2", "d a b"),
+    ("LMPOP 2 a b LEFT", "a b"),
+];
+
+#[test]
+fn issue_33_keys_are_those_that_the_command_uses() {
+    support::on_each_back_end_with(1, |server| {
+        let mut client = support::connect(server);
+        for (request, keys) in KEYS {
+            let words: Vec<&str> = ["COMMAND", "GETKEYS"].into_iter().chain(request.split(' ')).collect();
+            let Value::Array(found) = client.command(&words) else { panic!("{request}: an array") };
+            assert_eq!(found.iter().map(text).collect::<Vec<_>>().join(" "), *keys, "{request}");
+        }
+        client.command(&["ACL", "SETUSER", "u", "on", "nopass", "+@all", "%R~k", "~b"]);
+        let request =
+            ["ACL", "DRYRUN", "u", "GEORADIUS", "k", "1", "1", "1", "km", "STORE", "a", "STORE", "b"];
+        assert_eq!(text(&client.command(&request)), "OK");
+    });
+}

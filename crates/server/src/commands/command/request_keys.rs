@@ -1,11 +1,8 @@
-//! The keys of a request as COMMAND GETKEYS tells them: those that Redis tells, found by the key
-//! specs that clients are told of, and for a few commands by rules of their own.
-//!
-//! In odd requests (a group called STREAMS) these are not the keys that the command uses, which
-//! dispatch finds by [`for_each_key`] with the records' own specs.
+//! The keys of a request as COMMAND GETKEYS and GETKEYSANDFLAGS tell them: those that dispatch finds,
+//! locks and checks, by the same function ([`for_each_key`]).
 
 use ::commands::keys::for_each_key;
-use ::commands::table::{Begin, Find, Flags, KeyFlags, KeySpec};
+use ::commands::table::{Begin, Flags, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
 use engine::acl::{actual_flags, keys_of_migrate};
 use engine::table::{CommandTable, Registered};
@@ -49,35 +46,10 @@ fn keys_by_specs(
     let mut keys = Vec::new();
     for spec in specs {
         let before = keys.len();
-        let audience = KeySpec { found_by: None, ..*spec };
-        for_each_key(&[audience], request, |at, spec| {
-            keys.push((at, actual_flags(registered, spec, request)))
-        });
-        match (spec.begin, spec.find) {
-            (Begin::Index(_), _) if keys.len() == before && !optional => return None,
-            // Of a word that may introduce one key the first is the one meant.
-            (Begin::Keyword { .. }, Find::Range { last: 0, .. }) => keys.truncate(before + 1),
-            (Begin::Unknown, _) if spec.found_by.is_some() => {
-                keys.extend(last_destination_of_sort(request).map(|at| (at, spec.flags)));
-            }
-            _ => {}
+        for_each_key(&[*spec], request, |at, spec| keys.push((at, actual_flags(registered, spec, request))));
+        if matches!(spec.begin, Begin::Index(_)) && keys.len() == before && !optional {
+            return None;
         }
     }
     Some(keys)
-}
-
-/// SORT stores behind the last STORE that is not the value of another word.
-fn last_destination_of_sort(request: &Args<'_>) -> Option<usize> {
-    let (mut at, mut found) = (2, None);
-    while at < request.len() {
-        if request.is(at, "STORE") && at + 1 < request.len() {
-            found = Some(at + 1);
-        }
-        at += match () {
-            () if request.is(at, "LIMIT") => 3,
-            () if request.is(at, "GET") || request.is(at, "BY") => 2,
-            () => 1,
-        };
-    }
-    found
 }
