@@ -50,8 +50,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
     fs::remove_file(files.join(MANIFEST)).expect("it can be removed");
     let before = contents(&files);
     // Every selection of what is left.
-    for left_out in 0..before.len() {
-        let (name, bytes) = &before[left_out];
+    for (name, bytes) in &before {
         fs::remove_file(files.join(name)).expect("it can be removed");
         let now = contents(&files);
         let log = refused(folder.path(), ON);

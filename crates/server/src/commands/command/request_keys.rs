@@ -1,5 +1,5 @@
-//! The keys of a request as COMMAND GETKEYS and GETKEYSANDFLAGS tell them: those that dispatch finds,
-//! locks and checks, by the same function ([`for_each_key`]).
+//! The keys of a request as COMMAND GETKEYS and GETKEYSANDFLAGS tell them: those that dispatch
+//! finds, locks and checks, by the same function ([`for_each_key`]).
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Flags, KeyFlags, KeySpec};
