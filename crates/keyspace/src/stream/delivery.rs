@@ -160,7 +160,7 @@ impl Counters {
     /// What a group at this point will have read once it got the entry `id`, the next one.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
-            Some(read) if self.is_counted_from(group.last_delivered()) => Some(read.wrapping_add(1)),
+            Some(read) if self.is_counted_from(group.last_delivered()) => Some(read.saturating_add(1)),
             before if self.entries_added == 0 => before,
             _ => self.added_up_to(id),
         }
@@ -176,7 +176,8 @@ impl Counters {
         }
         let read = group.entries_read().filter(|_| !self.has_tombstone_from(at));
         let read = read.or_else(|| self.added_up_to(at))?;
-        Some((self.entries_added as i64).wrapping_sub(read))
+        // Users and files set both: the group may have read more than there was, which is no lag.
+        Some((self.entries_added as i64).saturating_sub(read).max(0))
     }
 }
 

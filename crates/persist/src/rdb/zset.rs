@@ -25,10 +25,6 @@ const RUN_MEMBERS_MAX: usize = 1 << 20;
 /// Bytes of a [`Run`]'s members that are enough.
 const RUN_BYTES_MAX: usize = 32 << 20;
 
-/// Members say their length only when they are read, so a set to come is not
-/// known to have a long one.
-const LONGEST_MEMBER_UNKNOWN: usize = 0;
-
 fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<(), FormatErrorKind> {
     if score.is_nan() {
         return Err(FormatErrorKind::Score);
@@ -46,7 +42,6 @@ pub(super) fn read_members<S: Source>(
     let count = reader.length()?;
     let mut zset = Zset::new();
     let expected = usize::try_from(count).unwrap_or(usize::MAX);
-    zset.expect(expected, LONGEST_MEMBER_UNKNOWN, &rules.zset, rules.hasher);
     let mut run = Run::default();
     for left in (0..count).rev() {
         let member = reader.string()?;
@@ -56,6 +51,10 @@ pub(super) fn read_members<S: Source>(
         };
         run.push(&member, score);
         if left == 0 || run.is_full() {
+            if zset.is_empty() {
+                // The form that it ends in, from the beginning: the small one has no negative zero.
+                zset.expect(expected, run.longest_len_bytes(), &rules.zset, rules.hasher);
+            }
             run.add_to(&mut zset, rules).map_err(|kind| reader.error(kind))?;
         }
     }
@@ -76,6 +75,11 @@ impl Run {
         let start = self.text.len();
         self.text.extend_from_slice(member);
         self.members.push((score, start, self.text.len()));
+    }
+
+    /// Returns the length of the longest member.
+    fn longest_len_bytes(&self) -> usize {
+        self.members.iter().map(|(_, start, end)| end - start).max().unwrap_or(0)
     }
 
     fn is_full(&self) -> bool {

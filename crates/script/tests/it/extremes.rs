@@ -192,7 +192,7 @@ fn state() -> Vm {
 
 fn run(vm: &mut Vm, program: &str) -> Vec<u8> {
     let mut server = Server { patience: Some(PATIENCE), ..Server::default() };
-    let protocol = if program.len() % 2 == 0 { Protocol::Resp2 } else { Protocol::Resp3 };
+    let protocol = if program.len().is_multiple_of(2) { Protocol::Resp2 } else { Protocol::Resp3 };
     eval(vm, &mut server, program.as_bytes(), protocol)
 }
 

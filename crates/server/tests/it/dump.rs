@@ -215,3 +215,44 @@ fn strings_are_compressed_as_the_option_says() {
         assert_eq!(bulk(client.command(&["GET", "again"])), "v".repeat(1000).as_bytes());
     }
 }
+
+#[test]
+fn issue_33_negative_zero_stays_what_it_is() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    // As in Redis 8.0.2, a small set has no negative zero and a big one keeps it.
+    for (longest, shown) in [("short", "0"), (&*"long ".repeat(20), "-0")] {
+        client.command(&["DEL", "z"]);
+        client.command(&["ZADD", "z", "1", longest, "-0", "m", "0", "n"]);
+        let payload = bulk(client.command(&["DUMP", "z"]));
+        client.command(&[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]);
+        client.command(&["COPY", "z", "copy", "REPLACE"]);
+        client.command(&["DEBUG", "RELOAD"]);
+        for key in ["z", "restored", "copy"] {
+            assert_eq!(bulk(client.command(&["ZSCORE", key, "m"])), shown.as_bytes(), "{longest} {key}");
+            assert_eq!(bulk(client.command(&["ZSCORE", key, "n"])), b"0", "{longest} {key}");
+        }
+    }
+}
+
+#[test]
+fn issue_33_a_lag_is_never_negative() {
+    let server = start(BackendChoice::Auto);
+    let mut client = connect(&server);
+    let lag = |client: &mut Client| {
+        let groups = client.command(&["XINFO", "GROUPS", "s"]).to_string();
+        groups.lines().last().unwrap_or_default().trim().to_owned()
+    };
+    client.command(&["XADD", "s", "1-1", "f", "v"]);
+    for read in ["100", "9223372036854775807"] {
+        client.command(&["XGROUP", "CREATE", "s", "g", "$", "ENTRIESREAD", read]);
+        let created = lag(&mut client);
+        client.command(&["XADD", "s", "*", "f", "v"]);
+        client.command(&["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"]);
+        client.command(&["XGROUP", "SETID", "s", "g", "$", "ENTRIESREAD", read]);
+        for shown in [created, lag(&mut client)] {
+            assert!(shown.ends_with("(integer) 0"), "{read}: {shown}");
+        }
+        client.command(&["XGROUP", "DESTROY", "s", "g"]);
+    }
+}
