@@ -330,7 +330,7 @@ mod tests {
                  $12|entries-read|{read}|$3|lag|{lag}|"
             )
         };
-        let (a, b) = (facts("a", "1-0", ":7", ":-5"), facts("b", "2-0", "$-1|", ":0"));
+        let (a, b) = (facts("a", "1-0", ":7", ":0"), facts("b", "2-0", "$-1|", ":0"));
         let groups = format!("*2|{}{}", a, b.replace("$-1||", "$-1|"));
         let mut db = Harness::new();
         for (line, reply) in [
