@@ -14,7 +14,7 @@ use crate::{programs, shell, tidy};
 
 /// The annotated configuration file.
 const CONF: &[&str] = &["conf", "packaging/saker.conf"];
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// `cargo xtask docs`: writes the pages.
 pub fn write(session: &Session) -> Result<bool> {

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-use progress::{Selection, Session};
+use progress::{Order, Selection, Session};
 
 /// Builds, checks, measures and documents Saker.
 #[derive(Parser)]
@@ -93,6 +93,9 @@ struct TestArguments {
     /// Print the steps and end.
     #[arg(long)]
     list: bool,
+    /// Run the steps that mostly wait beside those that compute.
+    #[arg(long)]
+    beside: bool,
     /// Where random choices start from; a failure prints the seed that repeats it.
     #[arg(long)]
     seed: Option<u64>,
@@ -152,7 +155,8 @@ fn test(root: PathBuf, arguments: TestArguments) -> Result<bool> {
     let session = Session::new(root, seed);
     shell::clear_logs(&session);
     println!("seed {seed} (repeat with --seed {seed})");
-    progress::run(&session, ci::STEPS, &Selection { only: arguments.only, skip: arguments.skip })
+    let order = if arguments.beside { Order::Beside } else { Order::InTurn };
+    progress::run(&session, ci::STEPS, &Selection { only: arguments.only, skip: arguments.skip }, order)
 }
 
 /// The repository's root: the folder above `crates/xtask`.

@@ -9,7 +9,7 @@ use crate::progress::Session;
 use crate::shell;
 
 /// For building all of them from nothing.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The program that is `name` below `target/debug`, built.
 ///

@@ -1,6 +1,6 @@
-//! The steps of a run in two lanes side by side, a line each, with their times. The run stops at
-//! the first failure and says what to do; a step that cannot run here says so as `SKIPPED` with the
-//! reason, never silently.
+//! The steps of a run, a line each, with their times: one after the other, or in two lanes side by
+//! side. The run stops at the first failure and says what to do; a step that cannot run here says
+//! so as `SKIPPED` with the reason, never silently.
 //!
 //! ```text
 //!   Lane::Sources   computes: compilers, tests, models, fuzzing           ─┐
@@ -8,7 +8,7 @@
 //!   Lane::Servers   mostly waits: clients, frameworks, other suites       ─┘
 //! ```
 //! A failure of a step that depends on the timing of several processes is repeated once, by itself,
-//! after both lanes have ended. If it passes then, the run passes, and its last lines name it under
+//! after all steps. If it passes then, the run passes, and its last lines name it under
 //! `flaky:`. What the same seed repeats exactly (fuzzing, the simulator, models) is not repeated.
 
 use std::path::PathBuf;
@@ -168,18 +168,30 @@ pub fn list(steps: &[Step]) {
     }
 }
 
+/// The order of the steps of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One after the other.
+    InTurn,
+    /// The two lanes side by side, each in turn.
+    Beside,
+}
+
 /// Runs the chosen steps and prints the report, the tally and what was flaky. Returns true when
 /// none failed; steps behind a failure count as skipped.
-pub fn run(session: &Session, steps: &[Step], selection: &Selection) -> Result<bool> {
+pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Order) -> Result<bool> {
     let chosen = selection.pick(steps)?;
     let begun = Instant::now();
     let run = Run { session, steps: &chosen, stops: AtomicBool::new(false), state: Mutex::default() };
-    thread::scope(|scope| {
-        for lane in [Lane::Sources, Lane::Servers] {
-            let run = &run;
-            scope.spawn(move || run.lane(lane));
-        }
-    });
+    match order {
+        Order::InTurn => run.steps_of(&[Lane::Sources, Lane::Servers]),
+        Order::Beside => thread::scope(|scope| {
+            for lane in [Lane::Sources, Lane::Servers] {
+                let run = &run;
+                scope.spawn(move || run.steps_of(&[lane]));
+            }
+        }),
+    }
     run.repeat_alone();
     run.finish(begun)
 }
@@ -212,9 +224,9 @@ impl Run<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the steps of `lane` in order, until a step of either lane has failed for good.
-    fn lane(&self, lane: Lane) {
-        for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| step.lane == lane) {
+    /// Runs the steps of these lanes in order, until a step has failed for good.
+    fn steps_of(&self, lanes: &[Lane]) {
+        for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| lanes.contains(&step.lane)) {
             if self.stops.load(Relaxed) {
                 self.state().tally.skipped += 1;
                 self.state().skipped.push(format!("SKIPPED behind the failure: {}", step.name));
@@ -409,12 +421,14 @@ mod tests {
 
     #[test]
     fn a_run_is_good_only_when_nothing_failed() {
-        assert!(run(&session(), &steps(), &select(&[], &["c"])).unwrap());
-        assert!(!run(&session(), &steps(), &select(&[], &[])).unwrap());
+        for order in [Order::InTurn, Order::Beside] {
+            assert!(run(&session(), &steps(), &select(&[], &["c"]), order).unwrap());
+            assert!(!run(&session(), &steps(), &select(&[], &[]), order).unwrap());
+        }
     }
 
     fn run_one(step: Step) -> bool {
-        run(&session(), &[step], &Selection::default()).unwrap()
+        run(&session(), &[step], &Selection::default(), Order::InTurn).unwrap()
     }
 
     #[test]
@@ -457,8 +471,8 @@ mod tests {
         let steps = [&step("fails", fails), &step("later", later), &servers];
         let run =
             Run { session: &session, steps: &steps, stops: AtomicBool::new(false), state: Mutex::default() };
-        run.lane(Lane::Sources);
-        run.lane(Lane::Servers);
+        run.steps_of(&[Lane::Sources]);
+        run.steps_of(&[Lane::Servers]);
         assert!(!LATER_RAN.load(Relaxed));
         assert_eq!(run.state().tally, Tally { passed: 0, failed: 1, skipped: 2 });
     }

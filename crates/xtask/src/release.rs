@@ -9,7 +9,7 @@ use crate::progress::{Outcome, Session, seconds};
 use crate::shell;
 
 /// An empty target folder on two slow cores takes a fraction of this.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The release binaries.
 pub struct Programs {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::{ServerProcess, Value};
 
 /// A server that is still there so long after SIGTERM has failed to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(40);
 /// The Unix socket, in the server's own folder.
 const UNIX_SOCKET: &str = "saker.sock";
 

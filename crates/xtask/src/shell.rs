@@ -113,7 +113,7 @@ pub fn install(session: &Session, package: &str) -> Result<(), String> {
     static INSTALLATION: Mutex<()> = Mutex::new(());
     let _alone = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
     println!("        installing the package {package}");
-    let limit = Duration::from_secs(180);
+    let limit = Duration::from_secs(720);
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");

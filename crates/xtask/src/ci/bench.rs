@@ -14,8 +14,8 @@ use crate::progress::{Outcome, Session};
 use crate::{release, shell};
 
 /// The study takes a few seconds.
-const STUDY_LIMIT: Duration = Duration::from_secs(90);
-const BROWSER_LIMIT: Duration = Duration::from_secs(60);
+const STUDY_LIMIT: Duration = Duration::from_secs(360);
+const BROWSER_LIMIT: Duration = Duration::from_secs(240);
 /// Debian's packages with a browser for pages without a screen, and what their program is called.
 const BROWSERS: &[(&str, &str)] =
     &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];

@@ -11,7 +11,7 @@ use crate::progress::{Outcome, Session};
 use crate::{shell, simulate};
 
 /// No single cargo command of CI may take longer.
-const CARGO_LIMIT: Duration = Duration::from_secs(900);
+const CARGO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// `cargo fmt --check`.
 pub fn fmt(session: &Session) -> Result<Outcome> {

@@ -20,7 +20,7 @@ const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
 /// The password of the servers that have one.
 const PASSWORD: &str = "correct-horse";
 /// For one client's whole run.
-const CLIENT_LIMIT: Duration = Duration::from_secs(180);
+const CLIENT_LIMIT: Duration = Duration::from_secs(720);
 
 /// redis-cli, in the ways people use it.
 pub fn redis_cli(session: &Session) -> Result<Outcome> {

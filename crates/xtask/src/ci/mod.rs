@@ -1,5 +1,4 @@
-//! All of CI as a list of steps in two lanes, each cheapest first: what a reader can fix in seconds
-//! fails in seconds.
+//! All of CI as a list of steps, cheapest first: what a reader can fix in seconds fails in seconds.
 
 mod bench;
 mod cargo;
@@ -26,7 +25,7 @@ use crate::{docs, redis_suite, release, simulate, tidy};
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 const FRAMEWORK_REMEDY: &str = "start `target/release/saker-server` and run the log's last command with its port; the last word is the seed";
 
-/// The steps of `cargo xtask test`; those of each lane run in this order.
+/// The steps of `cargo xtask test`, in order; those of each lane keep theirs with `--beside`.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",

@@ -14,9 +14,9 @@ use crate::progress::{Outcome, Session};
 use crate::{package, server, shell};
 
 /// Each of the programs takes seconds.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(480);
 /// How long the server may take until it says that it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(10);
+const READY_LIMIT: Duration = Duration::from_secs(40);
 /// Between two looks for that.
 const READY_POLL: Duration = Duration::from_millis(5);
 

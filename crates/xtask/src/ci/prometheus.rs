@@ -20,7 +20,7 @@ use crate::{release, server, shell};
 /// The name of the step.
 const STEP: &str = "prometheus";
 /// For a download of 20 MB as well.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(480);
 
 /// The whole step.
 pub fn step(session: &Session) -> Result<Outcome> {

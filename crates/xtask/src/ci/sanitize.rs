@@ -12,7 +12,7 @@ use crate::shell;
 /// Crates whose unsafe code is looked at.
 const CRATES: &[&str] = &["structures", "net", "script"];
 /// For building and running the tests of all of them.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// The step.
 pub fn step(session: &Session) -> Result<Outcome> {

@@ -31,8 +31,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("strip", "binutils"),
     ("gzip", "gzip"),
 ];
-const PAGES_LIMIT: Duration = Duration::from_secs(60);
-const PACK_LIMIT: Duration = Duration::from_secs(120);
+const PAGES_LIMIT: Duration = Duration::from_secs(240);
+const PACK_LIMIT: Duration = Duration::from_secs(480);
 
 /// Files of the repository and where they are installed.
 const COPIED: &[(&str, &str)] = &[

@@ -34,7 +34,7 @@ use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
 /// No run of all units may take longer; a unit that has not ended by then counts as failed.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// A unit in which no test ends for so long is given up by the suite itself. The longest test
 /// fills a socket's buffers by thousands of requests one after the other (unit/obuf-limits): 25 s,
 /// and over a minute where the cores are far from each other or busy.

@@ -21,7 +21,7 @@ const DEBIAN: &str = "http://deb.debian.org/debian";
 /// The keys of Debian's archive, as Debian installs them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// For each of fetching the lists, the package, and unpacking.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(480);
 
 /// A change to the suite, made when it is unpacked.
 struct Adaptation {
