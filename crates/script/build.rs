@@ -149,10 +149,12 @@ fn compile(compiler: &OsString, mut arguments: Vec<OsString>) -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// True if rustc's code is built for AddressSanitizer.
+/// True if rustc's code is built for AddressSanitizer, and not for a fuzzer, which has its own
+/// run-time library.
 fn is_sanitized() -> bool {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    flags.split('\x1f').any(|flag| flag.ends_with("sanitizer=address"))
+    let mut flags = flags.split('\x1f');
+    flags.clone().any(|flag| flag.ends_with("sanitizer=address")) && !flags.any(|flag| flag == "fuzzing")
 }
 
 /// Copies the sources of Lua in `folder`, applies all patches and returns the folder of the copy.

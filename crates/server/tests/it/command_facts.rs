@@ -279,10 +279,16 @@ const KEYS: &[(&str, &str)] = &[
     ("XREADGROUP COUNT 1 GROUP STREAMS c STREAMS st >", "st"),
     ("XREADGROUP GROUP g STREAMS STREAMS st >", "st"),
     ("XREAD COUNT 1 STREAMS a b 0 0", "a b"),
+    ("SORT l STORE STORE d", "l STORE"),
     ("EVAL script 2 a b c", "a b"),
     ("ZUNIONSTORE d 2 a b WEIGHTS 1 2", "d a b"),
     ("LMPOP 2 a b LEFT", "a b"),
 ];
+
+fn text_of_error(reply: &Value) -> String {
+    let Value::Error(line) = reply else { panic!("{reply} is no error") };
+    String::from_utf8_lossy(line).into_owned()
+}
 
 #[test]
 fn issue_33_keys_are_those_that_the_command_uses() {
@@ -292,6 +298,10 @@ fn issue_33_keys_are_those_that_the_command_uses() {
             let words: Vec<&str> = ["COMMAND", "GETKEYS"].into_iter().chain(request.split(' ')).collect();
             let Value::Array(found) = client.command(&words) else { panic!("{request}: an array") };
             assert_eq!(found.iter().map(text).collect::<Vec<_>>().join(" "), *keys, "{request}");
+        }
+        for request in ["XREAD STREAMS z 1 FIELDS", "XREADGROUP GROUP g c COUNT STREAMS NOACK 10 x b -7"] {
+            let words: Vec<&str> = ["COMMAND", "GETKEYS"].into_iter().chain(request.split(' ')).collect();
+            assert_eq!(text_of_error(&client.command(&words)), "ERR Invalid arguments specified for command");
         }
         client.command(&["ACL", "SETUSER", "u", "on", "nopass", "+@all", "%R~k", "~b"]);
         let request =

@@ -43,6 +43,21 @@ fn is_of_version_8(client: &mut Client) -> bool {
     major.is_some_and(|major| major >= 8)
 }
 
+/// Returns true if the value of an option is called like an option that keys follow. Redis 7.0 tells
+/// other keys then than it uses; `command_facts` has those of 8.0.2.
+fn has_disguised_option(request: &[Vec<u8>]) -> bool {
+    let is = |at: usize, words: &[&str]| {
+        request
+            .get(at)
+            .is_some_and(|word| words.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+    };
+    let follows = |at: usize| {
+        let value = ["STORE", "BY", "GET", "COUNT", "BLOCK", "GROUP"];
+        is(at - 1, &value) || (at > 1 && is(at - 2, &["LIMIT", "GROUP"]))
+    };
+    (2..request.len()).any(|at| is(at, &["STORE", "STREAMS"]) && follows(at))
+}
+
 /// The keys in a reply of GETKEYSANDFLAGS, without their flags.
 fn keys_of(reply: &Value) -> Option<Vec<&Value>> {
     let Value::Array(keys) = reply else { return None };
@@ -74,7 +89,8 @@ fn keys_are_told_as_redis_tells_them() {
     let (mut rng, mut different) = (Rng::new(1), std::collections::BTreeMap::new());
     for _ in 0..REQUESTS {
         let request = rng.pick(&commands).request(&mut rng);
-        if request.iter().any(|word| is_cut_to_a_number(word)) {
+        if request.iter().any(|word| is_cut_to_a_number(word)) || (!exactly && has_disguised_option(&request))
+        {
             continue;
         }
         let question = [vec![b"COMMAND".to_vec(), b"GETKEYSANDFLAGS".to_vec()], request].concat();
