@@ -21,21 +21,6 @@ pub static COMMANDS: &[&Command<Runner>] = &[
     &UNSUBSCRIBE,
 ];
 
-/// Checks that a command with so many confirmations keeps EXEC's array at the length that it
-/// announces: each confirmation would be taken for the reply to another command. Redis sends them
-/// all, and the client is out of step from then on.
-///
-/// # Errors
-/// The client's transaction runs, and there is more than one.
-fn check_confirmations(ctx: &ServerCtx<'_, '_, '_>, count: usize) -> Result<(), CommandError> {
-    if ctx.session.in_exec && count > 1 {
-        return Err(CommandError::Line(
-            "ERR only one channel or pattern at a time can be subscribed to or unsubscribed from in a transaction",
-        ));
-    }
-    Ok(())
-}
-
 /// Subscribes to each argument and confirms each.
 fn subscribe_to(
     ctx: &mut ServerCtx<'_, '_, '_>,
@@ -43,7 +28,6 @@ fn subscribe_to(
     kind: Kind,
     word: &str,
 ) -> Result<(), CommandError> {
-    check_confirmations(ctx, args.len() - 1)?;
     for name in args.from(1) {
         ctx.session.subscribe(&ctx.shared.engine.pubsub, kind, name);
         write_subscription(&mut ctx.reply, word, Some(name), ctx.session.subscription_count(kind));
@@ -63,7 +47,6 @@ fn unsubscribe_from(
         Some(all) => all.names(kind).map(Into::into).collect(),
         None => Vec::new(),
     };
-    check_confirmations(ctx, names.len())?;
     ctx.session.unsubscribe(&ctx.shared.engine.pubsub, kind, &names, &mut ctx.reply, |reply, name, count| {
         write_subscription(reply, word, Some(name), count);
     });

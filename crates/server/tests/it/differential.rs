@@ -43,8 +43,8 @@ fn is_of_version_8(client: &mut Client) -> bool {
     major.is_some_and(|major| major >= 8)
 }
 
-/// Returns true if the value of an option is called like an option that keys follow. Redis 7.0 tells
-/// other keys then than it uses; `command_facts` has those of 8.0.2.
+/// Returns true if the value of an option is called like an option that keys follow. Redis 7.0
+/// tells other keys then than it uses; `command_facts` has those of 8.0.2.
 fn has_disguised_option(request: &[Vec<u8>]) -> bool {
     let is = |at: usize, words: &[&str]| {
         request
