@@ -411,15 +411,13 @@ impl ReadOption {
     }
 }
 
-/// Finds the keys of XREAD and XREADGROUP: the first half of the words behind STREAMS, none if the
-/// words are no pairs.
+/// Finds the keys of XREAD and XREADGROUP: the first half of the words behind STREAMS.
 fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     let mut at = 1;
     while at < args.len() {
         let (option, next) = ReadOption::at(args, at);
         if option == ReadOption::Streams {
-            let words = args.len() - next;
-            return (next..next + words / 2).filter(|_| words.is_multiple_of(2)).for_each(visit);
+            return (next..next + (args.len() - next) / 2).for_each(visit);
         }
         at = next;
     }
