@@ -98,7 +98,7 @@ pub struct Batch<V> {
     /// The connections, in order.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
-    /// What the last request that was not whole misses at least, in bytes.
+    /// The least number of bytes that the last incomplete request still lacks.
     missing_bytes: usize,
     /// Empty lines around the requests.
     empty_lines: usize,

@@ -14,7 +14,7 @@ use crate::server::{Server, eval, options};
 const CALLS: usize = 20_000;
 /// Calls on one state.
 const CALLS_PER_STATE: usize = 500;
-/// How often a call may go on when it is asked.
+/// The number of times that a call may go on when it is asked.
 const PATIENCE: u32 = 20;
 /// Memory of a state, in bytes: enough for texts of megabytes, and exceeded by longer ones.
 const MEMORY_MAX: usize = 32 << 20;

@@ -84,5 +84,5 @@ fn issue_33_all_bytes_of_a_text_are_hashed() {
     check(program, ORDER);
 }
 
-/// What Redis 8.0.2 replies to the program above.
+/// The reply of Redis 8.0.2 to the program above.
 const ORDER: &str = "$8 48271635";

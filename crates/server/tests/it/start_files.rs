@@ -1,4 +1,4 @@
-//! What a start does with files that it does not load: none is written over, cut or removed.
+//! Starts beside files that they do not load: none is written over, cut or removed.
 
 use std::fs;
 use std::path::Path;

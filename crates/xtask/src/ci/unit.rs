@@ -99,7 +99,7 @@ impl Program {
     }
 }
 
-/// What cargo tells of a thing it has built, as far as it matters here.
+/// The fields of a build message of cargo that matter here.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
