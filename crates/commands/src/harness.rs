@@ -222,7 +222,7 @@ impl Harness {
     /// recorded of it.
     pub(crate) fn sweep(&mut self) -> Recorded {
         let mut commands = Vec::new();
-        let mut swept = SweepResult::at(self.now_ms).naming_fields();
+        let mut swept = SweepResult::up_to(self.now_ms - 1).naming_fields();
         for shard in 0..SHARD_COUNT {
             let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
             while let Some(at) = next {

@@ -628,7 +628,7 @@ mod tests {
         let mut db = Harness::new();
         assert_eq!(db.line("SET a 1 EX 10"), "+OK|");
         assert_eq!(db.line("SET a 2 KEEPTTL"), "+OK|");
-        db.now_ms = START_MS + 9_999;
+        db.now_ms = START_MS + 10_000;
         assert_eq!(db.line("GET a"), "$1|2|");
         db.now_ms += 1;
         assert_eq!(db.line("GET a"), "$-1|");
@@ -642,10 +642,10 @@ mod tests {
         assert_eq!(db.line("GET a"), "$-1|");
         assert_eq!(db.line("SETEX a 1 x"), "+OK|");
         assert_eq!(db.line("PSETEX b 1 x"), "+OK|");
-        db.now_ms += 1;
+        db.now_ms += 2;
         assert_eq!(db.line("MGET a b"), "*2|$1|x|$-1|");
         assert_eq!(db.line(&format!("SET a y EXAT {}", db.now_ms / 1000 + 2)), "+OK|");
-        db.now_ms += 2_000;
+        db.now_ms += 2_001;
         assert_eq!(db.line("GET a"), "$-1|");
     }
 
@@ -719,7 +719,7 @@ mod tests {
                 db.line(&value);
                 db.line("PEXPIRE k 5");
                 if gone == "GET k" {
-                    db.now_ms += 5;
+                    db.now_ms += 6;
                 }
                 db.effects.lazy_freed.clear();
                 db.line(gone);

@@ -84,6 +84,8 @@ pub struct DataAccess<'a, 's> {
     pub commit: &'a mut Commit<'s>,
     /// How keys are accessed.
     pub access_context: AccessContext,
+    /// The time that the command's transaction or script sees, in Unix microseconds.
+    pub unix_us: i64,
     /// The client that asks.
     pub client: u64,
     /// What the command is part of.

@@ -428,6 +428,8 @@ impl<'s> Commit<'s> {
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();
+        // A key lives through the millisecond of its deadline.
+        let due_ms = self.now_ms - 1;
         let mut was_emptied = None;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
@@ -448,7 +450,7 @@ impl<'s> Commit<'s> {
                     was_emptied = Some(Flush::Awaited);
                     for (db, key) in shared.watchers.keys_of(&[db]) {
                         let key = hasher.key(&key);
-                        if shared.keyspace.lock(key.shard()).is_live(db, key, self.now_ms) {
+                        if shared.keyspace.lock(key.shard()).is_live(db, key, due_ms) {
                             self.effects.touch(db, key);
                         }
                     }
@@ -459,7 +461,7 @@ impl<'s> Commit<'s> {
                     for (db, key) in keys {
                         let key = hasher.key(&key);
                         let shard = shared.keyspace.lock(key.shard());
-                        if shard.is_live(a, key, self.now_ms) || shard.is_live(b, key, self.now_ms) {
+                        if shard.is_live(a, key, due_ms) || shard.is_live(b, key, due_ms) {
                             self.effects.touch(db, key);
                         }
                     }

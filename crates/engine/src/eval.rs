@@ -440,7 +440,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.is_unrecorded = false;
         let mut locked = locked.expect("it ran under locks");
         session.in_exec = false;
-        session.shown_us = None;
         if is_busy {
             pass.end_busy();
         }
@@ -498,7 +497,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         session.in_exec = is_in_transaction;
         if !is_in_transaction {
-            session.shown_us = None;
             let shared = self.shared();
             if shared.log.is_attached() {
                 self.commit.log_unit_alone();
@@ -826,7 +824,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let now_ms = self.executor.now.unix_ms;
         let is_due = |entry: &KeyEntry| {
             let times = [entry.expiry_ms(), entry.part_deadline_ms()];
-            times.into_iter().flatten().any(|at_ms| at_ms <= now_ms)
+            times.into_iter().flatten().any(|at_ms| at_ms < now_ms)
         };
         if keep == Keep::IfDue && !entry.as_deref().is_some_and(is_due) {
             return Ok(());

@@ -327,7 +327,6 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
         }
         session.in_exec = false;
-        session.shown_us = None;
         self.exec_filtered_replies = session.reply_mode != ReplyMode::On;
         if shared.log.is_attached() {
             self.commit.log_unit_alone();

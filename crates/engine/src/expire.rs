@@ -175,7 +175,7 @@ impl ActiveExpiry {
         let shared = executor.shared();
         let deadline = executor.clock.now() + self.share.slice();
         let wanted = executor.commit.effects.wanted_events;
-        let mut swept = SweepResult::at(executor.now.unix_ms);
+        let mut swept = SweepResult::up_to(executor.now.unix_ms - 1);
         let mut keeps_up = !executor.commit.awaits_room();
         while self.shards_left > 0 && keeps_up && executor.clock.now() < deadline {
             let next = self.step(executor, &mut swept);

@@ -103,9 +103,13 @@ pub struct Executor<'s, C, H> {
 
 /// What is the same for all requests of a turn.
 pub struct Now {
-    /// Unix time in milliseconds: one reading per turn, and one before blocked clients are served.
-    /// So a key that expires during a long command or a transaction serves no blocked client.
+    /// Unix time in milliseconds: one reading per turn, one before each script and transaction,
+    /// which see this one time, one after what took long, and one before blocked clients are
+    /// served. So a key that expires during a long command or a transaction serves no blocked
+    /// client.
     pub unix_ms: i64,
+    /// The same reading in microseconds, as TIME shows it to scripts and transactions.
+    pub unix_us: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
     /// How accesses are noted.
@@ -249,7 +253,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Self {
             commit: Commit::new(shared, thread, seed),
             host,
-            now: Now { unix_ms: 0, uptime_ms: 0, access: Access::Lru { clock_s: 0 }, is_monitored: false },
+            now: Now {
+                unix_ms: 0,
+                unix_us: 0,
+                uptime_ms: 0,
+                access: Access::Lru { clock_s: 0 },
+                is_monitored: false,
+            },
             settings: shared.settings.get(),
             settings_version: 0,
             scripts: None,
@@ -315,7 +325,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
             i64::MIN
         } else {
-            self.now.unix_ms
+            // A key lives through the millisecond of its deadline.
+            self.now.unix_ms - 1
         }
     }
 
@@ -619,7 +630,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             thread,
             pass,
             rng: &mut self.rng,
-            data: DataAccess { commit: &mut self.commit, access_context, client, unit },
+            data: DataAccess {
+                commit: &mut self.commit,
+                access_context,
+                unix_us: self.now.unix_us,
+                client,
+                unit,
+            },
         };
         let result = self.host.run(command, call, &request.args);
         if result.is_err() {
@@ -726,7 +743,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 let up_to = shared.blocked.last_ticket();
                 ready.extend(self.commit.take_ready().into_iter().map(|key| Serving { key, from: 0, up_to }));
                 let Some(mut key) = ready.pop_front() else { break };
-                self.now.unix_ms = self.clock.unix_ms();
+                self.read_clock();
                 if let Some(needed) = self.serve_key(&mut locked, &mut key) {
                     later.push_back((key, needed));
                 }
@@ -904,9 +921,18 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// Reads the clocks and takes over new settings: at the start of a turn. It began when the
     /// thread had something to do.
     pub fn begin_turn(&mut self, began: Instant) {
-        self.now.unix_ms = self.clock.unix_ms();
+        self.read_clock();
         self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;
         self.take_settings();
+    }
+
+    /// Reads the time that commands see from now on. O(1).
+    #[inline]
+    pub fn read_clock(&mut self) {
+        let unix = self.clock.unix_time();
+        let unix_us = unix.as_secs() as i64 * 1_000_000 + i64::from(unix.subsec_micros());
+        (self.now.unix_us, self.now.unix_ms) = (unix_us, unix_us / 1_000);
+        self.commit.now_ms = self.now.unix_ms;
     }
 
     /// Takes over what a command of any connection may have set.

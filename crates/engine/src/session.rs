@@ -85,8 +85,6 @@ pub struct Session {
     pub tracking: Option<Box<Tracker>>,
     /// Its transaction runs, or its script.
     pub in_exec: bool,
-    /// The time that TIME has shown in this transaction or script, in Unix microseconds.
-    pub shown_us: Option<i64>,
     /// Whether its scripts are debugged.
     pub debugging: Debugging,
     /// The transaction that is being queued.
@@ -118,7 +116,6 @@ impl Session {
             answered: 0,
             tracking: None,
             in_exec: false,
-            shown_us: None,
             debugging: Debugging::Off,
             transaction: None,
             watch: None,

@@ -159,6 +159,9 @@ pub struct Registered {
     pub databases: Databases,
     /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
     pub is_short: bool,
+    /// The number of words from which a request can give a lifetime that counts from now;
+    /// `usize::MAX` for commands that set none.
+    pub lifetime_words_min: usize,
     /// Its subcommands.
     pub subcommands: Vec<&'static Registered>,
 }
@@ -311,6 +314,7 @@ impl CommandTable {
             channels: channels(full_name),
             databases: databases(full_name, &command),
             is_short: is_short(&command),
+            lifetime_words_min: lifetime_words_min(&command),
             subcommands,
         }));
         self.by_full_name.insert(full_name, registered.id);
@@ -437,6 +441,24 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
     }
 }
 
+/// Returns the number of words from which a request of this command can give a lifetime. It is
+/// read from the documented arguments, where all that set a lifetime call it so: a required one is
+/// within the arity, an optional one comes with the word that introduces it.
+fn lifetime_words_min(command: &Command<Runner>) -> usize {
+    let is_lifetime =
+        |arg: &Arg| arg.kind == ArgKind::Integer && matches!(arg.name, "seconds" | "milliseconds" | "ttl");
+    let required_words = command.arity.as_number().unsigned_abs() as usize;
+    if !command.run.is_on_data() || !command.flags.contains(Flags::WRITE) {
+        usize::MAX
+    } else if command.args.iter().any(is_lifetime) {
+        required_words
+    } else if command.args.iter().any(|arg| arg.args.iter().any(is_lifetime)) {
+        required_words + 2
+    } else {
+        usize::MAX
+    }
+}
+
 /// Found where nothing of unknown length stands before the first member, or nothing behind it.
 fn member_plan(command: &Command<Runner>) -> MemberPlan {
     if !matches!(key_plan(command), KeyPlan::One(1)) {
@@ -480,6 +502,25 @@ fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn issue_33_lifetimes_are_where_the_documented_arguments_say() {
+        let table = CommandTable::new(std::iter::empty());
+        let check = |name: &str, expected| {
+            let found = table.find(name.as_bytes()).map(|found| found.lifetime_words_min);
+            assert_eq!(found, Some(expected), "{name}");
+        };
+        for (name, words) in [("EXPIRE", 3), ("PEXPIRE", 3), ("SETEX", 4), ("PSETEX", 4), ("SET", 5)] {
+            check(name, words);
+        }
+        for (name, words) in [("GETEX", 4), ("MSETEX", 6), ("HEXPIRE", 6), ("HPEXPIRE", 6), ("HGETEX", 7)] {
+            check(name, words);
+        }
+        check("HSETEX", 8);
+        for name in ["GET", "EXPIREAT", "PEXPIREAT", "HEXPIREAT", "MSET", "BLPOP", "TTL"] {
+            check(name, usize::MAX);
+        }
+    }
 
     #[test]
     fn members_are_where_the_documented_arguments_say() {

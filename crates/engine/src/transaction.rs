@@ -220,8 +220,8 @@ impl WatchedKey {
 
     /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who
     /// looks whether a key is there does not end it.
-    fn exists(&self, locked: &mut Locked<'_>, now_ms: i64) -> bool {
+    fn exists(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         let key = Key { bytes: &self.key, hash: self.hash };
-        locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, now_ms))
+        locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, due_ms))
     }
 }

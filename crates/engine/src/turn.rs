@@ -271,6 +271,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         let request = Request::new(registered, incoming.args);
         match registered.command.run {
             Runner::Data(handler) => {
+                if request.args.len() >= registered.lifetime_words_min {
+                    // The turn may have begun before the client sent this.
+                    self.executor.read_clock();
+                }
                 self.executor.run_data(session, handler, &request, out, pass);
             }
             Runner::Walk(walker) => {
@@ -312,6 +316,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         pass: &mut TurnPass<'_, '_>,
     ) {
         if let Runner::Script(_) | Runner::Transaction(Verb::Exec) = request.registered.command.run {
+            // Its one time is not earlier than what its client has seen before.
+            self.executor.read_clock();
             self.look_at_memory(&request.args);
         }
         let executor = &mut self.executor;

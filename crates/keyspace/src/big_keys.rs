@@ -105,7 +105,7 @@ impl Keyspace {
     fn big_key(&self, shard: &Shard, db: usize, hash: KeyHash, now_ms: i64) -> Option<BigKey> {
         let is = |key: &[u8]| self.hasher().hash_key(key) == hash;
         let entry = shard.db(db)?.table().find_where(position_of(hash), is)?;
-        if entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+        if entry.expiry_ms().is_some_and(|at_ms| at_ms < now_ms) {
             return None;
         }
         Some(BigKey { db, key: entry.key().into(), size: ValueSize::of_entry(&entry) })

@@ -93,11 +93,11 @@ struct RareState {
 const _: () = assert!(size_of::<Shard>() <= 60 || cfg!(shuttle));
 
 impl Shard {
-    /// Whether a key of this shard exists and has not expired at `now_ms`. It
-    /// is left as it is. O(1).
-    pub fn is_live(&self, db: usize, key: Key<'_>, now_ms: i64) -> bool {
+    /// Returns true if a key of this shard exists and its deadline is later than `due_ms`, the
+    /// latest that has passed. It is left as it is. O(1).
+    pub fn is_live(&self, db: usize, key: Key<'_>, due_ms: i64) -> bool {
         let entry = self.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
-        entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > now_ms))
+        entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
     }
 
     /// An empty shard, number `number` of its keyspace.

@@ -445,13 +445,13 @@ impl Keyspace {
         let expiring = shard.dbs().skip(at.db).position(expires)?;
         let db = at.db + expiring;
         let cursor = if expiring == 0 { at.cursor } else { 0 };
-        let now_ms = swept.now_ms;
+        let due_ms = swept.due_ms;
         if cursor == 0 {
             swept.expiring += shard.db(db).map_or(0, |db| db.table.deadline_count() as u64);
         }
         swept.db = db;
         let mut sweep = CountedSweep { keyspace: self, db, swept, resized: Vec::new() };
-        let next = shard.db_mut(db).table.sweep_due(cursor, now_ms, budget, &mut sweep);
+        let next = shard.db_mut(db).table.sweep_due(cursor, due_ms, budget, &mut sweep);
         for resize in sweep.resized {
             self.resized(None, shard, resize);
         }
@@ -465,7 +465,7 @@ const SWEPT_FIELDS_MAX: usize = 32;
 
 /// Expired keys and fields that sweeps removed.
 pub struct SweepResult {
-    now_ms: i64,
+    due_ms: i64,
     /// The database that the last step was about.
     pub db: usize,
     /// Keys that were due.
@@ -490,10 +490,10 @@ pub struct SweepResult {
 }
 
 impl SweepResult {
-    /// Nothing yet, of what is due at this time.
-    pub fn at(now_ms: i64) -> Self {
+    /// Creates an empty result, for keys and fields whose deadlines are up to `due_ms`.
+    pub fn up_to(due_ms: i64) -> Self {
         Self {
-            now_ms,
+            due_ms,
             db: 0,
             expired: Vec::new(),
             emptied: Vec::new(),
@@ -573,7 +573,7 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
             return SweptParts { removed: 0, emptied: false };
         };
         let (mut fields, names_fields) = (Vec::new(), self.swept.names_fields);
-        let removed = hash.remove_due(self.swept.now_ms, SWEPT_FIELDS_MAX, |field| {
+        let removed = hash.remove_due(self.swept.due_ms, SWEPT_FIELDS_MAX, |field| {
             if names_fields {
                 fields.push(field.text(&mut IntText::new()).into());
             }
@@ -806,7 +806,7 @@ mod tests {
             keyspace.lock(key.shard()).db_mut(1).insert(key.hash, entry, keyspace.hasher());
         }
         let sweep = |now_ms| {
-            let mut swept = SweepResult::at(now_ms).naming_fields();
+            let mut swept = SweepResult::up_to(now_ms).naming_fields();
             for shard in 0..SHARD_COUNT {
                 let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
                 while let Some(at) = next {

@@ -179,11 +179,13 @@ pub struct AccessContext {
 }
 
 impl AccessContext {
-    /// What has a time up to this one counts as absent: now, for a client that
-    /// imports data no time at all.
+    /// Returns the latest deadline that has passed: a key or field with this time or an earlier one
+    /// counts as absent. It is the millisecond before [`now_ms`](Self::now_ms), as in Redis: a key
+    /// that gets a lifetime in the last microsecond of one millisecond still lives as long as was
+    /// asked. No time has passed for a client that imports data.
     #[inline]
     pub fn due_ms(&self) -> i64 {
-        if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms }
+        if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms.saturating_sub(1) }
     }
 
     /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
@@ -287,8 +289,7 @@ impl<'k> View<'k> {
         self.access_context.now_ms
     }
 
-    /// What has a time up to this one counts as absent: now, for a client that
-    /// imports data no time at all.
+    /// Returns the latest deadline that has passed ([`AccessContext::due_ms`]).
     #[inline]
     pub fn due_ms(&self) -> i64 {
         self.access_context.due_ms()
@@ -372,7 +373,7 @@ impl<'k> View<'k> {
         };
         let table = &mut shard.db_mut(self.index).table;
         let now_ms = self.access_context.now_ms;
-        let is_expired = |entry: &KeyEntry| entry.expiry_ms().is_some_and(|at_ms| at_ms <= now_ms);
+        let is_expired = |entry: &KeyEntry| entry.expiry_ms().is_some_and(|at_ms| at_ms < now_ms);
         let Some((place, expired)) = table.find_and(key.position(), key.bytes, is_expired) else {
             self.access_results.miss(self.index, key, count);
             return Ok(None);

@@ -290,7 +290,7 @@ impl Walked {
 
     fn sweep(&mut self) {
         let shard = self.rng.usize(0..SHARD_COUNT);
-        let mut swept = SweepResult::at(NOW_MS);
+        let mut swept = SweepResult::up_to(NOW_MS);
         let mut next = Some(SweepPoint { shard, db: 0, cursor: 0 });
         while let Some(at) = next {
             let budget = SweepBudget { segments_max: 64, elements_max: 32 };

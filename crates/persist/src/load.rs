@@ -815,7 +815,7 @@ pub fn decode_batch(
     while !reader.is_at_end() {
         let mut key = None;
         match decode_key(&mut reader, batch, options, &mut key) {
-            Ok(Some(entry)) if entry.expiry_ms().is_some_and(|at_ms| at_ms <= options.now_ms) => {
+            Ok(Some(entry)) if entry.expiry_ms().is_some_and(|at_ms| at_ms < options.now_ms) => {
                 each(Decoded::Expired);
             }
             Ok(Some(entry)) => each(Decoded::Key(entry)),

@@ -297,6 +297,8 @@ mod tests {
             assert_eq!(db.line(line), reply, "{line}");
         }
         db.now_ms = START_MS + 10_000;
+        assert_eq!(db.line("PTTL a"), ":0|");
+        db.now_ms += 1;
         assert_eq!(db.line("PERSIST a"), ":0|");
         assert_eq!(db.line("TTL a"), ":-2|");
     }
@@ -353,6 +355,8 @@ mod tests {
             ("SET a 1 PX 5", "+OK|", "set a@0,expire a@0"),
         ]);
         db.now_ms += 5;
+        db.check_events(&[("EXISTS a", ":1|", "")]);
+        db.now_ms += 1;
         db.check_events(&[("EXISTS a", ":0|", "expired a@0")]);
         assert_eq!(db.access_results.expired_keys, 1);
     }

@@ -448,7 +448,7 @@ mod tests {
             ("HEXPIRE h 0 FIELDS 1 a", "*1|:2|", "hdel h@0"),
             ("HPEXPIRE h 5 FIELDS 2 b c", "*2|:1|:1|", "hexpire h@0"),
         ]);
-        db.now_ms = START_MS + 5;
+        db.now_ms = START_MS + 6;
         db.check_events(&[
             ("HTTL h FIELDS 1 b", "*1|:-2|", ""),
             ("HLEN h", ":2|", ""),
@@ -469,7 +469,7 @@ mod tests {
                 db.line("DEL h");
                 db.line("HSET h a 1 b 2 c 3 d 4");
                 db.line("HPEXPIRE h 5 FIELDS 2 a b");
-                db.now_ms += 5;
+                db.now_ms += 6;
                 db.events();
             };
             for (line, reply, events) in [

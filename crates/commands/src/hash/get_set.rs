@@ -490,13 +490,13 @@ mod tests {
             ("HGETEX h EXAT 1 FIELDS 1 b", "*1|$1|2|", "hdel h@0,del h@0"),
             ("HSETEX h PX 5 FIELDS 2 a 1 b 2", ":1|", "hset h@0,hexpire h@0"),
         ]);
-        db.now_ms = START_MS + 5;
+        db.now_ms = START_MS + 6;
         db.check_events(&[
             ("HSETEX h FXX FIELDS 1 a 1", ":0|", "hexpired h@0"),
             ("HGETEX h FIELDS 1 b", "*1|$-1|", "hexpired h@0,del h@0"),
             ("HSETEX h PX 5 FIELDS 2 a 1 b 2", ":1|", "hset h@0,hexpire h@0"),
         ]);
-        db.now_ms += 5;
+        db.now_ms += 6;
         db.check_events(&[("HGETDEL h FIELDS 2 a b", "*2|$-1|$-1|", "hexpired h@0,del h@0")]);
     }
 }

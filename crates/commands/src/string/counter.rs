@@ -187,7 +187,7 @@ mod tests {
             ("INCRBYFLOAT a 1", "$1|1|", "incrbyfloat a@0"),
             ("INCR a", ":2|", "incrby a@0"),
         ]);
-        db.now_ms += 10;
+        db.now_ms += 11;
         assert_eq!(db.line("INCR a"), ":1|");
         assert_eq!(db.events(), "expired a@0,incrby a@0");
     }

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(db.line("SET a 1 PX 10"), "+OK|");
         assert_eq!(db.line("APPEND a 2"), ":2|");
         assert_eq!(db.line("SETRANGE a 100 2"), ":101|");
-        db.now_ms += 10;
+        db.now_ms += 11;
         assert_eq!(db.line("GET a"), "$-1|");
     }
 

@@ -143,7 +143,7 @@ fn what_expires_is_recorded_key_by_key_and_field_by_field() {
     thread.run(client, "HSET h f 1 g 2");
     thread.run(client, "HPEXPIRE h 100 FIELDS 1 f");
     thread.run(client, "SET lazy v PX 100");
-    clock.advance(Duration::from_millis(100));
+    clock.advance(Duration::from_millis(101));
     thread.run(client, "APPEND lazy w");
     expire_round(&shared, &clock);
     let mut commands = kept.commands(&shared).split_off(5);

@@ -67,7 +67,7 @@ fn active_expiry_serves_who_waits_for_the_end_of_a_stream() {
     thread.run(writer, "PEXPIRE s 100");
     thread.run(reader, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
     assert_eq!(thread.session(reader).flow, Flow::Blocked);
-    clock.advance(Duration::from_millis(99));
+    clock.advance(Duration::from_millis(100));
     assert_eq!(expire_round(&shared, &clock), []);
     clock.advance(Duration::from_millis(1));
     assert_eq!(expire_round(&shared, &clock), [0]);

@@ -228,7 +228,7 @@ impl<'a> SerializedKey<'a> {
 
     /// Whether the key had expired at this time.
     fn is_expired(&self, now_ms: i64) -> bool {
-        self.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms)
+        self.expiry_ms.is_some_and(|at_ms| at_ms < now_ms)
     }
 
     /// Whether this is what the key holds.

@@ -101,21 +101,15 @@ static TIME: Command<Runner> = Command {
 };
 /// TIME: seconds and microseconds.
 fn time(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let now_us = now.as_micros() as i64;
-    let shown_us = if ctx.session.in_exec {
-        *ctx.session.shown_us.get_or_insert_with(|| within_ms(now_us, ctx.now_ms))
+    // Transactions and scripts see one time, the one by which their keys expire.
+    let unix_us = if ctx.session.in_exec {
+        ctx.data.unix_us
     } else {
-        now_us
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.unwrap_or_default().as_micros() as i64
     };
     ctx.reply.array(2);
-    ctx.reply.bulk_integer(shown_us / 1_000_000);
-    ctx.reply.bulk_integer(shown_us % 1_000_000);
+    ctx.reply.bulk_integer(unix_us / 1_000_000);
+    ctx.reply.bulk_integer(unix_us % 1_000_000);
     Ok(())
-}
-
-/// Returns the last microsecond up to `now_us` that belongs to millisecond `ms`: transactions and
-/// scripts see one time, the one by which their keys expire.
-fn within_ms(now_us: i64, ms: i64) -> i64 {
-    now_us.clamp(ms * 1_000, ms * 1_000 + 999)
 }

@@ -60,6 +60,24 @@ fn issue_33_no_pause_ends_early() {
     });
 }
 
+#[test]
+fn issue_33_no_key_or_field_expires_early() {
+    on_each_back_end(|server: &Server| {
+        let mut client = connect(server);
+        for round in 0..100 {
+            let since = Instant::now();
+            client.command(&["SET", "k", "v", "PX", "5"]);
+            while client.command(&["EXISTS", "k"]) == Value::Integer(1) {}
+            assert!(since.elapsed() >= Duration::from_millis(5), "round {round}: {:?}", since.elapsed());
+            client.command(&["HSET", "h", "a", "1", "b", "2"]);
+            let since = Instant::now();
+            client.command(&["HPEXPIRE", "h", "5", "FIELDS", "1", "a"]);
+            while client.command(&["HEXISTS", "h", "a"]) == Value::Integer(1) {}
+            assert!(since.elapsed() >= Duration::from_millis(5), "round {round}: {:?}", since.elapsed());
+        }
+    });
+}
+
 const NO_WRITES: &str = "#!lua flags=no-writes\nreturn 7";
 const LIBRARY: &str = "#!lua name=lib\n\
     redis.register_function{function_name = 'reads', callback = function() return 7 end, flags = {'no-writes'}}\n\
