@@ -30,6 +30,14 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
     }
 }
 
+/// Returns false if a spec with a count or a fixed place does not fit the arguments. The handler
+/// then refuses the request without a use of any key, and access control checks none, as in Redis.
+/// O(specs).
+pub fn fit(specs: &[KeySpec], args: &Args<'_>) -> bool {
+    let is_searched = |spec: &KeySpec| spec.found_by.is_some() || !matches!(spec.begin, Begin::Index(_));
+    specs.iter().all(|spec| is_searched(spec) || key_range(spec, args).is_some())
+}
+
 /// Argument indexes of keys.
 struct KeyRange {
     first: usize,
@@ -97,6 +105,18 @@ mod tests {
     use resp::parse::Span;
 
     fn check(specs: &[KeySpec], line: &str, expected: &str) {
+        let found = with_args(line, |args| {
+            let mut found = Vec::new();
+            for_each_key(specs, args, |at, _| {
+                found.push(String::from_utf8_lossy(args.get(at)).into_owned());
+            });
+            found.join(" ")
+        });
+        assert_eq!(found, expected, "{line}");
+    }
+
+    /// Returns what `run` returns for the words of `line`.
+    fn with_args<T>(line: &str, run: impl FnOnce(&Args<'_>) -> T) -> T {
         let mut at = 0;
         let spans: Vec<Span> = line
             .split(' ')
@@ -107,10 +127,7 @@ mod tests {
             })
             .collect();
         let hasher = Hasher::with_seed([0; 4]);
-        let args = Args::new(line.as_bytes(), &spans, &hasher);
-        let mut found = Vec::new();
-        for_each_key(specs, &args, |at, _| found.push(String::from_utf8_lossy(args.get(at)).into_owned()));
-        assert_eq!(found.join(" "), expected, "{line}");
+        run(&Args::new(line.as_bytes(), &spans, &hasher))
     }
 
     #[test]
@@ -130,6 +147,7 @@ mod tests {
         check(&specs, "ZUNIONSTORE d 2 a b WEIGHTS 1 2", "d a b");
         for count in ["0", "-1", "x", "3", "9223372036854775807"] {
             check(&specs, &format!("ZUNIONSTORE d {count} a b"), "d");
+            assert!(!with_args(&format!("ZUNIONSTORE d {count} a b"), |args| fit(&specs, args)), "{count}");
         }
     }
 

@@ -1,13 +1,14 @@
 //! Which keys a request uses, and what it does with each, where the record alone cannot say.
 
 use commands::Args;
-use commands::keys::for_each_key;
+use commands::keys::{fit, for_each_key};
 use commands::table::{KeyFlags, KeySpec};
 
 use crate::table::Registered;
 
 /// Calls `visit` with the place of each key that the request's handler uses, and what happens to
-/// it. O(keys), plus the arguments searched for a keyword.
+/// it: for none if the handler will refuse the request first. O(keys), plus the arguments searched
+/// for a keyword.
 #[inline]
 pub(super) fn for_each_used(
     registered: &Registered,
@@ -19,6 +20,9 @@ pub(super) fn for_each_used(
         for at in keys_of_migrate(args).into_iter().flatten() {
             visit(at, keys[0].flags);
         }
+        return;
+    }
+    if !fit(keys, args) {
         return;
     }
     for_each_key(keys, args, |at, spec| {

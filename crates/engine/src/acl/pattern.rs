@@ -86,7 +86,8 @@ impl Pattern {
     #[inline]
     fn matches_behind_head(&self, name: &[u8]) -> bool {
         if self.rest == Rest::Any && self.literal_len <= HEAD_LEN {
-            return name.len() >= self.literal_len;
+            // No star matches the empty name, as in globs.
+            return name.len() >= self.literal_len.max(1);
         }
         let Some((front, behind)) = name.split_at_checked(self.literal_len) else { return false };
         same(front, &self.text[..self.literal_len])

@@ -335,14 +335,15 @@ fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     let (access, pattern) = match rule {
         [b'~', pattern @ ..] => (READ_WRITE, pattern),
         _ => {
-            let tilde = rule.iter().position(|&byte| byte == b'~').ok_or(RuleError::Syntax)?;
-            let access = match rule[1..tilde].to_ascii_uppercase().as_slice() {
+            // Without a tilde the pattern is empty, as in Redis: it permits the key without a name.
+            let end = rule.iter().position(|&byte| byte == b'~').unwrap_or(rule.len());
+            let access = match rule[1..end].to_ascii_uppercase().as_slice() {
                 b"R" => 1,
                 b"W" => 2,
                 b"RW" | b"WR" => READ_WRITE,
                 _ => return Err(RuleError::Syntax),
             };
-            (access, &rule[tilde + 1..])
+            (access, rule.get(end + 1..).unwrap_or_default())
         }
     };
     if has_spaces(pattern) {
@@ -456,7 +457,8 @@ mod tests {
             "off sanitize-payload ~a* %R~b %W~c ~d ~e resetchannels -@all",
         );
         check(&["%R~a", "%W~a"], "off sanitize-payload ~a resetchannels -@all");
-        check(&["~a", "%R~*", "%W~*"], "off sanitize-payload ~* resetchannels -@all");
+        check(&["~a", "%R~*", "%W~*", "~b"], "off sanitize-payload ~a ~* ~b resetchannels -@all");
+        check(&["%R", "%W~", "%rw", "~"], "off sanitize-payload ~ resetchannels -@all");
         check(&["~*", "allchannels"], "off sanitize-payload ~* &* -@all");
         check(
             &["~*", "resetkeys", "~a", "&b", "&b", "&c"],
@@ -465,7 +467,7 @@ mod tests {
         let keys = "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any \
                     effect. Try 'resetkeys' to start with an empty list of patterns";
         check(&["allkeys", "~a"], &format!("~a: {keys}"));
-        for wrong in ["%~a", "%RR~a", "%X~a", "%R", "~a b", "&a\tb", "a"] {
+        for wrong in ["%~a", "%RR~a", "%X~a", "%", "%RR", "~a b", "&a\tb", "a"] {
             check(&[wrong], &format!("{}: Syntax error", wrong.escape_default()));
         }
     }

@@ -217,10 +217,7 @@ impl Selector {
     pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
         let known = self.keys.iter_mut().find(|known| known.pattern.text() == text);
         let access = access | known.as_ref().map_or(0, |known| known.access);
-        if text == b"*" && access == READ_WRITE {
-            // All keys, however they came about: they are shown as such.
-            self.set_all_keys();
-        } else if let Some(known) = known {
+        if let Some(known) = known {
             known.access = access;
         } else {
             self.keys.push(KeyPattern { access, pattern: Pattern::new(text) });

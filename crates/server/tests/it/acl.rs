@@ -303,3 +303,67 @@ fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     check(&[&["GET", "a"], &["OBJECT", "NOSUCH"]], "get", "NULL");
     check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
 }
+
+/// Every row was asked of Redis 8.0.2.
+#[test]
+fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
+    let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
+    let mut admin = connect(&server);
+    for (rules, shown) in [
+        ("%RW~* ~b", "~* ~b"),
+        ("%R~* ~b %W~*", "~* ~b"),
+        ("%R %W %RW ~", "~"),
+        ("~x*", "~x*"),
+        ("~**", "~**"),
+    ] {
+        say(&mut admin, &format!("ACL SETUSER u reset on nopass +@all {rules}"));
+        let user = say(&mut admin, "ACL GETUSER u");
+        assert!(user.contains(&format!("keys {shown} channels")), "{rules}: {user}");
+    }
+    for (rules, request, denied) in [
+        ("%RW~*", &["GET", ""][..], Some("''")),
+        ("%RW~*", &["GET", "x"], None),
+        ("%R~* ~b", &["GET", ""], Some("''")),
+        ("~**", &["GET", ""], Some("''")),
+        ("~*", &["GET", ""], None),
+        ("%RW", &["GET", ""], None),
+        ("%RW", &["GET", "x"], Some("'x'")),
+        ("~x*", &["ZINTERSTORE", "x*", "x", "y"], None),
+        ("~x*", &["ZINTERSTORE", "y", "x", "y"], None),
+        ("~x*", &["ZINTERSTORE", "y", "1", "x"], Some("'y'")),
+        ("~x*", &["EVAL", "s", "x", "y"], None),
+        ("~x*", &["LMPOP", "a", "y", "LEFT"], None),
+        ("~x*", &["SORT", "y", "BY", "z"], Some("'y'")),
+        ("~* resetchannels &**", &["PUBLISH", "", "x"], Some("''")),
+        ("~* allchannels", &["PUBLISH", "", "x"], None),
+    ] {
+        say(&mut admin, &format!("ACL SETUSER u reset on nopass +@all {rules}"));
+        let reply = flat(&admin.command(&[&["ACL", "DRYRUN", "u"], request].concat()));
+        match denied {
+            None => assert_eq!(reply, "OK", "{rules} {request:?}"),
+            Some(word) => assert!(reply.contains(&format!("the {word} ")), "{rules} {request:?}: {reply}"),
+        }
+    }
+}
+
+/// Every row was asked of Redis 8.0.2.
+#[test]
+fn issue_33_no_star_matches_an_empty_name() {
+    let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
+    let mut client = connect(&server);
+    client.command(&["SET", "", "v"]);
+    client.command(&["HSET", "h", "", "1"]);
+    for (request, reply) in [
+        (&["KEYS", "**"][..], "[h]"),
+        (&["SCAN", "0", "MATCH", "**"], "[0 [h]]"),
+        (&["HSCAN", "h", "0", "MATCH", "*"], "[0 [ 1]]"),
+        (&["HSCAN", "h", "0", "MATCH", "**"], "[0 []]"),
+    ] {
+        assert_eq!(flat(&client.command(request)), reply, "{request:?}");
+    }
+    assert!(matches!(client.command(&["KEYS", "*"]), Value::Array(keys) if keys.len() == 2));
+    let mut subscriber = connect(&server);
+    subscriber.command(&["PSUBSCRIBE", "*"]);
+    assert_eq!(flat(&client.command(&["PUBLISH", "", "x"])), "0");
+    assert_eq!(flat(&client.command(&["PUBLISH", "a", "x"])), "1");
+}
