@@ -115,6 +115,9 @@ pub struct StreamTrimmed {
     pub leftovers: Option<Box<Stream>>,
 }
 
+/// The highest number of entries ever added: clients read it as a signed number.
+const ENTRIES_ADDED_MAX: u64 = i64::MAX as u64;
+
 /// Nodes that a trim frees itself: some microseconds of work.
 const FREED_NODES_MAX: usize = 16;
 
@@ -222,9 +225,12 @@ impl Stream {
         self.max_deleted_id = id;
     }
 
-    /// Sets the number of entries ever appended.
+    /// Sets the number of entries ever appended, or the nearest that is possible: at least as many
+    /// as there are, at most 2^63 - 1. No group has read more of them. O(groups).
     pub fn set_entries_added(&mut self, count: u64) {
-        self.entries_added = count;
+        self.entries_added = count.clamp(self.len as u64, ENTRIES_ADDED_MAX);
+        let added = self.entries_added as i64;
+        self.groups.iter_mut().for_each(|group| group.cap_entries_read(added));
     }
 
     /// Gives the value up piece by piece: a node, or a run of pending entries. O(groups).
@@ -298,7 +304,7 @@ impl Stream {
             }
         }
         self.len += 1;
-        self.entries_added += 1;
+        self.entries_added = (self.entries_added + 1).min(ENTRIES_ADDED_MAX);
         self.last_id = id;
         Ok(())
     }

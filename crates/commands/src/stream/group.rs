@@ -107,7 +107,7 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     let key = args.key(2);
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
     let last_id = stream.last_id();
-    let group = stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
+    stream.group(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))?;
     if args.len() > SETID_ARGS_MAX {
         return Err(unknown_or_wrong_arity(args));
     }
@@ -115,7 +115,7 @@ fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
         b"$" => last_id,
         text => named_or_id(text, 0)?,
     };
-    group.set_progress(id, options.entries_read);
+    stream.set_group_progress(args.get(3), id, options.entries_read);
     ctx.reply.ok();
     ctx.changed_groups("xgroup-setid", key);
     Ok(())
@@ -330,7 +330,7 @@ mod tests {
                  $12|entries-read|{read}|$3|lag|{lag}|"
             )
         };
-        let (a, b) = (facts("a", "1-0", ":7", ":0"), facts("b", "2-0", "$-1|", ":0"));
+        let (a, b) = (facts("a", "1-0", ":2", ":0"), facts("b", "2-0", "$-1|", ":0"));
         let groups = format!("*2|{}{}", a, b.replace("$-1||", "$-1|"));
         let mut db = Harness::new();
         for (line, reply) in [
@@ -345,6 +345,42 @@ mod tests {
         ] {
             assert_eq!(db.line(line), reply, "{line}");
         }
+    }
+
+    /// Checks `entries-read` and `lag` of the first group of `s` after each line.
+    fn check_lags(steps: &[(&str, &str, &str)]) {
+        let mut db = Harness::new();
+        for (line, read, lag) in steps {
+            db.line(line);
+            let groups = db.line("XINFO GROUPS s");
+            let expected = format!("$12|entries-read|{read}|$3|lag|{lag}|");
+            assert!(groups.contains(&expected), "{line}: {groups}");
+        }
+    }
+
+    #[test]
+    fn issue_33_negative_lags_of_counters_that_users_set() {
+        // Above the entries ever added: on creation, later, and for a stream without entries.
+        check_lags(&[("XGROUP CREATE s g $ MKSTREAM ENTRIESREAD 100", ":0", ":0")]);
+        check_lags(&[("XGROUP CREATE s g 0 MKSTREAM", "$-1", ":0"), ("XADD s 1 f v", "$-1", ":1")]);
+        check_lags(&[
+            ("XGROUP CREATE s g $ MKSTREAM", "$-1", ":0"),
+            ("XADD s 1 f v", "$-1", ":1"),
+            ("XADD s 2 f v", "$-1", ":2"),
+            ("XADD s 3 f v", "$-1", ":3"),
+            ("XGROUP SETID s g 1 ENTRIESREAD 9223372036854775807", ":3", ":0"),
+            // The group counts on as it reads, and does not pass the entries added.
+            ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", ":3", ":0"),
+            ("XADD s 4 f v", ":3", ":1"),
+            ("XGROUP SETID s g 4 ENTRIESREAD 4", ":4", ":0"),
+            ("XTRIM s MAXLEN 1", ":4", ":0"),
+            // The entries added fall below the entries read.
+            ("XSETID s 9-1 ENTRIESADDED 2", ":2", ":0"),
+            ("XADD s 9-2 f v", ":2", ":1"),
+            ("XSETID s 9-2 ENTRIESADDED 9223372036854775807", ":2", ":9223372036854775805"),
+            ("XADD s 9-3 f v", ":2", ":9223372036854775805"),
+            ("XREADGROUP GROUP g c STREAMS s >", ":4", ":9223372036854775803"),
+        ]);
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if let Some(group) = stream.group_mut(group)
         && request.last_id > group.last_delivered()
     {
-        group.set_progress(request.last_id, group.entries_read());
+        group.set_last_delivered(request.last_id);
         changes.moved = true;
     }
     let claim = request.claim(consumer.index, now_ms);

@@ -9,6 +9,9 @@
 //! ID is remembered. Past it the count is lost until the group gets to an end again. The lag is
 //! what was added less what was read, and is not told where the count is lost. Source: XINFO GROUPS
 //! of Redis 8.0.2.
+//!
+//! Invariant: a group has read at most `entries_added`, whoever sets one of the two, so that no lag
+//! is negative. Source: XGROUP and XSETID of later versions of Redis.
 
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
@@ -160,7 +163,9 @@ impl Counters {
     /// What a group at this point will have read once it got the entry `id`, the next one.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
-            Some(read) if self.is_counted_from(group.last_delivered()) => Some(read.saturating_add(1)),
+            Some(read) if self.is_counted_from(group.last_delivered()) => {
+                Some(read.saturating_add(1).min(self.entries_added as i64))
+            }
             before if self.entries_added == 0 => before,
             _ => self.added_up_to(id),
         }
@@ -207,8 +212,28 @@ impl Stream {
         entries_read: Option<i64>,
     ) -> Option<&mut Group> {
         let at = self.place_of_group(name).err()?;
+        let entries_read = entries_read.map(|count| self.possible_count(count));
         self.groups.insert(at, Group::new(name, last_delivered, entries_read));
         Some(&mut self.groups[at])
+    }
+
+    /// Sets what was delivered so far to a group (XGROUP SETID); false if there is no group of that
+    /// name. No more than all entries ever added count as read. O(log groups).
+    pub fn set_group_progress(
+        &mut self,
+        name: &[u8],
+        last_delivered: StreamId,
+        entries_read: Option<i64>,
+    ) -> bool {
+        let entries_read = entries_read.map(|count| self.possible_count(count));
+        let Some(group) = self.group_mut(name) else { return false };
+        group.set_progress(last_delivered, entries_read);
+        true
+    }
+
+    /// Returns the nearest to `count` that a group can have read.
+    fn possible_count(&self, count: i64) -> i64 {
+        count.clamp(0, self.entries_added as i64)
     }
 
     /// Removes a group. What is given back owns it and nothing else, so that it can be dropped

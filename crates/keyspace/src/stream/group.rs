@@ -123,10 +123,20 @@ impl Group {
         self.entries_read
     }
 
-    /// Sets what was delivered so far (XGROUP SETID).
-    pub fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
+    /// Sets the last delivered ID; the count of entries read stays.
+    pub fn set_last_delivered(&mut self, last_delivered: StreamId) {
+        self.last_delivered = last_delivered;
+    }
+
+    /// Sets what was delivered so far. The caller keeps `entries_read` possible in its stream.
+    pub(super) fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
         self.last_delivered = last_delivered;
         self.entries_read = entries_read;
+    }
+
+    /// Lowers the number of entries read to `entries_added` where it is above.
+    pub(super) fn cap_entries_read(&mut self, entries_added: i64) {
+        self.entries_read = self.entries_read.map(|count| count.min(entries_added));
     }
 
     /// Bytes that the group owns elsewhere. O(runs of pending entries + consumers).

@@ -40,8 +40,9 @@ pub(super) fn read<S: Source>(
         let entries_read = match kind {
             ValueType::StreamListpacks => stream.entries_up_to(last_delivered),
             _ => match reader.length()? {
-                u64::MAX => None,
-                count => Some(i64::try_from(count).map_err(|_| broken(reader))?),
+                // -1, and other negative numbers, of which a file may have any.
+                count if count > i64::MAX as u64 => None,
+                count => Some(count as i64),
             },
         };
         let group = stream.create_group(&name, last_delivered, entries_read).ok_or(broken(reader))?;
