@@ -311,20 +311,26 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut reply = Reply::new(out, session.protocol());
         // In case it unsubscribes: messages have no place within its reply.
         session.catch_up(&shared.pubsub, &mut reply);
-        if !session.is_silenced() {
-            reply.array(transaction.queue.len());
-        }
+        let begun = (!session.is_silenced()).then(|| reply.begin_array());
+        // Each confirmation of a command on subscriptions is an element.
+        let mut elements = 0;
         session.in_exec = true;
         self.commit.position = session.seen_position();
         for request in &self.requests(transaction) {
             let replied = out.len_bytes();
+            let confirmations =
+                session.confirmation_count(request.registered.full_name, request.args.len() - 1);
             let succeeded = !self.refuses_queued(session, request, out)
                 && self.run_queued(session, None, request, out, pass);
             // Command by command: CLIENT REPLY may be one of them.
             let confirms = succeeded && request.registered.is_subscription();
+            elements += if confirms { confirmations } else { 1 };
             if session.is_silenced() && !confirms {
                 out.truncate(replied);
             }
+        }
+        if let Some(begun) = begun {
+            Reply::new(out, session.protocol()).end_array(begun, elements);
         }
         session.in_exec = false;
         self.exec_filtered_replies = session.reply_mode != ReplyMode::On;

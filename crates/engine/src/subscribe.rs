@@ -106,6 +106,22 @@ impl Session {
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
     }
 
+    /// Returns the number of confirmations that a command on subscriptions will write if it
+    /// succeeds: one for each of the `names` that it gives; where a command that ends them gives
+    /// none, one for each that ends, at least one. O(1).
+    pub(crate) fn confirmation_count(&self, full_name: &str, names: usize) -> usize {
+        let kind = match full_name {
+            "unsubscribe" => Kind::Channel,
+            "punsubscribe" => Kind::Pattern,
+            "sunsubscribe" => Kind::Shard,
+            _ => return names,
+        };
+        if names > 0 {
+            return names;
+        }
+        self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len()).max(1)
+    }
+
     /// Publishes the number of subscriptions to other threads.
     fn show_subscriptions(&self) {
         for (index, shown) in self.info.subscriptions.iter().enumerate() {

@@ -124,13 +124,9 @@ fn a_transaction_that_ends_subscriptions_keeps_what_it_published_to_itself_in_or
         }
         client.command(&["UNSUBSCRIBE"]);
         client.send(b"EXEC\r\n").unwrap();
-        // The replies to PUBLISH, and confirmations; one of them stands in the place
-        // of UNSUBSCRIBE's reply.
-        let confirmations = channels.len() - 1;
-        let mut heard = Vec::new();
-        while heard.len() < confirmations + 1 + 200 + 44 {
-            heard.push(client.read().unwrap());
-        }
+        let Value::Array(replies) = client.read().unwrap() else { panic!("the transaction ran") };
+        assert_eq!(replies.len(), 200 + channels.len(), "to PUBLISH, and a confirmation for each channel");
+        let heard: Vec<Value> = (0..200 + 44).map(|_| client.read().unwrap()).collect();
         let messages = heard.iter().filter_map(|value| match value {
             Value::Push(parts) if parts[0] == Value::Bulk(b"message".to_vec()) => Some(parts[1].clone()),
             _ => None,

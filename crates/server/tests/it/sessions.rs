@@ -1,7 +1,7 @@
 //! Several clients at once, step by step: transactions, and clients that wait for keys. What
 //! they get stands in tests/sessions and holds on both back ends, with 1, 2 and 4 I/O threads,
-//! and on a real Redis where there is one. `SAKER_RECORD_SESSIONS=1` writes the replies of
-//! that Redis into the files.
+//! and, but for those of own.txt, on a real Redis where there is one. `SAKER_RECORD_SESSIONS=1`
+//! writes the replies of that Redis into the files.
 //!
 //! A file is a list of scenes, each of which begins with no keys and no connections:
 //!
@@ -129,6 +129,9 @@ fn play_all(address: &Address, script: &str) -> String {
     played
 }
 
+/// The file of the scenes that Redis answers otherwise.
+const OWN: &str = "own.txt";
+
 fn files() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sessions");
     let entries = std::fs::read_dir(dir).expect("the folder is part of the sources");
@@ -137,10 +140,15 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Plays all files on a server and compares.
-fn check(address: &Address, what: &str) {
-    for file in files() {
-        let script = std::fs::read_to_string(&file).expect("a text");
+/// Returns the files that Redis answers so too.
+fn shared_files() -> Vec<PathBuf> {
+    files().into_iter().filter(|file| file.file_name().is_some_and(|name| name != OWN)).collect()
+}
+
+/// Plays files on a server and compares.
+fn check(address: &Address, files: &[PathBuf], what: &str) {
+    for file in files {
+        let script = std::fs::read_to_string(file).expect("a text");
         let played = play_all(address, &script);
         for ((at, expected), got) in (1..).zip(script.lines()).zip(played.lines()) {
             assert_eq!(expected, got, "{what}: {}:{at}", file.display());
@@ -155,11 +163,11 @@ fn check_with(io_threads: usize) {
         builder.option("enable-debug-command", "yes").start().expect("the server starts")
     };
     let server = start(BackendChoice::Epoll);
-    check(&Address::port(server.port()), &format!("epoll, {io_threads} threads"));
+    check(&Address::port(server.port()), &files(), &format!("epoll, {io_threads} threads"));
     // Containers often forbid io_uring: then epoll is served instead, and was tested above.
     let server = start(BackendChoice::Auto);
     if server.backend() == Backend::IoUring {
-        check(&Address::port(server.port()), &format!("io_uring, {io_threads} threads"));
+        check(&Address::port(server.port()), &files(), &format!("io_uring, {io_threads} threads"));
     }
 }
 
@@ -191,10 +199,10 @@ fn a_real_redis_answers_so_too() {
         return;
     }
     if std::env::var_os("SAKER_RECORD_SESSIONS").is_some() {
-        for file in files() {
+        for file in shared_files() {
             let script = std::fs::read_to_string(&file).expect("a text");
             std::fs::write(&file, play_all(&redis.address(), &script)).expect("the file can be written");
         }
     }
-    check(&redis.address(), "the real server");
+    check(&redis.address(), &shared_files(), "the real server");
 }
