@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use server::Server;
 use testkit::{Address, Client, ClientError, Value, peer, saker};
 
-use crate::support::{BINARY, connect, info, on_each_back_end, run};
+use crate::support::{BINARY, as_process_on_each_back_end, connect, info, on_each_back_end, run};
 
 /// Commands that are answered before authentication.
 const BEFORE_AUTH: &[&str] = &["auth", "hello", "quit", "reset"];
@@ -151,17 +151,18 @@ fn requests_before_authentication_are_small() {
 
 #[test]
 fn before_authentication_little_is_held_for_a_client() {
-    on_each_back_end(|server| {
-        let mut admin = connect(server);
+    // The memory is that of the process: no other test runs in it.
+    as_process_on_each_back_end(|server| {
+        let mut admin = server.connect();
         admin.command(&["CONFIG", "SET", "requirepass", "secret"]);
         // It reads nothing: replies beyond what its socket takes close it.
-        let mut flood = connect(server);
+        let mut flood = server.connect();
         let requests = b"PING\r\n".repeat(10_000);
         let closed = (0..5_000).any(|_| flood.send(&requests).is_err());
         assert!(closed, "30 million replies are held for a client without a password");
         assert_eq!(info(&mut admin, "client_output_buffer_limit_disconnections"), 1);
         // A request that never ends is cut off before it is long.
-        let mut long = connect(server);
+        let mut long = server.connect();
         let words = [&b"*10\r\n"[..], &b"$16384\r\n"[..], &[b'x'; 16_000]].concat();
         long.send(&words).expect("it is sent");
         assert!(info(&mut admin, "used_memory") < 100 << 20);
