@@ -64,7 +64,8 @@ impl Watch {
         let Some(user) = login_of(request) else { return true };
         let now_ms = shared.uptime_ms();
         if session.login_slot_ms == 0 {
-            match shared.login_delays.take_slot(&session.info.peer, user, now_ms, self.delay_ms) {
+            // Counted from the next whole millisecond: the wait is not shorter than was set.
+            match shared.login_delays.take_slot(&session.info.peer, user, now_ms + 1, self.delay_ms) {
                 Delay::None => return true,
                 Delay::Until(slot_ms) => session.login_slot_ms = slot_ms,
                 Delay::Refused => {
