@@ -76,7 +76,10 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
         None => -2,
         Some(None) => -1,
         // Below zero only where it is past its time and shown all the same.
-        Some(Some(at_ms)) => at_ms.saturating_sub(since_ms).max(0).saturating_add(unit_ms / 2) / unit_ms,
+        Some(Some(at_ms)) => {
+            let left_ms = at_ms.saturating_sub(since_ms).max(0);
+            left_ms / unit_ms + i64::from(unit_ms > 1 && left_ms % unit_ms >= unit_ms / 2)
+        }
     };
     ctx.reply.integer(reply);
     Ok(())
@@ -342,6 +345,14 @@ mod tests {
             ("PEXPIREAT a -9223372036854775808", ":1|"),
             ("GET a", "_|"),
         ]);
+    }
+
+    #[test]
+    fn issue_33_the_last_deadlines_are_rounded_up() {
+        let mut db = Harness::new();
+        db.line("SET a 1 PXAT 9223372036854775807");
+        assert_eq!(db.line("EXPIRETIME a"), ":9223372036854776|");
+        assert_eq!(db.line("PEXPIRETIME a"), ":9223372036854775807|");
     }
 
     #[test]
