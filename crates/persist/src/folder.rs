@@ -8,7 +8,12 @@
 //! before. The folder is synced last, so that a crash cannot take the rename back once the save
 //! counts as done. A temporary file that a crash left is removed by the next start
 //! ([`left_by`]).
+//!
+//! A file is created only where nothing has its name. A new file replaces only a file that this
+//! process has loaded or written ([`KnownFiles`]): another one, which somebody put there, stays
+//! under a further name ([`keep_aside`]).
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -30,10 +35,10 @@ impl std::error::Error for Trouble {}
 
 /// A folder, by what is done in it. Names are those of files in it.
 pub trait Folder: Send + Sync {
-    /// A new, empty file in the place of what is there.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// As the system says; so for all of these.
+    /// Something has the name. Else as the system says; so for all of these.
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble>;
     /// Gives a file another name, in the place of what has it, all at once.
     ///
@@ -50,18 +55,33 @@ pub trait Folder: Send + Sync {
     /// # Errors
     /// As above.
     fn sync(&self) -> Result<(), Trouble>;
-    /// Whether there is a file of this name.
+    /// Returns true if anything has this name, also a link to a file that is missing.
     fn has(&self, name: &str) -> bool;
     /// What a file holds; `None` where there is none.
     ///
     /// # Errors
     /// As above.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
-    /// A file that grows behind its first `len_bytes`, which it has; it is created where there is
-    /// none.
+    /// Creates an empty file that grows.
+    ///
+    /// # Errors
+    /// Something has the name, or as above.
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble>;
+    /// Gives a file a second name.
+    ///
+    /// # Errors
+    /// Something has that name, or as above.
+    fn link(&self, from: &str, to: &str) -> Result<(), Trouble>;
+    /// Returns the stamp of what has this name, if anything has it.
     ///
     /// # Errors
     /// As above.
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble>;
+    /// Opens a file that grows behind its first `len_bytes`, which it has. What is behind them is
+    /// cut off.
+    ///
+    /// # Errors
+    /// There is no such file, or as above.
     fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble>;
     /// Returns when what a file holds is safe from a crash, whoever wrote it.
     ///
@@ -112,6 +132,98 @@ pub struct Unwritten {
     pub trouble: Trouble,
 }
 
+/// The identity of a file with a state of its contents: it differs after any change that goes
+/// through the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The number of the device.
+    pub device: u64,
+    /// The number of the file on its device.
+    pub inode: u64,
+    /// The length in bytes.
+    pub len_bytes: u64,
+    /// The time of the last change of the contents, in nanoseconds since 1970.
+    pub changed_ns: i128,
+}
+
+/// The files that this process has loaded or written, or that are older than what it has loaded:
+/// new files may replace them. One lock, a leaf. Holds at most [`KnownFiles::LEN_MAX`]; a file that
+/// was forgotten is kept aside once.
+#[derive(Debug, Default)]
+pub struct KnownFiles(Mutex<VecDeque<Stamp>>);
+
+impl KnownFiles {
+    /// The largest number of files; the oldest one is forgotten first.
+    pub const LEN_MAX: usize = 256;
+
+    fn stamps(&self) -> MutexGuard<'_, VecDeque<Stamp>> {
+        self.0.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Adds a file.
+    pub fn add(&self, stamp: Stamp) {
+        let mut stamps = self.stamps();
+        if stamps.contains(&stamp) {
+            return;
+        }
+        if stamps.len() == Self::LEN_MAX {
+            stamps.pop_front();
+        }
+        stamps.push_back(stamp);
+    }
+
+    /// Returns true if the file was added and has not changed since.
+    pub fn has(&self, stamp: &Stamp) -> bool {
+        self.stamps().contains(stamp)
+    }
+}
+
+/// The rule for the name that a new file gets once it is complete.
+#[derive(Clone, Copy)]
+pub enum Place<'f> {
+    /// Nothing has the name. If something has it in the end, that stays, and there is no new file.
+    Free,
+    /// A file that has the name is replaced if it is known, and kept aside if not.
+    Over {
+        /// The files that may be replaced; the new one is added.
+        known: &'f KnownFiles,
+        /// Receives the name under which another file stays.
+        kept_aside: &'f (dyn Fn(&str) + Sync),
+    },
+}
+
+/// Gives a file a further name, `NAME.aside-1` or the next one that is free, and returns it: another
+/// file may take its place then.
+///
+/// # Errors
+/// As the system says.
+pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, Trouble> {
+    let mut number = 1;
+    let free = loop {
+        let aside = format!("{name}.aside-{number}");
+        if !folder.has(&aside) {
+            break aside;
+        }
+        number += 1;
+    };
+    folder.link(name, &free)?;
+    // A crash must not take the new name back and leave the other file under the old one.
+    folder.sync()?;
+    Ok(free)
+}
+
+/// Creates a file under a name that only unfinished files of this process have: one that a failure
+/// or a crash left is removed, and never written to.
+///
+/// # Errors
+/// As the system says.
+pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
+    if folder.has(name) {
+        folder.remove(name)?;
+    }
+    folder.create(name)
+}
+
 /// When a file that is being written is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
@@ -133,6 +245,8 @@ pub struct Target<'f> {
     pub temporary: String,
     /// The name that it has then.
     pub name: String,
+    /// The rule for a file that has this name.
+    pub place: Place<'f>,
     /// When it is synced.
     pub syncing: Syncing,
 }
@@ -182,7 +296,7 @@ pub fn save_into(
     engine: &Shared,
     drive: impl FnOnce(&(dyn ChunkSink + Sync)),
 ) -> Result<(), Unsaved> {
-    let Target { folder, temporary, name, syncing } = target;
+    let Target { folder, temporary, name, place, syncing } = target;
     let file = match IncomingFile::create(folder, temporary, syncing) {
         Ok(file) => file,
         Err(trouble) => {
@@ -193,7 +307,7 @@ pub fn save_into(
     save.write_head(engine, &file);
     drive(&file);
     match save.finish(engine, &file) {
-        Ok(_) => file.put_in_place(&name).map_err(Unsaved::from),
+        Ok(_) => file.put_in_place(&name, place).map_err(Unsaved::from),
         Err(Failed) => {
             let trouble = file.discard().or(save.unfit().map(|unfit| Trouble(unfit.to_string())));
             Err(trouble.map_or(Unsaved::Cancelled, Unsaved::from))
@@ -239,7 +353,7 @@ impl<'f> IncomingFile<'f> {
     /// # Errors
     /// It cannot be created.
     pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, Trouble> {
-        let file = folder.create(&temporary)?;
+        let file = create_temporary(folder, &temporary)?;
         let state = State { file, unsynced_len_bytes: 0, trouble: None };
         Ok(Self { folder, temporary, syncing, state: Mutex::new(state) })
     }
@@ -248,13 +362,13 @@ impl<'f> IncomingFile<'f> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Puts the file, which is complete, in its place under `name`.
+    /// Puts the file, which is complete, in its place under `name`, by the rule for it.
     ///
     /// # Errors
     /// The first thing that went wrong, while it was written or now. Nothing is left of the file,
     /// unless the folder could not be synced at the end: then it is in its place, but a crash may
     /// bring the old one back.
-    pub fn put_in_place(self, name: &str) -> Result<(), Trouble> {
+    pub fn put_in_place(self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
         let placed = {
             let mut state = self.state();
             match state.trouble.take() {
@@ -262,6 +376,7 @@ impl<'f> IncomingFile<'f> {
                 None => state.file.sync(),
             }
         };
+        let placed = placed.and_then(|()| self.make_room(name, place));
         match placed.and_then(|()| self.folder.rename(&self.temporary, name)) {
             Ok(()) => self.folder.sync(),
             Err(trouble) => {
@@ -269,6 +384,24 @@ impl<'f> IncomingFile<'f> {
                 Err(trouble)
             }
         }
+    }
+
+    /// Keeps what has the name aside, unless it may be replaced.
+    fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
+        let former = self.folder.stamp(name)?;
+        match (place, former) {
+            (Place::Free, None) => {}
+            (Place::Free, Some(_)) => {
+                return Err(Trouble(format!("{name} has appeared meanwhile: move it to another folder")));
+            }
+            (Place::Over { known, kept_aside }, former) => {
+                if former.is_some_and(|former| !known.has(&former)) {
+                    kept_aside(&keep_aside(self.folder, name)?);
+                }
+                self.folder.stamp(&self.temporary)?.into_iter().for_each(|stamp| known.add(stamp));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the file. What went wrong with it, if anything did.

@@ -15,7 +15,9 @@ use engine::shared::Start;
 use engine::table::CommandTable;
 use keyspace::key::shard_of;
 use keyspace::{Access, KeyEntry, ListLimits, PackLimits, SetLimits, StreamLimits};
-use persist::folder::{Folder as _, Syncing, Target, Unsaved, left_by, save_into, temporary_name};
+use persist::folder::{
+    Folder as _, KnownFiles, Place, Syncing, Target, Unsaved, left_by, save_into, temporary_name,
+};
 use persist::load::{
     ByteSource, DecodeOptions, Decoded, LoadOptions, Part, Splitter, Unsupported, decode_batch,
 };
@@ -37,6 +39,8 @@ const PID: u32 = 77;
 /// The engine whose data is saved, and keys of all types to fill it with.
 struct Server {
     engine: Shared,
+    /// The files that its saves may replace.
+    known: KnownFiles,
     values: Vec<KeyEntry>,
 }
 
@@ -52,7 +56,7 @@ impl Server {
         }
         let text = keyspace::string::stored(&[b'x'; 60_000]);
         values.push(KeyEntry::new(b"long", text, None, 0));
-        Self { engine, values }
+        Self { engine, known: KnownFiles::default(), values }
     }
 
     /// Changes a key in one of the databases: adds, replaces or removes it.
@@ -86,7 +90,8 @@ impl Server {
         let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes }]);
         let (temporary, name) = (temporary_name(PID), NAME.to_owned());
         let changes = rng.below(20);
-        let target = Target { folder, temporary, name, syncing };
+        let place = Place::Over { known: &self.known, kept_aside: &|name| panic!("{name} was kept aside") };
+        let target = Target { folder, temporary, name, place, syncing };
         let result = save_into(target, &save, engine, |out| self.drive(&save, out, &mut rng, changes));
         (result, at_point)
     }
@@ -205,6 +210,7 @@ fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (Si
 /// operation.
 fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> bool {
     let folder = before.fork(plan);
+    before.stamp(NAME).expect("works").into_iter().for_each(|stamp| server.known.add(stamp));
     let (result, _) = server.save(&folder, seed);
     let failed = folder.failed();
     let Some(first) = failed.first() else { return false };

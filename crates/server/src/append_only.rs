@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub active: Option<Active>,
     /// The files, as far as they are known.
     pub files: Option<Files>,
+    /// The folder that they are in.
+    pub files_path: Option<PathBuf>,
     /// Bytes of the files that are not appended to any more.
     pub earlier_len_bytes: u64,
     /// Bytes of all files after the last rewrite, or at the start.

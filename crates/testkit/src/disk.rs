@@ -11,14 +11,19 @@
 //! chance decides. A failed write may leave a part of its bytes. A failed sync of a file loses what
 //! chance says of the bytes that were not safe, and a later one does not bring them back.
 //!
+//! **What must not go.** An operation that takes away bytes which no safe file has superseded panics:
+//! see [`ledger`].
+//!
 //! All choices come from a seed. No yield point of the simulator is in here; the lock is a leaf.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use persist::folder::{DataFile, Folder, LogFile, Trouble, Unwritten};
+use persist::folder::{DataFile, Folder, LogFile, Stamp, Trouble, Unwritten};
 
 use crate::Rng;
+
+mod ledger;
 
 /// Bytes that the disk writes all at once.
 const SECTOR_BYTES: usize = 512;
@@ -76,6 +81,8 @@ pub enum Operation {
     Open,
     /// The end of a file is cut off.
     Cut,
+    /// A file gets a second name.
+    Link,
 }
 
 /// What is in a file, by its number: shared with the moments at which it was the same.
@@ -85,6 +92,8 @@ struct File {
     bytes: Arc<Vec<u8>>,
     /// As a crash would leave it at least.
     safe: Arc<Vec<u8>>,
+    /// True if this life has made or loaded it.
+    is_known: bool,
 }
 
 impl File {
@@ -111,6 +120,8 @@ struct State {
     operations: u64,
     failed: Vec<Operation>,
     plan: Plan,
+    /// The bytes that the present operation takes and that must not go, in words: see [`ledger`].
+    broken: Option<String>,
 }
 
 /// See the module. Clones are the same folder.
@@ -130,7 +141,7 @@ impl SimulatedFolder {
     fn holding(rng: Rng, contents: BTreeMap<String, Vec<u8>>) -> Self {
         let names: BTreeMap<_, _> = contents.keys().cloned().zip(0..).collect();
         let files = contents.into_values().map(Arc::new);
-        let files = files.map(|bytes| File { safe: Arc::clone(&bytes), bytes }).collect();
+        let files = files.map(|bytes| File { safe: Arc::clone(&bytes), bytes, is_known: false }).collect();
         let state = State {
             rng,
             files,
@@ -140,6 +151,7 @@ impl SimulatedFolder {
             operations: 0,
             failed: Vec::new(),
             plan: Plan::Never,
+            broken: None,
         };
         Self::of(state)
     }
@@ -207,10 +219,26 @@ impl SimulatedFolder {
     pub fn kills(&self) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
-        moments.iter().map(|state| Self::of(State { plan: Plan::Never, ..state.clone() })).collect()
+        let next = |state: &State| {
+            let mut state = State { plan: Plan::Never, ..state.clone() };
+            state.files.iter_mut().for_each(|file| file.is_known = false);
+            Self::of(state)
+        };
+        moments.iter().map(next).collect()
+    }
+
+    /// Notes that this life has loaded a file: another one may take its place.
+    pub fn note_loaded(&self, name: &str) {
+        let mut state = self.state();
+        if let Some(&number) = state.names.get(name) {
+            state.files[number].is_known = true;
+        }
     }
 
     /// Runs an operation, whose effect depends on whether it fails.
+    ///
+    /// # Panics
+    /// It takes bytes away that must not go: see [`ledger`].
     fn operate<T>(
         &self,
         operation: Operation,
@@ -223,6 +251,9 @@ impl SimulatedFolder {
         if let Some(moments) = &self.moments {
             moments.lock().expect("nothing panics while it is locked").push(state.clone());
         }
+        let broken = state.broken.take();
+        drop(state);
+        assert!(broken.is_none(), "{}", broken.unwrap_or_default());
         result
     }
 }
@@ -251,6 +282,20 @@ impl State {
         self.unsafe_names.push((name.to_owned(), file));
     }
 
+    /// Creates a file; its number.
+    fn create(&mut self, name: &str, fault: Option<Fault>) -> Result<usize, Trouble> {
+        if let Some(fault) = fault {
+            return Err(fault.trouble());
+        }
+        if self.names.contains_key(name) {
+            return Err(taken());
+        }
+        self.files.push(File { is_known: true, ..File::default() });
+        let number = self.files.len() - 1;
+        self.name(name, Some(number));
+        Ok(number)
+    }
+
     fn after_crash(&self, rng: &mut Rng) -> SimulatedFolder {
         let mut names = self.safe_names.clone();
         let set = |names: &mut BTreeMap<String, usize>, (name, file): &(String, Option<usize>)| match file {
@@ -269,7 +314,7 @@ impl State {
             }
         }
         let contents = names.into_iter().map(|(name, file)| {
-            let File { bytes, safe } = &self.files[file];
+            let File { bytes, safe, .. } = &self.files[file];
             (name, [&safe[..], &torn(&bytes[safe.len()..], safe.len(), rng)].concat())
         });
         SimulatedFolder::holding(self.rng.clone(), contents.collect())
@@ -310,19 +355,42 @@ impl Folder for SimulatedFolder {
             if let Some(fault) = fault {
                 return Err(fault.trouble());
             }
-            let number = match state.names.get(name) {
-                Some(&number) => number,
-                None => {
-                    state.files.push(File::default());
-                    let number = state.files.len() - 1;
-                    state.name(name, Some(number));
-                    number
-                }
-            };
+            let Some(&number) = state.names.get(name) else { return Err(missing()) };
+            state.check_end_goes(number, len_bytes);
             state.files[number].cut(len_bytes);
             let folder = self.clone();
             Ok(Arc::new(SimulatedFile { folder, number }) as Arc<dyn LogFile>)
         })
+    }
+
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble> {
+        let number = self.operate(Operation::Create, |state, fault| state.create(name, fault))?;
+        Ok(Arc::new(SimulatedFile { folder: self.clone(), number }))
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        self.operate(Operation::Link, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.trouble());
+            }
+            let Some(&file) = state.names.get(from) else { return Err(missing()) };
+            if state.names.contains_key(to) {
+                return Err(taken());
+            }
+            state.name(to, Some(file));
+            Ok(())
+        })
+    }
+
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble> {
+        let state = self.state();
+        let stamp = |&number: &usize| Stamp {
+            device: 1,
+            inode: number as u64,
+            len_bytes: state.files[number].bytes.len() as u64,
+            changed_ns: 0,
+        };
+        Ok(state.names.get(name).map(stamp))
     }
 
     fn sync_file(&self, name: &str) -> Result<(), Trouble> {
@@ -331,15 +399,7 @@ impl Folder for SimulatedFolder {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
-        let number = self.operate(Operation::Create, |state, fault| {
-            if let Some(fault) = fault {
-                return Err(fault.trouble());
-            }
-            state.files.push(File::default());
-            let number = state.files.len() - 1;
-            state.name(name, Some(number));
-            Ok(number)
-        })?;
+        let number = self.operate(Operation::Create, |state, fault| state.create(name, fault))?;
         Ok(Box::new(SimulatedFile { folder: self.clone(), number }))
     }
 
@@ -349,6 +409,7 @@ impl Folder for SimulatedFolder {
                 return Err(fault.trouble());
             }
             let Some(&file) = state.names.get(from) else { return Err(missing()) };
+            state.check_name_goes(to, Some(file));
             state.name(to, Some(file));
             state.name(from, None);
             Ok(())
@@ -360,6 +421,7 @@ impl Folder for SimulatedFolder {
             Some(fault) => Err(fault.trouble()),
             None if !state.names.contains_key(name) => Err(missing()),
             None => {
+                state.check_name_goes(name, None);
                 state.name(name, None);
                 Ok(())
             }
@@ -376,6 +438,10 @@ impl Folder for SimulatedFolder {
             }
         })
     }
+}
+
+fn taken() -> Trouble {
+    Trouble("File exists (os error 17)".to_owned())
 }
 
 fn missing() -> Trouble {
@@ -407,7 +473,7 @@ impl DataFile for SimulatedFile {
 
     fn sync(&mut self) -> Result<(), Trouble> {
         self.folder.operate(Operation::SyncFile, |state, fault| {
-            let File { bytes, safe } = &mut state.files[self.number];
+            let File { bytes, safe, .. } = &mut state.files[self.number];
             let unsafe_bytes = &bytes[safe.len()..];
             match fault {
                 None => {

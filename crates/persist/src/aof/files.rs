@@ -12,13 +12,17 @@ use std::sync::Arc;
 use super::manifest::{
     BaseKind, KeptIncrs, Manifest, ManifestError, manifest_name, temp_incr_name, temp_manifest_name,
 };
-use crate::folder::{Folder, LogFile, Trouble};
+use crate::folder::{Folder, LogFile, Trouble, create_temporary, keep_aside};
 
 /// The files, by the manifest as it is in the folder.
 #[derive(Clone, Debug)]
 pub struct Files {
     name: String,
     manifest: Manifest,
+    /// The text of the manifest as it was read or written last; `None` where there was none.
+    text: Option<Vec<u8>>,
+    /// Names under which other manifests were kept.
+    kept_aside: Vec<String>,
 }
 
 /// What has come since the point of a new base.
@@ -79,11 +83,25 @@ impl Files {
     /// # Errors
     /// The manifest cannot be read, or is none.
     pub fn open(folder: &dyn Folder, name: &str) -> Result<Self, FilesError> {
-        let manifest = match folder.read(&manifest_name(name))? {
-            Some(text) => Manifest::parse(&text).map_err(FilesError::Manifest)?,
+        let text = folder.read(&manifest_name(name))?;
+        let manifest = match &text {
+            Some(text) => Manifest::parse(text).map_err(FilesError::Manifest)?,
             None => Manifest::default(),
         };
-        Ok(Self { name: name.to_owned(), manifest })
+        Ok(Self { name: name.to_owned(), manifest, text, kept_aside: Vec::new() })
+    }
+
+    /// The files of a new append-only file `name`, in a folder that may hold one whose contents
+    /// were not loaded: its files stay, and so does its manifest, under another name.
+    pub fn anew(name: &str) -> Self {
+        let (manifest, kept_aside) = (Manifest::default(), Vec::new());
+        Self { name: name.to_owned(), manifest, text: None, kept_aside }
+    }
+
+    /// Takes the names under which manifests were kept that were neither read nor written by this
+    /// process, and whose place a new one has taken.
+    pub fn take_kept_aside(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.kept_aside)
     }
 
     /// What the manifest says.
@@ -91,17 +109,25 @@ impl Files {
         &self.manifest
     }
 
-    /// Puts a manifest in the place of the present one.
+    /// Puts a manifest in the place of the present one. One that somebody else has put there is
+    /// kept aside.
     ///
     /// # Errors
     /// The present one is what holds then, unless only the last step failed: then a crash decides.
     fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), Trouble> {
         let temporary = temp_manifest_name(&self.name);
-        let mut file = folder.create(&temporary)?;
-        file.append(manifest.to_text().as_bytes())?;
+        let text = manifest.to_text().into_bytes();
+        let mut file = create_temporary(folder, &temporary)?;
+        file.append(&text)?;
         file.sync()?;
-        folder.rename(&temporary, &manifest_name(&self.name))?;
-        self.manifest = manifest;
+        let name = manifest_name(&self.name);
+        if let Some(present) = folder.read(&name)?
+            && self.text.as_ref() != Some(&present)
+        {
+            self.kept_aside.push(keep_aside(folder, &name)?);
+        }
+        folder.rename(&temporary, &name)?;
+        (self.manifest, self.text) = (manifest, Some(text));
         folder.sync()
     }
 
@@ -122,7 +148,7 @@ impl Files {
     pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
         next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
-        let file = folder.open_log(&next.add_incr(&self.name).name, 0)?;
+        let file = folder.create_log(&next.add_incr(&self.name).name)?;
         file.sync()?;
         // Its name must not come to the disk behind that of the manifest.
         folder.sync()?;
@@ -168,7 +194,12 @@ impl Files {
     /// # Errors
     /// There is none.
     pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
-        folder.open_log(&temp_incr_name(&self.name), 0)
+        let name = temp_incr_name(&self.name);
+        if folder.has(&name) {
+            // Without its base it is worth nothing, and nobody writes to it.
+            folder.remove(&name)?;
+        }
+        folder.create_log(&name)
     }
 
     /// Sees whether there can be that file. One that is there is left as it is: a rewrite may be
@@ -234,7 +265,9 @@ impl Files {
             return Ok(0);
         }
         for part in &expired {
-            if folder.has(&part.name) {
+            // A manifest that somebody has changed may name a file twice, or itself.
+            let is_needed = part.name == manifest_name(&self.name) || next.names(&part.name);
+            if !is_needed && folder.has(&part.name) {
                 folder.remove(&part.name)?;
             }
         }

@@ -16,7 +16,7 @@ use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::reader::{End, Next as Part, Reader};
 use persist::aof::writer::{Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{Folder, LogFile, Trouble, Unwritten};
+use persist::folder::{Folder, LogFile, Trouble, Unwritten, create_temporary};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
@@ -263,7 +263,7 @@ impl Life<'_> {
         let Some((position, seq, file)) = self.rewrite.take() else { return };
         let kind = BaseKind::Aof;
         let mut write = || {
-            let mut file = self.folder.create("temp-base")?;
+            let mut file = create_temporary(&self.folder, "temp-base")?;
             file.append(self.stream.up_to(position))?;
             file.sync()?;
             self.folder.rename("temp-base", &self.files.next_base(&self.folder, kind))?;
@@ -504,7 +504,7 @@ const NOW: Moment = Moment { clock_ms: 100, unix_s: 0 };
 #[test]
 fn replies_leave_that_waited_for_a_sync_when_the_option_is_changed_back() {
     let folder = SimulatedFolder::new(1);
-    let writer = Writer::new(folder.open_log("f", 0).unwrap(), 0, SyncPolicy::Always, 0);
+    let writer = Writer::new(folder.create_log("f").unwrap(), 0, SyncPolicy::Always, 0);
     assert_eq!(append_unit(&writer, NOW).confirmed, 0);
     writer.set_up(SyncPolicy::Never, Times::Left);
     let confirmed = run_job(&writer, NOW, || writer.set_up(SyncPolicy::Always, Times::Left));

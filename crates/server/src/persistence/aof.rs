@@ -14,15 +14,15 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use engine::log::merger::{KeptBytes, LogBatch, LogReader};
 use engine::threads::Outbox;
 use keyspace::Exclusive;
-use persist::aof::files::{Files, Kept, NewBase};
-use persist::aof::manifest::BaseKind;
+use persist::aof::files::{Files, Kept, NewBase, is_part_name};
+use persist::aof::manifest::{BaseKind, manifest_name};
 use persist::aof::writer::{self, Appended, Done, Job, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{self, Folder as _, LogFile, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, Folder as _, LogFile, Place, Syncing, Target, Trouble, Unsaved};
 use persist::save::{Save, Way};
 
 use super::{drive, fix};
@@ -516,17 +516,60 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
         shared.persistence.lock_folder(&store)?;
         (make_folder(&store)?, files_name(&store), kind, syncing)
     };
-    let (active, mut files, awaits_base) = {
-        let mut state = shared.append_only.state();
-        (state.active.clone(), state.files.take(), state.awaits_base)
+    let (active, awaits_base) = {
+        let state = shared.append_only.state();
+        (state.active.clone(), state.awaits_base)
     };
-    if files.is_none() {
-        files = Some(Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?);
-    }
-    let mut files = files.expect("they were opened");
+    let mut files = take_files(shared, &folder, &name, active.is_some())?;
     let result = rewrite_files(shared, (way, active, awaits_base), &mut files, (&folder, kind, syncing));
+    for aside in files.take_kept_aside() {
+        tracing::warn!(
+            "{}: the append-only file there was not loaded. Its manifest is kept as {aside}, and its files stay. Remove \
+             them if nobody needs them; to go back to them, stop the server and call {aside} {} again.",
+            folder.path().display(),
+            manifest_name(&name)
+        );
+    }
     shared.append_only.state().files = Some(files);
     result
+}
+
+/// Takes the files for a rewrite into `folder`: those that are known, if they are there, else new
+/// ones, which leave alone what is there.
+///
+/// # Errors
+/// The folder holds another append-only file and the present one is in another folder, or the
+/// manifest cannot be used.
+fn take_files(shared: &Shared, folder: &DataFolder, name: &str, is_active: bool) -> Result<Files, Trouble> {
+    let (is_here, is_elsewhere) = {
+        let state = shared.append_only.state();
+        let is_here = state.files_path.as_deref() == Some(folder.path());
+        (is_here, state.files_path.is_some() && !is_here)
+    };
+    if is_active && is_elsewhere {
+        let is_other = |file: &String| is_part_name(name, file) || *file == manifest_name(name);
+        let others: Vec<String> = folder.names()?.into_iter().filter(is_other).collect();
+        if !others.is_empty() {
+            return Err(Trouble(format!(
+                "'dir' was changed, and {} holds another append-only file ({}): move it to another folder",
+                folder.path().display(),
+                others.join(", ")
+            )));
+        }
+    }
+    // A manifest that cannot be used is not replaced.
+    let found = Files::open(folder, name).map_err(|error| Trouble(error.to_string()));
+    let mut state = shared.append_only.state();
+    let known = state.files.take().filter(|_| is_here || is_active);
+    let files = match (known, found) {
+        (Some(files), _) => files,
+        (None, found) => {
+            let found = found?;
+            if is_active || found.manifest().is_empty() { found } else { Files::anew(name) }
+        }
+    };
+    state.files_path = Some(folder.path().to_owned());
+    Ok(files)
 }
 
 fn rewrite_files(
@@ -604,7 +647,7 @@ fn write_base(
     (folder, syncing): (&DataFolder, Syncing),
 ) -> Result<u64, Unsaved> {
     let temporary = folder::temporary_base_name(std::process::id());
-    let target = Target { folder, temporary, name: name.to_owned(), syncing };
+    let target = Target { folder, temporary, name: name.to_owned(), place: Place::Free, syncing };
     let result = folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way));
     shared.persistence.state().current = None;
     shared.persistence.ended.notify_all();
@@ -755,6 +798,26 @@ pub fn follow_rewrites(shared: &Shared) {
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
+/// Sets the time of the last file of the append-only file to at least `time`, at which a snapshot
+/// was written: the next start must not take the snapshot for newer.
+pub(super) fn date_files(shared: &Shared, time: SystemTime) {
+    let path = {
+        let state = shared.append_only.state();
+        let Some(files) = state.files.as_ref().filter(|_| state.active.is_some()) else { return };
+        let folder = state.files_path.clone();
+        let last = files.manifest().incr.last().map(|part| part.name.clone());
+        folder.zip(last).map(|(folder, last)| folder.join(last))
+    };
+    let Some(path) = path else { return };
+    let dated = fs::File::open(&path).and_then(|file| match file.metadata()?.modified()? < time {
+        true => file.set_modified(time),
+        false => Ok(()),
+    });
+    if let Err(error) = dated {
+        tracing::warn!("The time of {} cannot be set: {error}", path.display());
+    }
+}
+
 /// Writes and syncs all that has happened, for a server that ends. The caller owns the keyspace.
 ///
 /// # Errors
@@ -785,6 +848,7 @@ pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u
     {
         let mut state = shared.append_only.state();
         state.files = Some(files);
+        state.files_path = Some(folder.path().to_owned());
         state.awaits_base = !has_base;
         if !has_base {
             state.rewrite = Some(Rewrite { since: Instant::now() });

@@ -22,6 +22,7 @@ use persist::save::Way;
 
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
+use crate::snapshots::stamp_of;
 use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 
@@ -314,8 +315,12 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
+    // As it is before it is read: whoever replaces it meanwhile has put another one there.
+    let stamp = stamp_of(path);
     shared.persistence.loading.begin(unix_ms() / 1000, found.len());
-    load_rdb_part(shared, path, how).map(|_| true)
+    load_rdb_part(shared, path, how)?;
+    stamp.into_iter().for_each(|stamp| shared.persistence.known.add(stamp));
+    Ok(true)
 }
 
 /// Loads the snapshot that a file is or begins with; where in the file it ends. The caller counts

@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use keyspace::Exclusive;
 use persist::aof::manifest::BaseKind;
-use persist::folder::{self, Syncing, Target, Trouble, Unsaved};
+use persist::folder::{self, Place, Syncing, Target, Trouble, Unsaved};
 use persist::rdb::{Compression, Usage};
 use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
@@ -232,14 +232,26 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
         let name = String::from_utf8_lossy(options::DBFILENAME.of(&store)).into_owned();
         (shared.persistence.lock_folder(&store), folder_path(&store), name, syncing)
     };
+    let temporary = folder::temporary_name(std::process::id());
     let fit = save.unfit().map_or(Ok(()), |unfit| Err(Trouble(unfit.to_string())));
-    if let Err(trouble) = fit.and(locked) {
+    let named = match name == temporary {
+        true => Err(Trouble(format!("dbfilename {name} is the name of an unfinished save: set another one"))),
+        false => Ok(()),
+    };
+    if let Err(trouble) = fit.and(named).and(locked) {
         folder::give_up(save, &shared.engine, |out| drive(shared, save, out, way));
         return Err(trouble.into());
     }
     let folder = DataFolder::new(&path);
-    let temporary = folder::temporary_name(std::process::id());
-    let target = Target { folder: &folder, temporary, name, syncing };
+    let kept_aside = |aside: &str| {
+        tracing::warn!(
+            "{}: {name} was neither loaded nor written by this server, or has been changed since: it is kept as {aside}. \
+             Remove it if nobody needs it.",
+            path.display()
+        );
+    };
+    let place = Place::Over { known: &shared.persistence.known, kept_aside: &kept_aside };
+    let target = Target { folder: &folder, temporary, name: name.clone(), place, syncing };
     folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way))
 }
 
@@ -257,6 +269,9 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let Some(current) = state.current.take() else { return };
     if current.whose.is_background() {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
+    }
+    if result.is_ok() && current.whose != (Whose::Callers { way: Way::Owner }) {
+        aof::date_files(shared, SystemTime::now());
     }
     match result {
         Ok(()) => {

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use keyspace::Exclusive;
 use persist::save::Way;
 
+use super::startup::changed_at;
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownWish;
-use crate::snapshots::{Cancelled, save_rules};
+use crate::snapshots::{Cancelled, data_file, save_rules};
 
 /// What is to be written before a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,11 @@ impl LastWork {
             tracing::info!("Calling fsync() on the AOF file.");
             if let Err(trouble) = aof::finish_all(shared) {
                 tracing::warn!("Fail to fsync the AOF file: {trouble}");
+            }
+            if self.saves
+                && let Some(time) = changed_at(&data_file(&shared.config()))
+            {
+                aof::date_files(shared, time);
             }
         }
         // Before others are let in again: what they changed would be lost.

@@ -27,7 +27,7 @@ use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
-use crate::snapshots::{DataFolder, data_file, folder_path};
+use crate::snapshots::{DataFolder, data_file, folder_path, stamp_of};
 
 /// What is loaded.
 enum Source {
@@ -44,8 +44,6 @@ enum Source {
 /// # Errors
 /// There is no thread for it.
 pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
-    DataFolder::new(&folder_path(&shared.config())).remove_leftovers();
-    DataFolder::new(&files_path(&shared.config())).remove_leftovers();
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
         Some(until_s) => {
@@ -56,6 +54,7 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
         None => Ok(source),
     });
     if matches!(source, Ok(None)) && !options::APPENDONLY.of(&shared.config()) {
+        for_leftovers(&shared.config(), DataFolder::report_leftovers);
         return Ok(None);
     }
     shared.engine.standing.is_loading.store(true, Relaxed);
@@ -75,80 +74,200 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }
 
+/// Looks into the folders of the data for unfinished files of processes that are no more.
+fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
+    let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
+    act(&DataFolder::new(&folder_path(store)), &name);
+    act(&DataFolder::new(&files_path(store)), &files_name(store));
+}
+
 /// When a file was changed last.
-fn changed_at(path: &Path) -> Option<SystemTime> {
+pub(super) fn changed_at(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
+/// Returns true if there is a snapshot.
+///
+/// # Errors
+/// It cannot be told, or there is only a link.
+fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
+    let is_there = path.try_exists().map_err(|error| {
+        Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", path.display()))
+    })?;
+    if !is_there && path.is_symlink() {
+        return Err(missing_target(path));
+    }
+    Ok(is_there)
+}
+
+/// Explains that a link leads nowhere: a volume may be missing, and the data may be there.
+fn missing_target(path: &Path) -> Trouble {
+    Trouble(format!(
+        "{} is a link to a file that is missing: bring the file back, or remove the link to start without its data.",
+        path.display()
+    ))
 }
 
 /// What is to be loaded.
 fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     let snapshot = data_file(store);
-    let is_there = snapshot.try_exists().map_err(|error| {
-        Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", snapshot.display()))
-    })?;
-    let snapshot = Some(snapshot).filter(|_| is_there);
-    let folder = DataFolder::new(&files_path(store));
-    let files = Files::open(&folder, &files_name(store)).map_err(|error| {
-        Trouble(format!(
-            "The manifest of the append-only file in {} cannot be used: {error}",
-            files_path(store).display()
-        ))
-    });
+    let is_there = has_snapshot(&snapshot);
+    let found = open_files(store);
     let is_on = options::APPENDONLY.of(store);
     if !is_on && store.is_named(&options::APPENDONLY.opt) {
-        return Ok(snapshot.map(Source::Snapshot));
+        return Ok(is_there?.then_some(Source::Snapshot(snapshot)));
     }
-    if let Ok(files) = &files {
-        check_unnamed(store, &folder, files)?;
-    }
-    let files = match files {
-        Ok(files) if !files.manifest().is_empty() => {
-            end_adoption(store, &folder, &files)?;
-            Some(files)
+    let files = match found {
+        // It is not needed where there is an append-only file to load.
+        Ok(files) if is_on && !files.manifest().is_empty() => files,
+        found => match choose(store, found, is_there?.then_some(&*snapshot))? {
+            Some(files) => files,
+            None => return Ok(has_snapshot(&snapshot)?.then_some(Source::Snapshot(snapshot))),
+        },
+    };
+    let folder = DataFolder::new(&files_path(store));
+    check_unnamed(store, &folder, &files)?;
+    end_adoption(store, &folder, &files)?;
+    Ok(Some(Source::AppendOnly(files)))
+}
+
+/// Opens the append-only files that the options name.
+///
+/// # Errors
+/// There is a manifest or a folder that cannot be used.
+fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
+    let (path, name) = (files_path(store), files_name(store));
+    for link in [path.clone(), path.join(manifest_name(&name))] {
+        if link.is_symlink() && !link.exists() {
+            return Err(missing_target(&link));
         }
-        Ok(files) => adopt_single(store, files, &snapshot)?,
+    }
+    Files::open(&DataFolder::new(&path), &name).map_err(|error| {
+        Trouble(format!(
+            "The manifest of the append-only file in {} cannot be used: {error}. Bring back a good one, or move the folder \
+             away to start without what its files hold.",
+            path.display()
+        ))
+    })
+}
+
+/// Returns the append-only files where the option does not say or there is no base so far; `None`
+/// where the snapshot is loaded, if there is one.
+fn choose(
+    store: &ConfigStore,
+    found: Result<Files, Trouble>,
+    snapshot: Option<&Path>,
+) -> Result<Option<Files>, Trouble> {
+    let (folder, is_on) = (DataFolder::new(&files_path(store)), options::APPENDONLY.of(store));
+    let files = match found {
+        Ok(files) if !files.manifest().is_empty() => Some(files),
+        Ok(files) => {
+            check_unnamed(store, &folder, &files)?;
+            adopt_single(store, files, snapshot)?
+        }
         Err(trouble) if is_on => return Err(trouble),
-        Err(_) => None,
+        Err(trouble) => {
+            tracing::warn!("{trouble} It is not loaded.");
+            None
+        }
     };
     let Some(files) = files else {
-        if let (true, Some(path)) = (is_on, &snapshot) {
+        if let (true, Some(path)) = (is_on, snapshot) {
             tracing::info!(
                 "There is no append-only file: {} is loaded, and becomes its base.",
                 path.display()
             );
         }
-        return Ok(snapshot.map(Source::Snapshot));
+        return Ok(None);
     };
-    if !is_on && let Some(path) = &snapshot {
-        let last = files.manifest().parts().last().map(|part| folder.file(&part.name));
-        if last.and_then(|last| changed_at(&last)) <= changed_at(path) {
-            return Ok(snapshot.map(Source::Snapshot));
-        }
+    if is_on {
+        return Ok(Some(files));
     }
-    if !is_on {
-        tracing::warn!(
-            "{} holds an append-only file that is newer than the snapshot: it is loaded. Changes are not written to \
-             it; 'appendonly yes' has them written, 'appendonly no' ignores the file.",
-            files_path(store).display()
+    if let Some(path) = snapshot
+        && files_changed_at(&folder, &files) <= changed_at(path)
+    {
+        tracing::info!(
+            "{} is loaded. The append-only file in {} is older, and is not.",
+            path.display(),
+            folder.path().display()
         );
+        return Ok(None);
     }
-    Ok(Some(Source::AppendOnly(files)))
+    tracing::warn!(
+        "{} holds an append-only file that is newer than the snapshot: it is loaded. Changes are not written to it; \
+         'appendonly yes' has them written, 'appendonly no' ignores the file.",
+        folder.path().display()
+    );
+    Ok(Some(files))
 }
 
-/// Looks for files that are called as parts of the append-only file and that no manifest names.
-/// They are never read or written over.
+/// Returns when one of the files was changed last, if any is there.
+fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<SystemTime> {
+    files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
+}
+
+/// Notes which files may be replaced although they were not loaded: those that are older than what
+/// was loaded. Others are reported.
+fn note_older(shared: &Shared, source: &Source) {
+    let store = shared.config();
+    let (snapshot, folder) = (data_file(&store), DataFolder::new(&files_path(&store)));
+    match source {
+        Source::AppendOnly(files) => {
+            let Some(stamp) = stamp_of(&snapshot) else { return };
+            let is_restored = shared.persistence.restore_until_s.is_some();
+            if !is_restored && changed_at(&snapshot) <= files_changed_at(&folder, files) {
+                shared.persistence.known.add(stamp);
+                return;
+            }
+            tracing::warn!(
+                "{} is newer than the append-only file that is loaded, and is not loaded. It stays; the next snapshot keeps \
+                 it under another name.",
+                snapshot.display()
+            );
+        }
+        Source::Snapshot(path) => {
+            let Ok(files) = Files::open(&folder, &files_name(&store)) else { return };
+            if files.manifest().is_empty() {
+                return;
+            }
+            if files_changed_at(&folder, &files) <= changed_at(path) {
+                let mut state = shared.append_only.state();
+                (state.files, state.files_path) = (Some(files), Some(folder.path().to_owned()));
+                return;
+            }
+            tracing::warn!(
+                "{} holds an append-only file that is newer than the snapshot that is loaded, and is not loaded \
+                 ('appendonly no'). It stays, also when appendonly is turned on.",
+                folder.path().display()
+            );
+        }
+    }
+}
+
+/// Looks for files that are called as parts of the append-only file and that no manifest names, and
+/// for manifests of others. They are never read or written over.
 ///
 /// # Errors
-/// There are some and no manifest: they may hold the data that the server is to start with.
+/// There are parts and no manifest: they may hold the data that the server is to start with.
 fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(store);
-    let name = files_name(store);
+    let (name, path, names) = (files_name(store), files_path(store), folder.names()?);
+    let is_foreign = |file: &&String| {
+        **file != manifest_name(&name) && file.ends_with(".manifest") && !file.starts_with("temp-")
+    };
+    for foreign in names.iter().filter(is_foreign) {
+        tracing::warn!(
+            "{} holds {foreign}, the manifest of another append-only file: 'appendfilename' is {name}, so it is not \
+             loaded. Its files stay as they are.",
+            path.display()
+        );
+    }
     let is_unnamed = |file: &String| is_part_name(&name, file) && !files.manifest().names(file);
-    let unnamed: Vec<String> = folder.names()?.into_iter().filter(is_unnamed).collect();
+    let unnamed: Vec<String> = names.into_iter().filter(is_unnamed).collect();
     if unnamed.is_empty() {
         return Ok(());
     }
-    let (list, path) = (unnamed.join(", "), files_path(store));
+    let list = unnamed.join(", ");
     if is_on && files.manifest().is_empty() {
         return Err(Trouble(format!(
             "{} holds {list}, but not {}, which says in which order they are read: bring it back, or move these files to \
@@ -170,10 +289,10 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
 fn adopt_single(
     store: &ConfigStore,
     mut files: Files,
-    snapshot: &Option<PathBuf>,
+    snapshot: Option<&Path>,
 ) -> Result<Option<Files>, Trouble> {
     let (old, is_on) = (folder_path(store).join(files_name(store)), options::APPENDONLY.of(store));
-    let is_newer = || snapshot.as_ref().is_none_or(|path| changed_at(path) < changed_at(&old));
+    let is_newer = || snapshot.is_none_or(|path| changed_at(path) < changed_at(&old));
     if !old.is_file() || !(is_on || is_newer()) {
         return Ok(None);
     }
@@ -199,6 +318,14 @@ fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Resu
 /// Moves the append-only file of Redis 6 to where later ones are.
 fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), Trouble> {
     let new = folder.file(&files_name(store));
+    if folder.has(&files_name(store)) {
+        return Err(Trouble(format!(
+            "{} is the append-only file of an earlier version, and would be moved to {}, which is there, too: move one of \
+             them to another folder.",
+            old.display(),
+            new.display()
+        )));
+    }
     tracing::info!(
         "Successfully migrated an old-style AOF configuration: {} is in {} now.",
         old.display(),
@@ -211,6 +338,11 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
 /// Loads what was found, and opens the file to write to where one is wanted.
 fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(&shared.config());
+    match &source {
+        Some(source) => note_older(shared, source),
+        None => for_leftovers(&shared.config(), DataFolder::report_leftovers),
+    }
+    let is_any = source.is_some();
     let mut lens = (0, 0);
     let files = match source {
         Some(Source::AppendOnly(files)) => {
@@ -230,7 +362,16 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
         }
         None => None,
     };
+    if is_any {
+        for_leftovers(&shared.config(), DataFolder::remove_leftovers);
+    }
     if !is_on {
+        if let Some(files) = files {
+            // It was loaded: a new one may take its place.
+            let path = files_path(&shared.config());
+            let mut state = shared.append_only.state();
+            (state.files, state.files_path) = (Some(files), Some(path));
+        }
         return Ok(());
     }
     let files = match files {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persist::folder::{DataFile, Folder, LogFile, Trouble, Unwritten, left_by};
+use persist::folder::{DataFile, Folder, LogFile, Stamp, Trouble, Unwritten, left_by};
 
 /// A folder on disk.
 pub struct DataFolder {
@@ -21,6 +21,11 @@ impl DataFolder {
     /// The folder at `path`.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
+    }
+
+    /// Returns the path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where a file of the folder is.
@@ -46,24 +51,48 @@ impl DataFolder {
         Ok(names)
     }
 
-    /// Removes the files that saves of processes left which are no more. O(files of the folder).
-    pub fn remove_leftovers(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
-        for name in entries.flatten().map(|entry| entry.file_name()) {
-            let Some(pid) = name.to_str().and_then(left_by) else { continue };
-            if !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id() {
-                tracing::info!("Removing {}, which a save left unfinished.", name.display());
-                if let Err(error) = std::fs::remove_file(self.path.join(&name)) {
-                    tracing::warn!("Cannot remove {}: {error}", name.display());
-                }
+    /// Returns the names of the files that saves of processes left which are no more, without `own`,
+    /// the name of the data. O(files of the folder).
+    fn leftovers(&self, own: &str) -> Vec<String> {
+        let is_left = |name: &String| {
+            let is_gone = |pid| !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id();
+            name != own && left_by(name).is_some_and(is_gone)
+        };
+        self.names().unwrap_or_default().into_iter().filter(is_left).collect()
+    }
+
+    /// Removes the files that saves of processes left which are no more, without `own`, the name of
+    /// the data: complete data has been loaded. O(files of the folder).
+    pub fn remove_leftovers(&self, own: &str) {
+        for name in self.leftovers(own) {
+            tracing::info!("Removing {name}, which a save left unfinished.");
+            if let Err(error) = std::fs::remove_file(self.path.join(&name)) {
+                tracing::warn!("Cannot remove {name}: {error}");
             }
+        }
+    }
+
+    /// Reports these files where no data has been loaded: they may be all that is left.
+    pub fn report_leftovers(&self, own: &str) {
+        for name in self.leftovers(own) {
+            tracing::warn!(
+                "{} holds {name}, which a save left unfinished, and no complete data: it stays. Remove it if nobody \
+                 needs it.",
+                self.path.display()
+            );
         }
     }
 }
 
+/// Returns the stamp of a file, where it can be told.
+pub fn stamp_of(path: &Path) -> Option<Stamp> {
+    let name = path.file_name()?.to_str()?;
+    DataFolder::new(path.parent()?).stamp(name).ok().flatten()
+}
+
 impl Folder for DataFolder {
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
-        Ok(Box::new(RealFile(File::create(self.file(name)).map_err(trouble)?)))
+        Ok(Box::new(RealFile(File::create_new(self.file(name)).map_err(trouble)?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
@@ -79,7 +108,8 @@ impl Folder for DataFolder {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.file(name).exists()
+        // What cannot be looked at may be there.
+        !matches!(std::fs::symlink_metadata(self.file(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
@@ -91,14 +121,53 @@ impl Folder for DataFolder {
     }
 
     fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
-        let file = File::options().append(true).create(true).open(self.file(name)).map_err(trouble)?;
+        let file = File::options().append(true).open(self.file(name)).map_err(trouble)?;
         file.set_len(len_bytes).map_err(trouble)?;
         Ok(Arc::new(RealLog(file)))
+    }
+
+    fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble> {
+        let file = File::options().append(true).create_new(true).open(self.file(name)).map_err(trouble)?;
+        Ok(Arc::new(RealLog(file)))
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        let (from, to) = (self.file(from), self.file(to));
+        match std::fs::hard_link(&from, &to) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(trouble(error)),
+            // Some file systems have no second names: a copy does as well.
+            Err(_) => copy(&from, &to).map_err(trouble),
+        }
+    }
+
+    fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble> {
+        match std::fs::symlink_metadata(self.file(name)) {
+            Ok(found) => Ok(Some(Stamp {
+                device: found.dev(),
+                inode: found.ino(),
+                len_bytes: found.len(),
+                changed_ns: i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(trouble(error)),
+        }
     }
 
     fn sync_file(&self, name: &str) -> Result<(), Trouble> {
         File::open(self.file(name)).and_then(|file| file.sync_all()).map_err(trouble)
     }
+}
+
+/// Copies a file to a name that nothing has, and returns when the copy is safe from a crash.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let (mut old, mut new) = (File::open(from)?, File::create_new(to)?);
+    let copied = io::copy(&mut old, &mut new).and_then(|_| new.sync_all());
+    if copied.is_err() {
+        // A part of a copy is worth nothing.
+        let _ = std::fs::remove_file(to);
+    }
+    copied
 }
 
 /// A file that is opened for appending.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use persist::folder::Trouble;
+use persist::folder::{KnownFiles, Trouble};
 use persist::save::{Progress, Save, Way};
 use persist::schedule::{SaveRecord, SaveRule};
 
@@ -16,7 +16,7 @@ use crate::config::table::persistence as options;
 
 mod data_folder;
 
-pub use data_folder::{DataFolder, FolderLock};
+pub use data_folder::{DataFolder, FolderLock, stamp_of};
 
 /// What the server knows of its snapshots.
 pub struct Persistence {
@@ -35,6 +35,8 @@ pub struct Persistence {
     pub restore_until_s: Option<i64>,
     /// What is in the data folder could not be loaded.
     pub load_failed: AtomicBool,
+    /// The snapshots that saves may replace.
+    pub known: KnownFiles,
 }
 
 /// Guarded by one lock, a leaf.
@@ -112,6 +114,7 @@ impl Persistence {
             loading: LoadFigures::default(),
             restore_until_s: None,
             load_failed: AtomicBool::new(false),
+            known: KnownFiles::default(),
         }
     }
 

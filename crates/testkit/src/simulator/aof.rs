@@ -16,7 +16,7 @@ use keyspace::Exclusive;
 use persist::aof::files::{Files, Kept, NewBase};
 use persist::aof::manifest::BaseKind;
 use persist::aof::writer::{Appended, Moment, Next, SyncPolicy, Syncs, Times, Writer};
-use persist::folder::{Folder as _, LogFile, Syncing, Target, Trouble, Unsaved, save_into};
+use persist::folder::{Folder as _, LogFile, Place, Syncing, Target, Trouble, Unsaved, save_into};
 use persist::save::Save;
 
 use super::aof_state::{Active, Aof};
@@ -252,7 +252,8 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     world.saves.state().current = Some(Arc::clone(&save));
     let syncing = *rng.pick(&[Syncing::AtEnd, Syncing::Every { len_bytes: 1 }]);
     let temporary = "temp-rewriteaof-bg-7.aof".to_owned();
-    let target = Target { folder, temporary, name: files.next_base(folder, kind), syncing };
+    let name = files.next_base(folder, kind);
+    let target = Target { folder, temporary, name, place: Place::Free, syncing };
     let walkers = 1 + rng.below(walk::WALKERS_MAX);
     let result = save_into(target, &save, engine, |out| walk::drive(world, &save, out, walkers));
     world.saves.state().current = None;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use persist::folder::KnownFiles;
 use persist::save::Save;
 
 use crate::contents::Contents;
@@ -31,7 +32,11 @@ pub(super) struct State {
 }
 
 /// What is known of the saves of a run. Its lock is no yield point and a leaf.
-pub(super) struct Saves(Mutex<State>);
+pub(super) struct Saves {
+    state: Mutex<State>,
+    /// The files that saves may replace.
+    pub known: KnownFiles,
+}
 
 impl Saves {
     /// None so far; the disk by this seed.
@@ -39,12 +44,13 @@ impl Saves {
         let mut folder = SimulatedFolder::new(seed);
         folder.plan(if seed.is_multiple_of(3) { Plan::Chance(FAILING) } else { Plan::Never });
         folder.note_moments();
-        Self(Mutex::new(State { folder, points: Vec::new(), current: None }))
+        let state = Mutex::new(State { folder, points: Vec::new(), current: None });
+        Self { state, known: KnownFiles::default() }
     }
 
     /// What is known, to read or change.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nothing panics while it is locked")
+        self.state.lock().expect("nothing panics while it is locked")
     }
 
     /// Network: nobody wants the save under way any more.
