@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::saker;
+use testkit::{Client, saker};
 
-use crate::append_only::{ON, files_of, folder, kill, manifest, names_in, ok, start_in};
+use crate::append_only::{ON, files_of, folder, kill, manifest, names_in, ok, requests, start_in};
 use crate::support::{BINARY, happens};
 
 const MANIFEST: &str = "appendonly.aof.manifest";
@@ -133,4 +133,217 @@ fn issue_33_history_that_a_crash_left_is_removed() {
     assert!(happens(|| !files.join(old).exists()));
     assert!(happens(|| !manifest(folder.path()).contains(old)));
     assert_eq!(server.connect().command(&["DBSIZE"]).to_string(), "(integer) 3");
+}
+
+/// Writes a snapshot with these keys to `file`, by a server of its own.
+fn make_snapshot(file: &Path, keys: &[&str]) {
+    let folder = folder();
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    for key in keys {
+        ok(&mut client, &["SET", key, "precious"]);
+    }
+    ok(&mut client, &["SAVE"]);
+    kill(server);
+    fs::copy(folder.path().join("dump.rdb"), file).expect("copied");
+}
+
+fn size(client: &mut Client) -> String {
+    client.command(&["DBSIZE"]).to_string()
+}
+
+#[test]
+fn issue_33_saves_keep_snapshots_aside_that_the_server_neither_loaded_nor_wrote() {
+    let folder = folder();
+    let (dump, aside) = (folder.path().join("dump.rdb"), |number: usize| {
+        folder.path().join(format!("dump.rdb.aside-{number}"))
+    });
+    make_snapshot(&dump, &["a", "b"]);
+    let first = fs::read(&dump).expect("it is there");
+    let server = start_in(folder.path(), &[]);
+    let mut client = server.connect();
+    assert_eq!(size(&mut client), "(integer) 2");
+    // It was loaded, and then written: both may be replaced.
+    for _ in 0..3 {
+        ok(&mut client, &["SAVE"]);
+    }
+    assert_eq!(names_in(folder.path()), ["dump.rdb"]);
+    // Somebody puts another one there, in two ways.
+    fs::write(&dump, &first).expect("it can be written");
+    ok(&mut client, &["SAVE"]);
+    assert_eq!(fs::read(aside(1)).expect("it is kept"), first);
+    fs::write(folder.path().join("new"), b"whatever").expect("it can be written");
+    fs::rename(folder.path().join("new"), &dump).expect("it can be renamed");
+    client.command(&["BGSAVE"]);
+    assert!(happens(|| aside(2).exists()));
+    assert_eq!(fs::read(aside(2)).expect("it is kept"), b"whatever");
+    assert!(happens(|| server.log().contains("it is kept as dump.rdb.aside-2")), "{}", server.log());
+    // Another name that is taken, and back.
+    assert!(happens(|| fs::read(&dump).is_ok_and(|bytes| bytes.starts_with(b"REDIS"))));
+    fs::write(folder.path().join("other.rdb"), b"of others").expect("it can be written");
+    ok(&mut client, &["CONFIG", "SET", "dbfilename", "other.rdb"]);
+    ok(&mut client, &["SAVE"]);
+    ok(&mut client, &["SAVE"]);
+    ok(&mut client, &["CONFIG", "SET", "dbfilename", "dump.rdb"]);
+    ok(&mut client, &["SAVE"]);
+    kill(server);
+    assert_eq!(
+        names_in(folder.path()),
+        ["dump.rdb", "dump.rdb.aside-1", "dump.rdb.aside-2", "other.rdb", "other.rdb.aside-1"]
+    );
+    assert_eq!(fs::read(folder.path().join("other.rdb.aside-1")).expect("it is kept"), b"of others");
+}
+
+#[test]
+fn issue_33_a_snapshot_that_is_newer_than_the_append_only_file_outlives_saves() {
+    let folder = with_files();
+    let dump = folder.path().join("dump.rdb");
+    make_snapshot(&dump, &["a", "b", "c", "d", "e"]);
+    let restored = fs::read(&dump).expect("it is there");
+    let server = start_in(folder.path(), ON);
+    let mut client = server.connect();
+    assert_eq!(size(&mut client), "(integer) 3");
+    assert!(server.log().contains("is newer than the append-only file that is loaded"), "{}", server.log());
+    ok(&mut client, &["SAVE"]);
+    client.command(&["BGREWRITEAOF"]);
+    kill(server);
+    assert_eq!(fs::read(folder.path().join("dump.rdb.aside-1")).expect("it is kept"), restored);
+    // The server's own snapshots are no such files, however it ends.
+    for ending in ["SAVE", "NOSAVE"] {
+        let mut server = start_in(folder.path(), ON);
+        let mut client = server.connect();
+        ok(&mut client, &["SAVE"]);
+        let mut request = Vec::new();
+        resp::encode_request(&["SHUTDOWN", ending], &mut request);
+        client.send(&request).expect("it is connected");
+        server.wait(Duration::from_secs(300)).expect("it ends");
+        assert!(!server.log().contains("is newer than"), "{ending}: {}", server.log());
+    }
+    assert!(!folder.path().join("dump.rdb.aside-2").exists());
+}
+
+#[test]
+fn issue_33_append_only_files_that_were_not_loaded_outlive_their_option() {
+    for request in [&["CONFIG", "SET", "appendonly", "yes"][..], &["BGREWRITEAOF"]] {
+        let folder = folder();
+        make_snapshot(&folder.path().join("dump.rdb"), &["old"]);
+        let newer = with_files();
+        fs::rename(files_of(newer.path()), files_of(folder.path())).expect("moved");
+        let files = files_of(folder.path());
+        let (before, named) = (contents(&files), manifest(folder.path()));
+        let server = start_in(folder.path(), &["--appendonly", "no"]);
+        assert!(server.log().contains("is not loaded ('appendonly no')"), "{}", server.log());
+        let mut client = server.connect();
+        assert_eq!(size(&mut client), "(integer) 1");
+        client.command(request);
+        assert!(happens(|| server.log().contains("its files stay")), "{request:?}: {}", server.log());
+        ok(&mut client, &["CONFIG", "SET", "appendonly", "no"]);
+        kill(server);
+        assert_eq!(fs::read_to_string(files.join(format!("{MANIFEST}.aside-1"))).expect("it is kept"), named);
+        for (name, bytes) in before.iter().filter(|(name, _)| name != MANIFEST) {
+            assert_eq!(&fs::read(files.join(name)).expect("it is there"), bytes, "{name}");
+        }
+        // The remedy.
+        fs::rename(files.join(format!("{MANIFEST}.aside-1")), files.join(MANIFEST)).expect("renamed");
+        let server = start_in(folder.path(), ON);
+        assert_eq!(size(&mut server.connect()), "(integer) 3");
+    }
+}
+
+#[test]
+fn issue_33_another_folder_keeps_its_append_only_file() {
+    let (first, second) = (with_files(), with_files());
+    let (files, before) = (files_of(second.path()), contents(&files_of(second.path())));
+    let options = ["--enable-protected-configs", "yes"];
+    let server = start_in(first.path(), &[ON, &options].concat());
+    let mut client = server.connect();
+    ok(&mut client, &["CONFIG", "SET", "dir", second.path().to_str().expect("text")]);
+    client.command(&["BGREWRITEAOF"]);
+    assert!(happens(|| server.log().contains("holds another append-only file")), "{}", server.log());
+    assert_eq!(contents(&files), before);
+    ok(&mut client, &["SET", "d", "precious"]);
+    ok(&mut client, &["CONFIG", "SET", "appendonly", "no"]);
+    // Turned on again there, it is a new one.
+    ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    assert!(happens(|| server.log().contains("its files stay")), "{}", server.log());
+    kill(server);
+    for (name, bytes) in before.iter().filter(|(name, _)| name != MANIFEST) {
+        assert_eq!(&fs::read(files.join(name)).expect("it is there"), bytes, "{name}");
+    }
+    for folder in [&first, &second] {
+        let server = start_in(folder.path(), ON);
+        assert_eq!(size(&mut server.connect()), "(integer) 4");
+    }
+}
+
+#[test]
+fn issue_33_links_to_missing_files_stop_the_start() {
+    for link in ["dump.rdb", "appendonlydir", "appendonlydir/appendonly.aof.manifest"] {
+        let folder = folder();
+        fs::create_dir_all(folder.path().join(link).parent().expect("a folder")).expect("created");
+        std::os::unix::fs::symlink("/missing/volume", folder.path().join(link)).expect("linked");
+        let log = refused(folder.path(), ON);
+        assert!(log.contains("is a link to a file that is missing"), "{link}: {log}");
+        assert!(folder.path().join(link).is_symlink(), "{link}");
+    }
+}
+
+#[test]
+fn issue_33_what_is_called_as_an_unfinished_save_is_removed_only_beside_complete_data() {
+    let folder = folder();
+    let (left, own) = (folder.path().join("temp-4194304.rdb"), folder.path().join("temp-4194305.rdb"));
+    fs::write(&left, "unfinished").expect("it can be written");
+    let server = start_in(folder.path(), &[]);
+    assert!(server.log().contains("and no complete data: it stays"), "{}", server.log());
+    kill(server);
+    make_snapshot(&own, &["a"]);
+    // The data itself is called so.
+    let server = start_in(folder.path(), &["--dbfilename", "temp-4194305.rdb"]);
+    assert_eq!(size(&mut server.connect()), "(integer) 1");
+    assert_eq!(names_in(folder.path()), ["temp-4194305.rdb"]);
+}
+
+#[test]
+fn issue_33_manifests_of_others_and_broken_ones_are_reported() {
+    let folder = with_files();
+    let before = contents(&files_of(folder.path()));
+    let other = ["--appendfilename", "other.aof"];
+    let server = start_in(folder.path(), &[ON, &other].concat());
+    let expected = "holds appendonly.aof.manifest, the manifest of another append-only file";
+    assert!(server.log().contains(expected), "{}", server.log());
+    kill(server);
+    for (name, bytes) in &before {
+        assert_eq!(&fs::read(files_of(folder.path()).join(name)).expect("it is there"), bytes, "{name}");
+    }
+    fs::write(files_of(folder.path()).join("other.aof.manifest"), "file other.aof seq").expect("written");
+    let log = refused(folder.path(), &[ON, &other].concat());
+    assert!(log.contains("cannot be used"), "{log}");
+    let server = start_in(folder.path(), &other);
+    assert!(server.log().contains("It is not loaded."), "{}", server.log());
+}
+
+#[test]
+fn issue_33_the_append_only_file_of_redis_6_does_not_replace_another() {
+    let folder = folder();
+    let (old, new) = (folder.path().join("appendonly.aof"), files_of(folder.path()).join("appendonly.aof"));
+    fs::create_dir(files_of(folder.path())).expect("created");
+    fs::write(&old, requests(&[&["SET", "a", "1"]])).expect("written");
+    fs::write(&new, requests(&[&["SET", "b", "2"]])).expect("written");
+    let log = refused(folder.path(), ON);
+    assert!(log.contains("move one of them to another folder"), "{log}");
+    assert_eq!(fs::read(&new).expect("it is there"), requests(&[&["SET", "b", "2"]]));
+    assert_eq!(fs::read(&old).expect("it is there"), requests(&[&["SET", "a", "1"]]));
+}
+
+#[test]
+fn issue_33_a_history_that_names_files_in_use_does_not_remove_them() {
+    let folder = with_files();
+    let names = ["appendonly.aof.1.incr.aof", "appendonly.aof.1.base.rdb", MANIFEST];
+    let lines = names.map(|name| format!("file {name} seq 1 type h\n")).concat();
+    fs::write(files_of(folder.path()).join(MANIFEST), manifest(folder.path()) + &lines).expect("written");
+    let server = start_in(folder.path(), ON);
+    assert!(happens(|| !manifest(folder.path()).contains("type h")));
+    kill(server);
+    let server = start_in(folder.path(), ON);
+    assert_eq!(size(&mut server.connect()), "(integer) 3");
 }
