@@ -192,8 +192,8 @@ pub enum Place<'f> {
     },
 }
 
-/// Gives a file a further name, `NAME.aside-1` or the next one that is free, and returns it: another
-/// file may take its place then.
+/// Gives a file a further name, `NAME.aside-1` or the next one that is free, and returns it:
+/// another file may take its place then.
 ///
 /// # Errors
 /// As the system says.

@@ -11,8 +11,8 @@
 //! chance decides. A failed write may leave a part of its bytes. A failed sync of a file loses what
 //! chance says of the bytes that were not safe, and a later one does not bring them back.
 //!
-//! **What must not go.** An operation that takes away bytes which no safe file has superseded panics:
-//! see [`ledger`].
+//! **Bytes that must stay.** An operation panics if it takes away bytes that no safe file has
+//! superseded: see [`ledger`].
 //!
 //! All choices come from a seed. No yield point of the simulator is in here; the lock is a leaf.
 

@@ -520,7 +520,7 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
         let state = shared.append_only.state();
         (state.active.clone(), state.awaits_base)
     };
-    let mut files = take_files(shared, &folder, &name, active.is_some())?;
+    let mut files = take_files(shared, &folder, &name)?;
     let result = rewrite_files(shared, (way, active, awaits_base), &mut files, (&folder, kind, syncing));
     for aside in files.take_kept_aside() {
         tracing::warn!(
@@ -540,11 +540,11 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
 /// # Errors
 /// The folder holds another append-only file and the present one is in another folder, or the
 /// manifest cannot be used.
-fn take_files(shared: &Shared, folder: &DataFolder, name: &str, is_active: bool) -> Result<Files, Trouble> {
-    let (is_here, is_elsewhere) = {
+fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files, Trouble> {
+    let (is_active, is_here, is_elsewhere) = {
         let state = shared.append_only.state();
         let is_here = state.files_path.as_deref() == Some(folder.path());
-        (is_here, state.files_path.is_some() && !is_here)
+        (state.active.is_some(), is_here, state.files_path.is_some() && !is_here)
     };
     if is_active && is_elsewhere {
         let is_other = |file: &String| is_part_name(name, file) || *file == manifest_name(name);

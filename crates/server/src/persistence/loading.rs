@@ -22,9 +22,9 @@ use persist::save::Way;
 
 use crate::config::table::persistence as options;
 use crate::context::unix_ms;
-use crate::snapshots::stamp_of;
 use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
+use crate::snapshots::stamp_of;
 
 /// Batches that may wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;

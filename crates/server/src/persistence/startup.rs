@@ -34,7 +34,7 @@ enum Source {
     /// A snapshot.
     Snapshot(PathBuf),
     /// Append-only files.
-    AppendOnly(Files),
+    AppendOnly(Box<Files>),
 }
 
 /// Loads what the data folder holds and opens what is written to, on a thread of its own; clients
@@ -128,7 +128,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     let folder = DataFolder::new(&files_path(store));
     check_unnamed(store, &folder, &files)?;
     end_adoption(store, &folder, &files)?;
-    Ok(Some(Source::AppendOnly(files)))
+    Ok(Some(Source::AppendOnly(Box::new(files))))
 }
 
 /// Opens the append-only files that the options name.
@@ -349,7 +349,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
             if !restore::restore_if_asked(shared, &files)? {
                 lens = load_files(shared, &files, Way::Gate)?;
             }
-            Some(files)
+            Some(*files)
         }
         Some(Source::Snapshot(path)) => {
             let how = LoadHow { way: Way::Gate, duplicates: Duplicates::Refused, expired: Expired::LeftOut };

@@ -51,7 +51,7 @@ impl DataFolder {
         Ok(names)
     }
 
-    /// Returns the names of the files that saves of processes left which are no more, without `own`,
+    /// Returns the names of the files that saves of ended processes left unfinished, without `own`,
     /// the name of the data. O(files of the folder).
     fn leftovers(&self, own: &str) -> Vec<String> {
         let is_left = |name: &String| {
@@ -61,7 +61,7 @@ impl DataFolder {
         self.names().unwrap_or_default().into_iter().filter(is_left).collect()
     }
 
-    /// Removes the files that saves of processes left which are no more, without `own`, the name of
+    /// Removes the files that saves of ended processes left unfinished, without `own`, the name of
     /// the data: complete data has been loaded. O(files of the folder).
     pub fn remove_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {

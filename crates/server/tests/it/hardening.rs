@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use server::Server;
 use testkit::{Address, Client, ClientError, Value, peer, saker};
 
-use crate::support::{BINARY, as_process_on_each_back_end, connect, info, on_each_back_end, run};
+use crate::support::{BINARY, as_process_on_each_back_end, connect, info, run};
 
 /// Commands that are answered before authentication.
 const BEFORE_AUTH: &[&str] = &["auth", "hello", "quit", "reset"];

@@ -230,7 +230,10 @@ fn a_kill_amid_a_save_leaves_the_last_good_file() {
     for _ in 0..KILLS {
         let server = start_in(folder.path(), &["--save", "", "--io-threads", "2"]);
         let mut client = server.connect();
-        assert!(names().iter().all(|name| name == "dump.rdb"), "{:?} are left of a dead process", names());
+        let there = names();
+        // Without complete data the unfinished file of a save stays: it may be all that is left.
+        let is_any_complete = there.iter().any(|name| name == "dump.rdb");
+        assert!(!is_any_complete || there.len() == 1, "{there:?} are left of a dead process");
         let keys = (0..8).map(|key| number(&client.command(&["GET", &format!("g{key}")])));
         let keys: Vec<_> = keys.collect();
         assert!(keys.iter().all(|key| *key == keys[0]), "one moment: {keys:?}");

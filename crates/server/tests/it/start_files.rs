@@ -160,7 +160,7 @@ fn issue_33_saves_keep_snapshots_aside_that_the_server_neither_loaded_nor_wrote(
     });
     make_snapshot(&dump, &["a", "b"]);
     let first = fs::read(&dump).expect("it is there");
-    let server = start_in(folder.path(), &[]);
+    let server = start_in(folder.path(), &["--enable-protected-configs", "yes"]);
     let mut client = server.connect();
     assert_eq!(size(&mut client), "(integer) 2");
     // It was loaded, and then written: both may be replaced.

@@ -1,14 +1,13 @@
 //! The ledger of a simulated disk: checks at each operation that takes bytes away (a removal, a
 //! rename over a file, a cut) that they may go.
 //!
-//! | bytes of | may go when |
-//! |---|---|
-//! | an empty or unfinished file (`temp-…`) | always |
-//! | a file with a further name | always: it stays |
-//! | a part of an append-only file | no manifest that a crash can leave has it loaded, and each names it as history, or this life made it |
-//! | a manifest | a synced one takes its place that names all that it has loaded, and of which all bases are safe |
-//! | another file, for example a snapshot | a synced one takes its place, and this life made or loaded it |
-//! | the end of a file that grows | they are no whole unit, or this life appended them |
+//! - Bytes of an empty or unfinished file (`temp-…`), or of a file with a further name: always.
+//! - A part of an append-only file: if no manifest that a crash can leave loads it, and each names
+//!   it as history, or this life made it.
+//! - A manifest: if a synced one takes its place that names all that it loads, with safe bases.
+//! - Another file, for example a snapshot: if a synced one takes its place, and this life made or
+//!   loaded it.
+//! - The end of a file that grows: if it is no whole unit, or this life appended it.
 
 use persist::aof::manifest::Manifest;
 use persist::aof::reader::{End, Next, Reader};
@@ -59,11 +58,14 @@ impl State {
         let lost = old.parts().find(|part| !new.names(&part.name));
         let is_missing = |name: &str| !self.safe_names.contains_key(name);
         let missing = new.parts().find(|part| is_missing(&part.name));
-        let base = new.base.as_ref().and_then(|base| self.names.get(&base.name)).map(|&base| &self.files[base]);
+        let base =
+            new.base.as_ref().and_then(|base| self.names.get(&base.name)).map(|&base| &self.files[base]);
         match (lost, missing, base) {
             (Some(part), ..) => Some(format!("the next one does not name {}", part.name)),
             (None, Some(part), _) => Some(format!("a crash can take {} of the next one", part.name)),
-            (None, None, Some(base)) if base.bytes != base.safe => Some("the next base is not safe".to_owned()),
+            (None, None, Some(base)) if base.bytes != base.safe => {
+                Some("the next base is not safe".to_owned())
+            }
             _ => None,
         }
     }
@@ -99,8 +101,7 @@ impl State {
         let hole = file.bytes.iter().position(|&byte| byte == 0).unwrap_or(file.bytes.len());
         let whole = whole_len_bytes(&file.bytes[..hole]);
         if len_bytes < whole {
-            self.broken =
-                Some(format!("{} bytes of whole units must not be cut off", whole - len_bytes));
+            self.broken = Some(format!("{} bytes of whole units must not be cut off", whole - len_bytes));
         }
     }
 }
