@@ -63,7 +63,7 @@ struct Patch {
     diffs: &'static [&'static str],
 }
 
-const PATCHES: [Patch; 5] = [
+const PATCHES: [Patch; 6] = [
     Patch {
         source: "lbaselib.c",
         sha256: "b14c49fae6fa4690662185bf842cb05d87756585d2f5bdd8495251fde83ef331",
@@ -91,6 +91,11 @@ const PATCHES: [Patch; 5] = [
         source: "lstring.c",
         sha256: "aa7e934c435d870b9d937ac2fb03dbfa15d367012d46e7e995a2ad8d440f2f6d",
         diffs: &[include_str!("src/lua/patches/06-hash-all-bytes.patch")],
+    },
+    Patch {
+        source: "ltable.c",
+        sha256: "3a853ce89bf5e834ec53f2a0dd2386eb8b84accbe5fdc18dabd7515b819f0f7c",
+        diffs: &[include_str!("src/lua/patches/07-array-index.patch")],
     },
 ];
 

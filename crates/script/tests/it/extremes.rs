@@ -197,7 +197,7 @@ fn run(vm: &mut Vm, program: &str) -> Vec<u8> {
 }
 
 /// Returns the names of all functions that a script reaches.
-fn functions() -> Vec<String> {
+pub fn functions() -> Vec<String> {
     let reply = run(&mut state(), FUNCTIONS);
     let text = String::from_utf8(reply).expect("names are ASCII");
     let names = text.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty());
@@ -205,7 +205,7 @@ fn functions() -> Vec<String> {
 }
 
 /// Makes a call of `function`, by its name or as a method of its first argument.
-fn call(function: &str, rng: &mut Rng) -> String {
+pub fn call(function: &str, rng: &mut Rng) -> String {
     let count = rng.usize(..=ARGUMENTS_MAX);
     let values: Vec<&str> = (0..count).map(|_| *rng.choice(VALUES).expect("there are some")).collect();
     let arguments = values.join(", ");
@@ -222,6 +222,11 @@ fn call(function: &str, rng: &mut Rng) -> String {
     }
 }
 
+/// Returns the seed of the run.
+pub fn seed() -> u64 {
+    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 #[test]
 fn every_function_takes_extreme_arguments() {
     let functions = functions();
@@ -229,7 +234,7 @@ fn every_function_takes_extreme_arguments() {
         assert!(functions.iter().any(|name| name == known), "{known} is not among {functions:?}");
     }
     let calls = std::env::var("SAKER_EXTREMES").ok().and_then(|text| text.parse().ok()).unwrap_or(CALLS);
-    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seed = seed();
     println!("seed {seed}, {} functions, {calls} calls", functions.len());
     let mut rng = Rng::with_seed(seed);
     let mut vm = state();
