@@ -63,7 +63,7 @@ struct Patch {
     diffs: &'static [&'static str],
 }
 
-const PATCHES: [Patch; 6] = [
+const PATCHES: [Patch; 7] = [
     Patch {
         source: "lbaselib.c",
         sha256: "b14c49fae6fa4690662185bf842cb05d87756585d2f5bdd8495251fde83ef331",
@@ -96,6 +96,11 @@ const PATCHES: [Patch; 6] = [
         source: "ltable.c",
         sha256: "3a853ce89bf5e834ec53f2a0dd2386eb8b84accbe5fdc18dabd7515b819f0f7c",
         diffs: &[include_str!("src/lua/patches/07-array-index.patch")],
+    },
+    Patch {
+        source: "lcode.c",
+        sha256: "027030bbef34115588bd4a64cf4c8c18236a56936835475a154277478767bac5",
+        diffs: &[include_str!("src/lua/patches/08-jump-lists.patch")],
     },
 ];
 

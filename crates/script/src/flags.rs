@@ -1,6 +1,8 @@
 //! The first line of a script, `#!lua flags=no-writes,allow-oom`, and of a library,
 //! `#!lua name=mylib`.
 
+use std::collections::HashSet;
+
 use bitflags::bitflags;
 use stdx::quoted::split_quoted;
 
@@ -79,4 +81,27 @@ pub struct FunctionInfo {
     pub description: Option<Vec<u8>>,
     /// Its flags.
     pub flags: ScriptFlags,
+}
+
+/// The functions that a library has registered while it is loaded, in their order, each name once.
+#[derive(Default)]
+pub(crate) struct Registered {
+    functions: Vec<FunctionInfo>,
+    names: HashSet<Vec<u8>>,
+}
+
+impl Registered {
+    /// Adds a function and returns its number, from 1; `None` when the name is taken. O(1).
+    pub(crate) fn add(&mut self, info: FunctionInfo) -> Option<i32> {
+        if !self.names.insert(info.name.clone()) {
+            return None;
+        }
+        self.functions.push(info);
+        Some(self.functions.len() as i32)
+    }
+
+    /// Returns the functions.
+    pub(crate) fn into_functions(self) -> Vec<FunctionInfo> {
+        self.functions
+    }
 }

@@ -81,14 +81,9 @@ pub(crate) fn register_function(stack: &mut Stack) -> Returns {
              character long",
         ));
     }
-    let at = {
-        let mut registered = stack.context().registered.borrow_mut();
-        if registered.iter().any(|other| other.name == info.name) {
-            drop(registered);
-            return Err(raise_table(stack, "Function already exists in the library"));
-        }
-        registered.push(info);
-        registered.len() as i32
+    let added = stack.context().registered.borrow_mut().add(info);
+    let Some(at) = added else {
+        return Err(raise_table(stack, "Function already exists in the library"));
     };
     // The callback is on top.
     stack.push_upvalue(1);

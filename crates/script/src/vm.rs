@@ -232,7 +232,7 @@ impl Vm {
         let loaded = self.state.with_commands(commands, |stack| load(stack, &code[line.code_start..]));
         let context = self.state.context();
         context.loading.set(false);
-        let functions = context.registered.take();
+        let functions = context.registered.take().into_functions();
         let stopped = self.state.stopped();
         let stack = self.state.stack();
         sandbox::set_library_globals(stack, FUNCTION_GLOBALS);

@@ -61,7 +61,7 @@ pub(crate) struct Context {
     /// An error that a function called from one of ours has raised, and where.
     pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
     /// Functions that a library being loaded has registered.
-    pub(crate) registered: RefCell<Vec<crate::flags::FunctionInfo>>,
+    pub(crate) registered: RefCell<crate::flags::Registered>,
 }
 
 /// The state of `math.random`: the 48 bits of `lrand48`.
@@ -109,7 +109,7 @@ impl Context {
             on_event: Cell::new(ptr::null()),
             matcher: Cell::new(None),
             raised_at: RefCell::new(None),
-            registered: RefCell::new(Vec::new()),
+            registered: RefCell::default(),
         }
     }
 

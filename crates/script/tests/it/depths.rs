@@ -9,7 +9,9 @@ use crate::server::{Server, eval, options};
 
 /// Depths and lengths, around the limits of Lua (200 levels of C, 200 locals, 250 registers, 8,000
 /// values of C, 20,000 calls).
-const SIZES: &[usize] = &[0, 1, 2, 60, 199, 200, 201, 255, 256, 8001];
+const SIZES: &[usize] = &[0, 1, 2, 60, 199, 200, 201, 255, 256, 8001, 20_000, 70_000];
+/// Larger sizes make scripts that take much of a state's memory.
+const LONG: usize = 10_000;
 /// Memory of a state, in bytes.
 const MEMORY_MAX: usize = 16 << 20;
 /// Number of times that a program may go on when it is asked.
@@ -195,6 +197,10 @@ fn syntax_of_any_depth_ends() {
             check(&mut vm, &format!("{before}{opened}{middle}{closed}{after}"));
             // Cut in the middle.
             check(&mut vm, &format!("{before}{opened}"));
+            if size > LONG {
+                // Compiled scripts are kept, and long ones fill the memory.
+                vm = state();
+            }
         }
         vm = state();
     }

@@ -25,7 +25,7 @@ struct Watch {
     longest: Duration,
 }
 
-/// What the thread has taken of a core so far.
+/// Returns what the thread has taken of a core so far.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());

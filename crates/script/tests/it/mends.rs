@@ -1,7 +1,9 @@
 //! The flaws that `src/lua/patches` closes in the Lua of 2012.
 
+use std::time::Duration;
+
 use resp::Protocol;
-use script::Vm;
+use script::{Sha, Vm};
 
 use crate::server::{Server, eval, options};
 
@@ -86,3 +88,69 @@ fn issue_33_all_bytes_of_a_text_are_hashed() {
 
 /// The reply of Redis 8.0.2 to the program above.
 const ORDER: &str = "$8 48271635";
+
+/// Returns the least CPU time of three calls of `work`.
+fn cpu_time(mut work: impl FnMut()) -> Duration {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let times = (0..3).map(|_| {
+        let start = used();
+        work();
+        used() - start
+    });
+    times.min().expect("three")
+}
+
+/// Checks that `work` of eight times the size takes far less than 64 times the CPU time.
+fn check_linear(name: &str, work: impl Fn(usize)) {
+    let (short, long) = (cpu_time(|| work(4_000)), cpu_time(|| work(32_000)));
+    assert!(long < short * 30, "{name}: {short:?}, and {long:?} for eight times the length");
+}
+
+#[test]
+fn issue_33_long_scripts_compile_in_linear_time() {
+    for [before, part, after] in [
+        ["if x then ", "elseif x then ", " end"],
+        ["return ", "x or ", "x"],
+        ["return ", "x and ", "x"],
+        ["while true do ", "if x then break end ", "end"],
+    ] {
+        check_linear(part, |count| {
+            let program = format!("{before}{}{after}", part.repeat(count));
+            let mut vm = Vm::new(&options());
+            vm.compile(&Sha::of(program.as_bytes()), program.as_bytes()).expect("it is short enough");
+        });
+    }
+}
+
+#[test]
+fn issue_33_jumps_lead_to_their_targets() {
+    let chain = |count| {
+        let branches: String = (1..=count).map(|at| format!("elseif n == {at} then r = {at} ")).collect();
+        let conditions: String = (1..=count).map(|at| format!("or n == {at} and {at} ")).collect();
+        let breaks: String =
+            (1..=count).map(|at| format!("if n == {at} then r = r + {at} break end ")).collect();
+        format!(
+            "local function f(n) local r if n == 0 then r = 0 {branches}else r = -1 end \
+             local s = n == 0 and 0 {conditions}or -1 \
+             while true do {breaks}break end return r + 10000 * s end \
+             return {{f(0), f(1), f(2), f({count} / 2), f({count}), f({count} + 1)}}"
+        )
+    };
+    check(&chain(4), "*6 :0 :10002 :20004 :20004 :40008 :-10001");
+    check(&chain(200), "*6 :0 :10002 :20004 :1000200 :2000400 :-10001");
+}
+
+#[test]
+fn issue_33_many_functions_register_in_linear_time() {
+    check_linear("register_function", |count| {
+        let code = format!(
+            "#!lua name=many\nfor i = 1, {count} do redis.register_function('f' .. i, function() end) end"
+        );
+        let mut vm = Vm::new(&options());
+        let library = vm.load_library(code.as_bytes(), &mut Server::default()).expect("it loads");
+        assert_eq!(library.functions.len(), count);
+    });
+}
