@@ -29,6 +29,7 @@ pub mod sequential;
 #[cfg(shuttle)]
 pub mod simulator;
 pub mod soak;
+pub mod waits;
 
 pub use client::{Address, Client, ClientError};
 pub use process::{ServerProcess, peer, saker};

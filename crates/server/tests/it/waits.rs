@@ -4,57 +4,27 @@
 use std::time::{Duration, Instant};
 
 use server::Server;
-use testkit::{Client, Value};
+use testkit::waits::{KINDS, Waits, run};
+use testkit::{Address, Client, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// The time that `words` take, from before they are sent to their reply.
-fn took(client: &mut Client, words: &[&str]) -> Duration {
-    let since = Instant::now();
-    client.command(words);
-    since.elapsed()
-}
-
-/// Blocking commands whose wait of 20 milliseconds ends without an element.
-const WAITS: &[&[&str]] = &[
-    &["BLPOP", "none", "0.02"],
-    &["BRPOP", "none", "none too", "0.02"],
-    &["BLMOVE", "none", "to", "LEFT", "RIGHT", "0.02"],
-    &["BRPOPLPUSH", "none", "to", "0.02"],
-    &["BLMPOP", "0.02", "1", "none", "LEFT"],
-    &["BZPOPMIN", "none", "0.02"],
-    &["BZPOPMAX", "none", "0.02"],
-    &["BZMPOP", "0.02", "1", "none", "MIN"],
-    &["XREAD", "BLOCK", "20", "STREAMS", "none", "$"],
-    &["XREADGROUP", "GROUP", "g", "c", "BLOCK", "20", "STREAMS", "stream", ">"],
-    &["WAIT", "1", "20"],
-    &["WAITAOF", "0", "1", "20"],
-];
-
-#[test]
-fn issue_33_no_wait_ends_early() {
-    on_each_back_end(|server: &Server| {
-        let mut client = connect(server);
-        client.command(&["XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM"]);
-        for round in 0..10 {
-            for words in WAITS {
-                let took = took(&mut client, words);
-                assert!(took >= Duration::from_millis(20), "round {round}: {words:?} took {took:?}");
-            }
-        }
-    });
+/// Waits of each kind on each of the connections. `SAKER_WAITS=10000` makes it more.
+fn waits() -> usize {
+    const WAITS: usize = 5;
+    std::env::var("SAKER_WAITS").map_or(WAITS, |count| count.parse().expect("a number"))
 }
 
 #[test]
-fn issue_33_no_pause_ends_early() {
+fn issue_33_no_wait_or_pause_ends_early() {
     on_each_back_end(|server: &Server| {
-        let (mut admin, mut client) = (connect(server), connect(server));
-        for (mode, words) in [("ALL", ["GET", "k"].as_slice()), ("WRITE", &["SET", "k", "v"])] {
-            for _ in 0..10 {
-                let since = Instant::now();
-                admin.command(&["CLIENT", "PAUSE", "20", mode]);
-                client.command(words);
-                assert!(since.elapsed() >= Duration::from_millis(20), "{mode}: {:?}", since.elapsed());
+        let address = Address::port(server.port());
+        for load_clients in [0, 2] {
+            for kind in KINDS {
+                let waits =
+                    Waits { address: address.clone(), connections: 8, waits: waits(), load_clients, seed: 1 };
+                let report = run(&waits, kind);
+                assert_eq!(report.early(), 0, "{}: {report}", kind.name);
             }
         }
     });

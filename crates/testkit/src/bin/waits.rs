@@ -1,0 +1,89 @@
+//! Measures how much later than asked for each command that waits is answered. `cargo run -p
+//! testkit --bin waits -- --server target/release/saker-server`; a server of another make takes its
+//! command line and no back end: `--server redis-server --backends none`.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use testkit::ServerProcess;
+use testkit::waits::{KINDS, Waits, run};
+
+/// Counts waits that end before their timeout, and measures how late the others end.
+#[derive(Parser)]
+struct Arguments {
+    /// The server's command line, split at blanks.
+    #[arg(long)]
+    server: String,
+    /// Back ends of the event loop, a run for each; `none` for a server without that option.
+    #[arg(long, value_delimiter = ',', default_values_t = ["epoll".to_owned(), "io_uring".to_owned()])]
+    backends: Vec<String>,
+    /// Numbers of clients that send pipelines of writes meanwhile, a run for each.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 4])]
+    load: Vec<usize>,
+    /// Connections at a time.
+    #[arg(long, default_value_t = 250)]
+    connections: usize,
+    /// Waits of each kind, on all connections together.
+    #[arg(long, default_value_t = 100_000)]
+    waits: usize,
+    /// Only these commands.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The seed of the timeouts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    match waits(&Arguments::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(early) => {
+            eprintln!("error: {early} waits ended early");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the number of waits that ended early.
+fn waits(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
+    let mut command_line: Vec<OsString> = arguments.server.split_whitespace().map(OsString::from).collect();
+    // A server runs in a folder of its own.
+    if let Some(program) = command_line.first_mut()
+        && let Ok(path) = std::fs::canonicalize(&*program)
+    {
+        *program = path.into();
+    }
+    let mut early = 0;
+    for backend in &arguments.backends {
+        for &load_clients in &arguments.load {
+            let mut options = vec!["--save", "", "--appendonly", "no"];
+            if backend != "none" {
+                options.extend(["--io-backend", backend]);
+            }
+            let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+            let server = ServerProcess::start(&command_line, &options)?;
+            let waits = Waits {
+                address: server.address(),
+                connections: arguments.connections,
+                waits: arguments.waits.div_ceil(arguments.connections),
+                load_clients,
+                seed: arguments.seed,
+            };
+            let is_wanted =
+                |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+            for kind in KINDS.iter().filter(|kind| is_wanted(kind.name)) {
+                let report = run(&waits, kind);
+                println!("{backend}, {load_clients} clients as load, {}: {report}", kind.name);
+                early += report.early();
+            }
+        }
+    }
+    Ok(early)
+}

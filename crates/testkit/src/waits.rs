@@ -1,0 +1,255 @@
+//! Waits as clients see them: how much later than asked for each one ends, for every command that
+//! waits.
+//!
+//! Each connection is a thread that sends a command with a timeout drawn at random, blocks in its
+//! socket, and takes the time from before the request is sent until the reply is read. Nothing ever
+//! arrives for these commands, so each of them lasts for its timeout. CLIENT PAUSE holds back the
+//! requests of all connections: they are sent after the reply to it, and each counts as one wait,
+//! from before CLIENT PAUSE is sent.
+//!
+//! Timeouts in seconds have six digits after the point: a server may cut or round them to
+//! milliseconds, but only upwards.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use resp::encode_request;
+
+use crate::client::{Address, Client};
+use crate::rng::Rng;
+
+/// The timeouts, in microseconds: from the shortest that all commands take.
+const TIMEOUT_US: std::ops::Range<usize> = 1_000..40_000;
+/// The time for one reply: many times what it takes on a busy machine.
+const REPLY_LIMIT: Duration = Duration::from_secs(300);
+/// Requests in one pipeline of a client that makes load.
+const LOAD_PIPELINE: usize = 64;
+/// Keys of a client that makes load.
+const LOAD_KEYS: usize = 10_000;
+
+/// A command that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The name of the command, and of its mode.
+    pub name: &'static str,
+    /// The words; `S` stands for the timeout in seconds, `MS` for milliseconds. A pause has those
+    /// of the request that it holds back.
+    words: &'static [&'static str],
+    /// The mode of CLIENT PAUSE; None for a command that waits by itself.
+    pause: Option<&'static str>,
+}
+
+const fn command(name: &'static str, words: &'static [&'static str]) -> Kind {
+    Kind { name, words, pause: None }
+}
+
+/// All commands that wait.
+pub const KINDS: &[Kind] = &[
+    command("BLPOP", &["BLPOP", "none", "S"]),
+    command("BRPOP", &["BRPOP", "none", "none too", "S"]),
+    command("BLMOVE", &["BLMOVE", "none", "to", "LEFT", "RIGHT", "S"]),
+    command("BRPOPLPUSH", &["BRPOPLPUSH", "none", "to", "S"]),
+    command("BLMPOP", &["BLMPOP", "S", "1", "none", "LEFT"]),
+    command("BZPOPMIN", &["BZPOPMIN", "none", "S"]),
+    command("BZPOPMAX", &["BZPOPMAX", "none", "S"]),
+    command("BZMPOP", &["BZMPOP", "S", "1", "none", "MIN"]),
+    command("XREAD", &["XREAD", "BLOCK", "MS", "STREAMS", "none", "$"]),
+    command("XREADGROUP", &["XREADGROUP", "GROUP", "g", "c", "BLOCK", "MS", "STREAMS", "stream", ">"]),
+    command("WAIT", &["WAIT", "1", "MS"]),
+    command("WAITAOF", &["WAITAOF", "0", "1", "MS"]),
+    Kind { name: "CLIENT PAUSE ALL", words: &["GET", "k"], pause: Some("ALL") },
+    Kind { name: "CLIENT PAUSE WRITE", words: &["SET", "k", "v"], pause: Some("WRITE") },
+];
+
+impl Kind {
+    /// Returns the request for a timeout, and the timeout that it says.
+    fn request(&self, timeout_us: usize) -> (Vec<u8>, Duration) {
+        let mut asked = Duration::from_micros(timeout_us as u64);
+        let words = self.words.iter().map(|&word| match word {
+            "S" => format!("{:.6}", asked.as_secs_f64()),
+            "MS" => {
+                asked = Duration::from_millis(timeout_us as u64 / 1_000);
+                asked.as_millis().to_string()
+            }
+            word => word.to_owned(),
+        });
+        let words: Vec<String> = words.collect();
+        let mut bytes = Vec::new();
+        encode_request(&words, &mut bytes);
+        (bytes, asked)
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Debug)]
+pub struct Waits {
+    /// The server; its keyspace has none of the keys that are waited for.
+    pub address: Address,
+    /// Connections at a time, each a thread here.
+    pub connections: usize,
+    /// Waits of each connection.
+    pub waits: usize,
+    /// Clients that send pipelines of writes meanwhile.
+    pub load_clients: usize,
+    /// The seed of the timeouts.
+    pub seed: u64,
+}
+
+/// The waits of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Microseconds by which each wait ended later than asked for, in ascending order; negative
+    /// for one that ended early.
+    pub late_us: Vec<i64>,
+}
+
+impl Report {
+    /// Returns the number of waits that ended early.
+    pub fn early(&self) -> usize {
+        self.late_us.partition_point(|&late_us| late_us < 0)
+    }
+
+    /// Returns the lateness in milliseconds that `percent` of a hundred waits do not exceed.
+    fn late_ms(&self, percent: f64) -> f64 {
+        let last = self.late_us.len().saturating_sub(1);
+        let at = (last as f64 * percent / 100.0) as usize;
+        self.late_us.get(at).map_or(0.0, |&late_us| late_us as f64 / 1_000.0)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [min, median, p99, max] = [0.0, 50.0, 99.0, 100.0].map(|percent| self.late_ms(percent));
+        write!(
+            f,
+            "{} waits, {} early; later than asked for by {min:.3} ms at least, ",
+            self.late_us.len(),
+            self.early()
+        )?;
+        write!(f, "{median:.1} (median), {p99:.1} (99 %), {max:.1} at most")
+    }
+}
+
+/// Measures one kind.
+///
+/// # Panics
+/// When the server closes a connection or answers with an error.
+pub fn run(waits: &Waits, kind: &Kind) -> Report {
+    let mut admin = connect(&waits.address);
+    // It exists already after the first kind.
+    admin.command(&["XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM"]);
+    let is_over = AtomicBool::new(false);
+    let mut late_us = thread::scope(|scope| {
+        for client in 0..waits.load_clients {
+            let is_over = &is_over;
+            scope.spawn(move || load(&waits.address, client, is_over));
+        }
+        let late_us = match kind.pause {
+            None => wait_by_itself(waits, kind),
+            Some(mode) => pause(waits, kind, mode),
+        };
+        is_over.store(true, Relaxed);
+        late_us
+    });
+    late_us.sort_unstable();
+    Report { late_us }
+}
+
+/// Returns a connection that waits for its replies for a long time.
+fn connect(address: &Address) -> Client {
+    let mut client = Client::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    client.set_read_timeout(REPLY_LIMIT);
+    client
+}
+
+/// Returns the lateness of a wait.
+fn late_us(since: Instant, asked: Duration) -> i64 {
+    since.elapsed().as_micros() as i64 - asked.as_micros() as i64
+}
+
+/// Sends a request and reads its reply.
+fn exchange(client: &mut Client, request: &[u8]) {
+    client.send(request).unwrap_or_else(|error| panic!("sending a request: {error}"));
+    let reply = client.read().unwrap_or_else(|error| panic!("reading a reply: {error}"));
+    assert!(!reply.is_error(), "{reply}");
+}
+
+/// Returns the lateness of all waits of all connections.
+fn wait_by_itself(waits: &Waits, kind: &Kind) -> Vec<i64> {
+    let connection = |number: usize| {
+        let mut rng = Rng::new(waits.seed ^ number as u64);
+        let mut client = connect(&waits.address);
+        let mut one = || {
+            let (request, asked) = kind.request(TIMEOUT_US.start + rng.below(TIMEOUT_US.len()));
+            let since = Instant::now();
+            exchange(&mut client, &request);
+            late_us(since, asked)
+        };
+        (0..waits.waits).map(|_| one()).collect()
+    };
+    on_all_connections(waits.connections, connection)
+}
+
+/// Returns the lateness of all requests that pauses held back.
+fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
+    // All connections begin a round together, and end it together.
+    let round = Barrier::new(waits.connections);
+    let paused = Mutex::new((Instant::now(), Duration::ZERO));
+    let connection = |number: usize| {
+        let mut rng = Rng::new(waits.seed);
+        let mut client = connect(&waits.address);
+        let (request, _) = kind.request(0);
+        let mut one = || {
+            if number == 0 {
+                let ms = (TIMEOUT_US.start + rng.below(TIMEOUT_US.len())) / 1_000;
+                let since = Instant::now();
+                let reply = client.command(&["CLIENT", "PAUSE", &ms.to_string(), mode]);
+                assert!(!reply.is_error(), "{reply}");
+                *paused.lock().expect("nobody panicked") = (since, Duration::from_millis(ms as u64));
+            }
+            round.wait();
+            let (since, asked) = *paused.lock().expect("nobody panicked");
+            exchange(&mut client, &request);
+            let late_us = late_us(since, asked);
+            round.wait();
+            late_us
+        };
+        (0..waits.waits).map(|_| one()).collect()
+    };
+    on_all_connections(waits.connections, connection)
+}
+
+/// Runs `work` for each connection at once and joins what they return.
+fn on_all_connections(connections: usize, work: impl Fn(usize) -> Vec<i64> + Sync) -> Vec<i64> {
+    thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = (0..connections).map(|number| scope.spawn(move || work(number))).collect();
+        running
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("a connection failed, as said above"))
+            .collect()
+    })
+}
+
+/// Sends pipelines of writes until the measurement is over.
+fn load(address: &Address, client: usize, is_over: &AtomicBool) {
+    let mut rng = Rng::new(client as u64);
+    let mut connection = connect(address);
+    while !is_over.load(Relaxed) {
+        let commands: Vec<Vec<String>> = (0..LOAD_PIPELINE)
+            .map(|_| {
+                let key = format!("load:{client}:{}", rng.below(LOAD_KEYS));
+                match rng.below(4) {
+                    0 => vec!["GET".into(), key],
+                    1 => vec!["RPUSH".into(), format!("list:{client}"), key],
+                    2 => vec!["LPOP".into(), format!("list:{client}")],
+                    _ => vec!["SET".into(), key, "a value".into()],
+                }
+            })
+            .collect();
+        connection.pipeline(&commands).unwrap_or_else(|error| panic!("making load: {error}"));
+    }
+}
