@@ -29,8 +29,8 @@ struct Program {
     environment: Vec<(&'static str, String)>,
 }
 
-/// huey and rq with their schedulers, dramatiq, Celery in two versions, the default layer of
-/// channels_redis, and the rate limiters of limits.
+/// huey and rq with their schedulers, dramatiq, Celery in two versions, kombu after consumers die,
+/// the default layer of channels_redis, and the rate limiters of limits.
 pub fn python(session: &Session) -> Result<Outcome> {
     let python = match languages::python(session)? {
         Ok(python) => python,
@@ -47,6 +47,7 @@ pub fn python(session: &Session) -> Result<Outcome> {
     let programs = [
         program("celery", "celery_jobs.py"),
         celery_old,
+        program("kombu", "kombu_restore.py"),
         program("rq", "rq_jobs.py"),
         program("huey", "huey_jobs.py"),
         program("dramatiq", "dramatiq_jobs.py"),

@@ -197,7 +197,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "frameworks-python",
-        about: "huey, rq, dramatiq, Celery 5.4 and 5.7, channels_redis, limits: a thousand jobs each, workers killed",
+        about: "huey, rq, dramatiq, Celery 5.4 and 5.7, kombu, channels_redis, limits: a thousand jobs each, workers killed",
         remedy: FRAMEWORK_REMEDY,
         lane: Servers,
         after_failure: Repeat,
