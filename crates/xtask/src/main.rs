@@ -54,6 +54,8 @@ enum Task {
     },
     /// Run fuzz targets, keeping what they learn below the target folder.
     Fuzz(FuzzArguments),
+    /// Kill the server and workers of frameworks together, and count lost jobs.
+    Crashes(ci::crashes::CrashArguments),
     /// Run engines with simulated threads, clients, links, clock and disk until something is wrong.
     Simulate(simulate::SimulateArguments),
     /// Plant known bugs, each in a copy of the sources, and see that the simulator finds them.
@@ -125,6 +127,10 @@ fn run(arguments: Arguments) -> Result<bool> {
         Task::Fuzz(arguments) => {
             let session = Session::new(root, arguments.seed.unwrap_or_else(fresh_seed));
             ci::fuzz::run(&session, &arguments.targets, arguments.seconds)
+        }
+        Task::Crashes(mut arguments) => {
+            let seed = *arguments.seed.get_or_insert_with(fresh_seed);
+            ci::crashes::run(&Session::new(root, seed), &arguments)
         }
         Task::RedisSuite(arguments) => redis_suite::run(&Session::new(root, fresh_seed()), &arguments),
         Task::Simulate(arguments) => simulate::run(&Session::new(root, fresh_seed()), &arguments),

@@ -4,6 +4,7 @@ mod bench;
 mod cargo;
 mod clients;
 mod compare;
+pub mod crashes;
 mod dependencies;
 mod frameworks;
 pub mod fuzz;

@@ -1,0 +1,316 @@
+//! Frameworks whose workers and server are killed together, with SIGKILL, in the middle of jobs.
+//!
+//! The server syncs its append-only file before it answers. One process sends the jobs, one at a
+//! time, again where the server did not answer; others do them and append a line to a file, the
+//! ledger: the job, when it was sent and when it was done, in milliseconds. So the ledger does not
+//! depend on the server. At moments drawn from the seed, the server and a worker are killed at
+//! once, and both start again. A worker that ends by itself, because it lost the server, starts
+//! again too, as it would under a supervisor.
+//!
+//! Programs of `tests/clients` take `send PORT LEDGER JOBS` and `work PORT LEDGER`. The same runs
+//! on another server for comparison: `--server redis-server`.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process_group};
+use testkit::{Address, Client, Rng};
+
+use super::languages;
+use crate::progress::Session;
+use crate::release;
+
+/// The time for one framework: many times what the slowest takes.
+const RUN_LIMIT: Duration = Duration::from_secs(900);
+/// The pause between two looks at the ledger.
+const POLL: Duration = Duration::from_millis(10);
+/// Workers of each framework.
+const WORKERS: usize = 3;
+/// Starts of the server until it answers once: another process may hold its port for a moment.
+const STARTS_MAX: usize = 100;
+
+/// The options of `cargo xtask crashes`.
+#[derive(Args)]
+pub struct CrashArguments {
+    /// The server's command line, split at blanks; the release server where there is none.
+    #[arg(long)]
+    server: Option<String>,
+    /// Only these frameworks.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Jobs of each framework.
+    #[arg(long, default_value_t = 1_500)]
+    jobs: usize,
+    /// Times that the server and a worker are killed.
+    #[arg(long, default_value_t = 5)]
+    kills: usize,
+    /// The seed of the moments.
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+/// A framework.
+struct Framework {
+    name: &'static str,
+    /// Returns the words that start its program; the inner error says what is missing.
+    words: fn(&Session) -> Result<Result<Vec<String>, String>>,
+    /// Jobs that it may lose at one kill, since it takes them off the server before it does them
+    /// or notes that it does.
+    lost_per_kill_max: usize,
+    /// The time without a job done after which it will do no other. Used only where jobs may be
+    /// lost.
+    quiet: Duration,
+}
+
+const FRAMEWORKS: &[Framework] = &[Framework {
+    name: "celery",
+    words: |session| python(session, "celery_crashes.py"),
+    // Each worker may have popped a message and not noted it yet.
+    lost_per_kill_max: WORKERS,
+    // Messages that were not acknowledged come back within 12 seconds after their timeout.
+    quiet: Duration::from_secs(40),
+}];
+
+fn python(session: &Session, file: &str) -> Result<Result<Vec<String>, String>> {
+    let script = session.root.join("tests/clients/python").join(file);
+    Ok(languages::python(session)?.map(|python| vec![shown(&python), shown(&script)]))
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Runs the frameworks one after the other; false if one loses jobs.
+pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
+    let server: Vec<String> = match &arguments.server {
+        Some(line) => line.split_whitespace().map(str::to_owned).collect(),
+        None => vec![shown(&release::build(session)?.server)],
+    };
+    println!("seed {}", session.seed);
+    let mut all_done = true;
+    for framework in FRAMEWORKS {
+        if !arguments.only.is_empty() && !arguments.only.iter().any(|only| only == framework.name) {
+            continue;
+        }
+        match (framework.words)(session)? {
+            Err(missing) => println!("{}: SKIPPED: {missing}", framework.name),
+            Ok(words) => {
+                let mut crashes = Crashes::new(session, &server, words, framework.name)?;
+                let report = crashes.run(framework, arguments).with_context(|| framework.name)?;
+                println!("{}: {}", framework.name, report.text(arguments));
+                all_done &= report.lost.len() <= framework.lost_per_kill_max * arguments.kills;
+            }
+        }
+    }
+    Ok(all_done)
+}
+
+/// The results of a framework.
+struct Report {
+    /// Jobs that were not done.
+    lost: Vec<usize>,
+    /// Times that a job was done again.
+    again: usize,
+    /// The longest time between sending and doing a job for the first time.
+    latest: Duration,
+    /// The time from the start of the first worker to the last job.
+    took: Duration,
+    /// Workers that ended by themselves.
+    gave_up: usize,
+}
+
+impl Report {
+    fn text(&self, arguments: &CrashArguments) -> String {
+        format!(
+            "{} jobs, {} kills: {} lost {:?}, {} done again, the latest {:.1} s after it was sent, all in {:.1} s; {} workers ended by themselves",
+            arguments.jobs,
+            arguments.kills,
+            self.lost.len(),
+            self.lost,
+            self.again,
+            self.latest.as_secs_f64(),
+            self.took.as_secs_f64(),
+            self.gave_up,
+        )
+    }
+}
+
+/// A process with its children, which are killed together.
+struct Group(Child);
+
+impl Group {
+    fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        let log = fs::File::options().create(true).append(true).open(log)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let child =
+            command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self(child))
+    }
+
+    fn signal_kill(&self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            // It fails only when all of them have ended already.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal_kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One framework on one server.
+struct Crashes<'a> {
+    server_words: &'a [String],
+    words: Vec<String>,
+    folder: PathBuf,
+    port: u16,
+    server: Option<Group>,
+    workers: Vec<Group>,
+    gave_up: usize,
+}
+
+impl<'a> Crashes<'a> {
+    fn new(session: &Session, server_words: &'a [String], words: Vec<String>, name: &str) -> Result<Self> {
+        let folder = session.target.join("crashes").join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        let port = testkit::process::free_port()?;
+        Ok(Self { server_words, words, folder, port, server: None, workers: Vec::new(), gave_up: 0 })
+    }
+
+    fn run(&mut self, framework: &Framework, arguments: &CrashArguments) -> Result<Report> {
+        let mut rng = Rng::new(arguments.seed.unwrap_or_default());
+        let mut moments: Vec<usize> =
+            (0..arguments.kills).map(|_| arguments.jobs / 10 + rng.below(arguments.jobs * 7 / 10)).collect();
+        moments.sort_unstable();
+        self.start_server()?;
+        fs::write(self.ledger(), "")?;
+        let begun = Instant::now();
+        self.workers = (0..WORKERS).map(|_| self.start_worker()).collect::<Result<_>>()?;
+        let mut sender =
+            Group::start(&mut self.program("send", &[arguments.jobs]), &self.folder.join("sender.log"))?;
+        for moment in moments {
+            self.wait(|done| done >= moment)?;
+            self.crash(rng.below(WORKERS))?;
+        }
+        let status = sender.0.wait()?;
+        ensure!(status.success(), "the sender ended with {status}; see {}", self.folder.display());
+        let mut last = (0, Instant::now());
+        self.wait(|done| {
+            if done > last.0 {
+                last = (done, Instant::now());
+            }
+            let is_quiet = framework.lost_per_kill_max > 0 && last.1.elapsed() > framework.quiet;
+            done == arguments.jobs || is_quiet
+        })?;
+        let mut report = self.report(arguments.jobs)?;
+        report.took = last.1.duration_since(begun);
+        Ok(report)
+    }
+
+    /// Kills the server and a worker in the same moment, and starts both again.
+    fn crash(&mut self, worker: usize) -> Result<()> {
+        let server = self.server.take().context("a server runs")?;
+        server.signal_kill();
+        self.workers[worker].signal_kill();
+        drop(server);
+        self.start_server()?;
+        // The old one is waited for when it is dropped.
+        self.workers[worker] = self.start_worker()?;
+        Ok(())
+    }
+
+    fn start_server(&mut self) -> Result<()> {
+        let (program, words) = self.server_words.split_first().context("the server's command line")?;
+        for _ in 0..STARTS_MAX {
+            let mut command = Command::new(program);
+            command.args(words).args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"]);
+            command.args(["--dir", &shown(&self.folder), "--save", ""]);
+            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+            let mut server = Group::start(&mut command, &self.folder.join("server.log"))?;
+            while server.0.try_wait()?.is_none() {
+                if let Ok(mut client) = Client::connect(&Address::port(self.port))
+                    && client.request(&["PING"]).is_ok_and(|reply| !reply.is_error())
+                {
+                    self.server = Some(server);
+                    return Ok(());
+                }
+                thread::sleep(POLL);
+            }
+            thread::sleep(POLL);
+        }
+        bail!("the server does not start; see {}", self.folder.display())
+    }
+
+    fn start_worker(&self) -> Result<Group> {
+        Group::start(&mut self.program("work", &[]), &self.folder.join("workers.log"))
+    }
+
+    fn program(&self, task: &str, numbers: &[usize]) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).args([task, &self.port.to_string(), &shown(&self.ledger())]);
+        command.args(numbers.iter().map(ToString::to_string)).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.folder.join("ledger")
+    }
+
+    /// Waits until the number of jobs done is enough, and starts workers again that ended.
+    fn wait(&mut self, mut is_enough: impl FnMut(usize) -> bool) -> Result<()> {
+        let deadline = Instant::now() + RUN_LIMIT;
+        while !is_enough(self.first_times()?.0.len()) {
+            ensure!(Instant::now() < deadline, "not within {RUN_LIMIT:?}; see {}", self.folder.display());
+            for at in 0..self.workers.len() {
+                if self.workers[at].0.try_wait()?.is_some() {
+                    self.gave_up += 1;
+                    self.workers[at] = self.start_worker()?;
+                }
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Returns the milliseconds from sending to doing each job for the first time, and the number
+    /// of times that jobs were done again.
+    fn first_times(&self) -> Result<(HashMap<usize, u64>, usize)> {
+        let (mut first, mut again) = (HashMap::new(), 0);
+        for line in fs::read_to_string(self.ledger())?.split_inclusive('\n') {
+            let Some(line) = line.strip_suffix('\n') else { continue };
+            let numbers: Vec<u64> =
+                line.split(' ').map(str::parse).collect::<Result<_, _>>().context("the ledger")?;
+            let [job, sent_ms, done_ms] = numbers[..] else { bail!("the ledger has a line {line:?}") };
+            let late_ms = done_ms.saturating_sub(sent_ms);
+            match first.insert(job as usize, late_ms) {
+                Some(earlier_ms) => {
+                    first.insert(job as usize, earlier_ms.min(late_ms));
+                    again += 1;
+                }
+                None => {}
+            }
+        }
+        Ok((first, again))
+    }
+
+    fn report(&self, jobs: usize) -> Result<Report> {
+        let (first, again) = self.first_times()?;
+        let lost = (0..jobs).filter(|job| !first.contains_key(job)).collect();
+        let latest = Duration::from_millis(first.values().copied().max().unwrap_or_default());
+        Ok(Report { lost, again, latest, took: Duration::ZERO, gave_up: self.gave_up })
+    }
+}
