@@ -56,11 +56,14 @@ pub struct CrashArguments {
     pub seed: Option<u64>,
 }
 
+/// The words that start a program, or what is missing for it.
+type Words = Result<Vec<String>, String>;
+
 /// A framework.
 struct Framework {
     name: &'static str,
     /// Returns the words that start its program; the inner error says what is missing.
-    words: fn(&Session) -> Result<Result<Vec<String>, String>>,
+    words: fn(&Session) -> Result<Words>,
     /// Jobs that it may lose at one kill, since it takes them off the server before it does them
     /// or notes that it does.
     lost_per_kill_max: usize,
@@ -78,7 +81,7 @@ const FRAMEWORKS: &[Framework] = &[Framework {
     quiet: Duration::from_secs(40),
 }];
 
-fn python(session: &Session, file: &str) -> Result<Result<Vec<String>, String>> {
+fn python(session: &Session, file: &str) -> Result<Words> {
     let script = session.root.join("tests/clients/python").join(file);
     Ok(languages::python(session)?.map(|python| vec![shown(&python), shown(&script)]))
 }
@@ -296,12 +299,9 @@ impl<'a> Crashes<'a> {
                 line.split(' ').map(str::parse).collect::<Result<_, _>>().context("the ledger")?;
             let [job, sent_ms, done_ms] = numbers[..] else { bail!("the ledger has a line {line:?}") };
             let late_ms = done_ms.saturating_sub(sent_ms);
-            match first.insert(job as usize, late_ms) {
-                Some(earlier_ms) => {
-                    first.insert(job as usize, earlier_ms.min(late_ms));
-                    again += 1;
-                }
-                None => {}
+            if let Some(earlier_ms) = first.insert(job as usize, late_ms) {
+                first.insert(job as usize, earlier_ms.min(late_ms));
+                again += 1;
             }
         }
         Ok((first, again))
