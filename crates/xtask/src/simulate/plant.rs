@@ -100,3 +100,32 @@ impl<'r> Tree<'r> {
         shell::run_shown(Command::new("git").current_dir(&self.path).args(arguments))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_can_be_planted() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for patch in patches(&root).expect("they are part of the sources") {
+            let text = fs::read_to_string(&patch).expect("a text");
+            for diff in text.split("diff --git ").skip(1) {
+                let diff = &diff[diff.find("--- ").expect("a diff has a file")..];
+                let path = diff
+                    .lines()
+                    .nth(1)
+                    .and_then(|line| line.strip_prefix("+++ b/"))
+                    .expect("a diff has a file");
+                let source = fs::read_to_string(root.join(path)).expect("the file is there");
+                let diff = diffy::Patch::from_str(diff).expect("a diff");
+                let planted = diffy::apply(&source, &diff);
+                assert!(
+                    planted.is_ok_and(|planted| planted != source),
+                    "{}: {path} has changed",
+                    patch.display()
+                );
+            }
+        }
+    }
+}
