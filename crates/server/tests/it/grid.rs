@@ -1,0 +1,207 @@
+//! Every way a value changes, beside every listener that is notified of it. Each pair of the two
+//! lists is a cell: the change happens on an empty server while one listener listens, and receives
+//! the same as on Redis 8.0.2, whose values are in `grid/values.txt`. A new row or column does not
+//! compile before it is handled, and has no value until one is recorded: `SAKER_RECORD_GRID=1`
+//! writes the file from the real server, and from Saker for the cells that Redis does not have.
+
+mod changes;
+mod listeners;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use testkit::peer;
+
+use changes::Change;
+use listeners::{Cell, Listener, Reason};
+use stage::{Rig, Stage, put};
+
+/// The first margin before an expiry; it doubles where a machine is too busy for it.
+const MARGIN_MS: u64 = 40;
+
+/// The time that all cells together may wait for a value that does not come at once.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Two servers for the cells without an append-only file and two with.
+struct Servers {
+    plain: [Rig; 2],
+    logged: [Rig; 2],
+    version: (u32, u32),
+    is_saker: bool,
+}
+
+impl Servers {
+    fn saker(back_end: &str) -> Self {
+        let start = |appendonly| [(); 2].map(|()| Rig::saker(back_end, appendonly));
+        Self { plain: start("no"), logged: start("yes"), version: (8, 0), is_saker: true }
+    }
+
+    fn peer() -> Self {
+        let start = |appendonly| [(); 2].map(|()| Rig::peer(appendonly));
+        let (plain, logged) = (start("no"), start("yes"));
+        let version = plain[0].version();
+        Self { plain, logged, version, is_saker: false }
+    }
+
+    /// The reason why these servers have no value in a cell.
+    fn leaves_out(&self, change: Change, listener: Listener) -> Option<Reason> {
+        match listener.cell(change) {
+            Cell::Impossible(reason) => Some(reason),
+            Cell::OnlyHere(reason) if !self.is_saker => Some(reason),
+            Cell::OnlyHere(_) | Cell::Compared if change.row().since > self.version => {
+                Some(Reason("the command is newer than the server"))
+            }
+            Cell::OnlyHere(_) | Cell::Compared if listener.since() > self.version => {
+                Some(Reason("the listener is newer than the server"))
+            }
+            Cell::OnlyHere(_) | Cell::Compared => None,
+        }
+    }
+
+    /// Fills one cell: returns what the listener hears, as soon as that is `expected`.
+    fn fill(&self, change: Change, listener: Listener, expected: Option<&str>, patience: Instant) -> String {
+        let needs_log = change == Change::Loading || listener == Listener::ChangeLog;
+        let [here, far] = if needs_log { &self.logged } else { &self.plain };
+        let mut margin_ms = MARGIN_MS;
+        loop {
+            let mut stage = Stage::new(here, far);
+            stage.margin_ms = margin_ms;
+            margin_ms *= 2;
+            listener.choose(change, &mut stage);
+            let first = listener.attach_first(&mut stage);
+            let (holds, large) = (stage.holds, stage.large);
+            put(&mut stage.admin, "k", holds, "old", large);
+            change.prepare(&mut stage);
+            let mut ear = first.unwrap_or_else(|| listener.attach(&mut stage));
+            if stage.is_too_late() {
+                continue;
+            }
+            if listener.is_writer() {
+                change.happen(&mut stage, ear.writer());
+            } else {
+                change.happen(&mut stage, &mut here.speaker());
+            }
+            loop {
+                let heard = ear.hears(&mut stage);
+                if expected.is_none_or(|expected| heard == expected) || Instant::now() > patience {
+                    return heard;
+                }
+            }
+        }
+    }
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/grid/values.txt")
+}
+
+fn name(change: Change, listener: Listener) -> String {
+    format!("{change:?} {listener:?}")
+}
+
+/// The recorded values by the names of their cells.
+fn values() -> BTreeMap<String, String> {
+    let lines = include_str!("grid/values.txt").lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once(": "));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Cells in which Saker differs from Redis 8.0.2, with its value.
+fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)> {
+    match (change, listener) {
+        (Change::ListMove, Listener::KeySizes) => {
+            Some(("db0_lists_items:1=1", Reason("Redis 8.0.2 counts LMOVE within one key wrong, below zero")))
+        }
+        (Change::FieldExpiryAllLazy, Listener::ChangesSinceSave) => {
+            Some(("1", Reason("a field that HGET finds expired and removes counts as a change")))
+        }
+        (Change::FieldExpiryActiveAll, Listener::ChangeLog) => Some((
+            "HDEL k b a; loads to the same",
+            Reason("one record names all fields that a sweep removes"),
+        )),
+        _ => None,
+    }
+}
+
+/// Compares all cells; returns the differences.
+fn check(servers: &Servers) -> Vec<String> {
+    let (values, patience) = (values(), Instant::now() + PATIENCE);
+    let (mut wrong, mut left_out) = (Vec::new(), BTreeMap::<_, u32>::new());
+    for (change, listener) in cells() {
+        if let Some(Reason(reason)) = servers.leaves_out(change, listener) {
+            *left_out.entry(reason).or_default() += 1;
+            continue;
+        }
+        let name = name(change, listener);
+        let recorded = values.get(&name).map(String::as_str);
+        let expected = match differs(change, listener) {
+            Some((here, _)) if servers.is_saker => Some(here),
+            _ => recorded,
+        };
+        let heard = servers.fill(change, listener, expected, patience);
+        if Some(heard.as_str()) != expected {
+            wrong.push(format!("{name}\n  - {}\n  + {heard}", expected.unwrap_or("not recorded")));
+        }
+    }
+    left_out.iter().for_each(|(reason, count)| println!("{count} cells left out: {reason}"));
+    wrong
+}
+
+fn cells() -> impl Iterator<Item = (Change, Listener)> {
+    let row = |&change: &Change| Listener::ALL.iter().map(move |&listener| (change, listener));
+    Change::ALL.iter().flat_map(row)
+}
+
+#[test]
+fn issue_33_every_listener_hears_of_every_change_with_epoll() {
+    let wrong = check(&Servers::saker("epoll"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn issue_33_every_listener_hears_of_every_change() {
+    let wrong = check(&Servers::saker("auto"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_listener_of_a_real_server_hears_the_same() {
+    if !peer::is_available() {
+        eprintln!("no redis-server on the PATH and no SAKER_PEER: nothing to compare with");
+        return;
+    }
+    let peer = Servers::peer();
+    if std::env::var_os("SAKER_RECORD_GRID").is_some() {
+        record(&peer);
+        return;
+    }
+    if peer.version != (8, 0) {
+        eprintln!("the peer is not Redis 8.0, whose values the file holds");
+        return;
+    }
+    let wrong = check(&peer);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Writes the values of all cells.
+fn record(peer: &Servers) {
+    assert_eq!(peer.version, (8, 0), "values are those of Redis 8.0");
+    let saker = Servers::saker("auto");
+    let mut text = String::from(
+        "# What each listener of the grid hears of each change on Redis 8.0.2; BigKeys and\n\
+         # SnapshotMarks are Saker's own. See grid.rs.\n",
+    );
+    for (change, listener) in cells() {
+        let servers = match listener.cell(change) {
+            Cell::Compared => peer,
+            Cell::OnlyHere(_) => &saker,
+            Cell::Impossible(_) => continue,
+        };
+        println!("{}", name(change, listener));
+        let heard = servers.fill(change, listener, None, Instant::now());
+        text += &format!("{}: {heard}\n", name(change, listener));
+    }
+    std::fs::write(path(), text).expect("the file can be written");
+}

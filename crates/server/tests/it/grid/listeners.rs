@@ -1,0 +1,484 @@
+//! The columns of the grid: everyone who must hear of a change.
+
+use std::path::{Path, PathBuf};
+
+use testkit::Value;
+
+use super::changes::{Before, Change, How};
+use super::stage::{Blocked, Holds, Speaker, Stage, text_of, wait_until};
+
+/// Makes the enum and the list of its variants.
+macro_rules! columns {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// Someone who must hear of a change.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Listener { $($(#[$doc])* $name,)+ }
+
+        impl Listener {
+            /// All columns.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+        }
+    };
+}
+
+columns! {
+    /// A client that watches the key.
+    Watch,
+    /// A client that has read the key and tracks.
+    TrackingDefault,
+    /// The same with OPTIN.
+    OptIn,
+    /// The same with OPTOUT.
+    OptOut,
+    /// A client that tracks all keys by prefix.
+    Bcast,
+    /// A client that tracks and makes the change itself.
+    Own,
+    /// The same with NOLOOP.
+    NoLoop,
+    /// A subscriber of keyspace events.
+    KeyspaceEvents,
+    /// A client that blocks on the key before it has a value that serves it.
+    BlockedClient,
+    /// A client that blocks on a group of the stream `k`.
+    BlockedReader,
+    /// The append-only file: its records, and the data that it loads.
+    ChangeLog,
+    /// `rdb_changes_since_last_save`.
+    ChangesSinceSave,
+    /// INFO keysizes.
+    KeySizes,
+    /// BIGKEYS.
+    BigKeys,
+    /// A snapshot that is being saved.
+    SnapshotMarks,
+}
+
+/// The reason why a cell has no value or another value than Redis'.
+#[derive(Clone, Copy)]
+pub struct Reason(pub &'static str);
+
+/// The kind of a cell.
+pub enum Cell {
+    /// Both servers have a value.
+    Compared,
+    /// Only Saker has a value.
+    OnlyHere(Reason),
+    /// There is no value.
+    Impossible(Reason),
+}
+
+impl Listener {
+    /// The oldest Redis that has the listener.
+    pub fn since(self) -> (u32, u32) {
+        match self {
+            Self::Watch
+            | Self::TrackingDefault
+            | Self::OptIn
+            | Self::OptOut
+            | Self::Bcast
+            | Self::Own
+            | Self::NoLoop
+            | Self::KeyspaceEvents
+            | Self::BlockedClient
+            | Self::BlockedReader
+            | Self::ChangeLog
+            | Self::ChangesSinceSave
+            | Self::BigKeys
+            | Self::SnapshotMarks => (0, 0),
+            Self::KeySizes => (8, 0),
+        }
+    }
+
+    /// The kind of the cell of this column in the row of `change`.
+    pub fn cell(self, change: Change) -> Cell {
+        let row = change.row();
+        match self {
+            Self::KeyspaceEvents if change == Change::Loading => {
+                Cell::OnlyHere(Reason("Redis publishes the events of the commands in the file"))
+            }
+            Self::ChangesSinceSave if change == Change::Loading => Cell::Impossible(Reason(
+                "DEBUG LOADAOF counts the commands of the file, which has those of all cells",
+            )),
+            Self::ChangeLog if change == Change::KeyExpiryRandomKey => {
+                Cell::Impossible(Reason("RANDOMKEY may find the mark of the test instead"))
+            }
+            Self::Watch
+            | Self::TrackingDefault
+            | Self::OptIn
+            | Self::OptOut
+            | Self::Bcast
+            | Self::KeyspaceEvents
+            | Self::BlockedClient
+            | Self::ChangeLog
+            | Self::ChangesSinceSave
+            | Self::KeySizes => Cell::Compared,
+            Self::Own | Self::NoLoop => match row.how {
+                How::Swept(..) => Cell::Impossible(Reason("the server makes this change")),
+                How::MigratedHere => Cell::Impossible(Reason("another server's client makes this change")),
+                How::Ask(_)
+                | How::Expired(_)
+                | How::Evicted
+                | How::Served(..)
+                | How::MigratedAway
+                | How::Restored(_) => Cell::Compared,
+            },
+            Self::BlockedReader if change == Change::Loading => Cell::OnlyHere(Reason(
+                "Redis keeps clients blocked while DEBUG LOADAOF brings the group back",
+            )),
+            Self::BlockedReader if matches!(row.before, Before::Saved) => {
+                Cell::Impossible(Reason("the value that changes behind the save is a string"))
+            }
+            Self::BlockedReader => match row.holds {
+                Holds::Any | Holds::Stream => Cell::Compared,
+                Holds::Nothing | Holds::Text | Holds::List | Holds::Hash | Holds::Members => {
+                    Cell::Impossible(Reason("a stream alone has groups"))
+                }
+            },
+            Self::BigKeys => Cell::OnlyHere(Reason("Redis has no BIGKEYS")),
+            Self::SnapshotMarks if change == Change::KeyExpiryRandomKey => {
+                Cell::Impossible(Reason("RANDOMKEY finds one of the keys that make the save long"))
+            }
+            Self::SnapshotMarks if change == Change::DebugReload => {
+                Cell::Impossible(Reason("DEBUG RELOAD ends the save and makes one of its own"))
+            }
+            Self::SnapshotMarks => Cell::OnlyHere(Reason("Redis saves in a process with memory of its own")),
+        }
+    }
+
+    /// The types of value that make the cell tell most: before the change, and from elsewhere.
+    fn prefers(self) -> (Holds, Holds) {
+        match self {
+            Self::BlockedClient => (Holds::Text, Holds::List),
+            Self::BlockedReader => (Holds::Stream, Holds::Stream),
+            Self::Watch
+            | Self::TrackingDefault
+            | Self::OptIn
+            | Self::OptOut
+            | Self::Bcast
+            | Self::Own
+            | Self::NoLoop
+            | Self::KeyspaceEvents
+            | Self::ChangeLog
+            | Self::ChangesSinceSave
+            | Self::KeySizes
+            | Self::BigKeys
+            | Self::SnapshotMarks => (Holds::Text, Holds::Text),
+        }
+    }
+
+    /// True for who makes the change itself.
+    pub fn is_writer(self) -> bool {
+        matches!(self, Self::Own | Self::NoLoop)
+    }
+
+    /// Chooses the values of the stage.
+    pub fn choose(self, change: Change, stage: &mut Stage<'_>) {
+        let (holds, brings) = self.prefers();
+        let row = change.row();
+        stage.holds = if row.holds == Holds::Any { holds } else { row.holds };
+        stage.brings = match row.before {
+            Before::Bring(_) => brings,
+            Before::Quiet
+            | Before::Ask(_)
+            | Before::Expiry
+            | Before::FieldExpiry(_)
+            | Before::Evictable
+            | Before::Saved => Holds::Nothing,
+        };
+        stage.large = self == Self::BigKeys;
+        if self == Self::SnapshotMarks {
+            stage.fill();
+        }
+    }
+
+    /// Begins to listen before there is a value, for those who must.
+    pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<Ear> {
+        let line = match (self, stage.holds) {
+            (Self::BlockedClient, Holds::List) => "XREAD BLOCK 0 STREAMS k 0",
+            (Self::BlockedClient, _) => "BLPOP k 0",
+            _ => return None,
+        };
+        Some(Ear::Blocked(Blocked::on(stage, line), None))
+    }
+
+    /// Begins to listen.
+    pub fn attach(self, stage: &mut Stage<'_>) -> Ear {
+        let mut client = stage.here.speaker();
+        match self {
+            Self::Watch => {
+                client.ask_all(&["WATCH k"]);
+                Ear::Watch(client, None)
+            }
+            Self::TrackingDefault | Self::Own => tracks(client, &["CLIENT TRACKING ON", "EXISTS k"]),
+            Self::NoLoop => tracks(client, &["CLIENT TRACKING ON NOLOOP", "EXISTS k"]),
+            Self::OptIn => {
+                tracks(client, &["CLIENT TRACKING ON OPTIN", "EXISTS o", "CLIENT CACHING YES", "EXISTS k"])
+            }
+            Self::OptOut => {
+                tracks(client, &["CLIENT TRACKING ON OPTOUT", "EXISTS k", "CLIENT CACHING NO", "EXISTS o"])
+            }
+            Self::Bcast => {
+                client.ask_all(&["CLIENT TRACKING ON BCAST PREFIX k PREFIX o"]);
+                client.forget_messages();
+                Ear::Prefixes(client)
+            }
+            Self::KeyspaceEvents => {
+                stage.admin.ask_all(&["CONFIG SET notify-keyspace-events KA"]);
+                client.send("PSUBSCRIBE __keyspace@*");
+                client.forget_messages();
+                Ear::Events(client)
+            }
+            Self::BlockedClient => unreachable!("it came first"),
+            Self::BlockedReader => {
+                stage.admin.ask_all(&["XGROUP CREATE k group 1-1"]);
+                let line = "XREADGROUP GROUP group me BLOCK 0 STREAMS k >";
+                Ear::Blocked(Blocked::on(stage, line), None)
+            }
+            Self::ChangeLog => {
+                stage.admin.ask_all(&["SET mark begin"]);
+                Ear::Log(None)
+            }
+            Self::ChangesSinceSave => Ear::Changes(changes(&mut stage.admin)),
+            Self::KeySizes => Ear::Sizes,
+            Self::BigKeys => Ear::Big,
+            Self::SnapshotMarks => snapshot(stage),
+        }
+    }
+}
+
+/// Who listens, and the memory of those that can be asked once only.
+pub enum Ear {
+    Watch(Speaker, Option<String>),
+    Tracks(Speaker),
+    Prefixes(Speaker),
+    Events(Speaker),
+    Blocked(Blocked, Option<String>),
+    Log(Option<String>),
+    Changes(i64),
+    Sizes,
+    Big,
+    Snapshot(Vec<usize>),
+}
+
+impl Ear {
+    /// The client that makes the change itself.
+    pub fn writer(&mut self) -> &mut Speaker {
+        match self {
+            Self::Tracks(client) => client,
+            _ => unreachable!("the columns of writers track"),
+        }
+    }
+
+    /// Returns all that was heard until now.
+    pub fn hears(&mut self, stage: &mut Stage<'_>) -> String {
+        match self {
+            Self::Watch(client, said) => said.get_or_insert_with(|| watched(client)).clone(),
+            Self::Tracks(client) => or_nothing(&invalidated(client).join(" ")),
+            Self::Prefixes(client) => {
+                let mut keys = invalidated(client);
+                // Messages of one turn are one, and turns differ.
+                keys.sort();
+                keys.dedup();
+                or_nothing(&keys.join(" "))
+            }
+            Self::Events(client) => or_nothing(&events(client)),
+            Self::Blocked(client, said) => {
+                said.get_or_insert_with(|| client.end(stage).map_or("blocked".to_owned(), one_line)).clone()
+            }
+            Self::Log(said) => said.get_or_insert_with(|| logged(stage)).clone(),
+            Self::Changes(before) => {
+                let now = changes(&mut stage.admin);
+                if now < *before { format!("{now} in all") } else { format!("{}", now - *before) }
+            }
+            Self::Sizes => sizes(&mut stage.admin),
+            Self::Big => big_keys(&mut stage.admin),
+            Self::Snapshot(before) => saved(stage, before),
+        }
+    }
+}
+
+fn or_nothing(text: &str) -> String {
+    if text.is_empty() { "nothing".to_owned() } else { text.to_owned() }
+}
+
+/// A reply in one line.
+fn one_line(reply: Value) -> String {
+    match reply {
+        Value::Array(parts) => parts.into_iter().map(one_line).collect::<Vec<_>>().join(" "),
+        Value::Map(pairs) => {
+            let pairs =
+                pairs.into_iter().map(|(key, value)| format!("{} {}", one_line(key), one_line(value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        Value::Error(line) => String::from_utf8_lossy(&line).into_owned(),
+        Value::Bulk(text) => words_of(&[&text]),
+        other => other.to_string(),
+    }
+}
+
+fn watched(client: &mut Speaker) -> String {
+    client.ask_all(&["MULTI", "PING"]);
+    match client.ask("EXEC") {
+        Value::Null | Value::NullArray => "dirty".to_owned(),
+        Value::Array(_) => "clean".to_owned(),
+        other => panic!("EXEC answered {other}"),
+    }
+}
+
+fn tracks(mut client: Speaker, lines: &[&str]) -> Ear {
+    client.ask_all(lines);
+    client.forget_messages();
+    Ear::Tracks(client)
+}
+
+/// The keys of all invalidation messages.
+fn invalidated(client: &mut Speaker) -> Vec<String> {
+    let mut keys = Vec::new();
+    for message in client.messages() {
+        let Value::Push(parts) = message else { panic!("{message}") };
+        assert_eq!(text_of(&parts[0]), "invalidate");
+        match &parts[1] {
+            Value::Array(names) => keys.extend(names.iter().map(text_of)),
+            _ => keys.push("everything".to_owned()),
+        }
+    }
+    // The append-only file has the FLUSHALL of each cell before.
+    keys.dedup_by(|next, key| next == "everything" && key == "everything");
+    keys
+}
+
+/// Keyspace events as `database:key=event`.
+fn events(client: &mut Speaker) -> String {
+    let one = |message: &Value| {
+        let Value::Push(parts) = message else { panic!("{message}") };
+        let channel = text_of(&parts[2]);
+        let (db, key) = channel
+            .strip_prefix("__keyspace@")
+            .and_then(|rest| rest.split_once("__:"))
+            .expect("a channel of keyspace events");
+        format!("{db}:{key}={}", text_of(&parts[3]))
+    };
+    client.messages().iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn changes(admin: &mut Speaker) -> i64 {
+    admin.number("persistence", "rdb_changes_since_last_save")
+}
+
+fn sizes(admin: &mut Speaker) -> String {
+    let text = text_of(&admin.ask("INFO keysizes"));
+    let lines = text.lines().filter(|line| line.starts_with("db"));
+    or_nothing(&lines.map(|line| line.replace("_distrib", "")).collect::<Vec<_>>().join(" "))
+}
+
+/// Big keys as `database:key=elements` or `=bytes`, sorted.
+fn big_keys(admin: &mut Speaker) -> String {
+    let mut all = Vec::new();
+    for (line, field) in [("BIGKEYS ELEMENTS", "elements"), ("BIGKEYS BYTES TYPE string", "bytes")] {
+        let Value::Map(facts) = admin.ask(line) else { panic!("BIGKEYS answers a map") };
+        let keys = facts.into_iter().find(|(name, _)| text_of(name) == "keys").expect("it has the keys").1;
+        let Value::Array(keys) = keys else { panic!("the keys are an array") };
+        for key in keys {
+            let Value::Map(facts) = key else { panic!("a key is a map") };
+            let fact = |wanted: &str| {
+                let found = facts.iter().find(|(name, _)| text_of(name) == wanted).expect("a fact");
+                text_of(&found.1).replace("(integer) ", "")
+            };
+            let number: usize = fact(field).parse().expect("a number");
+            if number >= 1_024 {
+                all.push(format!("{}:{}={number} {field}", fact("db"), fact("key")));
+            }
+        }
+    }
+    all.sort();
+    or_nothing(&all.join(", "))
+}
+
+/// Returns the records since the mark, and whether the files load to the same data.
+fn logged(stage: &mut Stage<'_>) -> String {
+    let admin = &mut stage.admin;
+    admin.ask_all(&["SET mark end"]);
+    let records = records_of(&stage.here.append_only);
+    let is_mark = |record: &String, word: &str| record == &format!("SET mark {word}");
+    let begin = records.iter().rposition(|record| is_mark(record, "begin")).expect("the mark is there");
+    let end = records.iter().rposition(|record| is_mark(record, "end")).expect("the mark is there");
+    let between = or_nothing(&records[begin + 1..end].join(", "));
+    admin.ask_all(&["DEBUG SET-ACTIVE-EXPIRE 0"]);
+    let before = admin.ask("DEBUG DIGEST").to_string();
+    admin.ask_all(&["DEBUG LOADAOF"]);
+    let is_same = admin.ask("DEBUG DIGEST").to_string() == before;
+    format!("{between}; loads to {}", if is_same { "the same" } else { "other data" })
+}
+
+/// The newest of the append-only files that hold commands.
+fn increment(folder: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(folder).expect("there are append-only files");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(".incr.aof"));
+    let age = |path: &PathBuf| std::fs::metadata(path).expect("it is there").modified().expect("a time");
+    paths.sort_by_key(age);
+    paths.pop().expect("an increment")
+}
+
+/// The commands of the append-only file, without SELECT of database 0.
+fn records_of(folder: &Path) -> Vec<String> {
+    let bytes = std::fs::read(increment(folder)).expect("it can be read");
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while let Some((value, len)) = resp::decode(rest).expect("requests") {
+        rest = &rest[len..];
+        let Value::Array(parts) = value else { panic!("a record is an array") };
+        let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes().expect("a word")).collect();
+        records.push(words_of(&parts));
+    }
+    records.retain(|record| record != "SELECT 0");
+    records
+}
+
+/// Words as they are shown: times and payloads differ from run to run.
+fn words_of(words: &[&[u8]]) -> String {
+    let shown = |(at, word): (usize, &&[u8])| match word {
+        [] => "''".to_owned(),
+        _ if word.len() == 13 && word.iter().all(u8::is_ascii_digit) => "TIME".to_owned(),
+        _ if !word.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => "BYTES".to_owned(),
+        _ if at == 0 => String::from_utf8_lossy(word).to_uppercase(),
+        _ => String::from_utf8_lossy(word).into_owned(),
+    };
+    if let [word] = words
+        && word.iter().all(u8::is_ascii_graphic)
+    {
+        return String::from_utf8_lossy(word).into_owned();
+    }
+    words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// Old and new words in the RDB file.
+fn words_saved(path: &Path) -> Vec<usize> {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let count = |word: &[u8]| bytes.windows(word.len()).filter(|part| part == &word).count();
+    vec![count(b"old"), count(b"new"), count(b"filler")]
+}
+
+/// Begins to save, and keeps the walk from all but the first keys.
+fn snapshot(stage: &mut Stage<'_>) -> Ear {
+    let path = stage.here.dump.clone();
+    let kept = std::fs::read(&path).unwrap_or_default();
+    stage.admin.ask_all(&["SAVE"]);
+    let before = words_saved(&path);
+    std::fs::remove_file(&path).expect("it was saved");
+    // DEBUG RELOAD NOSAVE loads the file that was there.
+    if !kept.is_empty() {
+        std::fs::write(&path, kept).expect("it can be written");
+    }
+    stage.admin.ask_all(&["CONFIG SET rdb-key-save-delay 60000000", "BGSAVE"]);
+    Ear::Snapshot(before)
+}
+
+fn saved(stage: &mut Stage<'_>, before: &[usize]) -> String {
+    let admin = &mut stage.admin;
+    admin.ask_all(&["CONFIG SET rdb-key-save-delay 0"]);
+    wait_until("the end of the save", || admin.number("persistence", "rdb_bgsave_in_progress") == 0);
+    let status = admin.info("persistence", "rdb_last_bgsave_status");
+    let now = words_saved(&stage.here.dump);
+    if now == before { format!("{status}, as of its point") } else { format!("{status}, {now:?}") }
+}

@@ -1,0 +1,341 @@
+//! Servers, connections and values of one cell of the grid.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use testkit::{Client, Protocol, ServerProcess, Value, peer, saker};
+
+use crate::support::BINARY;
+
+/// The longest wait for one condition or reply, on however busy a machine.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Keys beside the one that changes where a snapshot is being saved.
+const FILLER_KEYS: &str = "100";
+/// Elements, fields or bytes that make a value big, for the index of big keys.
+const LARGE_COUNT: usize = 1_100;
+
+/// A server and its files.
+pub struct Rig {
+    process: ServerProcess,
+    /// Folder of the append-only files, as this process sees it.
+    pub append_only: PathBuf,
+    /// The RDB file, as this process sees it.
+    pub dump: PathBuf,
+}
+
+impl Rig {
+    /// Starts Saker on this back end.
+    pub fn saker(back_end: &str, appendonly: &str) -> Self {
+        Self::start(appendonly, |options| {
+            let own = ["--io-backend", back_end, "--io-threads", "2", "--enable-debug-command", "yes"];
+            saker::start_binary(BINARY, &[options, &own].concat())
+        })
+    }
+
+    /// Starts the real server.
+    pub fn peer(appendonly: &str) -> Self {
+        Self::start(appendonly, peer::start_with)
+    }
+
+    fn start(appendonly: &str, start: impl Fn(&[&str]) -> std::io::Result<ServerProcess>) -> Self {
+        // A peer's working directory may be shared with others.
+        let name = format!("grid-{}-{:x}", std::process::id(), fastrand::u64(..));
+        let file = format!("{name}.rdb");
+        let process = start(&[
+            "--save",
+            "",
+            "--appendonly",
+            appendonly,
+            "--appendfsync",
+            "always",
+            "--auto-aof-rewrite-percentage",
+            "0",
+            "--appenddirname",
+            &name,
+            "--dbfilename",
+            &file,
+            "--rdbcompression",
+            "no",
+            "--hz",
+            "100",
+        ]);
+        let process = process.unwrap_or_else(|error| panic!("{error}"));
+        let folder = std::fs::read_link(format!("/proc/{}/cwd", process.pid())).expect("the server runs");
+        Self { process, append_only: folder.join(name), dump: folder.join(file) }
+    }
+
+    /// The version of Redis that the server has or stands for: major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        let about = self.speaker().ask("INFO server").to_string();
+        let text = about.split("redis_version:").nth(1).expect("INFO has redis_version");
+        let mut parts = text.split('.').map(|part| part.parse().expect("a number"));
+        (parts.next().expect("major"), parts.next().expect("minor"))
+    }
+
+    /// Its port on the loopback.
+    pub fn port(&self) -> u16 {
+        self.process.port()
+    }
+
+    /// A new RESP3 connection.
+    pub fn speaker(&self) -> Speaker {
+        let mut client = Client::speaking(&self.process.address(), Protocol::Resp3);
+        client.set_read_timeout(WAIT_MAX);
+        Speaker { client, pushes: Vec::new() }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // They exist only if something was written.
+        let _ = std::fs::remove_dir_all(&self.append_only);
+        let _ = std::fs::remove_file(&self.dump);
+    }
+}
+
+/// A RESP3 connection that keeps replies and pushes apart.
+pub struct Speaker {
+    client: Client,
+    pushes: Vec<Value>,
+}
+
+impl Speaker {
+    /// Sends a request without waiting for its reply; see [`words`].
+    pub fn send(&mut self, line: &str) {
+        let mut bytes = format!("*{}\r\n", words(line).len()).into_bytes();
+        for word in words(line) {
+            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        self.client.send(&bytes).expect("the server takes requests");
+    }
+
+    /// Reads the next reply.
+    pub fn read(&mut self) -> Value {
+        self.read_to("a request")
+    }
+
+    fn read_to(&mut self, line: &str) -> Value {
+        loop {
+            match self.client.read().unwrap_or_else(|error| panic!("{line}: {error}")) {
+                Value::Push(message) => self.pushes.push(Value::Push(message)),
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Sends a request, waits for its reply.
+    pub fn ask(&mut self, line: &str) -> Value {
+        self.send(line);
+        self.read_to(line)
+    }
+
+    /// Sends requests that must not fail.
+    pub fn ask_all(&mut self, lines: &[&str]) {
+        for line in lines {
+            let reply = self.ask(line);
+            assert!(!reply.is_error(), "{line}: {reply}");
+        }
+    }
+
+    /// Sends a request of these words, waits for its reply.
+    pub fn ask_words(&mut self, words: &[&[u8]]) -> Value {
+        match self.client.command(words) {
+            Value::Push(message) => {
+                self.pushes.push(Value::Push(message));
+                self.read()
+            }
+            reply => reply,
+        }
+    }
+
+    /// All messages that the server has sent until now: a PING comes back behind them.
+    pub fn messages(&mut self) -> &[Value] {
+        self.ask("PING");
+        &self.pushes
+    }
+
+    /// Drops the messages that have arrived.
+    pub fn forget_messages(&mut self) {
+        self.messages();
+        self.pushes.clear();
+    }
+
+    /// A field of INFO as text; empty where the server has none.
+    pub fn info(&mut self, section: &str, field: &str) -> String {
+        let text = text_of(&self.ask(&format!("INFO {section}")));
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.unwrap_or_default().to_owned()
+    }
+
+    /// A field of INFO as a number.
+    pub fn number(&mut self, section: &str, field: &str) -> i64 {
+        self.info(section, field).parse().unwrap_or_else(|_| panic!("INFO has {field} as a number"))
+    }
+
+    /// The server's clock in milliseconds.
+    pub fn now_ms(&mut self) -> u64 {
+        let Value::Array(parts) = self.ask("TIME") else { panic!("TIME answers an array") };
+        let part = |at: usize| text_of(&parts[at]).parse::<u64>().expect("a number");
+        part(0) * 1_000 + part(1) / 1_000
+    }
+}
+
+/// The words of a request: separated by blanks; `''` is the empty word, `~` a blank within a word.
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(|word| if word == "''" { String::new() } else { word.replace('~', " ") }).collect()
+}
+
+/// The text of a string reply.
+pub fn text_of(reply: &Value) -> String {
+    match reply {
+        Value::Bulk(text) | Value::Simple(text) | Value::Verbatim { text, .. } => {
+            String::from_utf8_lossy(text).into_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Waits for a condition.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < WAIT_MAX, "waited in vain: {what}");
+    }
+}
+
+/// A type of value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// No value.
+    Nothing,
+    /// Any type: the listener chooses.
+    Any,
+    Text,
+    List,
+    Hash,
+    Members,
+    Stream,
+}
+
+/// The place where one cell is played.
+pub struct Stage<'a> {
+    /// The server whose listeners are observed.
+    pub here: &'a Rig,
+    /// Another server of the same kind, for MIGRATE.
+    pub far: &'a Rig,
+    /// A connection that is no listener.
+    pub admin: Speaker,
+    /// A connection to the other server.
+    pub far_admin: Speaker,
+    /// The type that the key `k` holds before the change.
+    pub holds: Holds,
+    /// The type that comes from elsewhere, where the change brings a value.
+    pub brings: Holds,
+    /// True where values are big enough for BIGKEYS.
+    pub large: bool,
+    /// Time between the preparation and the instant at which keys or fields expire.
+    pub margin_ms: u64,
+    /// The instant at which the key or its fields expire, in milliseconds; 0 if they do not.
+    pub expires_at_ms: u64,
+    /// The payload that RESTORE gets.
+    pub payload: Vec<u8>,
+}
+
+impl<'a> Stage<'a> {
+    /// Empties both servers.
+    pub fn new(here: &'a Rig, far: &'a Rig) -> Self {
+        let (mut admin, mut far_admin) = (here.speaker(), far.speaker());
+        for client in [&mut admin, &mut far_admin] {
+            client.ask_all(&[
+                "CONFIG SET maxmemory 0",
+                "CONFIG SET notify-keyspace-events ''",
+                "DEBUG SET-ACTIVE-EXPIRE 1",
+                "CONFIG SET rdb-key-save-delay 0",
+                "FLUSHALL",
+            ]);
+            wait_until("no save", || client.number("persistence", "rdb_bgsave_in_progress") == 0);
+        }
+        // There is none before the first save.
+        let _ = std::fs::remove_file(&here.dump);
+        let (holds, brings, large) = (Holds::Nothing, Holds::Nothing, false);
+        Self {
+            here,
+            far,
+            admin,
+            far_admin,
+            holds,
+            brings,
+            large,
+            margin_ms: 0,
+            expires_at_ms: 0,
+            payload: Vec::new(),
+        }
+    }
+
+    /// True if the expiry passed before all was ready.
+    pub fn is_too_late(&mut self) -> bool {
+        self.expires_at_ms > 0 && self.admin.now_ms() >= self.expires_at_ms
+    }
+
+    /// Waits until the key or its fields have expired.
+    pub fn wait_for_expiry(&mut self) {
+        let Self { admin, expires_at_ms, .. } = self;
+        wait_until("the expiry passes", || admin.now_ms() > *expires_at_ms);
+    }
+
+    /// Adds keys beside the one that changes.
+    pub fn fill(&mut self) {
+        self.admin.ask_all(&[&format!("DEBUG POPULATE {FILLER_KEYS} filler")]);
+    }
+}
+
+/// Gives `key` a value of this type that contains `word`.
+pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: bool) {
+    let line = match holds {
+        Holds::Nothing => return,
+        Holds::Any | Holds::Text => format!("SET {key} {word}"),
+        Holds::List => format!("RPUSH {key} {word}"),
+        Holds::Hash => format!("HSET {key} a {word} b {word}"),
+        Holds::Members => format!("ZADD {key} 1 {word}"),
+        Holds::Stream => format!("XADD {key} 1-1 field {word}"),
+    };
+    client.ask_all(&[&line]);
+    if !large {
+        return;
+    }
+    let items: Vec<String> = (0..LARGE_COUNT).map(|n| format!("i{n}")).collect();
+    let line = match holds {
+        Holds::Nothing => return,
+        Holds::Any | Holds::Text => format!("SETRANGE {key} 9999 x"),
+        Holds::List => format!("RPUSH {key} {}", items.join(" ")),
+        Holds::Hash => format!("HSET {key} {} x", items.join(" x ")),
+        Holds::Members => format!("ZADD {key} 1 {}", items.join(" 1 ")),
+        // One entry, however long, is one element.
+        Holds::Stream => format!("XADD {key} 1-2 field {}", "x".repeat(9_999)),
+    };
+    client.ask_all(&[&line]);
+}
+
+/// A client that is blocked by its request.
+pub struct Blocked {
+    client: Speaker,
+    id: String,
+}
+
+impl Blocked {
+    /// Connects, sends the request and waits until it blocks.
+    pub fn on(stage: &mut Stage<'_>, line: &str) -> Self {
+        let mut client = stage.here.speaker();
+        let id = client.ask("CLIENT ID").to_string().replace("(integer) ", "");
+        let before = stage.admin.number("clients", "blocked_clients");
+        client.send(line);
+        wait_until(line, || stage.admin.number("clients", "blocked_clients") > before);
+        Self { client, id }
+    }
+
+    /// Ends the wait, if it has not ended yet; returns the reply, `None` without one of its own.
+    pub fn end(&mut self, stage: &mut Stage<'_>) -> Option<Value> {
+        stage.admin.ask_all(&[&format!("CLIENT UNBLOCK {}", self.id)]);
+        Some(self.client.read()).filter(|reply| !matches!(reply, Value::Null | Value::NullArray))
+    }
+}
