@@ -29,8 +29,11 @@ fn everything_invalidated() -> Value {
 fn on_each_count_of_threads(test: impl Fn(&Server)) {
     for backend in [BackendChoice::Epoll, BackendChoice::Auto] {
         for threads in [1, 2, 4] {
+            // DEBUG RELOAD saves: other tests do so at the same time.
+            let folder = tempfile::tempdir().expect("a scratch folder");
             let builder = Server::builder().port(0).io_threads(threads).backend(backend);
-            let server = builder.option("enable-debug-command", "yes").start().expect("the server starts");
+            let builder = builder.data_folder(folder.path()).option("enable-debug-command", "yes");
+            let server = builder.start().expect("the server starts");
             if backend == BackendChoice::Auto && server.backend() != Backend::IoUring {
                 continue;
             }
