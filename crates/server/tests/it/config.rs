@@ -224,6 +224,14 @@ fn version_and_help_are_printed() {
     assert!(printed("--help").starts_with("Usage: saker-server "));
 }
 
+/// Returns true if this process ignores a signal, and so do the servers that it starts.
+fn is_ignored_here(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    let mask = u64::from_str_radix(mask.trim(), 16).expect("a number");
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}
+
 /// As with Redis 8.0.2, of which only the signals to end, or those that nobody handles, end a
 /// server.
 #[test]
@@ -249,6 +257,11 @@ fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
         assert_eq!(client.command(&["PING"]).to_string(), "PONG", "{ignored:?}");
     }
     for ending in [Signal::USR1, Signal::QUIT] {
+        // A shell that starts the tests in the background has them ignore SIGQUIT, and children
+        // inherit that.
+        if is_ignored_here(ending) {
+            continue;
+        }
         signal(&server, ending);
         assert_eq!(server.wait(Duration::from_secs(300)).expect("ends"), None, "ended by {ending:?}");
         server = saker::start_binary(BINARY, &[]).expect("starts");
