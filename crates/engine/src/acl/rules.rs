@@ -457,7 +457,7 @@ mod tests {
             "off sanitize-payload ~a* %R~b %W~c ~d ~e resetchannels -@all",
         );
         check(&["%R~a", "%W~a"], "off sanitize-payload ~a resetchannels -@all");
-        check(&["~a", "%R~*", "%W~*", "~b"], "off sanitize-payload ~a ~* ~b resetchannels -@all");
+        check(&["~a", "%R~*", "%W~*", "~b"], "off sanitize-payload ~a %RW~* ~b resetchannels -@all");
         check(&["%R", "%W~", "%rw", "~"], "off sanitize-payload ~ resetchannels -@all");
         check(&["~*", "allchannels"], "off sanitize-payload ~* &* -@all");
         check(

@@ -304,14 +304,15 @@ fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
 }
 
-/// Every row was asked of Redis 8.0.2.
+/// Every row but two was asked of Redis 8.0.2.
 #[test]
 fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
     let mut admin = connect(&server);
     for (rules, shown) in [
-        ("%RW~* ~b", "~* ~b"),
-        ("%R~* ~b %W~*", "~* ~b"),
+        // Redis shows `~* ~b`, which it does not load again.
+        ("%RW~* ~b", "%RW~* ~b"),
+        ("%R~* ~b %W~*", "%RW~* ~b"),
         ("%R %W %RW ~", "~"),
         ("~x*", "~x*"),
         ("~**", "~**"),
