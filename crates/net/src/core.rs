@@ -28,6 +28,8 @@ const GATHER_ACTIVE_DIVISOR: u64 = 24;
 /// How many pieces of unsent output are sent before others get their turn: of an encrypted
 /// connection, a piece is what is sealed at once.
 const UNSENT_PIECES_MAX: usize = 8;
+/// The largest buffer of plaintext that is kept from one input to the next.
+const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
 /// Requests that are worth gathering for in any case.
 const GATHER_REPORTS_MIN: u64 = 2;
 
@@ -44,6 +46,8 @@ pub(crate) struct Core {
     drained: Vec<ConnId>,
     /// Those that are not encrypted yet and shall be.
     handshakes: Handshakes,
+    /// Plaintext of the records that are being opened; empty between two inputs.
+    opened: Vec<u8>,
 }
 
 /// What a look at the handshakes asks of the back end.
@@ -66,6 +70,7 @@ impl Core {
             ended: Vec::new(),
             drained: Vec::new(),
             handshakes: Handshakes::default(),
+            opened: Vec::new(),
         }
     }
 
@@ -114,7 +119,19 @@ impl Core {
             return;
         }
         let before = self.inputs.len_bytes(conn);
-        let outcome = open_span(tls, &mut self.inputs, conn, span);
+        let outcome = tls.open(self.inputs.memory_mut().bytes_mut(span), &mut self.opened);
+        if self.opened.len() <= span.len() {
+            // Less is copied later if the data lies in the memory of the turn.
+            let place = span.part(0, self.opened.len());
+            self.inputs.memory_mut().bytes_mut(place).copy_from_slice(&self.opened);
+            if !self.opened.is_empty() {
+                self.inputs.receive(conn, place);
+            }
+        } else {
+            self.inputs.receive_copy(conn, &self.opened);
+        }
+        self.opened.clear();
+        self.opened.shrink_to(OPENED_CAPACITY_BYTES_MAX);
         if tls.has_ready() {
             self.outputs.mark_dirty(conn);
         }
@@ -183,15 +200,11 @@ impl Core {
     /// Takes in what arrived right behind a handshake.
     fn take_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(tls) = self.conns.get_mut(conn).and_then(|open| open.tls.as_mut()) else { return };
-        let rest = tls.open_rest();
+        let data = tls.take_first_data();
         let finished = tls.peer_side() == PeerSide::Finished;
-        match rest {
-            Ok(data) if !data.is_empty() => {
-                self.inputs.receive_copy(conn, &data);
-                self.inputs.report(conn, events);
-            }
-            Ok(_) => {}
-            Err(failure) => return self.end(conn, CloseReason::Tls(failure)),
+        if !data.is_empty() {
+            self.inputs.receive_copy(conn, &data);
+            self.inputs.report(conn, events);
         }
         if finished {
             self.end(conn, CloseReason::PeerClosed);
@@ -399,22 +412,6 @@ fn gather_us(pace: Pace, interval_ns: u64, active: usize, max_us: u32) -> u32 {
     }
     let reports = (active as u64 / GATHER_ACTIVE_DIVISOR).max(GATHER_REPORTS_MIN);
     (reports * interval_ns / 1000).clamp(1, u64::from(max_us)) as u32
-}
-
-/// Opens what was received of `conn` where it lies: its plaintext is added to the inputs.
-fn open_span(tls: &mut Session, inputs: &mut Inputs, conn: ConnId, span: Span) -> Result<(), TlsFailure> {
-    let (used, completed) = tls.open_kept(inputs.memory_mut().bytes(span))?;
-    if let Some(data) = completed {
-        inputs.receive_copy(conn, data);
-        tls.forget_kept();
-    }
-    let rest = span.part(used, span.len() - used);
-    let opened = tls.open(inputs.memory_mut().bytes_mut(rest));
-    let len_bytes = *opened.as_ref().unwrap_or(&0);
-    if len_bytes > 0 {
-        inputs.receive(conn, rest.part(0, len_bytes));
-    }
-    opened.map(|_| ())
 }
 
 #[cfg(test)]

@@ -14,24 +14,18 @@ pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
 impl TlsServer {
     /// The side of a server with this configuration.
     pub fn new(config: ServerConfig) -> Self {
-        Self(Arc::new(Mutex::new(Arc::new(extractable(config)))))
+        Self(Arc::new(Mutex::new(Arc::new(config))))
     }
 
     /// Takes another configuration for connections to come.
     pub fn replace(&self, config: ServerConfig) {
-        *self.0.lock().expect("nothing panics while it is locked") = Arc::new(extractable(config));
+        *self.0.lock().expect("nothing panics while it is locked") = Arc::new(config);
     }
 
     /// The configuration as it is now.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
     }
-}
-
-/// Lets the loop have the keys: it protects the records itself.
-fn extractable(mut config: ServerConfig) -> ServerConfig {
-    config.enable_secret_extraction = true;
-    config
 }
 
 impl fmt::Debug for TlsServer {
@@ -50,8 +44,7 @@ pub struct TlsClient {
 
 impl TlsClient {
     /// Connects to a server whose certificate must be for `name`.
-    pub fn new(mut config: ClientConfig, name: ServerName<'static>) -> Self {
-        config.enable_secret_extraction = true;
+    pub fn new(config: ClientConfig, name: ServerName<'static>) -> Self {
         Self { config: Arc::new(config), name }
     }
 

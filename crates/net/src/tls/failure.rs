@@ -1,35 +1,48 @@
-//! Why an encrypted connection ends other than by the will of its ends.
+//! Failures that end an encrypted connection.
 
 use std::fmt;
 
-/// Alerts that are sent for what goes wrong behind a handshake, with their codes (RFC 8446, 6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alert {
-    /// A message that has no place here.
-    UnexpectedMessage = 10,
-    /// A record that does not have the tag it should.
-    BadRecordMac = 20,
-    /// A record that is longer than records may be.
-    RecordOverflow = 22,
-    /// A message that cannot be read.
-    DecodeError = 50,
-    /// A fault of our own.
-    InternalError = 80,
-}
+use rustls::Error;
 
-/// Why an encrypted connection failed.
+/// The reason for which an encrypted connection failed. rustls has sent the alert that belongs to
+/// it, where there is one (RFC 8446, 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFailure {
-    /// The handshake failed; [`Event::HandshakeFailed`](crate::Event::HandshakeFailed) said why.
+    /// The handshake failed; [`Event::HandshakeFailed`](crate::Event::HandshakeFailed) had the
+    /// reason.
     Handshake,
-    /// The handshake was not over in time.
+    /// The handshake took too long.
     HandshakeTimedOut,
-    /// The peer sent something that breaks the rules, and was sent this alert.
-    Broken(Alert),
+    /// The peer sent a record whose tag is wrong.
+    BadTag,
+    /// The peer sent a record that is too long.
+    RecordTooLong,
+    /// The peer sent a record or message that cannot be decoded.
+    Undecodable,
+    /// The peer sent a message that is not allowed now, or too many of one kind.
+    UnexpectedMessage,
     /// The peer sent an alert with this code.
     Alert(u8),
-    /// The connection has no more keys: TLS 1.2 cannot change them.
+    /// The connection has used up its keys: TLS 1.2 cannot change them.
     KeysUsedUp,
+    /// rustls failed for another reason.
+    Internal,
+}
+
+impl TlsFailure {
+    /// Returns the failure that `error` of an open connection means.
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            Error::DecryptError => TlsFailure::BadTag,
+            Error::PeerSentOversizedRecord => TlsFailure::RecordTooLong,
+            Error::InvalidMessage(_) => TlsFailure::Undecodable,
+            Error::AlertReceived(alert) => TlsFailure::Alert(u8::from(*alert)),
+            Error::InappropriateMessage { .. }
+            | Error::InappropriateHandshakeMessage { .. }
+            | Error::PeerMisbehaved(_) => TlsFailure::UnexpectedMessage,
+            _ => TlsFailure::Internal,
+        }
+    }
 }
 
 impl fmt::Display for TlsFailure {
@@ -37,13 +50,13 @@ impl fmt::Display for TlsFailure {
         match self {
             TlsFailure::Handshake => f.write_str("the TLS handshake failed"),
             TlsFailure::HandshakeTimedOut => f.write_str("the TLS handshake took too long"),
-            TlsFailure::Broken(Alert::UnexpectedMessage) => f.write_str("unexpected TLS message"),
-            TlsFailure::Broken(Alert::BadRecordMac) => f.write_str("TLS record with a wrong tag"),
-            TlsFailure::Broken(Alert::RecordOverflow) => f.write_str("TLS record that is too long"),
-            TlsFailure::Broken(Alert::DecodeError) => f.write_str("TLS message that cannot be read"),
-            TlsFailure::Broken(Alert::InternalError) => f.write_str("internal error of TLS"),
+            TlsFailure::BadTag => f.write_str("TLS record with a wrong tag"),
+            TlsFailure::RecordTooLong => f.write_str("TLS record that is too long"),
+            TlsFailure::Undecodable => f.write_str("TLS record or message that cannot be decoded"),
+            TlsFailure::UnexpectedMessage => f.write_str("unexpected TLS message"),
             TlsFailure::Alert(code) => write!(f, "the peer sent TLS alert {code}"),
             TlsFailure::KeysUsedUp => f.write_str("the TLS connection has used up its keys"),
+            TlsFailure::Internal => f.write_str("internal error of TLS"),
         }
     }
 }

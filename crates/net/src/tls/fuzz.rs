@@ -1,4 +1,4 @@
-//! What must hold whatever a peer sends, as a function that a fuzzer or a plain loop calls.
+//! Properties that hold for any bytes of a peer, as a function that a fuzzer or a plain loop calls.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig};
 use stdx::ByteQueue;
 
 use super::config::{TlsServer, TlsSide};
-use super::session::{PeerSide, Session, Step};
+use super::session::{Session, Step};
 
 /// Both sides' configurations; the client trusts the server as `localhost`.
 pub struct Fixture {
@@ -60,7 +60,7 @@ impl Fixture {
                 *byte ^= change[2];
             }
         }
-        let opened = open_all(&mut session, &mut records, usize::from(step) * 31 + 1);
+        let opened = open_all(&mut session, &records, usize::from(step) * 31 + 1);
         assert!(sent.starts_with(&opened), "plaintext that nobody sent");
         if changes.is_empty() {
             assert!(opened == sent, "plaintext was lost");
@@ -94,28 +94,12 @@ impl Fixture {
     }
 }
 
-/// Has `session` open `records`, `step` bytes at a time; the plaintext up to the first failure.
-fn open_all(session: &mut Session, records: &mut [u8], step: usize) -> Vec<u8> {
-    let mut opened = Vec::new();
-    for piece in records.chunks_mut(step) {
-        let mut used = 0;
-        while used < piece.len() && session.peer_side() == PeerSide::Open {
-            match session.open_kept(&piece[used..]) {
-                Ok((0, None)) => break,
-                Ok((more, data)) => {
-                    used += more;
-                    let data = data.map(<[u8]>::to_vec);
-                    if let Some(data) = data {
-                        opened.extend_from_slice(&data);
-                        session.forget_kept();
-                    }
-                }
-                Err(_) => return opened,
-            }
-        }
-        match session.open(&mut piece[used..]) {
-            Ok(len) => opened.extend_from_slice(&piece[used..used + len]),
-            Err(_) => return opened,
+/// Opens `records` by `session`, `step` bytes at a time. Returns the data up to the first failure.
+fn open_all(session: &mut Session, records: &[u8], step: usize) -> Vec<u8> {
+    let mut opened = session.take_first_data();
+    for piece in records.chunks(step) {
+        if session.open(&mut piece.to_vec(), &mut opened).is_err() {
+            return opened;
         }
         assert!(session.kept_len_bytes() <= KEPT_LEN_BYTES_MAX);
     }

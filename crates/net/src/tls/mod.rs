@@ -1,24 +1,22 @@
-//! Encrypted connections: what turns received records into input and output into records.
+//! Encrypted connections: rustls over the buffers of an event loop.
 //!
 //! | Module | Part |
 //! |---|---|
-//! | `config` | what servers and clients are set up with |
-//! | `session` | one connection: its handshake, then its channel |
-//! | `record` | the protection of records |
-//! | `handshakes` | whose turn it is to go on with a handshake, and whose time is over |
-//! | `failure` | why a connection fails |
-//! | `fuzz` | what must hold whatever a peer sends |
+//! | `config` | the configurations of servers and clients |
+//! | `session` | one connection: its handshake, then its data |
+//! | `handshakes` | the order and the deadlines of handshakes |
+//! | `failure` | the reasons for which a connection fails |
+//! | `fuzz` | properties that hold for any bytes of a peer |
 
 mod config;
 mod failure;
 pub mod fuzz;
 mod handshakes;
-mod record;
 mod session;
 
 pub(crate) use config::TlsSide;
 pub use config::{TlsClient, TlsServer};
-pub use failure::{Alert, TlsFailure};
+pub use failure::TlsFailure;
 pub(crate) use handshakes::Handshakes;
 pub use session::Agreed;
 pub(crate) use session::{PeerSide, Session, Step};

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::fetch::{WebSource, from_file, is_safe};
 pub use self::token::{Expected, Refusal, is_token};
-use self::token::{Keys, use_ring, verify};
+use self::token::{Keys, verify};
 
 /// Between two looks for keys that are asked for by unknown ones.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -91,7 +91,6 @@ impl Oidc {
         if options.expected.audience.is_empty() {
             return Err(missing("oidc-audience"));
         }
-        use_ring();
         let keys = match &options.keys_file {
             Some(path) => {
                 from_file(path).map_err(|error| ("oidc-keys-file", format!("{}: {error}", path.display())))?
@@ -211,7 +210,6 @@ pub fn run(oidc: &Oidc) {
 /// Any bytes are no genuine token of this key. For a fuzzer; panics when that is broken.
 #[doc(hidden)]
 pub fn fuzz_token(data: &[u8]) {
-    use_ring();
     // The key is half of the input, so that keys are fuzzed too.
     let (keys, token) = data.split_at(data.len() / 2);
     let known = Keys::parse(

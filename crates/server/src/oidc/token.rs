@@ -5,10 +5,8 @@
 //!   {"alg":"ES256",     {"iss":…,"aud":…,
 //!    "kid":"1"}          "exp":…,"sub":…}
 //! ```
-//! The library jsonwebtoken reads keys and tokens and checks the claims; signatures are checked by
-//! ring, which is linked for TLS: [`RING`] is the way from the one to the other. (The library's own
-//! choices are a second cryptographic library that needs CMake, and one whose RSA has a known
-//! flaw.)
+//! The library jsonwebtoken reads keys and tokens, and checks claims and signatures, these by
+//! aws-lc-rs, as TLS does.
 //!
 //! The key decides the algorithm, never the token. Each key is for one algorithm: that of its
 //! `alg`, or the one of its type; the library gets that algorithm as the only one that is
@@ -21,14 +19,9 @@
 
 use std::fmt;
 
-use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
-use jsonwebtoken::errors::{ErrorKind, new_error};
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
-use jsonwebtoken::signature::{Error as WrongSignature, Verifier};
-use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Validation, decode, decode_header};
-use ring::signature::{
-    self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
-};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
 /// Keys of a set that are looked at; further ones are left out.
@@ -37,80 +30,6 @@ const KEYS_MAX: usize = 64;
 const TRIES_MAX: usize = 4;
 /// Users that a token may name.
 const USERS_MAX: usize = 64;
-
-/// ring as jsonwebtoken's cryptography. It signs nothing.
-static RING: CryptoProvider = CryptoProvider {
-    signer_factory: |_, _| Err(new_error(ErrorKind::UnsupportedAlgorithm)),
-    verifier_factory: |algorithm, key| Ok(Box::new(RingVerifier::new(*algorithm, key)?)),
-    key_utils: KeyUtils::new_unimplemented(),
-};
-
-/// Makes ring the cryptography of jsonwebtoken in this process; a choice that the program has made
-/// before stays.
-pub fn use_ring() {
-    let _ = RING.install_default();
-}
-
-/// How ring checks a signature.
-enum Way {
-    Rsa(&'static RsaParameters),
-    Other(&'static dyn VerificationAlgorithm),
-}
-
-/// The way of an algorithm; none for shared secrets.
-fn way(algorithm: Algorithm) -> Option<Way> {
-    Some(match algorithm {
-        Algorithm::RS256 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA256),
-        Algorithm::RS384 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA384),
-        Algorithm::RS512 => Way::Rsa(&signature::RSA_PKCS1_2048_8192_SHA512),
-        Algorithm::PS256 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA256),
-        Algorithm::PS384 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA384),
-        Algorithm::PS512 => Way::Rsa(&signature::RSA_PSS_2048_8192_SHA512),
-        Algorithm::ES256 => Way::Other(&signature::ECDSA_P256_SHA256_FIXED),
-        Algorithm::ES384 => Way::Other(&signature::ECDSA_P384_SHA384_FIXED),
-        Algorithm::EdDSA => Way::Other(&signature::ED25519),
-        _ => return None,
-    })
-}
-
-/// One key and its algorithm.
-struct RingVerifier {
-    algorithm: Algorithm,
-    way: Way,
-    key: DecodingKey,
-}
-
-impl RingVerifier {
-    fn new(algorithm: Algorithm, key: &DecodingKey) -> jsonwebtoken::errors::Result<Self> {
-        let way = way(algorithm).filter(|_| key.family() == algorithm.family());
-        let way = way.ok_or_else(|| new_error(ErrorKind::InvalidAlgorithm))?;
-        Ok(Self { algorithm, way, key: key.clone() })
-    }
-}
-
-impl Verifier<Vec<u8>> for RingVerifier {
-    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), WrongSignature> {
-        let result = match (&self.way, self.key.kind()) {
-            (Way::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
-            }
-            (Way::Rsa(parameters), DecodingKeyKind::SecretOrDer(der)) => {
-                UnparsedPublicKey::new(*parameters, der).verify(message, signature)
-            }
-            (Way::Other(algorithm), DecodingKeyKind::SecretOrDer(bytes)) => {
-                UnparsedPublicKey::new(*algorithm, bytes).verify(message, signature)
-            }
-            (Way::Other(_), DecodingKeyKind::RsaModulusExponent { .. }) => Err(ring::error::Unspecified),
-        };
-        result.map_err(|_| WrongSignature::new())
-    }
-}
-
-impl JwtVerifier for RingVerifier {
-    fn algorithm(&self) -> Algorithm {
-        self.algorithm
-    }
-}
 
 /// A public key.
 #[derive(Clone, Debug)]
@@ -191,7 +110,7 @@ fn parse_key(key: &Value) -> Option<Key> {
     Some(Key { id: key.common.key_id, algorithm, decoding })
 }
 
-/// Whether a key is as long as its algorithm wants it; of RSA keys ring looks at that.
+/// Whether a key is as long as its algorithm wants it; of RSA keys aws-lc looks at that.
 fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let wanted = match algorithm {
         Algorithm::ES256 => 65,
@@ -348,11 +267,11 @@ fn words(claim: Option<&Value>) -> Option<Vec<String>> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
     use base64::Engine as _;
     use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
     use jsonwebtoken::get_current_timestamp as now_s;
-    use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
     use serde_json::json;
 
     use super::*;
@@ -390,7 +309,7 @@ pub(super) mod tests {
         pub fn p256() -> Self {
             let (rng, kind) = (SystemRandom::new(), &ECDSA_P256_SHA256_FIXED_SIGNING);
             let document = EcdsaKeyPair::generate_pkcs8(kind, &rng).expect("random");
-            Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &rng).expect("just made")))
+            Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref()).expect("just made")))
         }
 
         /// Its public key with an id.
@@ -424,7 +343,6 @@ pub(super) mod tests {
     }
 
     fn keys(list: &[Value]) -> Keys {
-        use_ring();
         Keys::parse(json!({ "keys": list }).to_string().as_bytes()).expect("usable keys")
     }
 
