@@ -20,7 +20,7 @@ use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
 use super::loading::{Duplicates, Expired, LoadHow, load_file};
-use super::replay::{ReplayEnd, replay_part};
+use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
 use super::restore;
 use crate::append_only::{files_name, files_path};
 use crate::config::ConfigStore;
@@ -214,14 +214,21 @@ fn note_older(shared: &Shared, source: &Source) {
     match source {
         Source::AppendOnly(files) => {
             let Some(stamp) = stamp_of(&snapshot) else { return };
+            if !begins_with_snapshot(&snapshot).unwrap_or(false) {
+                tracing::warn!(
+                    "{} is no snapshot. It stays; the next snapshot keeps it under another name.",
+                    snapshot.display()
+                );
+                return;
+            }
             let is_restored = shared.persistence.restore_until_s.is_some();
-            if !is_restored && changed_at(&snapshot) <= files_changed_at(&folder, files) {
+            if !is_restored && changed_at(&snapshot) < files_changed_at(&folder, files) {
                 shared.persistence.known.add(stamp);
                 return;
             }
             tracing::warn!(
-                "{} is newer than the append-only file that is loaded, and is not loaded. It stays; the next snapshot keeps \
-                 it under another name.",
+                "{} is not older than the append-only file that is loaded, and is not loaded. It stays; the next snapshot \
+                 keeps it under another name.",
                 snapshot.display()
             );
         }
@@ -230,14 +237,14 @@ fn note_older(shared: &Shared, source: &Source) {
             if files.manifest().is_empty() {
                 return;
             }
-            if files_changed_at(&folder, &files) <= changed_at(path) {
+            if files_changed_at(&folder, &files) < changed_at(path) {
                 let mut state = shared.append_only.state();
                 (state.files, state.files_path) = (Some(files), Some(folder.path().to_owned()));
                 return;
             }
             tracing::warn!(
-                "{} holds an append-only file that is newer than the snapshot that is loaded, and is not loaded \
-                 ('appendonly no'). It stays, also when appendonly is turned on.",
+                "{} holds an append-only file that is not older than the snapshot that is loaded, and is not loaded. It stays, \
+                 also when appendonly is turned on.",
                 folder.path().display()
             );
         }
@@ -342,12 +349,14 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
         Some(source) => note_older(shared, source),
         None => for_leftovers(&shared.config(), DataFolder::report_leftovers),
     }
-    let is_any = source.is_some();
+    // Empty files say nothing about the data: an unfinished save may have more of it.
+    let mut holds_data = matches!(source, Some(Source::Snapshot(_)));
     let mut lens = (0, 0);
     let files = match source {
         Some(Source::AppendOnly(files)) => {
             if !restore::restore_if_asked(shared, &files)? {
                 lens = load_files(shared, &files, Way::Gate)?;
+                holds_data = lens.1 > 0;
             }
             Some(*files)
         }
@@ -362,7 +371,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
         }
         None => None,
     };
-    if is_any {
+    if holds_data {
         for_leftovers(&shared.config(), DataFolder::remove_leftovers);
     }
     if !is_on {

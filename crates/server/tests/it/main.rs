@@ -54,6 +54,7 @@ mod scripts;
 mod sessions;
 mod stalls;
 mod start_files;
+mod start_matrix;
 mod stress;
 mod subscribers;
 mod support;
