@@ -111,7 +111,7 @@ pub fn speaking(server: &Server, protocol: Protocol) -> Client {
 
 /// Whether something is so within ten seconds.
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if is_so() {
             return true;

@@ -18,6 +18,8 @@ pub enum Before {
     Evictable,
     /// The RDB file holds the key, which changes after that.
     Saved,
+    /// The append-only files hold the data and no further commands.
+    Rewritten,
     /// A value waits elsewhere.
     Bring(Source),
 }
@@ -94,7 +96,7 @@ macro_rules! rows {
     };
 }
 
-use Before::{Bring, Evictable, Expiry, FieldExpiry, Quiet, Saved};
+use Before::{Bring, Evictable, Expiry, FieldExpiry, Quiet, Rewritten, Saved};
 use How::{Ask, Evicted, Expired, MigratedAway, MigratedHere, Restored, Served, Swept};
 
 const FUNCTION: &str = "FUNCTION LOAD REPLACE #!lua~name=grid\nredis.register_function('grid',\
@@ -197,7 +199,7 @@ rows! {
     SwapDbAway: Any, OLD, Quiet, Ask(&["SWAPDB 0 1"]);
     SwapDbHere: Nothing, OLD, Bring(Source::OtherDatabase), Ask(&["SWAPDB 0 1"]);
     SwapDbBoth: Any, OLD, Bring(Source::OtherDatabase), Ask(&["SWAPDB 1 0"]);
-    Loading: Any, OLD, Quiet, Ask(&["DEBUG LOADAOF"]);
+    Loading: Any, OLD, Rewritten, Ask(&["DEBUG LOADAOF"]);
     DebugReload: Any, OLD, Quiet, Ask(&["DEBUG RELOAD"]);
     DebugReloadNoSave: Any, OLD, Saved, Ask(&["DEBUG RELOAD NOSAVE"]);
 }
@@ -213,7 +215,16 @@ impl Change {
             Evictable => {
                 stage.admin.ask_all(&["EXPIRE k 1000", "CONFIG SET maxmemory-policy volatile-ttl"]);
             }
-            Saved => stage.admin.ask_all(&["SAVE", "SET k new"]),
+            Saved => stage.admin.ask_all(&["SAVE", "EXPIRE k 1000"]),
+            Rewritten => {
+                let admin = &mut stage.admin;
+                let before = admin.number("persistence", "aof_rewrites");
+                admin.ask_all(&["BGREWRITEAOF"]);
+                wait_until("the end of the rewrite", || {
+                    admin.number("persistence", "aof_rewrites") > before
+                        && admin.number("persistence", "aof_rewrite_in_progress") == 0
+                });
+            }
             Bring(source) => bring(stage, source),
         }
     }

@@ -8,7 +8,7 @@ use testkit::{Client, Protocol, ServerProcess, Value, peer, saker};
 use crate::support::BINARY;
 
 /// The longest wait for one condition or reply, on however busy a machine.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Keys beside the one that changes where a snapshot is being saved.
 const FILLER_KEYS: &str = "100";
 /// Elements, fields or bytes that make a value big, for the index of big keys.
