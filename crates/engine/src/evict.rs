@@ -73,7 +73,7 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Whether the thread may allocate `len_bytes` more without asking. O(1).
+    /// Returns true if the thread may allocate `len_bytes` more without asking. O(1).
     #[inline]
     pub fn allows(&self, len_bytes: usize) -> bool {
         alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes
@@ -89,10 +89,13 @@ impl MemoryLimit {
     fn sum(&mut self, limit: u64, threads: usize) -> u64 {
         let used = alloc::used_memory_bytes() as u64;
         let threads = threads as u64;
-        let left = limit.saturating_sub(used) / (2 * threads);
         self.from_bytes = alloc::thread_memory_bytes();
-        // Without room, an allocation of nothing must ask as well.
-        self.allowance_bytes = left.min(limit / (256 * threads)) as i64 - 1;
+        self.allowance_bytes = match limit.checked_sub(used) {
+            // Near the limit, an allocation of nothing must ask as well.
+            Some(left) => (left / (2 * threads)).min(limit / (256 * threads)) as i64 - 1,
+            // Bytes that the thread has freed since are no room while memory is over its limit.
+            None => i64::MIN,
+        };
         used
     }
 }
