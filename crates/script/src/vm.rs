@@ -305,6 +305,16 @@ impl Vm {
         self.state.used_bytes()
     }
 
+    /// Returns true if half of the memory limit is in use, after a garbage collection. Compiled
+    /// scripts should be forgotten then, so that those to come have room.
+    pub fn is_crowded(&mut self) -> bool {
+        let half_bytes = self.state.context().limit_bytes() / 2;
+        if self.memory_bytes() > half_bytes {
+            self.collect_garbage();
+        }
+        self.memory_bytes() > half_bytes
+    }
+
     /// A whole garbage collection: for idle time.
     pub fn collect_garbage(&mut self) {
         self.state.collect();

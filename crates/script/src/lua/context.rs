@@ -152,6 +152,12 @@ impl Context {
         self.stopped.set(Some(stop));
     }
 
+    /// Returns the memory above which Lua's own code gets none, in bytes; `usize::MAX` without a
+    /// limit.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes.get()
+    }
+
     /// What Lua's own code may take from now on, in bytes.
     pub(crate) fn set_limit(&self, limit_bytes: Option<usize>) {
         self.limit_bytes.set(limit_bytes.unwrap_or(usize::MAX));

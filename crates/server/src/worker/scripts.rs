@@ -103,6 +103,11 @@ impl ThreadScripts {
             }
         }
         let vm = self.vm.get_or_insert_with(|| Vm::new(&vm_options()));
+        if !self.compiled.is_empty() && vm.is_crowded() {
+            self.compiled.clear();
+            vm.clear_some(usize::MAX);
+            vm.collect_garbage();
+        }
         let compile =
             |vm: &mut Vm, body: &[u8]| vm.compile(&sha, body).map_err(|error| CommandError::Bytes(error.0));
         let script = match (cache.find(&sha), body) {

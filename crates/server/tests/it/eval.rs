@@ -278,6 +278,25 @@ fn transactions_run_scripts() {
 }
 
 #[test]
+fn issue_33_scripts_of_others_leave_room_within_the_memory_limit_of_lua() {
+    on_each_back_end(|server| {
+        let mut client = connect(server);
+        ask(&mut client, "CONFIG SET lua-memory-limit 4mb");
+        // Compiled, they take several times the limit.
+        let body = "if KEYS[1] then return redis.call('GET', KEYS[1]) end ".repeat(400);
+        for number in 0..200 {
+            let script = format!("{body} return {number}");
+            let reply = client.command(&["EVAL", &script, "0"]).to_string();
+            assert_eq!(reply, format!("(integer) {number}"));
+        }
+        assert_eq!(
+            client.command(&["EVAL", "return #string.rep('x', 1000000)", "0"]).to_string(),
+            "(integer) 1000000"
+        );
+    });
+}
+
+#[test]
 fn scripts_do_not_take_more_memory_than_they_may() {
     on_each_back_end(|server| {
         let mut client = connect(server);
