@@ -32,7 +32,7 @@ pub struct Config {
     pub without_cycles: Vec<String>,
     /// Circles of modules over the limit.
     pub module_cycle: Vec<ModuleCycle>,
-    /// How wide comments may be.
+    /// The width and the words of comments.
     pub comments: Comments,
     /// Words that no file may hold.
     pub banned_word: Vec<BannedWord>,
@@ -58,6 +58,24 @@ pub struct Comments {
     pub columns_max: Option<usize>,
     /// Crates that still have wider comments.
     pub exempt: Vec<String>,
+    /// Words that no doc comment begins with.
+    pub first_words: Vec<String>,
+    /// The most words in a sentence of a doc comment. Without it, verbs are not asked for either.
+    pub sentence_words_max: Option<usize>,
+    /// For each crate, the comments from before these rules.
+    pub allowed: BTreeMap<String, CommentAllowance>,
+}
+
+/// The numbers of comments of a crate that are from before the rules. They may only shrink.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommentAllowance {
+    /// Comments that begin with one of the `first_words`.
+    pub first_word: usize,
+    /// Comments of functions that do not begin with a verb.
+    pub verb: usize,
+    /// Comments with a long sentence.
+    pub sentence: usize,
 }
 
 /// See [`Config::pure`].

@@ -3,6 +3,7 @@
 //! overlook stands in `tidy.toml`, each allowance with its reason, and an allowance nothing
 //! needs any more is a finding.
 
+mod comments;
 mod config;
 mod crates;
 mod docs;
@@ -56,6 +57,7 @@ const RULES: &[Rule] = &[
     crates::lock_names_one_registry,
     docs::files_say_what_they_are,
     docs::comments_are_narrow,
+    comments::doc_comments_are_plain,
     docs::changelog_has_unreleased,
     docs::links_lead_somewhere,
     modules::cycles_are_small,
