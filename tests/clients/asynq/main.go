@@ -38,7 +38,7 @@ const (
 var (
 	ctx      = context.Background()
 	address  = "127.0.0.1:" + os.Args[1]
-	database = number(os.Args[2])
+	database = selected()
 	server   = asynq.RedisClientOpt{Addr: address, DB: database}
 	queues   = map[string]int{"default": 1, "critical": 3}
 	store    = redis.NewClient(&redis.Options{Addr: address, DB: database})
@@ -63,6 +63,19 @@ func number(word string) int {
 	value, err := strconv.Atoi(word)
 	must(err)
 	return value
+}
+
+// isCrashes says whether the words are those of crashes.
+func isCrashes() bool {
+	return os.Args[1] == "send" || os.Args[1] == "work"
+}
+
+// selected is the database on the command line.
+func selected() int {
+	if isCrashes() {
+		return 0
+	}
+	return number(os.Args[2])
 }
 
 // until waits for a condition.
@@ -208,6 +221,10 @@ func left(inspector *asynq.Inspector, queue string) (int, int) {
 }
 
 func main() {
+	if isCrashes() {
+		crashes(os.Args[1], os.Args[2], os.Args[3])
+		return
+	}
 	if len(os.Args) > 4 {
 		work()
 		return

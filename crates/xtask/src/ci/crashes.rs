@@ -72,14 +72,47 @@ struct Framework {
     quiet: Duration,
 }
 
-const FRAMEWORKS: &[Framework] = &[Framework {
-    name: "celery",
-    words: |session| python(session, "celery_crashes.py"),
-    // Each worker may have popped a message and not noted it yet.
-    lost_per_kill_max: WORKERS,
-    // Messages that were not acknowledged come back within 12 seconds after their timeout.
-    quiet: Duration::from_secs(40),
-}];
+const FRAMEWORKS: &[Framework] = &[
+    Framework {
+        name: "celery",
+        words: |session| python(session, "celery_crashes.py"),
+        // Each worker may have popped a message and not noted it yet.
+        lost_per_kill_max: WORKERS,
+        // Messages that were not acknowledged come back within 12 seconds after their timeout.
+        quiet: Duration::from_secs(40),
+    },
+    Framework {
+        name: "bullmq",
+        words: |session| {
+            let words = |folder: PathBuf| vec!["node".into(), shown(&folder.join("bullmq_crashes.mjs"))];
+            Ok(languages::node(session)?.map(words))
+        },
+        lost_per_kill_max: 0,
+        quiet: Duration::ZERO,
+    },
+    Framework {
+        name: "asynq",
+        words: |session| Ok(languages::go(session, "asynq")?.map(|program| vec![shown(&program)])),
+        lost_per_kill_max: 0,
+        quiet: Duration::ZERO,
+    },
+    Framework {
+        name: "sidekiq",
+        words: |session| {
+            let script = session.root.join("tests/clients/ruby/sidekiq_crashes.rb");
+            Ok(languages::ruby(session).map(|ruby| vec![shown(&ruby), shown(&script)]))
+        },
+        // Two threads of each process: a job in hand and one on its way.
+        lost_per_kill_max: 2 * 2 * WORKERS,
+        quiet: Duration::from_secs(20),
+    },
+    Framework {
+        name: "redis-py",
+        words: |session| python(session, "list_crashes.py"),
+        lost_per_kill_max: 0,
+        quiet: Duration::ZERO,
+    },
+];
 
 fn python(session: &Session, file: &str) -> Result<Words> {
     let script = session.root.join("tests/clients/python").join(file);
