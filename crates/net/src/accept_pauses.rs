@@ -55,24 +55,25 @@ impl AcceptPauses {
         self.0.retain(|paused| paused.listener != listener);
     }
 
-    /// Whether `listener` is not to be tried by itself: its time comes with [`due`](Self::due).
+    /// Returns true if `listener` must not be tried yet: [`due`](Self::due) returns it when its
+    /// pause is over.
     pub(crate) fn holds(&self, listener: ListenerId) -> bool {
         self.0.iter().any(|paused| paused.listener == listener)
     }
 
-    /// The listeners to try at `now`. Each stays in here until it fails again
-    /// or [`end`](Self::end)s.
+    /// Returns the listeners to try at `now`. Each stays in here until it fails again or
+    /// [`end`](Self::end)s.
     pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
     }
 
-    /// Whether no listener waits, as nearly always.
+    /// Returns true if no listener is paused, the usual case.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How long a poll may wait that was to wait for `timeout`.
+    /// Returns `timeout`, or the time until the first pause ends, if that is shorter.
     #[inline]
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.is_empty() || timeout == Some(Duration::ZERO) {

@@ -1,5 +1,5 @@
-//! What both back ends share: the connections, their bytes in and out, and the rules by which the
-//! end of a connection is reported.
+//! The part that both back ends share: the connections, their bytes in and out, and the rules by
+//! which the end of a connection is reported.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,17 @@ const GATHER_ACTIVE_MIN: usize = 24;
 /// The mean time between two requests up to which a poll gathers: when they arrive more slowly,
 /// waiting for the second would be felt.
 const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
-/// That where output is held back ([`Pace::Held`]): what a poll waits for is lost in what the peers
-/// wait for anyhow, and without it each request costs a wake-up.
+/// The longest interval of requests at which a poll gathers while output is held back
+/// ([`Pace::Held`]). The peers wait for the log anyhow, and without gathering each request costs a
+/// wake-up.
 const HELD_INTERVAL_NS_MAX: u64 = 200_000;
 /// Busy connections from which on that holds.
 const HELD_ACTIVE_MIN: usize = 100;
 /// A poll gathers for the time in which this part of the busy connections sends: what it adds to
 /// the time from one request of a connection to its next is a few percent, however many they are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
-/// How many pieces of unsent output are sent before others get their turn: of an encrypted
-/// connection, a piece is what is sealed at once.
+/// Pieces of unsent output that are sent before other connections get their turn. A piece of an
+/// encrypted connection is the records that are sealed at once.
 const UNSENT_PIECES_MAX: usize = 8;
 /// The largest buffer of plaintext that is kept from one input to the next.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
@@ -44,13 +45,13 @@ pub(crate) struct Core {
     ended: Vec<ConnId>,
     /// Connections to report drained.
     drained: Vec<ConnId>,
-    /// Those that are not encrypted yet and shall be.
+    /// The connections whose handshakes are not complete.
     handshakes: Handshakes,
     /// Plaintext of the records that are being opened; empty between two inputs.
     opened: Vec<u8>,
 }
 
-/// What a look at the handshakes asks of the back end.
+/// The connections whose input the back end must stop or resume after the handshakes of a turn.
 #[derive(Default)]
 pub(crate) struct AfterHandshakes {
     /// Nothing more is to be received of these until their turn comes.
@@ -104,7 +105,7 @@ impl Core {
         self.inputs.report(conn, events);
     }
 
-    /// The same for an encrypted connection.
+    /// Opens and takes in the records received of an encrypted connection, and reports its data.
     fn received_sealed(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let Some(tls) = &mut open.tls else { return };
@@ -286,7 +287,7 @@ impl Core {
         self.conns.end_turn();
     }
 
-    /// Whether something is to be reported without waiting for the kernel.
+    /// Returns true if there are events to report without waiting for the kernel.
     pub(crate) fn has_work(&self) -> bool {
         self.inputs.any_marked()
             || !self.ended.is_empty()
@@ -294,13 +295,14 @@ impl Core {
             || self.handshakes.any_ready()
     }
 
-    /// `timeout`, or less where a handshake's time is over before.
+    /// Returns `timeout`, or the time until the first deadline of a handshake, if that is shorter.
     #[inline]
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.handshakes.any_deadline() { self.handshakes.shorten(timeout) } else { timeout }
     }
 
-    /// How long the next poll may gather requests, in microseconds; 0 for not at all.
+    /// Returns the time for which the next poll may gather requests, in microseconds; 0 for not at
+    /// all.
     pub(crate) fn gather_us(&self) -> u32 {
         let (interval_ns, active) = (self.inputs.report_interval_ns(), self.inputs.active_count());
         gather_us(self.pace, interval_ns, active, self.options.gather_us_max)
@@ -322,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Input is wanted again: an end that waited for that is due.
+    /// Makes a parked end of `conn` due, since input is wanted again.
     pub(crate) fn unpark_end(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn)
             && std::mem::take(&mut open.end_parked)
@@ -400,8 +402,9 @@ impl Core {
     }
 }
 
-/// How long a poll may gather requests, in microseconds, when one arrives every `interval_ns` on
-/// average and `active` connections are busy: 0 when these are few, or when little arrives.
+/// Returns the time for which a poll may gather requests, in microseconds, if one arrives every
+/// `interval_ns` on average and `active` connections are busy. Returns 0 if these are few, or if
+/// requests arrive slowly.
 fn gather_us(pace: Pace, interval_ns: u64, active: usize, max_us: u32) -> u32 {
     let (interval_ns_max, max_us) = match pace {
         Pace::Held if active >= HELD_ACTIVE_MIN => (HELD_INTERVAL_NS_MAX, 2 * max_us),

@@ -29,7 +29,7 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
 /// Kernel events taken in one turn; the rest comes in the next.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
-/// How much of a large request is received at once from an encrypted connection, in chunks.
+/// The most chunks of a large request that are received at once from an encrypted connection.
 const SEALED_CHUNKS_MAX: usize = 4;
 /// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
 const WAKER_TOKEN: Token = Token(u32::MAX as usize);
@@ -51,7 +51,7 @@ pub(crate) struct Epoll {
     sleeps_precisely: bool,
 }
 
-/// What is left to do after a receive.
+/// The outcome of a receive.
 #[derive(PartialEq, Eq)]
 enum Received {
     Everything,
@@ -327,7 +327,7 @@ impl Epoll {
         }
     }
 
-    /// Closing the descriptor, the only one of its socket, ends the registration.
+    /// Closes the socket of `conn`. Its descriptor is the only one, so its registration ends, too.
     pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {
         drop(core.release(conn));
     }

@@ -1,4 +1,4 @@
-//! What a turn of the event loop reports.
+//! The events that a turn of the event loop reports.
 
 use std::io;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Event {
     AcceptFailed {
         /// The listener concerned.
         listener: ListenerId,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
         /// After how long it is tried again.
         pause: Duration,

@@ -58,7 +58,7 @@ enum Driver {
 }
 
 impl EventLoop {
-    /// An event loop by `options`. With `BackendChoice::Auto` it tries io_uring first and takes
+    /// Creates an event loop by `options`. `BackendChoice::Auto` tries io_uring first and takes
     /// epoll where that is impossible.
     pub fn new(options: &LoopOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
@@ -88,7 +88,7 @@ impl EventLoop {
         Err("this system has no io_uring".to_owned())
     }
 
-    /// Which back end it became.
+    /// Returns the back end in use.
     pub fn backend(&self) -> Backend {
         match &self.driver {
             Driver::Epoll(_) => Backend::Epoll,
@@ -97,12 +97,12 @@ impl EventLoop {
         }
     }
 
-    /// Why `Auto` did not become io_uring, as a phrase for the log.
+    /// Returns the reason why `Auto` did not choose io_uring, as a phrase for the log.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    /// A handle by which other threads wake this loop.
+    /// Returns a handle by which other threads wake this loop.
     pub fn waker(&self) -> Waker {
         match &self.driver {
             Driver::Epoll(epoll) => epoll.waker(),
@@ -146,13 +146,13 @@ impl EventLoop {
         Ok(conn)
     }
 
-    /// What the TLS handshake of `conn` agreed on; `None` before it is over, and for connections
-    /// that are not encrypted.
+    /// Returns the outcome of the TLS handshake of `conn`; `None` until it is complete, and for
+    /// connections that are not encrypted.
     pub fn agreed(&self, conn: ConnId) -> Option<&Agreed> {
         self.core.conns.get(conn)?.tls.as_ref()?.agreed()
     }
 
-    /// Whether `conn` is encrypted, or will be after its handshake.
+    /// Returns true if `conn` is encrypted, or will be after its handshake.
     pub fn is_encrypted(&self, conn: ConnId) -> bool {
         self.core.conns.get(conn).is_some_and(|open| open.tls.is_some())
     }
@@ -181,24 +181,28 @@ impl EventLoop {
         }
     }
 
-    /// The inputs and outputs of all connections, to read from one while writing to the other.
+    /// Borrows the inputs and outputs of all connections, to read from one while writing to the
+    /// other.
     #[inline]
     pub fn split(&mut self) -> (&Inputs, &mut Outputs) {
         (&self.core.inputs, &mut self.core.outputs)
     }
 
-    /// The unconsumed input of all connections.
+    /// Borrows the unconsumed input of all connections.
     pub fn inputs(&self) -> &Inputs {
         &self.core.inputs
     }
 
-    /// The queue of `conn`, as `split().1.queue(conn)`.
+    /// Borrows the output queue of `conn`, as `split().1.queue(conn)` does.
     #[inline]
     pub fn output(&mut self, conn: ConnId) -> &mut stdx::ByteQueue {
         self.core.outputs.queue(conn)
     }
 
-    /// Is done with the first `n` unconsumed bytes of `conn`. Panics when there are fewer. O(1).
+    /// Consumes the first `n` unconsumed bytes of `conn`. O(1).
+    ///
+    /// # Panics
+    /// There are fewer bytes.
     #[inline]
     pub fn consume(&mut self, conn: ConnId, n: usize) {
         self.core.inputs.consume(conn, n);
@@ -319,27 +323,27 @@ impl EventLoop {
         }
     }
 
-    /// Whether `conn` is an open connection of this loop.
+    /// Returns true if `conn` is an open connection of this loop.
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.core.conns.get(conn).is_some()
     }
 
-    /// How many connections are open. O(1).
+    /// Returns the number of open connections. O(1).
     pub fn open_count(&self) -> usize {
         self.core.conns.open_count()
     }
 
-    /// Whom `conn` talks to; `None` for a stale id.
+    /// Returns the address of the peer of `conn`; `None` for a stale id.
     pub fn peer_address(&self, conn: ConnId) -> Option<&Address> {
         self.core.conns.get(conn).map(|open| open.socket().peer_address())
     }
 
-    /// The own end of `conn`; `None` for a stale id.
+    /// Returns the local address of `conn`; `None` for a stale id.
     pub fn local_address(&self, conn: ConnId) -> Option<&Address> {
         self.core.conns.get(conn).map(|open| open.socket().local_address())
     }
 
-    /// The descriptor of `conn`; `None` for a stale id.
+    /// Borrows the descriptor of `conn`; `None` for a stale id.
     pub fn fd(&self, conn: ConnId) -> Option<BorrowedFd<'_>> {
         self.core.conns.get(conn).map(|open| open.socket().as_fd())
     }
@@ -350,7 +354,7 @@ impl EventLoop {
         self.core.conns.get(conn).map_or(Ok(()), |open| open.socket().set_keepalive(interval))
     }
 
-    /// TCP keepalive for connections adopted from now on.
+    /// Sets the TCP keepalive of connections adopted from now on.
     pub fn set_default_keepalive(&mut self, interval: Option<Duration>) {
         self.core.options.keepalive = interval;
     }

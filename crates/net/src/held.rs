@@ -23,7 +23,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Without a part yet, behind a queue of this length that may leave.
+    /// Creates a list without parts, behind a queue of this length that may be sent.
     pub(crate) fn behind(queue_len_bytes: usize) -> Self {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
@@ -79,7 +79,8 @@ impl Held {
     }
 }
 
-/// What is behind the first `len_bytes` of `queue`: its own buffers when that is all of it.
+/// Splits the bytes behind the first `len_bytes` off `queue`. All of the queue keeps its own
+/// buffers.
 pub(crate) fn split_off(queue: &mut ByteQueue, len_bytes: usize) -> ByteQueue {
     if len_bytes == 0 { std::mem::take(queue) } else { queue.split_off(len_bytes) }
 }

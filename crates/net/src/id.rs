@@ -5,7 +5,7 @@
 pub struct ListenerId(pub(crate) u32);
 
 impl ListenerId {
-    /// The number: 0 for the first listener added.
+    /// Returns the number: 0 for the first listener added.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -14,8 +14,8 @@ use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{ConnId, Event};
 
-/// How much is reserved at once for an announced request of which less than half as much is here:
-/// an announced length is a claim, and memory follows what really arrives.
+/// The least length that is reserved at once for an announced request of which less than half as
+/// much has arrived. An announced length is a claim: memory follows the bytes that really arrive.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
 /// From this length on a buffer for a request of unknown length grows by a quarter, not to the
@@ -27,7 +27,7 @@ const LARGE_LEN_BYTES_MIN: usize = 4 << 20;
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
 /// Larger ones are not.
 const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
-/// How many are kept.
+/// The most spare buffers that are kept.
 const SPARES_MAX: usize = 4;
 
 /// Emptied buffers, for the next that must be so large. New memory of that size comes from the
@@ -36,7 +36,7 @@ const SPARES_MAX: usize = 4;
 struct Spares(Vec<Vec<u8>>);
 
 impl Spares {
-    /// An empty buffer with room for `len` bytes, the smallest there is. O(spares).
+    /// Takes the smallest empty buffer with room for `len` bytes, if there is one. O(spares).
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         if len < SPARE_LEN_BYTES_MIN {
             return None;
@@ -73,7 +73,7 @@ pub struct Inputs {
     activity: Activity,
 }
 
-/// How busy the connections are, over the last few turns.
+/// The activity of the connections over the last few turns.
 struct Activity {
     /// Counts spans of `TURNS_PER_EPOCH` turns, from 1 on.
     epoch: u32,
@@ -102,9 +102,9 @@ struct InputSlot {
     marked: bool,
     turn: Span,
     pending: Vec<u8>,
-    /// How many of `pending`'s first bytes are done with.
+    /// The number of bytes at the front of `pending` that are consumed.
     consumed: usize,
-    /// How many bytes were consumed since the connection was opened.
+    /// The number of bytes consumed since the connection was opened.
     position: u64,
     /// Length of the request announced with `reserve_input`, until the pending bytes are consumed.
     announced_len_bytes: usize,
@@ -196,28 +196,28 @@ impl Inputs {
         Self { slots: Vec::new(), spares, memory, reported: Vec::new(), marked: Vec::new(), activity }
     }
 
-    /// All unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until bytes are
-    /// consumed or the next poll. O(1).
+    /// Borrows all unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until
+    /// bytes are consumed or the next poll. O(1).
     #[inline]
     pub fn bytes(&self, conn: ConnId) -> &[u8] {
         let Some(slot) = self.slot(conn) else { return &[] };
         if slot.has_pending() { &slot.pending[slot.consumed..] } else { self.memory.bytes(slot.turn) }
     }
 
-    /// How many bytes of `conn` are unconsumed. O(1).
+    /// Returns the number of unconsumed bytes of `conn`. O(1).
     #[inline]
     pub fn len_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| slot.pending.len() - slot.consumed + slot.turn.len())
     }
 
-    /// How many bytes of `conn` were consumed since it was opened: the position of its first
-    /// unconsumed byte in its stream. O(1).
+    /// Returns the number of bytes of `conn` consumed since it was opened: the position of its
+    /// first unconsumed byte in its stream. O(1).
     #[inline]
     pub fn position(&self, conn: ConnId) -> u64 {
         self.slot(conn).map_or(0, |slot| slot.position)
     }
 
-    /// Memory that `conn` holds for input between turns. O(1).
+    /// Returns the memory that `conn` holds for input between turns, in bytes. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| slot.pending.capacity())
     }
@@ -245,7 +245,7 @@ impl Inputs {
         }
     }
 
-    /// The turn memory, to receive into.
+    /// Borrows the turn memory, to receive into.
     pub(crate) fn memory_mut(&mut self) -> &mut TurnMemory {
         &mut self.memory
     }
@@ -294,14 +294,14 @@ impl Inputs {
         }
     }
 
-    /// How many bytes of the announced request of `conn` are still to come.
+    /// Returns the number of bytes of the announced request of `conn` that are still to arrive.
     pub(crate) fn announced_rest(&self, conn: ConnId) -> usize {
         self.slot(conn)
             .map_or(0, |slot| slot.announced_len_bytes.saturating_sub(slot.pending.len() - slot.consumed))
     }
 
-    /// The pending bytes of `conn` with room for at least `room` more behind them, to receive into
-    /// directly. `None` for a stale id.
+    /// Borrows the pending bytes of `conn` with room for at least `room` more behind them, to
+    /// receive into directly. `None` for a stale id.
     pub(crate) fn pending_mut(&mut self, conn: ConnId, room: usize) -> Option<&mut Vec<u8>> {
         self.spill(conn);
         let Self { slots, spares, .. } = self;
@@ -352,17 +352,18 @@ impl Inputs {
         }
     }
 
-    /// The mean time between two reports over the last few turns.
+    /// Returns the mean time between two reports over the last few turns, in nanoseconds.
     pub(crate) fn report_interval_ns(&self) -> u64 {
         self.activity.report_interval_ns
     }
 
-    /// About how many connections were reported in the last few turns, each counted once.
+    /// Returns the approximate number of connections that were reported in the last few turns,
+    /// each counted once.
     pub(crate) fn active_count(&self) -> usize {
         self.activity.count.max(self.activity.count_before)
     }
 
-    /// Whether `Data(conn)` was reported in this turn.
+    /// Returns true if `Data(conn)` was reported in this turn.
     pub(crate) fn is_reported(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.reported)
     }
@@ -376,12 +377,12 @@ impl Inputs {
         }
     }
 
-    /// Whether `conn` waits to be reported without new bytes.
+    /// Returns true if `conn` is marked: it is reported without new bytes.
     pub(crate) fn is_marked(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.marked)
     }
 
-    /// Whether any connection is marked: the next poll must not block.
+    /// Returns true if any connection is marked: the next poll must not block.
     pub(crate) fn any_marked(&self) -> bool {
         !self.marked.is_empty()
     }
@@ -444,7 +445,7 @@ mod tests {
         inputs.report(conn, events);
     }
 
-    /// Random receives and consumptions over many turns against plain vectors.
+    /// Compares random receives and consumptions over many turns with plain vectors.
     #[test]
     fn bytes_are_what_arrived_and_was_not_consumed() {
         let mut random = 7_u64;
@@ -550,7 +551,8 @@ mod tests {
         assert!(grown < 20, "{grown} reallocations");
     }
 
-    /// Twice the length of a large request would count at `maxmemory`.
+    /// Checks that a buffer does not have twice the length of a large request, which would count
+    /// at `maxmemory`.
     #[test]
     fn issue_33_a_buffer_grows_to_the_length_of_its_request() {
         const CHUNK: usize = 16 * 1024;

@@ -86,27 +86,27 @@ impl Listener {
         }
     }
 
-    /// The same, with encrypted connections.
+    /// Makes the connections of this listener encrypted ones.
     pub fn encrypted(self, server: TlsServer) -> Self {
         Self { tls: Some(server), ..self }
     }
 
-    /// The server's side of its connections, if they are encrypted.
+    /// Returns the server's side of its connections, if they are encrypted.
     pub fn tls(&self) -> Option<&TlsServer> {
         self.tls.as_ref()
     }
 
-    /// The file of a Unix socket, for whoever is to remove it.
+    /// Returns the file of a Unix socket, for its removal.
     pub fn socket_file(&self) -> Option<&SocketFile> {
         self.file.as_ref()
     }
 
-    /// The address that clients connect to.
+    /// Returns the address that clients connect to.
     pub fn local_address(&self) -> &Address {
         &self.local
     }
 
-    /// The descriptor alone.
+    /// Returns the descriptor alone.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.socket.into()

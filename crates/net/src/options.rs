@@ -1,8 +1,8 @@
-//! What an event loop can be told when it is built.
+//! The options of an event loop.
 
 use std::time::Duration;
 
-/// How soon the peers of most connections wait to be answered.
+/// The delay at which the peers of most connections expect replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// As soon as possible.
@@ -13,10 +13,10 @@ pub enum Pace {
     Held,
 }
 
-/// Which way to the kernel is wanted.
+/// The wanted way to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// What measured better here, if the kernel permits it; else the other one.
+    /// The faster one by our measurements, io_uring, if the kernel permits it; else epoll.
     #[default]
     Auto,
     /// io_uring, or an error where it is forbidden or missing.
@@ -25,7 +25,7 @@ pub enum BackendChoice {
     Epoll,
 }
 
-/// Which way to the kernel is used.
+/// The way to the kernel in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring: submissions and completions in shared rings.
@@ -35,7 +35,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// `io_uring` or `epoll`.
+    /// Returns `io_uring` or `epoll`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::IoUring => "io_uring",
@@ -47,7 +47,7 @@ impl Backend {
 /// The options of one event loop. The defaults suit a server with thousands of connections.
 #[derive(Clone, Debug)]
 pub struct LoopOptions {
-    /// Which back end to use.
+    /// The back end to use.
     pub backend: BackendChoice,
     /// The most that is received from one connection in one turn, unless a large request was
     /// announced with `reserve_input`.
@@ -60,13 +60,14 @@ pub struct LoopOptions {
     /// The most connections accepted from a listener in one turn of epoll; io_uring takes all that
     /// wait, which are at most the listener's backlog.
     pub accepts_per_turn_max: usize,
-    /// When many connections are busy, how long a poll may gather requests at most instead of
-    /// returning with the first, in microseconds; 0 returns with the first always. A thread that is
-    /// faster than its clients would else fall asleep and be woken for every one or two requests,
-    /// which costs more than they do. It gathers for the time in which a 24th of the busy
-    /// connections send, at least two, and not at all when requests arrive slowly. Replies never
-    /// wait for it. Linux only; with io_uring from 6.12 on it ends as soon as half of the busy
-    /// connections have sent.
+    /// The longest time for which a poll gathers requests when many connections are busy, in
+    /// microseconds. With 0 a poll always returns with the first request.
+    ///
+    /// A thread that is faster than its clients would otherwise fall asleep and be woken for every
+    /// one or two requests, which costs more than they do. It gathers for the time in which a 24th
+    /// of the busy connections send, at least two. It does not gather when requests arrive slowly.
+    /// Replies never wait for it. Linux only; with io_uring from 6.12 on it ends as soon as half
+    /// of the busy connections have sent.
     pub gather_us_max: u32,
     /// A peer that has finished sending is reported by `PeerFinished`, and the connection stays
     /// for output, which is for those who pass connections on. Else it is closed when what the
@@ -75,7 +76,7 @@ pub struct LoopOptions {
     /// The most TLS handshakes that a turn goes on with; the others wait for the next turns. One
     /// may cost as much as hundreds of requests.
     pub handshakes_per_turn_max: usize,
-    /// How long a TLS handshake may take; then the connection is closed.
+    /// The longest time of a TLS handshake; the connection is closed then.
     pub handshake_time_max: Duration,
     /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
     pub keepalive: Option<Duration>,

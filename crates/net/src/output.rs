@@ -46,7 +46,7 @@ struct OutputSlot {
     unsent: ByteQueue,
     /// Bytes on their way in the kernel's hands, not in `unsent` meanwhile.
     in_flight_len_bytes: usize,
-    /// What may not leave yet, as long as there is something.
+    /// The parts that may not be sent yet; `None` without any.
     held: Option<Box<Held>>,
     /// Of an encrypted connection: what is being sealed, ahead of `queue`. `unsent` is sealed then,
     /// and nothing else of the slot is ever sent.
@@ -73,7 +73,8 @@ impl OutputSlot {
 }
 
 impl Outputs {
-    /// The queue of `conn`, to append to. A stale id gets a queue that leads nowhere. O(1).
+    /// Borrows the queue of `conn`, to append to. A stale id gets a queue that leads nowhere.
+    /// O(1).
     #[inline]
     pub fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
         let slot = self.slots.get_mut(conn.index());
@@ -91,7 +92,7 @@ impl Outputs {
         &mut slot.queue
     }
 
-    /// How many bytes of `conn` are not sent yet. O(1).
+    /// Returns the number of unsent bytes of `conn`. O(1).
     #[inline]
     pub fn len_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
@@ -101,7 +102,7 @@ impl Outputs {
         })
     }
 
-    /// How many of these are held back. O(1).
+    /// Returns the number of unsent bytes of `conn` that are held back. O(1).
     #[inline]
     pub fn held_len_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).and_then(|slot| slot.held.as_ref()).map_or(0, |held| held.len_bytes)
@@ -144,14 +145,14 @@ impl Outputs {
         }
     }
 
-    /// Whether a part of `conn` is held back.
+    /// Returns true if a part of `conn` is held back.
     #[inline]
     pub(crate) fn holds(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.held.is_some())
     }
 
-    /// Capacity of the buffers of `conn` that bytes are copied into, unsent ones included; 0
-    /// while it owns none. O(1).
+    /// Returns the capacity of the buffers of `conn` that bytes are copied into, unsent ones
+    /// included; 0 while it owns none. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let held = slot.held.as_ref().map_or(0, |held| held.capacity_bytes);
@@ -160,8 +161,8 @@ impl Outputs {
         })
     }
 
-    /// How many pieces wait for `conn` beside the buffer being appended to; what the kernel holds
-    /// and has not sent is one. O(1).
+    /// Returns the number of pieces that wait for `conn` beside the buffer being appended to. The
+    /// bytes that the kernel holds and has not sent are one piece. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
@@ -189,14 +190,14 @@ impl Outputs {
         self.slots[conn.index()] = OutputSlot { generation: conn.generation(), ..OutputSlot::default() };
     }
 
-    /// From now on, what is queued for `conn` is sealed before it is sent.
+    /// Makes `conn` encrypted: its queue is sealed before it is sent.
     pub(crate) fn seal(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.sealing = Some(Box::default());
         }
     }
 
-    /// Whether what is queued for `conn` is sealed before it is sent.
+    /// Returns true if the queue of `conn` is sealed before it is sent.
     pub(crate) fn is_sealed(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
     }
@@ -210,8 +211,9 @@ impl Outputs {
         }
     }
 
-    /// What is to be sealed next for `conn`, perhaps nothing, and a buffer for it. `None` unless
-    /// all that was sealed is sent. Give the buffer back with [`put_sealed`](Self::put_sealed).
+    /// Returns the plaintext to seal next for `conn`, perhaps none, and a buffer for the records.
+    /// `None` unless all sealed bytes are sent. Give the buffer back with
+    /// [`put_sealed`](Self::put_sealed).
     pub(crate) fn next_to_seal(&mut self, conn: ConnId) -> Option<(&mut ByteQueue, Vec<u8>)> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() || slot.in_flight_len_bytes > 0 || !slot.unsent.is_empty() {
@@ -276,8 +278,8 @@ impl Outputs {
         self.dirty = flushed;
     }
 
-    /// The queue to send from now, `None` when there is nothing to send or a part of it is still
-    /// unsent from before, nor of an encrypted connection. Gives the buffer of an empty queue back.
+    /// Returns the queue to send from now. `None` if it is empty, if bytes of an earlier flush are
+    /// unsent, and for encrypted connections. Gives the buffer of an empty queue back.
     pub(crate) fn flushable(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {
@@ -317,12 +319,12 @@ impl Outputs {
         }
     }
 
-    /// Whether a flush has left bytes of `conn` unsent.
+    /// Returns true if a flush has left bytes of `conn` unsent.
     pub(crate) fn is_behind(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
     }
 
-    /// Whether a queue of `conn` was taken and not brought back yet.
+    /// Returns true if a queue of `conn` was taken and not brought back yet.
     pub(crate) fn in_flight(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.in_flight_len_bytes > 0)
     }
@@ -370,8 +372,8 @@ impl Outputs {
         }
     }
 
-    /// What is unsent of `conn`; once that is empty, what was appended behind it. `None` when there
-    /// is neither.
+    /// Borrows the unsent queue of `conn`; once that is empty, the bytes appended behind it.
+    /// `None` if there is neither.
     pub(crate) fn unsent_mut(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {

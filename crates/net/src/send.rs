@@ -11,7 +11,7 @@ use crate::sys::send_flags;
 /// Pieces handed to one `sendmsg`.
 const PIECES_PER_CALL_MAX: usize = 256;
 
-/// How far a send got.
+/// The progress of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The queue is empty.

@@ -28,9 +28,9 @@ pub(crate) struct Conn {
     pub(crate) awaits_step: bool,
     /// It waits beyond the turn, and nothing is received meanwhile.
     pub(crate) awaits_turn: bool,
-    /// What the epoll back end knows about the socket.
+    /// The readiness of the socket, for the epoll back end.
     pub(crate) readiness: Readiness,
-    /// What the io_uring back end has asked of the kernel.
+    /// The requests to the kernel, for the io_uring back end.
     pub(crate) requests: Requests,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Requests {
     pub(crate) floods: bool,
 }
 
-/// Where the receive of a connection stands.
+/// The state of a connection's receive.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receive {
     /// None is under way.
@@ -60,7 +60,7 @@ pub(crate) enum Receive {
     Cancelling,
 }
 
-/// What the socket is known to be ready for (edge-triggered: remembered until used up).
+/// The directions that the socket is ready for (edge-triggered: remembered until used up).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Readiness {
     /// Bytes (or the end) may be waiting.
@@ -79,12 +79,13 @@ impl Conn {
         self.socket.as_ref().expect("an open slot has its socket until it is released")
     }
 
-    /// Whether its TLS handshake is under way.
+    /// Returns true while its TLS handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether input is wanted: neither paused nor closing nor ended, and there may be more.
+    /// Returns true if input is wanted: the connection is neither paused nor closing nor ended,
+    /// and there may be more.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
         !self.paused && !self.closing && !self.peer_finished && !self.awaits_turn && self.ending.is_none()
@@ -115,13 +116,13 @@ impl Slab {
         ConnId::new(index, 1)
     }
 
-    /// The open connection of that id.
+    /// Returns the open connection of that id.
     #[inline]
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.slots.get(id.index()).filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
     }
 
-    /// The open connection of that id.
+    /// Borrows the open connection of that id, to change it.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         let slot = self.slots.get_mut(id.index());
@@ -141,13 +142,13 @@ impl Slab {
         self.free.append(&mut self.released);
     }
 
-    /// How many connections are open. O(1).
+    /// Returns the number of open connections. O(1).
     pub(crate) fn open_count(&self) -> usize {
         self.open_count
     }
 
-    /// The open connections in the next `count` slots from `*from` on, which is set to where the
-    /// next ones begin: in the end at the first slot again.
+    /// Returns the open connections in the next `count` slots from `*from` on, and advances
+    /// `*from`; after the last slot it is that of the first.
     pub(crate) fn next_open(&self, from: &mut usize, count: usize) -> impl Iterator<Item = (ConnId, &Conn)> {
         let begin = (*from).min(self.slots.len());
         let end = begin.saturating_add(count).min(self.slots.len());

@@ -25,8 +25,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket that a listener at `listener` accepted (already non-blocking). A peer that is gone
-    /// again has lost its name; it gets the unspecified address.
+    /// Wraps a socket that a listener at `listener` accepted (already non-blocking). A peer that
+    /// has closed it already has lost its name and gets the unspecified address.
     pub(crate) fn accepted(fd: OwnedFd, listener: &Address) -> Self {
         let Address::Tcp(listening) = listener else {
             return Self { fd, peer: listener.clone(), local: listener.clone(), tls: None };
@@ -58,32 +58,32 @@ impl Socket {
         Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local, tls: None })
     }
 
-    /// The same as the client's side of an encrypted connection, once a loop has adopted it.
+    /// Makes it the client's side of an encrypted connection, once a loop has adopted it.
     pub fn encrypted(self, client: TlsClient) -> Self {
         Self { tls: Some(TlsSide::Client(client)), ..self }
     }
 
-    /// The same as the server's side of an encrypted connection, where its listener has one.
+    /// Makes it the server's side of an encrypted connection, if its listener has one.
     pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
         Self { tls: server.cloned().map(TlsSide::Server), ..self }
     }
 
-    /// Whether it will be encrypted.
+    /// Returns true if it will be encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The side that it takes of an encrypted connection.
+    /// Takes its side of an encrypted connection.
     pub(crate) fn take_tls(&mut self) -> Option<TlsSide> {
         self.tls.take()
     }
 
-    /// The descriptor alone.
+    /// Returns the descriptor alone.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Whom it talks to.
+    /// Returns the address of its peer.
     pub fn peer_address(&self) -> &Address {
         &self.peer
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// What the name of a lock file has behind that of the socket.
+/// The suffix that makes the name of a socket that of its lock file.
 const LOCK_SUFFIX: &str = ".saker-lock";
 
 /// The file of a listener's socket.
@@ -32,7 +32,8 @@ pub struct SocketFile {
 type Identity = (u64, u64);
 
 impl SocketFile {
-    /// The file that a socket has just been bound to. The caller holds the lock of `path`.
+    /// Describes the file that a socket has just been bound to. The caller holds the lock of
+    /// `path`.
     pub(crate) fn just_bound(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(Self { path: std::path::absolute(path)?, identity: (found.dev(), found.ino()) })

@@ -36,15 +36,15 @@ use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socke
 /// Unparsed bytes of a marked connection beyond which nothing more is received for it, in chunks.
 const UNPARSED_CHUNKS_MAX: usize = 8;
 
-/// What part of the connections one look for ends covers, and how many at least: one system call
-/// for all of them.
+/// The part of the connections that one look for ends covers, and the least number of them: one
+/// system call for all of them.
 const LOOK_DIVISOR: usize = 8;
 const LOOK_COUNT_MIN: usize = 256;
 
 /// Requests with which gathering ends: by then the cost of a turn is spread thin.
 const GATHER_REQUESTS_MAX: usize = 128;
 
-/// Whether more of a marked connection is unparsed than it may have received.
+/// Returns true if more of a marked connection is unparsed than it may have received.
 fn has_much_unparsed(core: &Core, conn: ConnId) -> bool {
     let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
     core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max
@@ -58,7 +58,7 @@ pub(crate) struct Uring {
     accept_pauses: AcceptPauses,
     /// Connections whose receive has ended and is wanted.
     to_arm: Vec<ConnId>,
-    /// Those that found no buffer.
+    /// The connections that found no buffer.
     starved: Vec<ConnId>,
     /// Connections not received from until what they sent is parsed.
     throttled: Vec<ConnId>,
@@ -71,7 +71,10 @@ pub(crate) struct Uring {
 }
 
 impl Uring {
-    /// The back end and the buffers it receives into, or why it is not to be had.
+    /// Creates the back end and the buffers it receives into.
+    ///
+    /// # Errors
+    /// The reason why it is not available.
     pub(crate) fn new(options: &LoopOptions) -> Result<(Self, ProvidedBuffers), String> {
         let (mut ring, buffers) = Ring::new(options.turn_input_len_bytes_max)?;
         let event_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -153,7 +156,7 @@ impl Uring {
         self.arm(core, conn);
     }
 
-    /// See the module.
+    /// Looks for closed connections among the next ones; see the module.
     pub(crate) fn look_for_ends(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
@@ -234,9 +237,9 @@ impl Uring {
         Ok(())
     }
 
-    /// How much to wait for: one completion, or, when many connections are busy, several for a
-    /// short while. Half of the busy connections, because their peers work while this thread does:
-    /// waiting for all would leave one side idle.
+    /// Returns the completions to wait for: one, or, when many connections are busy, several for a
+    /// short while. At most half of the busy connections, because their peers work while this
+    /// thread does: waiting for all would leave one side idle.
     fn gathering(&self, core: &Core) -> Wait {
         let gather_us = core.gather_us();
         if gather_us == 0 {
@@ -454,7 +457,7 @@ impl Uring {
         core.await_drained(conn);
     }
 
-    /// A send that the kernel was handed is over.
+    /// Notes the end of a send that the kernel was handed.
     fn sent(&mut self, core: &mut Core, conn: ConnId, queue: stdx::ByteQueue, outcome: io::Result<usize>) {
         core.outputs.sent(conn, queue);
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {

@@ -25,8 +25,8 @@ const PUBLISHED_MIN: u16 = 2;
 /// The ring of entries must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
-/// Whether the kernel reports more for the same request (`IORING_CQE_F_MORE`), or puts more into
-/// the same buffer (`IORING_CQE_F_BUF_MORE`).
+/// The kernel's announcement of more: for the same request (`IORING_CQE_F_MORE`), or into the same
+/// buffer (`IORING_CQE_F_BUF_MORE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
     /// It does.
@@ -36,7 +36,7 @@ pub(crate) enum More {
 }
 
 impl From<bool> for More {
-    /// What a flag of a completion says.
+    /// Converts a flag of a completion.
     fn from(follows: bool) -> Self {
         if follows { Self::Follows } else { Self::Ended }
     }
@@ -70,7 +70,7 @@ impl Region {
         }
     }
 
-    /// Where the entries begin, for the registration.
+    /// Returns the address of the entries, for the registration.
     pub(super) fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
@@ -100,8 +100,8 @@ pub(crate) struct ProvidedBuffers {
     idle: Vec<u16>,
     /// Buffers in the ring.
     published: u16,
-    /// How many should be: few, so that a quiet loop touches little memory again and again, and
-    /// twice as many each time they did not suffice.
+    /// The wanted number of published buffers: few, so that a quiet loop touches little memory
+    /// again and again, and twice as many each time they did not suffice.
     wanted: u16,
     /// Entries published since the beginning, modulo 2^16.
     tail: u16,
@@ -109,7 +109,7 @@ pub(crate) struct ProvidedBuffers {
 }
 
 impl ProvidedBuffers {
-    /// `count` (a power of two) buffers of `buffer_len_bytes`, the first few published.
+    /// Creates `count` (a power of two) buffers of `buffer_len_bytes`, the first few published.
     pub(super) fn new(count: u16, buffer_len_bytes: u32) -> Self {
         assert!(count.is_power_of_two(), "positions in the ring are masked");
         let region = Rc::new(Region::new(usize::from(count), buffer_len_bytes as usize));
@@ -136,7 +136,7 @@ impl ProvidedBuffers {
         self.wanted = self.wanted.saturating_mul(2).min(self.count);
     }
 
-    /// The memory, to keep it alive as long as the kernel knows it.
+    /// Returns the memory, to keep it alive as long as the kernel knows it.
     pub(super) fn region(&self) -> &Rc<Region> {
         &self.region
     }
@@ -159,7 +159,7 @@ impl ProvidedBuffers {
         Span::new(start, len, self.turn)
     }
 
-    /// The bytes of a span of this turn.
+    /// Borrows the bytes of a span of this turn.
     #[inline]
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         if span.len() == 0 {
@@ -174,7 +174,7 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
     }
 
-    /// The bytes of a span of this turn, to change.
+    /// Borrows the bytes of a span of this turn, to change them.
     pub(super) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         if span.len() == 0 {
             return &mut [];

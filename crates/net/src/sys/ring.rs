@@ -50,7 +50,7 @@ const KIND_WAKE: u64 = 5;
 const KIND_CANCEL: u64 = 6;
 const KIND_TRIAL: u64 = 7;
 
-/// What the kernel reports.
+/// A report of the kernel.
 pub(crate) enum Completion {
     /// A listener's multishot accept: one client, or why it ended, and whether it goes on.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
@@ -64,7 +64,7 @@ pub(crate) enum Completion {
     Woken { more: More },
 }
 
-/// What a receive gave.
+/// The result of a receive.
 pub(crate) struct Received {
     /// The connection.
     pub(crate) conn: ConnId,
@@ -76,7 +76,7 @@ pub(crate) struct Received {
     pub(crate) socket_nonempty: bool,
 }
 
-/// What an enter waits for.
+/// The condition that an enter waits for.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait {
     /// Completions to wait for, at least 1.
@@ -104,14 +104,17 @@ pub(crate) struct Ring {
     /// Descriptors to close once the queued requests have reached the kernel; at most as many
     /// as the process may have.
     closing: Vec<OwnedFd>,
-    /// What the kernel may write to; freed after the ring is gone.
+    /// The memory that the kernel may write to; freed after the ring is gone.
     region: Rc<Region>,
 }
 
 impl Ring {
-    /// A ring and its buffers with the best set-up that this kernel accepts, tried out once: what
-    /// is built has received through provided buffers. `buffers_len_bytes` is what all buffers hold
-    /// together, about. The error says for the log why there is none.
+    /// Creates a ring and its buffers with the best set-up that this kernel accepts. It is tried
+    /// out once: the result has received through provided buffers. `buffers_len_bytes` is the
+    /// approximate length of all buffers together.
+    ///
+    /// # Errors
+    /// The reason for the log why there is none.
     pub(crate) fn new(buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
         let mut reason = String::new();
         for setup in SETUPS {
@@ -311,7 +314,7 @@ impl Ring {
         }
     }
 
-    /// The next completion, `None` when all are taken.
+    /// Takes the next completion; `None` if there is none.
     pub(crate) fn next_completion(&mut self, buffers: &mut ProvidedBuffers) -> Option<Completion> {
         debug_assert!(Rc::ptr_eq(&self.region, buffers.region()), "the buffers of another ring");
         loop {
@@ -395,7 +398,7 @@ fn conn_of(user_data: u64) -> ConnId {
     ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
 }
 
-/// What is asked of the kernel.
+/// The features that a ring asks of the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     /// Work is deferred to our own enters (Linux 6.1): no interruption, no locks. Else it is done
@@ -451,7 +454,7 @@ mod tests {
     use super::*;
     use std::os::fd::BorrowedFd;
 
-    /// Every set-up that this kernel accepts, not only the best.
+    /// Runs `test` with every set-up that this kernel accepts, not only the best.
     fn on_each_setup(test: impl Fn(Ring, ProvidedBuffers)) {
         for setup in SETUPS {
             match Ring::with_setup(setup, 64 * 1024) {
@@ -622,7 +625,7 @@ mod tests {
         rustix::io::dup2(fd, &mut target).unwrap();
     }
 
-    /// Whether the other end is closed.
+    /// Returns true if the other end is closed.
     fn is_at_its_end(stream: &UnixStream) -> bool {
         let got = rustix::net::recv(stream, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT);
         got.is_ok_and(|(len, _)| len == 0)

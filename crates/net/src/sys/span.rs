@@ -12,18 +12,18 @@ impl Span {
     /// A piece of nothing, valid always.
     pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
 
-    /// A piece that holds received bytes of the turn `turn`.
+    /// Creates a piece that holds received bytes of the turn `turn`.
     pub(super) fn new(start: u32, len: u32, turn: u32) -> Self {
         Self { start, len, turn }
     }
 
-    /// Where it starts in its memory, in bytes.
+    /// Returns the offset of its start in its memory, in bytes.
     #[inline]
     pub(super) fn start(self) -> usize {
         self.start as usize
     }
 
-    /// The turn that it is valid in.
+    /// Returns the turn that it is valid in.
     #[inline]
     pub(super) fn turn(self) -> u32 {
         self.turn
@@ -42,7 +42,7 @@ impl Span {
         self.len -= n as u32;
     }
 
-    /// The piece of it that begins `from` bytes behind its start and has `len` bytes.
+    /// Returns the piece of it that begins `from` bytes behind its start and has `len` bytes.
     pub(crate) fn part(self, from: usize, len: usize) -> Span {
         assert!(from + len <= self.len(), "a part beyond what was received");
         Span { start: self.start + from as u32, len: len as u32, turn: self.turn }

@@ -21,7 +21,10 @@ pub(crate) enum TurnMemory {
 }
 
 impl TurnMemory {
-    /// The bytes of `span`. Panics when its turn is over.
+    /// Borrows the bytes of `span`.
+    ///
+    /// # Panics
+    /// Its turn is over.
     #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         match self {
@@ -31,7 +34,10 @@ impl TurnMemory {
         }
     }
 
-    /// The bytes of `span`, to change. Panics when its turn is over.
+    /// Borrows the bytes of `span`, to change them.
+    ///
+    /// # Panics
+    /// Its turn is over.
     pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         match self {
             TurnMemory::Arena(arena) => arena.bytes_mut(span),
@@ -49,7 +55,7 @@ impl TurnMemory {
         }
     }
 
-    /// The arena, for the back end that receives into one.
+    /// Borrows the arena, for the back end that receives into one.
     pub(crate) fn arena_mut(&mut self) -> &mut Arena {
         match self {
             TurnMemory::Arena(arena) => arena,
@@ -58,7 +64,7 @@ impl TurnMemory {
         }
     }
 
-    /// The provided buffers, for the back end that the kernel fills them for.
+    /// Borrows the provided buffers, for the back end whose kernel fills them.
     #[cfg(target_os = "linux")]
     pub(crate) fn buffers_mut(&mut self) -> &mut ProvidedBuffers {
         match self {
@@ -77,19 +83,19 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// An arena of `len_bytes`, at most 4 GiB.
+    /// Creates an arena of `len_bytes`, at most 4 GiB.
     pub(crate) fn new(len_bytes: usize) -> Self {
         assert!(u32::try_from(len_bytes).is_ok(), "spans count in 32 bits");
         Self { bytes: vec![0; len_bytes], filled: 0, turn: 1 }
     }
 
-    /// The next `len_max` free bytes to receive into, fewer when the end is near.
+    /// Borrows the next `len_max` free bytes to receive into, fewer near the end.
     pub(crate) fn free_mut(&mut self, len_max: usize) -> &mut [u8] {
         let end = self.bytes.len().min(self.filled + len_max);
         &mut self.bytes[self.filled..end]
     }
 
-    /// Whether `len_bytes` more fit into this turn.
+    /// Returns true if `len_bytes` more fit into this turn.
     pub(crate) fn has_room(&self, len_bytes: usize) -> bool {
         self.bytes.len() - self.filled >= len_bytes
     }

@@ -1,4 +1,4 @@
-//! What the two sides of encrypted connections are set up with.
+//! The configurations of the two sides of encrypted connections.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ServerConfig};
 pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
 
 impl TlsServer {
-    /// The side of a server with this configuration.
+    /// Creates the side of a server with this configuration.
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(config))))
     }
@@ -22,7 +22,7 @@ impl TlsServer {
         *self.0.lock().expect("nothing panics while it is locked") = Arc::new(config);
     }
 
-    /// The configuration as it is now.
+    /// Returns the present configuration.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
     }
@@ -48,7 +48,7 @@ impl TlsClient {
         Self { config: Arc::new(config), name }
     }
 
-    /// The same for a server with another name.
+    /// Returns the same side for a server with another name.
     pub fn for_name(&self, name: ServerName<'static>) -> Self {
         Self { config: Arc::clone(&self.config), name }
     }

@@ -19,7 +19,7 @@ pub struct Fixture {
 const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
 
 impl Fixture {
-    /// A fixture of these.
+    /// Creates a fixture of these configurations.
     pub fn new(server: ServerConfig, client: ClientConfig) -> Self {
         Self { server: TlsServer::new(server), client: Arc::new(client) }
     }
@@ -71,7 +71,7 @@ impl Fixture {
         let _ = session.last_words(None);
     }
 
-    /// A handshake in memory.
+    /// Performs a handshake in memory.
     fn shake(&self, session: &mut Session) -> ClientConnection {
         let name = ServerName::try_from("localhost").expect("a name");
         let mut client = ClientConnection::new(Arc::clone(&self.client), name).expect("a client");

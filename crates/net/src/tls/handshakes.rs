@@ -20,17 +20,19 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// A handshake begins, and must be over by `deadline`, which is never before an earlier one.
+    /// Adds a handshake that begins now and must be complete by `deadline`, which is never before
+    /// an earlier one.
     pub(crate) fn begin(&mut self, conn: ConnId, deadline: Instant) {
         self.deadlines.push_back((deadline, conn));
     }
 
-    /// It is the turn of `conn` once those before it had theirs. Once until it had its turn.
+    /// Queues `conn` for its next step. Call it once until [`next_ready`](Self::next_ready) has
+    /// returned it.
     pub(crate) fn make_ready(&mut self, conn: ConnId) {
         self.ready.push_back(conn);
     }
 
-    /// Whether one is ready.
+    /// Returns true if a handshake is ready for its next step.
     pub(crate) fn any_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -40,12 +42,12 @@ impl Handshakes {
         self.ready.pop_front()
     }
 
-    /// All that are ready still.
+    /// Lists the handshakes that are still ready.
     pub(crate) fn all_ready(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.ready.iter().copied()
     }
 
-    /// Whether there may be a deadline.
+    /// Returns true if there may be a deadline.
     #[inline]
     pub(crate) fn any_deadline(&self) -> bool {
         !self.deadlines.is_empty()
@@ -68,7 +70,7 @@ impl Handshakes {
         late
     }
 
-    /// `timeout`, or the time until the first deadline, if that is sooner.
+    /// Returns `timeout`, or the time until the first deadline, if that is shorter.
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
         let Some(&(deadline, _)) = self.deadlines.front() else { return timeout };
         let left = deadline.saturating_duration_since(Instant::now());
