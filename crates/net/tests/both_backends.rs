@@ -1,4 +1,4 @@
-//! What every back end must do, run on each of them through real sockets. Where the kernel forbids
+//! The behaviour that both back ends share, tested through real sockets. Where the kernel forbids
 //! io_uring, its half prints that and passes.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
@@ -137,7 +137,7 @@ impl Served {
         Self { event_loop, address, events: Vec::new() }
     }
 
-    /// One turn: flush, poll, adopt whoever came; the other events.
+    /// Runs one turn: flushes, polls, adopts new connections. Returns the other events.
     fn turn(&mut self, timeout: Duration) -> Vec<Event> {
         self.event_loop.flush();
         self.events.clear();
@@ -176,7 +176,7 @@ impl Served {
         stream
     }
 
-    /// A client and its connection, by a first byte that is consumed again.
+    /// Connects a client. Finds its connection by a first byte, which is consumed again.
     fn connect_known(&mut self) -> (TcpStream, ConnId) {
         let mut client = self.connect();
         client.write_all(b"!").unwrap();
@@ -202,7 +202,7 @@ impl Served {
         self.event_loop.split().1.len_bytes(conn)
     }
 
-    /// Nothing is reported for a moment.
+    /// Asserts that nothing is reported for a moment.
     fn assert_quiet(&mut self) {
         let events = self.turn(Duration::from_millis(20));
         assert!(events.is_empty(), "{events:?}");
@@ -707,8 +707,8 @@ fn pausing_while_output_waits_is_answered_with_drained(backend: BackendChoice) {
     served.turn_until(|_, event| matches!(event, Event::Data(c) if *c == conn));
 }
 
-/// A peer that sends requests, closes its side and reads slowly, and a caller that stops in the
-/// middle of the requests until the replies are gone.
+/// Serves a peer that sends requests, closes its side and reads slowly. The caller stops in the
+/// middle of the requests until the replies are sent.
 fn a_half_closed_peer_is_served_through_pauses(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let mut client = served.connect();
@@ -894,7 +894,7 @@ fn a_socket_accepted_on_one_loop_works_on_another(backend: BackendChoice) {
     other.join().unwrap();
 }
 
-/// A client that sends `len` bytes in random pieces while it reads them back.
+/// Sends `len` bytes in random pieces while reading them back.
 fn echo_client(stream: TcpStream, len: usize, seed: u64) {
     let sent = pattern(len, seed);
     let mut random = Random(seed);

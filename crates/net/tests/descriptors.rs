@@ -1,5 +1,5 @@
-//! What a loop does while the process has no descriptor left, on each back end. Apart from the
-//! other tests because the limit is the whole process's.
+//! A loop while the process has no descriptor left, on each back end. Apart from the other tests
+//! because the limit is the whole process's.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::fs::File;

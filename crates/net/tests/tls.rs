@@ -96,7 +96,7 @@ impl Identity {
     }
 }
 
-/// One suite of each version, and both layouts of the older one.
+/// Returns one suite of each version, and both layouts of the older one.
 fn suites() -> Vec<SupportedCipherSuite> {
     let by_key = |suite: &&SupportedCipherSuite| !format!("{:?}", suite.suite()).contains("RSA");
     let found: Vec<_> = ALL_CIPHER_SUITES.iter().filter(by_key).copied().collect();
@@ -104,7 +104,7 @@ fn suites() -> Vec<SupportedCipherSuite> {
     found
 }
 
-/// What the loop of an [`Echo`] has reported.
+/// A report of the loop of an [`Echo`].
 #[derive(Debug)]
 enum Report {
     Secured { resumed: bool },
@@ -285,7 +285,7 @@ impl Client {
         got
     }
 
-    /// Whether the peer has said that this is the end, behind what was received.
+    /// Returns true if the peer has announced the end of its data, behind the data received.
     fn is_told_the_end(&mut self) -> bool {
         loop {
             match self.tls.reader().read(&mut [0; 1]) {

@@ -12,7 +12,7 @@ use std::fmt::{self, Write};
 
 use stdx::number::parse_i64;
 
-/// How deep aggregates may nest. Redis' own replies nest about 7 deep.
+/// The deepest nesting of aggregates. Redis' own replies nest about 7 deep.
 pub const DEPTH_MAX: usize = 128;
 
 /// A reply, or a part of one.
@@ -65,13 +65,13 @@ pub enum Value {
 /// The bytes are no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Where in the input.
+    /// The offset in the input, in bytes.
     pub offset: usize,
-    /// What is wrong there.
+    /// The error at the offset.
     pub kind: DecodeErrorKind,
 }
 
-/// What can be wrong with a reply.
+/// The kinds of errors in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
     /// No type starts with this byte.
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         Err(Stop::Wrong(DecodeError { offset: self.at, kind }))
     }
 
-    /// The bytes up to CR LF.
+    /// Takes the bytes up to CR LF.
     fn line(&mut self) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let len = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Stop::Incomplete)?;
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// The length of an aggregate or a bulk; `None` for the -1 of RESP2's nulls.
+    /// Takes the length of an aggregate or a bulk; `None` for the -1 of RESP2's nulls.
     fn len(&mut self) -> Result<Option<usize>, Stop> {
         let start = self.at;
         match self.number()? {
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A length that may not be -1.
+    /// Takes a length that must not be -1.
     fn some_len(&mut self) -> Result<usize, Stop> {
         match self.len()? {
             Some(len) => Ok(len),
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `len` bytes and CR LF.
+    /// Takes `len` bytes and CR LF.
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Stop> {
         let rest = &self.input[self.at..];
         let end = len.checked_add(2).filter(|&end| end <= rest.len()).ok_or(Stop::Incomplete)?;
@@ -283,7 +283,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The text of a scalar of bytes: simple, bulk, verbatim, error, double or big number.
+    /// Returns the text of a scalar of bytes: simple, bulk, verbatim, error, double or big number.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Simple(bytes)
@@ -297,7 +297,7 @@ impl Value {
         }
     }
 
-    /// Whether this is an error of either kind.
+    /// Returns true for an error of either kind.
     pub fn is_error(&self) -> bool {
         matches!(self, Value::Error(_) | Value::BulkError(_))
     }
@@ -330,7 +330,7 @@ impl Value {
     }
 }
 
-/// The number ahead of element `index` of `len`, as wide for all of them.
+/// Formats the number in front of element `index` of `len`, with the same width for all of them.
 fn label(index: usize, len: usize, sign: &str) -> String {
     let width = len.to_string().len();
     let mut label = String::new();

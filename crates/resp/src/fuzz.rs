@@ -1,5 +1,5 @@
-//! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
-//! Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
+//! calls. Each panics when its property is broken.
 
 use stdx::ByteQueue;
 
@@ -8,9 +8,9 @@ use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, deco
 /// Everything a stream of requests means: the requests' arguments, and the error that ends it.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// A stream of requests means the same whole and in pieces, also where what was parsed ahead runs
-/// in part only and is parsed again. The first byte is the pieces' length, the second says how many
-/// requests of a piece run.
+/// Checks that a stream of requests means the same whole and in pieces, also if only some of the
+/// requests parsed ahead run and the others are parsed again. The first byte is the length of the
+/// pieces, the second the number of requests of a piece that run.
 pub fn fuzz_request(data: &[u8]) {
     let [step, runs, stream @ ..] = data else {
         return;
@@ -76,8 +76,8 @@ fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Mea
     (requests, None)
 }
 
-/// Any bytes decode or are refused, and what decodes is incomplete when its last byte is missing;
-/// any sequence of the encoder's calls decodes in full.
+/// Checks that any bytes decode or are refused, that a reply without its last byte is incomplete,
+/// and that any sequence of the encoder's calls decodes in full.
 pub fn fuzz_reply(data: &[u8]) {
     if let Ok(Some((value, len_bytes))) = decode(data) {
         assert!(len_bytes <= data.len());

@@ -39,14 +39,14 @@ pub struct Span {
 }
 
 impl Span {
-    /// The argument itself; `request` starts at the request's first byte.
+    /// Returns the argument itself; `request` starts at the request's first byte.
     #[inline]
     pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.start as usize..][..self.len as usize]
     }
 }
 
-/// What a request may be at most.
+/// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one argument (`proto-max-bulk-len`).
@@ -55,7 +55,7 @@ pub struct Limits {
     pub multibulk_len_max: i64,
     /// Bytes of an inline request, and of the line that tells a length.
     pub inline_len_max: usize,
-    /// Whether the client still has to authenticate: then small requests only.
+    /// True until the client has authenticated: only small requests are accepted.
     pub unauthenticated: bool,
 }
 
@@ -75,7 +75,7 @@ impl Default for Limits {
     }
 }
 
-/// What [`parse_request`] found at the start of its input.
+/// The result of [`parse_request`] at the start of its input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// A request of `len_bytes`; its arguments (one or more) were appended to the spans.
@@ -103,7 +103,7 @@ pub enum Parsed {
     },
 }
 
-/// How far the last incomplete request of a connection was parsed.
+/// The parsed part of the last incomplete request of a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Kept only from [`RESUME_SPANS_MIN`] arguments on, and boxed, so that it costs a connection
@@ -120,7 +120,7 @@ struct Resume {
     spans: Vec<Span>,
 }
 
-/// Where the next argument's header starts, and how many arguments are still to come.
+/// The start of the next argument's header, and the number of arguments still to come.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     at: usize,
@@ -154,7 +154,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error line for the client, without its `-`. It may quote a byte that is no UTF-8.
+    /// Returns the error line for the client, without its `-`. It may quote a byte that is not
+    /// UTF-8.
     pub fn error_line(self) -> Vec<u8> {
         if let ProtocolError::ExpectedDollar(byte) = self {
             return [b"ERR Protocol error: expected '$', got '", &[byte][..], b"'"].concat();
@@ -320,8 +321,8 @@ fn arguments(
     Ok(None)
 }
 
-/// The argument at `at`, if it is of at most two digits' bytes and whole, as nearly all are: its
-/// bounds are looked at once at its head and once at its end.
+/// Returns the argument at `at` if its length has at most two digits and it is whole, as nearly
+/// all are. Its bounds are checked once at its header and once at its end.
 #[inline]
 fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     let rest = input.get(at..)?;
@@ -337,15 +338,14 @@ struct Header {
     end: usize,
 }
 
-/// Where an argument of two digits' bytes may start, so that its end is no
-/// more than a span can hold.
+/// The last start of an argument whose length has two digits: its end must fit a span.
 const SPAN_START_MAX: usize = u32::MAX as usize - 200;
 
 /// Digits of a number that cannot overflow while it is read.
 const SHORT_DIGITS_MAX: usize = 9;
 
-/// The header at `at` when it is complete and its number plain: a few digits without leading zero.
-/// Everything else, wrong or only unusual, is left to [`long_header`].
+/// Returns the header at `at` if it is complete and its number plain: a few digits without leading
+/// zero. [`long_header`] handles everything else, wrong or only unusual.
 #[inline]
 fn short_header(input: &[u8], at: usize) -> Option<Header> {
     if let Some(header) = tiny_header(input, at) {
@@ -372,7 +372,7 @@ fn short_header(input: &[u8], at: usize) -> Option<Header> {
     (end <= input.len()).then_some(Header { value: Some(value), end })
 }
 
-/// The header at `at` when its number has one digit or two, as nearly all have: one
+/// Returns the header at `at` if its number has one digit or two, as nearly all have, with one
 /// comparison for the bounds.
 #[inline]
 fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
@@ -392,7 +392,7 @@ fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
 /// The line that starts at `at` is longer than the limit.
 struct TooLong;
 
-/// Any header at `at`; `None` when its line is not complete.
+/// Returns any header at `at`; `None` if its line is not complete.
 #[cold]
 fn long_header(input: &[u8], at: usize, limits: &Limits) -> Result<Option<Header>, TooLong> {
     let line = &input[at..];
@@ -407,7 +407,7 @@ fn long_header(input: &[u8], at: usize, limits: &Limits) -> Result<Option<Header
     }))
 }
 
-/// A request typed by a person: words on one line.
+/// Parses a request typed by a person: words on one line.
 fn inline(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Result<Parsed, ProtocolError> {
     let newline = input.iter().position(|&byte| byte == b'\n');
     if newline.unwrap_or(input.len()) > limits.inline_len_max.min(u32::MAX as usize) {
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a stream of bytes means: requests, and the error that ends them.
+    /// The meaning of a stream of bytes: requests, and the error that ends them.
     type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
     /// Feeds `input` in pieces that end at `cuts`, as a connection would.
@@ -451,9 +451,9 @@ mod tests {
         feed_running(input, cuts, &[], limits)
     }
 
-    /// As [`feed`]; of the requests that are whole at each cut only so many run, and the
-    /// others are parsed again with more bytes behind them, as after a request that blocks its
-    /// client. All run at the end.
+    /// Feeds the input as [`feed`] does, but runs only the given number of the requests that are
+    /// whole at each cut. The others are parsed again with more bytes behind them, as after a
+    /// request that blocks its client. All run at the end.
     fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];
@@ -506,7 +506,7 @@ mod tests {
         (requests, None)
     }
 
-    /// The protocol read the obvious way: one line, one bulk after the other, from the start.
+    /// Reads the protocol in the obvious way: one line, one bulk after the other, from the start.
     fn twin(mut rest: &[u8], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         loop {
@@ -578,7 +578,8 @@ mod tests {
         Ok(Some(args))
     }
 
-    /// `input` means `expected` whole, cut once anywhere (if it is short), and byte by byte.
+    /// Checks that `input` means `expected`: whole, cut once anywhere (if it is short), and byte
+    /// by byte.
     fn check(input: &[u8], expected: &[&[&[u8]]], error: Option<ProtocolError>) {
         let limits = Limits::default();
         let requests: Vec<Vec<Vec<u8>>> =

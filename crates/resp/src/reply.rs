@@ -27,7 +27,7 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
-/// Where an aggregate of unknown length began. Give it back to the `end_*` method of its kind.
+/// The start of an aggregate of unknown length. Give it back to the `end_*` method of its kind.
 #[derive(Debug)]
 #[must_use = "an aggregate that is begun must be ended"]
 pub struct Deferred(usize);
@@ -40,14 +40,14 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// An encoder that appends to `out`.
+    /// Creates an encoder that appends to `out`.
     #[inline]
     pub fn new(out: &'a mut ByteQueue, protocol: Protocol) -> Self {
         let start_len_bytes = out.len_bytes();
         Self { out, protocol, start_len_bytes }
     }
 
-    /// The protocol replies are written in.
+    /// Returns the protocol of the replies.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -70,13 +70,13 @@ impl<'a> Reply<'a> {
         self.start_len_bytes
     }
 
-    /// The present end of the reply, to come back to with [`Reply::truncate`].
+    /// Returns the present end of the reply, for [`Reply::truncate`].
     #[inline]
     pub fn mark(&self) -> Mark {
         Mark(self.out.len_bytes())
     }
 
-    /// How many bytes were written since `mark` was taken.
+    /// Returns the number of bytes written since `mark` was taken.
     pub fn len_since(&self, mark: &Mark) -> usize {
         self.out.len_bytes().saturating_sub(mark.0)
     }
@@ -86,26 +86,27 @@ impl<'a> Reply<'a> {
         self.out.truncate(mark.0);
     }
 
-    /// `+OK`.
+    /// Writes `+OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.raw(b"+OK\r\n");
     }
 
-    /// A simple string. `text` holds no CR or LF.
+    /// Writes a simple string. `text` holds no CR or LF.
     #[inline]
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error line given without its `-`, such as `ERR syntax error`. The line may quote what a
-    /// client sent: CR and LF in it become spaces, so that it cannot end the reply early.
+    /// Writes an error line given without its `-`, such as `ERR syntax error`. The line may quote
+    /// a client's bytes: CR and LF in it become spaces, so that it cannot end the reply early.
     pub fn error(&mut self, line: &str) {
         self.error_bytes(line.as_bytes());
     }
 
-    /// Like [`Reply::error`], for a line that quotes bytes which are no UTF-8.
+    /// Writes an error line as [`Reply::error`] does, for a line that quotes bytes that are not
+    /// UTF-8.
     pub fn error_bytes(&mut self, line: &[u8]) {
         let tail = self.out.tail_mut();
         tail.reserve(line.len() + 3);
@@ -114,13 +115,13 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// An integer.
+    /// Writes an integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
         self.header(b':', value);
     }
 
-    /// A bulk string, copied.
+    /// Writes a bulk string, copied.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         if let Some(word) = bytes::word(bytes) {
@@ -133,9 +134,9 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// A bulk string of the first `len` bytes of `word`, at most six: header, bytes and
-    /// line end are put together in registers and written with one store. What a range of
-    /// small elements is made of.
+    /// Writes a bulk string of the first `len` bytes of `word`, at most six. Header, bytes and
+    /// line end are put together in registers and written with one store. Ranges of small elements
+    /// consist of these.
     #[inline]
     fn bulk_word(&mut self, word: u64, len: usize) {
         let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));
@@ -147,13 +148,14 @@ impl<'a> Reply<'a> {
         tail.truncate(at + 4 + len + 2);
     }
 
-    /// An integer as the text of a bulk string, as a string value of integer encoding is read.
+    /// Writes an integer as the text of a bulk string, as GET replies for a string value of
+    /// integer encoding.
     #[inline]
     pub fn bulk_integer(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// A bulk string queued by reference: its header is copied, its bytes are not. Worth it from
+    /// Queues a bulk string by reference: its header is copied, its bytes are not. Worth it from
     /// some 16 KiB on.
     pub fn bulk_shared(&mut self, bytes: SharedBytes) {
         self.header(b'$', (*bytes).as_ref().len() as i64);
@@ -161,7 +163,7 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
-    /// No value: `_` in RESP3, the null bulk `$-1` in RESP2.
+    /// Writes the null: `_` in RESP3, the null bulk `$-1` in RESP2.
     #[inline]
     pub fn null(&mut self) {
         match self.protocol {
@@ -170,7 +172,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// No array: `_` in RESP3, the null array `*-1` in RESP2.
+    /// Writes the null array: `_` in RESP3, `*-1` in RESP2.
     #[inline]
     pub fn null_array(&mut self) {
         match self.protocol {
@@ -179,19 +181,20 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The header of an array; `len` replies must follow.
+    /// Writes the header of an array; `len` replies must follow.
     #[inline]
     pub fn array(&mut self, len: usize) {
         self.header(b'*', len as i64);
     }
 
-    /// An array without elements.
+    /// Writes an array without elements.
     #[inline]
     pub fn empty_array(&mut self) {
         self.raw(b"*0\r\n");
     }
 
-    /// The header of a map (RESP2: an array twice as long); `pairs` keys and values must follow.
+    /// Writes the header of a map (RESP2: an array twice as long); `pairs` keys and values must
+    /// follow.
     #[inline]
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
@@ -200,20 +203,20 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The header of a set (RESP2: an array); `len` replies must follow.
+    /// Writes the header of a set (RESP2: an array); `len` replies must follow.
     #[inline]
     pub fn set(&mut self, len: usize) {
         self.aggregate(b'~', len);
     }
 
-    /// The header of an out-of-band message (RESP2: an array); `len` replies must follow.
+    /// Writes the header of an out-of-band message (RESP2: an array); `len` replies must follow.
     #[inline]
     pub fn push(&mut self, len: usize) {
         self.aggregate(b'>', len);
     }
 
-    /// The header of attributes, `pairs` of them, which describe the reply behind them. RESP2 has
-    /// no place for them: ask [`Reply::protocol`] first.
+    /// Writes the header of `pairs` attributes, which describe the reply behind them. RESP2 has no
+    /// place for them: ask [`Reply::protocol`] first.
     pub fn attribute(&mut self, pairs: usize) {
         assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
         self.header(b'|', pairs as i64);
@@ -258,7 +261,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A truth value: `#t` or `#f` in RESP3, `:1` or `:0` in RESP2.
+    /// Writes a truth value: `#t` or `#f` in RESP3, `:1` or `:0` in RESP2.
     pub fn boolean(&mut self, value: bool) {
         self.raw(match (self.protocol, value) {
             (Protocol::Resp2, true) => b":1\r\n",
@@ -268,12 +271,13 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// A double (RESP2: a bulk string) in the text of [`number::format_f64`].
+    /// Writes a double (RESP2: a bulk string) in the text of [`number::format_f64`].
     pub fn double(&mut self, value: f64) {
         self.double_text(number::format_f64(value, &mut [0; number::F64_TEXT_LEN_MAX]));
     }
 
-    /// A double (RESP2: a bulk string) whose text is given, for those not printed the usual way.
+    /// Writes a double (RESP2: a bulk string) with a given text, for those not printed the usual
+    /// way.
     pub fn double_text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -281,7 +285,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// An integer beyond 64 bits, given as its digits (RESP2: a bulk string).
+    /// Writes an integer beyond 64 bits, given as its digits (RESP2: a bulk string).
     pub fn big_number(&mut self, digits: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits.as_bytes()),
@@ -289,7 +293,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people with the three letters of its format, `txt` or `mkd` (RESP2: a bulk string).
+    /// Writes text for people with the three letters of its format, `txt` or `mkd` (RESP2: a bulk
+    /// string).
     pub fn verbatim(&mut self, format: [u8; 3], bytes: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(bytes),
@@ -378,7 +383,7 @@ mod tests {
         String::from_utf8_lossy(&text).replace("\r\n", "|")
     }
 
-    /// The same calls in both protocols.
+    /// Checks the same calls in both protocols.
     fn check(write: impl Fn(&mut Reply<'_>), resp2: &str, resp3: &str) {
         assert_eq!(written(Protocol::Resp2, &write), resp2);
         assert_eq!(written(Protocol::Resp3, &write), resp3);

@@ -1,4 +1,4 @@
-//! Where a socket is, or whom it talks to: an IP address and port, or the path of a Unix socket.
+//! The address of a socket or of its peer: an IP address and port, or the path of a Unix socket.
 
 use core::net::SocketAddr;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether this is the path of a Unix socket.
+    /// Returns true for the path of a Unix socket.
     pub fn is_unix(&self) -> bool {
         matches!(self, Address::Unix(_))
     }

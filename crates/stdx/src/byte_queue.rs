@@ -42,23 +42,23 @@ pub struct ByteQueue {
 }
 
 impl ByteQueue {
-    /// An empty queue; allocates nothing.
+    /// Creates an empty queue; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty queue whose tail reuses the memory of `buffer` (its content is dropped).
+    /// Creates an empty queue whose tail reuses the memory of `buffer` (its content is dropped).
     pub fn with_buffer(mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         Self { tail: buffer, ..Self::default() }
     }
 
-    /// A queue of these bytes.
+    /// Creates a queue of these bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { tail: bytes, ..Self::default() }
     }
 
-    /// The buffer to append to. Only append: earlier bytes may already be on their way.
+    /// Borrows the buffer to append to. Only append: earlier bytes may already have been sent.
     #[inline]
     pub fn tail_mut(&mut self) -> &mut Vec<u8> {
         &mut self.tail
@@ -121,7 +121,7 @@ impl ByteQueue {
         self.chunks_len_bytes + self.tail.len() - self.sent
     }
 
-    /// Whether everything was sent.
+    /// Returns true if everything was sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len_bytes() == 0
@@ -137,13 +137,13 @@ impl ByteQueue {
         self.tail.capacity()
     }
 
-    /// The unsent bytes when they are one contiguous piece (the common case), else `None`.
+    /// Returns the unsent bytes if they are one contiguous piece (the common case), else `None`.
     #[inline]
     pub fn as_single(&self) -> Option<&[u8]> {
         self.chunks.is_empty().then(|| &self.tail[self.sent..])
     }
 
-    /// The first unsent piece, empty when everything was sent. O(1).
+    /// Returns the first unsent piece, empty if everything was sent. O(1).
     #[inline]
     pub fn front(&self) -> &[u8] {
         match self.chunks.front() {
@@ -152,7 +152,7 @@ impl ByteQueue {
         }
     }
 
-    /// The first unsent pieces, up to `slices_max` of them, for a gathering write.
+    /// Returns the first unsent pieces, up to `slices_max` of them, for a gathering write.
     pub fn io_slices(&self, slices_max: usize) -> Vec<IoSlice<'_>> {
         let pieces = self.chunks.iter().map(Chunk::bytes).chain(std::iter::once(self.tail.as_slice()));
         let mut skip = self.sent;

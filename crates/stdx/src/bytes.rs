@@ -1,6 +1,6 @@
 //! Short byte strings, compared and read without a loop or a call.
 
-/// Whether two byte strings are the same. Those of up to 32 bytes, as names and keys are, are
+/// Returns true if two byte strings are equal. Those of up to 32 bytes, as names and keys are, are
 /// compared without a loop or a call: by their ends, which overlap. O(bytes).
 #[inline]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
@@ -15,15 +15,15 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
         }
 }
 
-/// Whether the first and the last `N` bytes are the same; there are so many.
+/// Returns true if the first and the last `N` bytes are equal; both have at least `N`.
 #[inline]
 fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N]) -> T) -> bool {
     let ends = |bytes: &[u8]| Some((number(*bytes.first_chunk()?), number(*bytes.last_chunk()?)));
     ends(a) == ends(b)
 }
 
-/// A byte string of at most six bytes as a little-endian number, whose upper two bytes are free for
-/// what is to follow; `None` for a longer one. O(1).
+/// Converts a byte string of at most six bytes to a little-endian number, whose upper two bytes
+/// are free for further bytes; `None` for a longer one. O(1).
 #[inline]
 pub fn word(bytes: &[u8]) -> Option<u64> {
     let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);

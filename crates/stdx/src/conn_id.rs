@@ -8,32 +8,32 @@
 pub struct ConnId(u64);
 
 impl ConnId {
-    /// The connection of this slot and generation.
+    /// Creates the id of the connection of this slot and generation.
     #[inline]
     pub fn new(index: u32, generation: u32) -> Self {
         Self(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// The slot: dense from 0, so a caller can keep a `Vec` of its own in step.
+    /// Returns the slot: dense from 0, so a caller can keep a `Vec` of its own in step.
     #[inline]
     pub fn index(self) -> usize {
         (self.0 & 0xffff_ffff) as usize
     }
 
-    /// Which connection of that slot this is.
+    /// Returns the generation: the number of the connection among those of its slot.
     #[inline]
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The id as one number, to pass through a system call.
+    /// Returns the id as one number, to pass through a system call.
     #[inline]
     pub fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The id behind a number that [`to_u64`](Self::to_u64) gave. Any other
-    /// number names no connection.
+    /// Returns the id for a number of [`to_u64`](Self::to_u64). Any other number names no
+    /// connection.
     #[inline]
     pub fn from_u64(number: u64) -> Self {
         Self(number)

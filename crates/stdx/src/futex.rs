@@ -30,7 +30,7 @@ pub struct FutexWord {
 
 #[cfg(not(any(loom, shuttle)))]
 impl FutexWord {
-    /// A word of this value that nobody sleeps on.
+    /// Creates a word of this value without sleepers.
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value) }
     }
@@ -57,19 +57,19 @@ impl FutexWord {
 
 #[cfg(any(loom, shuttle))]
 impl FutexWord {
-    /// A word of this value that nobody sleeps on.
+    /// Creates a word of this value without sleepers.
     #[cfg(loom)]
     pub fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// A word of this value that nobody sleeps on.
+    /// Creates a word of this value without sleepers.
     #[cfg(shuttle)]
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// The kernel's wait: compares under the lock of its queue, then queues and sleeps.
+    /// Waits as the kernel does: compares under the lock of its queue, then queues and sleeps.
     pub fn wait(&self, expected: u32) {
         let queue = self.queue.lock().expect("a model that panics has ended");
         if self.word.load(crate::sync::Ordering::SeqCst) == expected {
@@ -77,13 +77,13 @@ impl FutexWord {
         }
     }
 
-    /// The kernel's wake of one sleeper, under the lock of its queue.
+    /// Wakes one sleeper as the kernel does, under the lock of its queue.
     pub fn wake_one(&self) {
         let _queue = self.queue.lock().expect("a model that panics has ended");
         self.woken.notify_one();
     }
 
-    /// The kernel's wake of all sleepers, under the lock of its queue.
+    /// Wakes all sleepers as the kernel does, under the lock of its queue.
     pub fn wake_all(&self) {
         let _queue = self.queue.lock().expect("a model that panics has ended");
         self.woken.notify_all();

@@ -1,13 +1,14 @@
-//! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
-//! Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
+//! calls. Each panics when its property is broken.
 
 use crate::glob::{glob_match, glob_match_any_case};
 use crate::long_double::LongDouble;
 use crate::number::{F64_TEXT_LEN_MAX, format_f64, parse_f64, parse_i64};
 use crate::quoted::split_quoted;
 
-/// A pattern (up to the first NUL) and a text: matching ends, a text whose bytes are all escaped
-/// matches itself, and stars around a matching pattern match as well, but for the empty text.
+/// Checks a pattern (up to the first NUL) on a text. Matching ends. A text whose bytes are all
+/// escaped matches itself. Stars around a matching pattern match as well, except for the empty
+/// text.
 pub fn fuzz_glob(data: &[u8]) {
     let mut parts = data.splitn(2, |&byte| byte == 0);
     let (pattern, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -17,12 +17,12 @@
 /// Stars, or rows of them, that something may stand behind.
 pub const STARS_MAX: usize = 1000;
 
-/// Whether all of `text` matches `pattern`.
+/// Returns true if all of `text` matches `pattern`.
 pub fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, |byte| byte)
 }
 
-/// Whether all of `text` matches `pattern`, where ASCII letters match either case.
+/// Returns true if all of `text` matches `pattern`, with ASCII letters of either case.
 pub fn glob_match_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, lower)
 }
@@ -169,7 +169,7 @@ mod tests {
         assert!(!glob_match(b"MAX*", b"maxmemory"));
     }
 
-    /// The definition of a match, with all its exponential choices.
+    /// Matches by the definition, with all its exponential choices.
     fn twin(p: &[u8], t: &[u8]) -> bool {
         match p {
             [] => t.is_empty(),

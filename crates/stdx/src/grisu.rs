@@ -29,7 +29,7 @@ impl Scaled {
         Self { significand: self.significand << shift, exponent: self.exponent - shift as i32 }
     }
 
-    /// The product, its significand rounded to 64 bits.
+    /// Returns the product, its significand rounded to 64 bits.
     fn times(self, other: Self) -> Self {
         let product = self.significand as u128 * other.significand as u128;
         Self {
@@ -151,8 +151,9 @@ impl Ends {
     }
 }
 
-/// A power of ten that brings a number of this binary exponent to one between -60 and -32, so that
-/// its integer part fits 32 bits and a digit times ten does not overflow; and its exponent.
+/// Returns a power of ten and its exponent. It brings a number of this binary exponent to one
+/// between -60 and -32, so that its integer part fits 32 bits and a digit times ten does not
+/// overflow.
 fn power_of_ten_for(exponent: i32) -> (Scaled, i32) {
     // The decimal exponent wanted, rounded towards zero: log10(2) times the binary one, less the
     // 87 powers of the table. Where two powers would do, this start decides between them.

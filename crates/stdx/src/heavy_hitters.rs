@@ -1,17 +1,19 @@
-//! Who has most of a stream of weighted items, in bounded memory: the space-saving algorithm.
+//! The heaviest items of a stream of weighted items, in bounded memory: the space-saving
+//! algorithm.
 //!
 //! ```text
-//!  counters: [key, count, error] × capacity       index: key ──► counter
-//!  heap of counters, the smallest count on top
+//! counters: [key, count, error] × capacity       index: key ──► counter heap of counters, the
+//! smallest count on top
 //! ```
-//! An item that has a counter adds its weight to it. A new item takes the counter with the smallest
-//! count, adds to that count, and remembers it as its error: the count of an item is never below
-//! what it truly has, and what is certain of it (count less error) never above. With a total weight
-//! of `W`, no error is above `W / capacity`, and every item that has more than that has a counter.
+//! An item that has a counter adds its weight to it. A new item takes the counter with the
+//! smallest count, adds to that count, and remembers it as its error. So the count of an item is
+//! never below its true weight, and its certain part (count less error) never above. With a total
+//! weight of `W`, no error is above `W / capacity`, and every item that has more than that has a
+//! counter.
 //!
-//! add O(log capacity); memory: capacity keys and some 80 bytes each. Source: Metwally,
-//! Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
-//! Streams" (2005), with weights.
+//! Adding is O(log capacity); memory: capacity keys and some 80 bytes each. Source: Metwally,
+//! Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams"
+//! (2005), with weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ struct Counter {
     key: Arc<[u8]>,
     count: u64,
     error: u64,
-    /// Where in the heap it is.
+    /// Its index in the heap.
     heap_at: usize,
 }
 
@@ -47,10 +49,10 @@ pub struct Hitter {
 }
 
 impl HeavyHitters {
-    /// No items yet, and never more than `capacity` counters.
+    /// Creates an empty set of at most `capacity` counters.
     ///
     /// # Panics
-    /// If the capacity is zero.
+    /// The capacity is zero.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "somebody has to be counted");
         Self { capacity, counters: Vec::new(), heap: Vec::new(), index: HashMap::new() }
@@ -127,7 +129,7 @@ impl HeavyHitters {
         self.index = places.map(|(at, counter)| (Arc::clone(&counter.key), at)).collect();
     }
 
-    /// All items that have a counter, in no order.
+    /// Lists all items that have a counter, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Hitter> + '_ {
         self.counters.iter().map(|counter| Hitter {
             key: Arc::clone(&counter.key),
@@ -136,8 +138,8 @@ impl HeavyHitters {
         })
     }
 
-    /// The `count` items that have most over several streams, by what is certain, the first first.
-    /// An item adds up what it has in each. O(counters log counters).
+    /// Returns the `count` heaviest items of several streams, heaviest first by their certain
+    /// weights. An item's weights in the streams are added up. O(counters log counters).
     pub fn top<'h>(streams: impl Iterator<Item = &'h HeavyHitters>, count: usize) -> Vec<Hitter> {
         let mut sums: HashMap<Arc<[u8]>, Hitter> = HashMap::new();
         for hitter in streams.flat_map(HeavyHitters::iter) {
@@ -157,7 +159,7 @@ impl HeavyHitters {
 mod tests {
     use super::*;
 
-    /// A number below `bound`, from a sequence of its own.
+    /// Draws a number below `bound`, from a sequence of its own.
     fn draw(state: &mut u64, bound: u64) -> u64 {
         *state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (*state >> 33) % bound

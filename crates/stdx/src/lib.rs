@@ -1,4 +1,4 @@
-//! What the standard library lacks and every room may use: no Redis word in here, no I/O.
+//! Additions to the standard library that every crate may use: no terms of Redis, no I/O.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -43,31 +43,31 @@ impl LongDouble {
         (!overflows && !underflows).then_some(Self(if number.negative { -magnitude } else { magnitude }))
     }
 
-    /// The number that equals `value`, which is not NaN.
+    /// Converts `value`, which is not NaN, to the equal number.
     pub fn from_f64(value: f64) -> Self {
         assert!(!value.is_nan(), "NaN is no number");
         // Every double is exact in 80 bits.
         Self(ieee::Double::from_bits(value.to_bits() as u128).convert(&mut false).value)
     }
 
-    /// The nearest double.
+    /// Returns the nearest double.
     pub fn to_f64(self) -> f64 {
         let converted: ieee::Double = self.0.convert(&mut false).value;
         f64::from_bits(converted.to_bits() as u64)
     }
 
-    /// The largest finite number.
+    /// Returns the largest finite number.
     pub fn largest() -> Self {
         Self(X87DoubleExtended::largest())
     }
 
-    /// The rounded sum, or `None` when it is NaN or infinite.
+    /// Returns the rounded sum, or `None` if it is NaN or infinite.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let sum = self.0.add_r(other.0, Round::NearestTiesToEven).value;
         sum.is_finite().then_some(Self(sum))
     }
 
-    /// Whether this is neither infinity.
+    /// Returns true unless it is an infinity.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }
@@ -97,7 +97,7 @@ impl fmt::Display for LongDouble {
     }
 }
 
-/// `significand × 2^exponent` with up to 17 decimals.
+/// Formats `significand × 2^exponent` with up to 17 decimals.
 fn magnitude_text(significand: u64, exponent: i32) -> String {
     if exponent >= 0 {
         return shifted_integer_text(significand, exponent as u32);
@@ -110,7 +110,7 @@ fn magnitude_text(significand: u64, exponent: i32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `value / 2^shift`, a half going to the even neighbour.
+/// Returns `value / 2^shift`, a half rounded to the even neighbour.
 fn shift_right_half_to_even(value: u128, shift: u32) -> u128 {
     if shift > 127 {
         // `value` is below 2^121, less than half of this.
@@ -121,7 +121,7 @@ fn shift_right_half_to_even(value: u128, shift: u32) -> u128 {
     quotient + u128::from(rest > half || (rest == half && quotient & 1 == 1))
 }
 
-/// The decimal digits of `significand × 2^shift`, with `shift` up to 16,320.
+/// Formats the decimal digits of `significand × 2^shift`, with `shift` up to 16,320.
 fn shifted_integer_text(significand: u64, shift: u32) -> String {
     const CHUNK: u64 = 1_000_000_000_000_000_000;
     const CHUNK_DIGITS: usize = 18;

@@ -44,8 +44,8 @@ pub struct Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty mailbox for `capacity` messages (at least 1), all their memory allocated now.
-    /// `waker` must make the consumer's next or current sleep end; it runs on sending threads.
+    /// Creates an empty mailbox for `capacity` messages (at least 1), and allocates all their
+    /// memory. `waker` must end the consumer's next or current sleep; it runs on sending threads.
     pub fn new(capacity: usize, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             queue: ArrayQueue::new(capacity),
@@ -54,9 +54,11 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Any thread: queues the message, and wakes the consumer if it sleeps. O(1), never
-    /// waits. Gives the message back when the mailbox is full; then the consumer is
-    /// already awake or being woken.
+    /// Queues the message, from any thread, and wakes the consumer if it sleeps. O(1), never
+    /// waits.
+    ///
+    /// # Errors
+    /// The message if the mailbox is full. The consumer is then already awake or being woken.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.queue.push(message)?;
         // SeqCst fence between our push and our look: pairs with the fence in `prepare_sleep`.
@@ -70,13 +72,14 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Consumer: the oldest message, if there is one. O(1).
+    /// Takes the oldest message, if there is one; for the consumer. O(1).
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
 
-    /// Consumer: announces that it is going to sleep and looks once more. True: it may sleep, and
-    /// whoever sends from now on calls the waker. False: there are messages, it is not asleep.
+    /// Announces that the consumer is going to sleep, and looks once more for messages. Returns
+    /// true if it may sleep: senders call the waker from now on. Returns false if there are
+    /// messages: it counts as awake.
     #[must_use = "sleeping on `false` may be sleeping for ever"]
     pub fn prepare_sleep(&self) -> bool {
         // Swap, AcqRel: puts this announcement after what any sender did to the last one; pairs
@@ -91,7 +94,8 @@ impl<T> Mailbox<T> {
         may_sleep
     }
 
-    /// Consumer: says that it no longer sleeps, whatever ended the sleep; senders stop waking it.
+    /// Announces that the consumer no longer sleeps, whatever ended the sleep; senders stop waking
+    /// it.
     pub fn awake(&self) {
         // Swap, AcqRel: puts the end of this sleep after what any sender did to it; pairs with the
         // swap in `send`. A sender that took the announcement just before has called the waker or
@@ -99,17 +103,17 @@ impl<T> Mailbox<T> {
         self.asleep.swap(false, AcqRel);
     }
 
-    /// How many messages wait, as of a moment ago.
+    /// Returns the approximate number of messages: it may have changed already.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no message waits, as of a moment ago.
+    /// Returns true if there was no message a moment ago.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// How many messages fit.
+    /// Returns the number of messages that fit.
     pub fn capacity(&self) -> usize {
         self.queue.capacity()
     }
@@ -184,7 +188,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// A mailbox and the number of times its waker was called.
+    /// Creates a mailbox and a counter of the calls of its waker.
     fn mailbox(capacity: usize) -> (Mailbox<u32>, Arc<AtomicUsize>) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&wakes);

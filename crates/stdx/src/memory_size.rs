@@ -30,7 +30,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
     number.checked_mul(unit_bytes)
 }
 
-/// The text of an amount as INFO shows it: `512B`, `1.50M`. From 2^60 on plain bytes again.
+/// Formats an amount of memory as INFO shows it: `512B`, `1.50M`. From 2^60 on plain bytes again.
 pub fn format_memory(bytes: u64) -> String {
     let (power, unit) = match bytes.checked_ilog2().unwrap_or(0) {
         10..20 => (10, 'K'),

@@ -54,7 +54,7 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(if number.negative { -magnitude } else { magnitude })
 }
 
-/// What a text that is a number looks like.
+/// The forms of a text that is a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Infinity,
@@ -108,7 +108,8 @@ impl<'a> NumberText<'a> {
         Some(Self { negative, form: if is_zero { Form::Zero } else { form }, magnitude })
     }
 
-    /// The value without its sign, rounded to nearest; infinite or zero where the type ends.
+    /// Returns the value without its sign, rounded to nearest; infinite or zero outside the type's
+    /// range.
     pub(crate) fn to_apfloat<F: Float>(&self) -> Option<F> {
         let text = std::str::from_utf8(self.magnitude).ok()?;
         let has_exponent = text.contains(['p', 'P']);
@@ -134,8 +135,8 @@ pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
-/// The text of `value` in its shortest digits, whole numbers with an exponent where that is shorter
-/// (`1e+17`): Redis' words for the scores of DEBUG DIGEST. Allocates.
+/// Formats `value` in its shortest digits, whole numbers with an exponent where that is shorter
+/// (`1e+17`), as Redis does for the scores of DEBUG DIGEST. Allocates.
 pub fn format_f64_shortest(value: f64) -> String {
     let mut out = [0; F64_TEXT_LEN_MAX];
     if !value.is_finite() || value == 0.0 {
@@ -147,8 +148,8 @@ pub fn format_f64_shortest(value: f64) -> String {
     String::from_utf8_lossy(&out[..len]).into_owned()
 }
 
-/// The text of `value` with up to seventeen digits, as C's `%.17g` writes it: Redis' words for the
-/// scores of ZSCAN and nothing else. Allocates.
+/// Formats `value` with up to seventeen digits, as C's `%.17g` does: Redis' form for the scores of
+/// ZSCAN only. Allocates.
 pub fn format_f64_17_digits(value: f64) -> String {
     if !value.is_finite() {
         return format_f64(value, &mut [0; F64_TEXT_LEN_MAX]).to_owned();

@@ -123,7 +123,7 @@ fn swap_ranges<T>(part: &mut [T], a: usize, b: usize, len: usize) {
     }
 }
 
-/// The index of the pivot.
+/// Returns the index of the pivot.
 fn pivot_of<T>(part: &[T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> usize {
     let len = part.len();
     let (mut first, mut middle, mut last) = (0, len / 2, len - 1);

@@ -4,21 +4,21 @@
 //! name and a backslash makes any other byte plain; inside single quotes only `\'` is special. A
 //! quote may open in the middle of a word; behind a closing quote the word must end.
 
-/// Whether `byte` separates words.
+/// Returns true if `byte` separates words.
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Whether `byte` ends a word it follows directly. Vertical tab and form feed do not, although
-/// they are skipped between words: what Redis does.
+/// Returns true if `byte` ends a word it follows directly. Vertical tab and form feed do not,
+/// although they are skipped between words, as in Redis.
 #[inline]
 pub fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The words of `line` without their quotes; `None` when a quote is not closed, or closed inside a
-/// word. O(bytes).
+/// Splits `line` into words without their quotes; `None` if a quote is not closed, or closed
+/// inside a word. O(bytes).
 pub fn split_quoted(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -78,12 +78,12 @@ fn take_single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a 
     }
 }
 
-/// `rest` when a word may end before it.
+/// Returns `rest` if a word may end before it.
 fn word_end(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|&byte| is_space(byte)).then_some(rest)
 }
 
-/// The byte that a backslash and `byte` stand for.
+/// Returns the byte that a backslash and `byte` stand for.
 fn unescape(byte: u8) -> u8 {
     match byte {
         b'n' => b'\n',
@@ -95,7 +95,7 @@ fn unescape(byte: u8) -> u8 {
     }
 }
 
-/// The value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit.
 fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }

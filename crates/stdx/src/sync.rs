@@ -14,9 +14,9 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, O
 
 use std::sync::OnceLock;
 
-/// How often a waiter may look at a busy word before it parks: about the length of one short
-/// critical section (100 looks with growing pauses take 1 to 2 µs), and 0 where there is one core,
-/// because then the owner cannot run while we look.
+/// Returns the number of times that a waiter may look at a busy word before it parks. That takes
+/// about as long as one short critical section: 100 looks with growing pauses take 1 to 2 µs. It
+/// is 0 on one core, because the owner cannot run while the waiter looks.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

@@ -1,7 +1,7 @@
 //! Unix times as dates and times of day in UTC, both ways.
 
-/// A Unix time in seconds as a date and time of day in UTC: `2026-11-23 09:40:18 UTC`. The
-/// calendar is the Gregorian one, also before it was invented.
+/// Formats a Unix time in seconds as a date and time of day in UTC: `2026-11-23 09:40:18 UTC`. The
+/// calendar is the Gregorian one, also before its introduction.
 pub fn utc(unix_s: i64) -> String {
     let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
     // Days are counted from the first of March of the year 0, so that a leap day is the last of its
@@ -18,9 +18,9 @@ pub fn utc(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The Unix time in seconds of a date and time of day in UTC, as [`utc`] writes it; the seconds,
-/// the time of day and `UTC` may be left out, `T` and `Z` stand in their places. A day that the
-/// month does not have is none.
+/// Parses a date and time of day in UTC, as [`utc`] writes it, to the Unix time in seconds. The
+/// seconds, the time of day and `UTC` may be left out, `T` and `Z` stand in their places. A day
+/// that the month does not have is refused.
 pub fn parse_utc(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches("UTC").trim_end_matches('Z').trim_end();
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
@@ -48,8 +48,8 @@ pub fn parse_utc(text: &str) -> Option<i64> {
     has_day.then_some(days * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// The Unix time in seconds that somebody means: `2026-11-23 14:05:00` in UTC ([`parse_utc`]), or
-/// the seconds themselves.
+/// Parses a time to Unix seconds: `2026-11-23 14:05:00` in UTC ([`parse_utc`]), or the seconds
+/// themselves.
 pub fn parse_time(text: &str) -> Option<i64> {
     text.trim().parse().ok().or_else(|| parse_utc(text))
 }

@@ -12,7 +12,7 @@ use loom::thread;
 use std::sync::Arc;
 use stdx::Mailbox;
 
-/// What the consumer sleeps on: an eventfd's counter.
+/// The consumer's place to sleep: an eventfd's counter.
 #[derive(Default)]
 struct Signal {
     raised: Mutex<Raised>,
@@ -46,7 +46,7 @@ impl Signal {
     }
 }
 
-/// A consumer that receives `messages` of them, sleeping when it may. Returns them and its sleeps.
+/// Receives `messages` messages, sleeping when it may. Returns them and the number of sleeps.
 fn consume(mailbox: &Mailbox<u32>, signal: &Signal, messages: usize) -> (Vec<u32>, usize) {
     let (mut got, mut announced) = (Vec::new(), 0);
     while got.len() < messages {

@@ -14,7 +14,7 @@ use stdx::mailbox::Mailbox;
 const SENDERS: u32 = 3;
 const EACH: u32 = 8;
 
-/// What the consumer sleeps in: a stand-in for an eventfd.
+/// The consumer's place to sleep: a stand-in for an eventfd.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,

@@ -7,8 +7,8 @@ use net::{BackendChoice, CloseReason, Event};
 
 use super::{PATIENCE, Served, reset};
 
-/// What the peer sent is worked on in steps after it went, as a caller with a limit per turn does,
-/// until a reply cannot be sent. What follows is that the caller wants no more of it.
+/// Handles the bytes of a closed peer in steps, as a caller with a limit per turn does, until a
+/// reply cannot be sent. Then the caller wants no more of them.
 pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (mut client, conn) = served.connect_known();
@@ -35,7 +35,7 @@ pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_u
     assert!(!served.event_loop.is_open(conn));
 }
 
-/// What the kernel had not said by then: the bytes come, then the end, both once.
+/// Looks for ends that the kernel has not reported yet: the bytes come, then the end, both once.
 pub(super) fn a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone(
     backend: BackendChoice,
 ) {

@@ -12,15 +12,15 @@ use super::{PATIENCE, Served};
 
 /// More than there are buffers, so that floods alone could take all of them.
 const FLOODS: usize = 80;
-/// What the caller takes of a flood in a turn.
+/// The bytes of a flood that the caller takes in a turn.
 const TAKEN_LEN_BYTES: usize = 2_000;
 /// Turns within which a byte must be reported once it was sent: it is received in one, or finds no
 /// buffer and is received in the next.
 const TURNS_MAX: usize = 2;
 /// The same while the loop learns how many buffers it needs: twice as many each turn.
 const FIRST_TURNS_MAX: usize = 8;
-/// What may wait unparsed for each flood: what it was received before it was known as one, at most
-/// a turn's memory, is shared by all of them.
+/// The unparsed bytes that the floods may have. All of them share the bytes received before they
+/// were known as floods, at most a turn's memory.
 const HELD_LEN_BYTES_MAX: usize = (1 << 20) + FLOODS * 160 * 1024;
 /// Rounds in which the quiet connection sends a byte.
 const ROUNDS: usize = 200;
@@ -59,8 +59,8 @@ pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
     }
 }
 
-/// A turn that takes a little of each flood and all of the quiet connection;
-/// whether that sent something.
+/// Runs a turn that takes a little of each flood and all of the quiet connection. Returns true if
+/// that connection sent something.
 fn turn(served: &mut Served, floods: &HashSet<ConnId>, quiet: ConnId) -> bool {
     let mut heard = false;
     for event in served.turn(Duration::from_millis(100)) {

@@ -24,7 +24,7 @@ fn expect(client: &mut impl Read, bytes: &[u8]) {
     assert!(got == bytes, "other bytes than expected");
 }
 
-/// Small and large parts, some of which the socket does not take at once.
+/// Holds small and large parts, some of which the socket does not take at once.
 pub fn held_output_leaves_in_order_when_released(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (client, conn) = served.connect_known();
