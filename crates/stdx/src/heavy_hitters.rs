@@ -2,8 +2,8 @@
 //! algorithm.
 //!
 //! ```text
-//! counters: [key, count, error] × capacity       index: key ──► counter heap of counters, the
-//! smallest count on top
+//!  counters: [key, count, error] × capacity       index: key ──► counter
+//!  heap of counters, the smallest count on top
 //! ```
 //! An item that has a counter adds its weight to it. A new item takes the counter with the
 //! smallest count, adds to that count, and remembers it as its error. So the count of an item is
