@@ -47,7 +47,7 @@ const COUNTERS_MAX: usize = 256;
 const OWNED_MAX: usize = 248;
 /// The index of a thread that has not taken one yet.
 const UNASSIGNED: usize = usize::MAX;
-/// What every mimalloc block of at least this size is aligned to.
+/// The alignment of every mimalloc block of at least this size.
 const PLAIN_ALIGN: usize = 16;
 /// Up to here the size classes are looked up.
 const SMALL_MAX_BYTES: usize = 1024;
@@ -55,12 +55,12 @@ const SMALL_MAX_BYTES: usize = 1024;
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
 /// Up to here blocks always share pages with others of their class.
 const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
-/// What is asked for so that a block gets pages of its own: the smallest that is no size class.
-/// What is not written to is address space, not memory.
+/// The length to ask for so that a block gets pages of its own: the smallest that is no size
+/// class. Bytes that are not written to are address space, not memory.
 const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
 /// The granularity of those larger blocks.
 const PAGE_BYTES: usize = 4096;
-/// What `stats_text` holds at most; the rest is cut off.
+/// The most bytes of `stats_text`; the rest is cut off.
 const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
 
 static COUNTERS: [CachePadded<AtomicI64>; COUNTERS_MAX] =
@@ -78,13 +78,14 @@ thread_local! {
 /// mimalloc as the global allocator, counting. Put it in a `#[global_allocator]` static.
 pub struct CountingAllocator;
 
-/// Whether mimalloc's plain entry points align well enough; they are faster than the aligned ones.
+/// Returns true if mimalloc's plain entry points align well enough; they are faster than the
+/// aligned ones.
 #[inline]
 fn is_plain(layout: Layout) -> bool {
     layout.align() <= PLAIN_ALIGN && layout.align() <= layout.size() && layout.size() <= SHARED_PAGE_MAX_BYTES
 }
 
-/// Whether a block of this layout is given pages of its own.
+/// Returns true if a block of this layout gets pages of its own.
 #[inline]
 fn goes_apart(layout: Layout) -> bool {
     (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
@@ -93,8 +94,8 @@ fn goes_apart(layout: Layout) -> bool {
         && LARGE_APART.load(Relaxed)
 }
 
-/// Whether this block of ours, allocated for `layout`, has pages of its own: then it may grow in
-/// place to [`CLASSES_MAX_BYTES`].
+/// Returns true if this block, which we allocated for `layout`, has pages of its own: then it may
+/// grow in place to [`CLASSES_MAX_BYTES`].
 ///
 /// # Safety
 /// `block` is a live block of mimalloc's.
@@ -103,7 +104,7 @@ unsafe fn is_apart(block: *mut u8, layout: Layout) -> bool {
     goes_apart(layout) && unsafe { mi::mi_usable_size(block.cast()) } > CLASSES_MAX_BYTES
 }
 
-/// A block for what is not plain, not counted.
+/// Allocates a block for a layout that is not plain, without counting it.
 #[inline(never)]
 fn allocate_large(layout: Layout) -> *mut c_void {
     if goes_apart(layout) {
@@ -159,7 +160,7 @@ static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     classes
 };
 
-/// The bytes of memory a request of `len_bytes` takes, as counted here. O(1).
+/// Returns the bytes of memory that a request of `len_bytes` takes, as counted here. O(1).
 #[inline]
 pub fn counted_bytes(len_bytes: usize) -> usize {
     if len_bytes <= SMALL_MAX_BYTES {
@@ -168,7 +169,7 @@ pub fn counted_bytes(len_bytes: usize) -> usize {
     counted_bytes_large(len_bytes)
 }
 
-/// `counted_bytes` above the table.
+/// Computes `counted_bytes` above the table.
 fn counted_bytes_large(len_bytes: usize) -> usize {
     if len_bytes <= CLASSES_MAX_BYTES {
         size_class(len_bytes)
@@ -190,7 +191,7 @@ fn count(change_bytes: i64) {
     }
 }
 
-/// `count` for a thread without a counter of its own, which may be because it is new.
+/// Counts for a thread without a counter of its own, for example because it is new.
 #[cold]
 fn count_shared(change_bytes: i64) {
     if INDEX.get() == UNASSIGNED {
@@ -277,8 +278,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// `realloc` where large blocks have pages of their own. A block stays where it is if that leaves
-/// no more than half of it unused.
+/// Reallocates where large blocks have pages of their own. A block stays where it is if that
+/// leaves no more than half of it unused.
 ///
 /// # Safety
 /// As for `realloc`.
@@ -304,8 +305,8 @@ unsafe fn reallocate_large(block: *mut u8, layout: Layout, size_new: usize) -> *
     moved
 }
 
-/// The bytes handed out and not yet freed, by all threads together. O(threads ever started, at most
-/// 256) cache misses: ask once a loop turn or once a batch, not once a request.
+/// Returns the bytes handed out and not yet freed, by all threads together. O(threads ever
+/// started, at most 256) cache misses: ask once a loop turn or once a batch, not once a request.
 pub fn used_memory_bytes() -> usize {
     let threads = THREADS_SEEN.load(Relaxed);
     let owned = COUNTERS.iter().take(threads.min(OWNED_MAX));
@@ -314,9 +315,9 @@ pub fn used_memory_bytes() -> usize {
     usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
 }
 
-/// What the calling thread handed out less what it freed: a change of this is the thread's
-/// part of the change of [`used_memory_bytes`]. Threads beyond the first 248 get a counter
-/// that they share. O(1).
+/// Returns the bytes that the calling thread handed out less those it freed. A change of this is
+/// the thread's part of the change of [`used_memory_bytes`]. Threads beyond the first 248 share a
+/// counter. O(1).
 #[inline]
 pub fn thread_memory_bytes() -> i64 {
     let index = INDEX.get();
@@ -334,7 +335,7 @@ pub fn sample_peak() -> usize {
     used
 }
 
-/// The highest sample since the start or the last `reset_peak`.
+/// Returns the highest sample since the start or the last `reset_peak`.
 pub fn peak_memory_bytes() -> usize {
     PEAK_BYTES.load(Relaxed)
 }
@@ -344,8 +345,8 @@ pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
 
-/// The bytes of memory that the allocator has made usable: what is handed out, and
-/// free memory that it keeps.
+/// Returns the bytes of memory that the allocator has made usable: those handed out, and free
+/// memory that it keeps.
 pub fn committed_bytes() -> usize {
     let mut values = [0_usize; 8];
     let [elapsed, user, system, rss, rss_peak, committed, committed_peak, faults] = &mut values;
@@ -373,9 +374,9 @@ const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
 /// The same while resident memory is kept close to used memory.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
-/// How long freed pages stay with the process. mimalloc's own second lets resident memory run 5–10
-/// % ahead of a growing data set, whose tables leave blocks of every size behind; measured here,
-/// ten milliseconds cost nothing.
+/// The time for which freed pages stay with the process. With mimalloc's own second, resident
+/// memory runs 5–10 % ahead of a growing data set, whose tables leave blocks of every size behind.
+/// Ten milliseconds cost nothing in our measurements.
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
 /// Sets the allocator up for a server: call it once, early.
@@ -391,7 +392,7 @@ pub fn purge() {
     unsafe { mi::mi_collect(true) }
 }
 
-/// The allocator and its version, as INFO shows it: `mimalloc-3.3`.
+/// Returns the allocator and its version, as INFO shows it: `mimalloc-3.3`.
 pub fn allocator_name() -> String {
     // SAFETY: no precondition.
     let version = unsafe { mi::mi_version() };
@@ -399,7 +400,7 @@ pub fn allocator_name() -> String {
     format!("mimalloc-{}.{}", version / 10_000, version / 100 % 100)
 }
 
-/// mimalloc's own statistics, as a text for people. At most 64 KiB.
+/// Returns mimalloc's own statistics, as a text for people. At most 64 KiB.
 pub fn stats_text() -> String {
     let mut text: Vec<u8> = Vec::with_capacity(STATS_TEXT_MAX_BYTES);
     // SAFETY: `append` expects a pointer to such a vector, and is called only before this returns.
@@ -424,8 +425,8 @@ unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
 mod tests {
     use super::*;
 
-    /// The tests count what the allocator is asked for directly, and never what the harness' other
-    /// threads do: this binary's global allocator is the system's.
+    /// Asks the counting allocator directly, so that the tests do not count the harness' other
+    /// threads: this binary's global allocator is the system's.
     fn alloc(layout: Layout) -> *mut u8 {
         // SAFETY: no test asks for a layout of size zero.
         let block = unsafe { CountingAllocator.alloc(layout) };
@@ -448,7 +449,7 @@ mod tests {
         unsafe { mi::mi_usable_size(block.cast()) }
     }
 
-    /// What this thread's counter says.
+    /// Returns the value of this thread's counter.
     fn counted_here() -> i64 {
         count(0);
         COUNTERS[INDEX.get()].load(Relaxed)
@@ -590,7 +591,8 @@ mod tests {
         assert!(text.len() > 100 && text.len() <= STATS_TEXT_MAX_BYTES, "{text}");
     }
 
-    /// `cargo test --release -p structures what_counting_costs -- --ignored --nocapture`
+    /// Measures the cost of counting: `cargo test --release -p structures what_counting_costs --
+    /// --ignored --nocapture`
     #[test]
     #[ignore = "a measurement: run it alone, in a release build"]
     fn what_counting_costs() {

@@ -23,7 +23,7 @@ impl Block {
             .expect("elements are far below isize::MAX bytes")
     }
 
-    /// An uninitialised block of at least `len_bytes`, which is not zero.
+    /// Allocates an uninitialised block of at least `len_bytes`, which is not zero.
     #[inline]
     pub(crate) fn allocate(len_bytes: usize) -> Self {
         assert!(len_bytes > 0, "a block holds at least its own shape");
@@ -44,13 +44,13 @@ impl Block {
         unsafe { dealloc(self.start.as_ptr(), Self::layout(len_bytes)) };
     }
 
-    /// The block as a thin pointer.
+    /// Converts the block to a thin pointer.
     #[inline]
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         self.start
     }
 
-    /// The block that [`Block::into_raw`] gave.
+    /// Converts a pointer of [`Block::into_raw`] back.
     #[inline]
     pub(crate) fn from_raw(start: NonNull<u8>) -> Self {
         Block { start }
@@ -80,7 +80,7 @@ impl Block {
         unsafe { place.cast::<T>().write_unaligned(value) };
     }
 
-    /// The bytes in a range of the block, for as long as the caller likes.
+    /// Borrows the bytes in a range of the block, for a lifetime of the caller's choice.
     ///
     /// # Safety
     /// The range lies within the block, was written, and is neither changed nor freed during `'a`.

@@ -19,7 +19,7 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Whether it has ended. It may end at any moment.
+    /// Returns true if the claim has ended. It may end at any moment.
     pub fn is_over(&self) -> bool {
         *self.0.lock()
     }

@@ -24,7 +24,7 @@ pub struct Combiner<T> {
 }
 
 impl<T> Combiner<T> {
-    /// Nobody is at it.
+    /// Creates an idle combiner.
     pub fn new(state: T) -> Self {
         Self { requested: AtomicBool::new(false), state: Lock::new(state) }
     }

@@ -52,16 +52,16 @@ enum Kind {
     Object = 2,
 }
 
-/// What an entry can hold beside small strings.
+/// An object that an entry holds: a value that is not a small string.
 pub trait Held {
-    /// A lower bound of when the first part of the object is due, in milliseconds; `None` if
-    /// no part has a deadline.
+    /// Returns a lower bound of the earliest deadline of the object's parts, in milliseconds;
+    /// `None` if no part has a deadline.
     fn part_deadline_ms(&self) -> Option<i64> {
         None
     }
 }
 
-/// What an entry holds.
+/// The value of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub enum View<'a, V> {
     /// A string of at most [`INLINE_BYTES_MAX`] bytes.
@@ -99,7 +99,7 @@ impl<V> NewValue<'_, V> {
     }
 }
 
-/// Where the parts of a block are: derived from the header, never stored.
+/// The offsets of a block's parts: derived from the header, never stored.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: Kind,
@@ -155,11 +155,11 @@ impl<V> Entry<V> {
         size_of::<V>().next_multiple_of(FIELD_BYTES)
     };
 
-    /// An entry for `key`, with the expiry in Unix milliseconds if any, and its
-    /// access clock (24 bits).
+    /// Creates an entry for `key`, with the expiry in Unix milliseconds if any, and its access
+    /// clock (24 bits).
     ///
     /// # Panics
-    /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
+    /// Inline bytes are longer than [`INLINE_BYTES_MAX`].
     pub fn new(key: &[u8], value: NewValue<'_, V>, expiry_ms: Option<i64>, access: u32) -> Self {
         assert!(value.inline_len() <= INLINE_BYTES_MAX, "a long string must come as an object");
         let shape = Shape {
@@ -178,8 +178,8 @@ impl<V> Entry<V> {
         entry
     }
 
-    /// A block of this shape with header and key; its value is not there yet, and the caller writes
-    /// it before anything can panic.
+    /// Allocates a block of this shape with header and key. Its value is not there yet: the caller
+    /// writes it before anything can panic.
     #[inline]
     fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
         let layout = shape.layout();
@@ -240,7 +240,7 @@ impl<V> Entry<V> {
         shape
     }
 
-    /// The place `at` bytes into the block.
+    /// Returns the place `at` bytes into the block.
     ///
     /// # Safety
     /// `at` is not beyond the block's end.
@@ -275,14 +275,14 @@ impl<V> Entry<V> {
         unsafe { std::slice::from_raw_parts(place.as_ptr(), len) }
     }
 
-    /// The key. O(1).
+    /// Borrows the key. O(1).
     #[inline]
     pub fn key(&self) -> &[u8] {
         let shape = self.shape();
         self.bytes_at(shape.key_at(), shape.key_len)
     }
 
-    /// The value. O(1).
+    /// Borrows the value. O(1).
     #[inline]
     pub fn view(&self) -> View<'_, V> {
         let shape = self.shape();
@@ -303,7 +303,7 @@ impl<V> Entry<V> {
         }
     }
 
-    /// The object, if the value is one. O(1).
+    /// Borrows the object, if the value is one. O(1).
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut V> {
         let shape = self.shape();
@@ -316,7 +316,7 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<V>().as_mut() })
     }
 
-    /// The inline bytes, for changes that keep their length.
+    /// Borrows the inline bytes, for changes that keep their length.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
@@ -329,7 +329,7 @@ impl<V> Entry<V> {
         Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), shape.value_len) })
     }
 
-    /// When the key expires, in Unix milliseconds.
+    /// Returns the time at which the key expires, in Unix milliseconds.
     #[inline]
     pub fn expiry_ms(&self) -> Option<i64> {
         if self.header().meta & HAS_EXPIRY == 0 {
@@ -341,7 +341,7 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<i64>().read() })
     }
 
-    /// The access clock: 24 bits whose meaning (LRU or LFU) belongs to the caller.
+    /// Returns the access clock: 24 bits whose meaning (LRU or LFU) belongs to the caller.
     #[inline]
     pub fn access(&self) -> u32 {
         self.header().meta & ACCESS_MASK
@@ -354,7 +354,8 @@ impl<V> Entry<V> {
         header.meta = (header.meta & !ACCESS_MASK) | (access & ACCESS_MASK);
     }
 
-    /// One bit about the value whose meaning belongs to the caller. A new value starts without it.
+    /// Returns the mark: one bit about the value whose meaning belongs to the caller. A new value
+    /// starts without it.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.mark_bit() != 0
@@ -366,7 +367,7 @@ impl<V> Entry<V> {
         self.set_mark_bit(MARK);
     }
 
-    /// The mark as it stands in the header.
+    /// Returns the mark as it stands in the header.
     #[inline]
     fn mark_bit(&self) -> u32 {
         self.header().meta & MARK
@@ -489,7 +490,7 @@ impl<V> Entry<V> {
         self.take_value()
     }
 
-    /// The same value, expiry, mark and access clock under another name. O(block).
+    /// Moves the value, expiry, mark and access clock to another name. O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
         let (expiry_ms, access, mark_bit) = (self.expiry_ms(), self.access(), self.mark_bit());
         let object = self.take_value();
@@ -498,7 +499,8 @@ impl<V> Entry<V> {
         renamed
     }
 
-    /// A copy under another name, with the same expiry and mark and its own access clock. O(value).
+    /// Copies the value, expiry and mark under another name, with an access clock of its own.
+    /// O(value).
     pub fn duplicate(&self, key: &[u8], access: u32) -> Self
     where
         V: Clone,
@@ -513,7 +515,7 @@ impl<V> Entry<V> {
         copy
     }
 
-    /// The entry's value on its way to another block: the object that was taken out, or a copy.
+    /// Returns the entry's value for another block: the object that was taken out, or a copy.
     fn moved(&self, taken: Option<V>) -> NewValue<'_, V> {
         match (taken, self.view()) {
             (Some(object), _) => NewValue::Object(object),
@@ -528,7 +530,7 @@ impl<V> Entry<V> {
         size_class(self.shape().len_bytes())
     }
 
-    /// The block, given up as a raw pointer. [`Entry::from_raw`] takes it back.
+    /// Converts the block to a raw pointer. [`Entry::from_raw`] takes it back.
     #[inline]
     pub fn into_raw(self) -> NonNull<u8> {
         let block = self.block;
@@ -536,7 +538,7 @@ impl<V> Entry<V> {
         block
     }
 
-    /// The entry whose block this is.
+    /// Converts a block back to its entry.
     ///
     /// # Safety
     /// `block` came from [`Entry::into_raw`] of the same `V`, and nobody else uses it as an owner.
@@ -586,7 +588,7 @@ unsafe impl<V: Held> crate::table::Thin for Entry<V> {
 }
 
 impl<'a, V: Held> Borrowed<'a, Entry<V>> {
-    /// The key, for as long as the table is borrowed.
+    /// Borrows the key, as long as the table is borrowed.
     #[inline]
     pub fn key(&self) -> &'a [u8] {
         let key: *const [u8] = Entry::key(self);
@@ -594,7 +596,7 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
         unsafe { &*key }
     }
 
-    /// The value, for as long as the table is borrowed.
+    /// Borrows the value, as long as the table is borrowed.
     #[inline]
     pub fn view(&self) -> View<'a, V> {
         match Entry::view(self) {
@@ -615,8 +617,8 @@ impl<'a, V: Held> Borrowed<'a, Entry<V>> {
 }
 
 impl<'a, V: Held> Occupied<'a, Entry<V>> {
-    /// The object, to change, for as long as the table is borrowed. Who changes deadlines of its
-    /// parts tells the table with [`Table::at_mut`]. O(1).
+    /// Borrows the object, to change it, as long as the table is borrowed. A caller that changes
+    /// deadlines of its parts notifies the table by [`Table::at_mut`]. O(1).
     #[inline]
     pub fn into_object_mut(mut self) -> Option<&'a mut V> {
         let mut entry = self.as_owned();
@@ -643,7 +645,7 @@ impl<V: Held> Occupied<'_, Entry<V>> {
 }
 
 impl<V: Held> Table<Entry<V>> {
-    /// The object at `place`, as [`Occupied::into_object_mut`] gives it. O(1).
+    /// Borrows the object at `place`, as [`Occupied::into_object_mut`] does. O(1).
     #[inline]
     pub fn object_mut(&mut self, place: Place) -> Option<&mut V> {
         self.occupied(place).into_object_mut()

@@ -1,8 +1,9 @@
-//! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
-//! Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
+//! calls. Each panics when its property is broken.
 //!
-//! The bytes are taken twice: as a structure that somebody else wrote, where it can be one, and as
-//! a [`Script`] of operations, which are done to the structure and to a naive twin alike.
+//! The bytes are used twice. They are a structure written by somebody else, if they are valid.
+//! They are also a [`Script`] of operations, which are applied to the structure and to a naive
+//! twin.
 
 mod packs;
 mod tables;
@@ -17,7 +18,7 @@ struct Script<'a>(&'a [u8]);
 const OPS_MAX: usize = 100;
 
 impl Script<'_> {
-    /// The codes of the operations that follow, each read just before the operation's own bytes.
+    /// Takes the codes of the operations one by one, each just before the operation's own bytes.
     fn next_op(&mut self, done: &mut usize) -> Option<u8> {
         *done += 1;
         (!self.0.is_empty() && *done <= OPS_MAX).then(|| self.byte())
@@ -38,12 +39,12 @@ impl Script<'_> {
         i64::from_le_bytes(bytes.try_into().expect("eight were asked for"))
     }
 
-    /// A number below `end`, which is not zero.
+    /// Takes a number below `end`, which is not zero.
     fn below(&mut self, end: usize) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end
     }
 
-    /// A text: often a small number or short, sometimes any number or thousands of bytes.
+    /// Takes a text: often a small number or short, sometimes any number or thousands of bytes.
     fn text(&mut self) -> Vec<u8> {
         match self.byte() {
             kind @ 0..=99 => kind.to_string().into_bytes(),

@@ -73,7 +73,7 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for NotHll {}
 impl std::error::Error for Corrupted {}
 
-/// How registers are stored; the numbers are those of the header.
+/// The layouts of registers; the numbers are those of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
@@ -84,7 +84,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The name PFDEBUG ENCODING gives.
+    /// Returns the name for PFDEBUG ENCODING.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Dense => "dense",
@@ -93,17 +93,17 @@ impl Encoding {
     }
 }
 
-/// What an element is to a HyperLogLog.
+/// The effect of an element on a HyperLogLog: a register and its least value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The register it falls into.
     pub register: usize,
-    /// What that register holds at least, 1 to 51, once the element was added.
+    /// The least value of that register once the element was added, 1 to 51.
     pub rank: u8,
 }
 
 impl Observation {
-    /// The observation that `element` makes. O(bytes).
+    /// Computes the observation of `element`. O(bytes).
     #[inline]
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur::murmur64a(element, HASH_SEED);
@@ -121,7 +121,7 @@ pub struct Hll<'a> {
 }
 
 impl<'a> Hll<'a> {
-    /// The HyperLogLog that `bytes` are, by its header and length. O(1).
+    /// Reads `bytes` as a HyperLogLog, by its header and length. O(1).
     pub fn of(bytes: &'a [u8]) -> Result<Self, NotHll> {
         if bytes.len() < HEADER_LEN_BYTES || !bytes.starts_with(MAGIC) {
             return Err(NotHll);
@@ -134,18 +134,18 @@ impl<'a> Hll<'a> {
         Ok(Hll { bytes, encoding })
     }
 
-    /// How its registers are stored.
+    /// Returns the layout of its registers.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// The count that was kept, unless elements were added since. O(1).
+    /// Returns the count that was kept, unless elements were added since. O(1).
     pub fn kept_count(&self) -> Option<u64> {
         let count = self.bytes[COUNT_AT..].first_chunk().expect("a header is longer");
         Some(u64::from_le_bytes(*count)).filter(|count| count & STALE == 0)
     }
 
-    /// The estimate, computed anew. O(registers).
+    /// Computes the estimate anew. O(registers).
     pub fn count(&self) -> Result<u64, Corrupted> {
         Ok(self.histogram()?.estimate())
     }
@@ -164,7 +164,8 @@ impl<'a> Hll<'a> {
         }
     }
 
-    /// Whether adding `observation` would change nothing. O(1) when dense, O(bytes) when sparse.
+    /// Returns true if adding `observation` would change nothing. O(1) when dense, O(bytes) when
+    /// sparse.
     pub fn covers(&self, observation: Observation) -> Result<bool, Corrupted> {
         let value = match self.encoding {
             Encoding::Dense => dense::get(self.registers(), observation.register),
@@ -173,13 +174,13 @@ impl<'a> Hll<'a> {
         Ok(value >= observation.rank)
     }
 
-    /// The runs of a sparse HyperLogLog, in order. An error is the last item.
+    /// Reads the runs of a sparse HyperLogLog, in order. An error is the last item.
     pub fn runs(&self) -> impl Iterator<Item = Result<Run, Corrupted>> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
         sparse::Runs::covering(REGISTERS, self.registers())
     }
 
-    /// The runs of a sparse HyperLogLog as far as they can be read, whatever they cover.
+    /// Reads the runs of a sparse HyperLogLog as far as they are valid, whatever they cover.
     pub fn runs_as_they_are(&self) -> impl Iterator<Item = Run> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
         sparse::Runs::covering(usize::MAX, self.registers()).map_while(Result::ok)
@@ -197,12 +198,12 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Those of no element.
+    /// Creates the registers of an empty HyperLogLog.
     pub fn new() -> Self {
         Self { values: vec![0; REGISTERS].into() }
     }
 
-    /// The values by register.
+    /// Borrows the values by register.
     pub fn values(&self) -> &[u8] {
         &self.values
     }
@@ -227,7 +228,7 @@ impl Registers {
         Ok(())
     }
 
-    /// The estimate. O(registers).
+    /// Computes the estimate. O(registers).
     pub fn count(&self) -> u64 {
         let mut histogram = Histogram::default();
         self.values.iter().for_each(|&value| histogram.add(value, 1));
@@ -248,7 +249,7 @@ pub struct HllMut<'a> {
     encoding: Encoding,
 }
 
-/// The bytes of a HyperLogLog that saw nothing: sparse, one run of zeros.
+/// Returns the bytes of an empty HyperLogLog: sparse, one run of zeros.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN_BYTES];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -267,7 +268,7 @@ pub fn keep_count(bytes: &mut [u8], count: u64) {
 }
 
 impl<'a> HllMut<'a> {
-    /// The HyperLogLog that `bytes` are, by its header and length. O(1).
+    /// Reads `bytes` as a HyperLogLog, by its header and length. O(1).
     pub fn of(bytes: &'a mut Vec<u8>) -> Result<Self, NotHll> {
         let encoding = Hll::of(bytes)?.encoding;
         Ok(HllMut { bytes, encoding })
@@ -327,9 +328,12 @@ const SELF_TEST_ELEMENTS_MAX: u64 = 100_000;
 /// Standard errors that an estimate of the self-test may be off.
 const SELF_TEST_ERRORS_MAX: f64 = 6.0;
 
-/// What PFSELFTEST checks: registers keep what is written beside each other, and the estimates of
-/// sparse and dense HyperLogLogs agree and are close. `draw` gives random numbers. What is wrong is
-/// told. Takes milliseconds.
+/// Checks the same as PFSELFTEST: registers keep their values beside each other, and the estimates
+/// of sparse and dense HyperLogLogs agree and are close. `draw` gives random numbers. Takes
+/// milliseconds.
+///
+/// # Errors
+/// A description of the failed check.
 pub fn self_test(mut draw: impl FnMut() -> u64) -> Result<(), String> {
     let mut packed = vec![0; dense::LEN_BYTES];
     let expected: Vec<u8> = (0..REGISTERS).map(|_| draw() as u8 % 64).collect();
@@ -373,7 +377,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A HyperLogLog of the numbers `from..to` as text, with Redis' default limit.
+    /// Creates a HyperLogLog of the numbers `from..to` as text, with Redis' default limit.
     fn of_numbers(from: u64, to: u64, sparse_len_bytes_max: usize) -> Vec<u8> {
         let mut bytes = empty();
         for number in from..to {
@@ -511,7 +515,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the naive twin: a byte per register, in both encodings.
+        /// Compares with the naive twin, a byte per register, in both encodings.
         #[test]
         fn adding_raises_one_register(
             steps in prop::collection::vec((0..40_usize, 0..4_usize, 1..40_u8), 0..200),

@@ -1,20 +1,21 @@
-//! What other threads leave for one thread, to be taken all at once: a list behind a lock, and a
-//! flag that tells its owner to look and others that it was told.
+//! A list behind a lock that other threads append to and one thread takes all at once. A flag
+//! makes the owner look, and shows other senders that it was notified.
 //!
 //! ```text
 //!   sender                                   owner, each turn
 //!   lock, append, unlock                     filled? ─no─▶ nothing
 //!   swap filled to true                      swap filled to false
-//!   it was false ─▶ tell the owner           lock, take all, unlock
+//!   it was false ─▶ notify the owner         lock, take all, unlock
 //! ```
-//! A sender tells the owner (by a message that wakes it) only when it is the one that raised the
-//! flag. The owner lowers the flag before it takes: what is appended behind that raises it anew,
-//! and the owner is told once more, at worst to find nothing. What is appended before is among what
-//! it takes, as the appending is before the sender's swap, which is before the owner's. So nothing
-//! stays that the owner is not told of. If the telling fails because the owner's mailbox is full,
-//! the owner is awake and looks at the flag in the turn that empties the mailbox.
-//! Proven under loom, with the mailbox and a sleeping owner: tests/loom_waiting.rs.
-//! O(1) to put and to take. No limit of its own: what is put in must be bounded by its kind.
+//! A sender notifies the owner (by a message that wakes it) only if it is the one that raised the
+//! flag. The owner clears the flag before it takes. An item appended behind that raises the flag
+//! anew: the owner is notified once more, at worst to find nothing. An item appended before is
+//! among those it takes, because the append is before the sender's swap, which is before the
+//! owner's. So no item stays without a notification. If the notification fails because the owner's
+//! mailbox is full, the owner is awake and checks the flag in the turn that empties the mailbox.
+//!
+//! Proven under loom, with the mailbox and a sleeping owner: tests/loom_waiting.rs. O(1) to put
+//! and to take. There is no limit: the kind of items must be bounded.
 
 use crate::lock::Lock;
 use crossbeam_utils::CachePadded;
@@ -34,8 +35,8 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Any thread: leaves something by `put`. True: the caller must tell the owner to
-    /// look, nobody else will.
+    /// Appends something by `put`, from any thread. Returns true if the caller must notify the
+    /// owner; nobody else will.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.contents.lock());
@@ -44,7 +45,7 @@ impl<C: Default> Inbox<C> {
         !self.is_filled.swap(true, SeqCst)
     }
 
-    /// Owner: takes all that was left, `None` when there is nothing new.
+    /// Takes all items, `None` if there is nothing new; for the owner.
     pub fn take(&self) -> Option<C> {
         // The plain look first: where nothing comes, the line stays shared.
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {

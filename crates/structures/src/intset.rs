@@ -29,7 +29,7 @@ enum Width {
 }
 
 impl Width {
-    /// The narrowest that holds `value`.
+    /// Returns the narrowest width that holds `value`.
     fn of(value: i64) -> Self {
         if i16::try_from(value).is_ok() {
             Width::W16
@@ -44,7 +44,7 @@ impl Width {
         self as usize
     }
 
-    /// The integer in `bytes`, which are as many as this width takes.
+    /// Reads the integer in `bytes`, whose length is that of this width.
     #[inline]
     fn read(self, bytes: &[u8]) -> i64 {
         const WHOLE: &str = "the caller cuts out one integer";
@@ -75,7 +75,7 @@ impl Default for Intset {
 }
 
 impl Intset {
-    /// An empty set. One allocation.
+    /// Creates an empty set. One allocation.
     pub fn new() -> Self {
         Self { bytes: Box::new([Width::W16 as u8, 0, 0, 0, 0, 0, 0, 0]) }
     }
@@ -111,7 +111,7 @@ impl Intset {
         Ok(set)
     }
 
-    /// The set in Redis' format. O(1).
+    /// Borrows the set in Redis' format. O(1).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -121,7 +121,7 @@ impl Intset {
         self.bytes
     }
 
-    /// Length of the block in bytes, header included. O(1).
+    /// Returns the length of the block in bytes, header included. O(1).
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -131,42 +131,42 @@ impl Intset {
         size_class(self.bytes.len())
     }
 
-    /// Number of members. O(1).
+    /// Returns the number of members. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         u32::from_le_bytes([self.bytes[4], self.bytes[5], self.bytes[6], self.bytes[7]]) as usize
     }
 
-    /// Whether there are no members. O(1).
+    /// Returns true if there are no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_LEN_BYTES
     }
 
-    /// The member at `index` in ascending order. O(1). With an index drawn by the caller
-    /// this is the random member.
+    /// Returns the member at `index` in ascending order. O(1). With an index drawn by the caller
+    /// this is a random member.
     #[inline]
     pub fn get(&self, index: usize) -> Option<i64> {
         (index < self.len()).then(|| self.at(self.width(), index))
     }
 
-    /// The smallest member. O(1).
+    /// Returns the smallest member. O(1).
     pub fn min(&self) -> Option<i64> {
         self.get(0)
     }
 
-    /// The greatest member. O(1).
+    /// Returns the greatest member. O(1).
     pub fn max(&self) -> Option<i64> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// Whether `value` is a member. O(log n).
+    /// Returns true if `value` is a member. O(log n).
     #[inline]
     pub fn contains(&self, value: i64) -> bool {
         self.search(value).is_ok()
     }
 
-    /// Where `value` is in ascending order, or else where it would be. O(log n).
+    /// Returns the index of `value` in ascending order. O(log n).
     ///
     /// # Errors
     /// The index it would be inserted at, if it is not a member.
@@ -274,7 +274,7 @@ impl Intset {
         }
     }
 
-    /// The member at `index`, which must be in range.
+    /// Returns the member at `index`, which must be in range.
     #[inline]
     fn at(&self, width: Width, index: usize) -> i64 {
         let at = HEADER_LEN_BYTES + index * width.bytes();
@@ -287,7 +287,7 @@ impl Intset {
     }
 }
 
-/// `len_bytes + added` within the limit.
+/// Returns `len_bytes + added` if that is within the limit.
 fn grown(len_bytes: usize, added: usize) -> Result<usize, PackFull> {
     Some(len_bytes + added).filter(|&len| len <= LEN_BYTES_MAX).ok_or(PackFull)
 }

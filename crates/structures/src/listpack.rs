@@ -65,9 +65,9 @@ impl Default for Listpack {
     }
 }
 
-/// Header of a listpack of `count` elements that take `run_len_bytes` together.
+/// Returns the header of a listpack of `count` elements that take `run_len_bytes` together.
 ///
-/// With it, the elements and [`terminator`] a run of elements is written as a listpack.
+/// Between it and [`terminator`], a run of elements is a listpack.
 pub fn header(run_len_bytes: usize, count: usize) -> [u8; HEADER_LEN_BYTES] {
     let total = u32::try_from(run_len_bytes + OVERHEAD_LEN_BYTES).expect("shorter than 4 GiB");
     let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
@@ -77,18 +77,18 @@ pub fn header(run_len_bytes: usize, count: usize) -> [u8; HEADER_LEN_BYTES] {
     header
 }
 
-/// The byte that ends every listpack.
+/// Returns the byte that ends every listpack.
 pub const fn terminator() -> [u8; 1] {
     [TERMINATOR]
 }
 
 impl Listpack {
-    /// An empty listpack. One allocation.
+    /// Creates an empty listpack. One allocation.
     pub fn new() -> Self {
         Self::from_run(&[], 0)
     }
 
-    /// A listpack of the `count` elements in `run`.
+    /// Creates a listpack of the `count` elements in `run`.
     pub(crate) fn from_run(run: &[u8], count: usize) -> Self {
         let mut bytes = Vec::with_capacity(run.len() + OVERHEAD_LEN_BYTES);
         bytes.extend_from_slice(&header(run.len(), count));
@@ -126,7 +126,7 @@ impl Listpack {
         }
     }
 
-    /// The listpack in Redis' format. O(1).
+    /// Borrows the listpack in Redis' format. O(1).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -136,7 +136,7 @@ impl Listpack {
         self.bytes
     }
 
-    /// Length of the block in bytes, header and terminator included. O(1).
+    /// Returns the length of the block in bytes, header and terminator included. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
@@ -147,7 +147,7 @@ impl Listpack {
         size_class(self.bytes.len())
     }
 
-    /// Number of elements. O(1) up to 65,534, O(n) above.
+    /// Returns the number of elements. O(1) up to 65,534, O(n) above.
     #[inline]
     pub fn len(&self) -> usize {
         match self.stored_count() {
@@ -156,19 +156,19 @@ impl Listpack {
         }
     }
 
-    /// Whether there are no elements. O(1).
+    /// Returns true if there are no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == OVERHEAD_LEN_BYTES
     }
 
-    /// Whether an edit that adds `text_len_bytes` of strings is sure not to be refused. O(1).
+    /// Returns true if an edit that adds `text_len_bytes` of strings is sure to succeed. O(1).
     pub fn fits(&self, text_len_bytes: usize) -> bool {
         // No head and back length together take more than 10 bytes; the caller adds few elements.
         self.bytes.len().saturating_add(text_len_bytes).saturating_add(1024) <= LEN_BYTES_MAX
     }
 
-    /// The elements without header and terminator.
+    /// Borrows the elements without header and terminator.
     #[inline]
     pub(crate) fn run(&self) -> &[u8] {
         &self.bytes[HEADER_LEN_BYTES..self.bytes.len() - 1]
@@ -180,25 +180,25 @@ impl Listpack {
 
     // Walking.
 
-    /// The first element's place; the end of an empty listpack has no element. O(1).
+    /// Returns the first element's place; `None` if the listpack is empty. O(1).
     #[inline]
     pub fn first(&self) -> Option<Cursor> {
         (!self.is_empty()).then_some(Cursor(0))
     }
 
-    /// The last element's place. O(1).
+    /// Returns the last element's place. O(1).
     #[inline]
     pub fn last(&self) -> Option<Cursor> {
         element::last_start(self.run()).map(Cursor::new)
     }
 
-    /// The place behind the last element, where inserting appends. O(1).
+    /// Returns the place behind the last element, where inserting appends. O(1).
     #[inline]
     pub fn end(&self) -> Cursor {
         Cursor::new(self.run().len())
     }
 
-    /// The place of the element behind the one at `cursor`. O(1).
+    /// Returns the place of the element behind the one at `cursor`. O(1).
     #[inline]
     pub fn next(&self, cursor: Cursor) -> Option<Cursor> {
         let run = self.run();
@@ -207,63 +207,64 @@ impl Listpack {
         (at < run.len()).then(|| Cursor::new(at))
     }
 
-    /// The place of the element before `cursor`, which may be the end. O(1).
+    /// Returns the place of the element before `cursor`, which may be the end. O(1).
     #[inline]
     pub fn prev(&self, cursor: Cursor) -> Option<Cursor> {
         element::last_start(self.run().get(..cursor.at())?).map(Cursor::new)
     }
 
-    /// The place of the element at `index`, walked to from the nearer end. O(distance).
+    /// Returns the place of the element at `index`, walking from the nearer end. O(distance).
     pub fn seek(&self, index: usize) -> Option<Cursor> {
         let count = self.len();
         (index < count).then(|| Cursor::new(element::seek(self.run(), count, index)))
     }
 
-    /// The element at `cursor`; `None` at the end. O(1).
+    /// Returns the element at `cursor`; `None` at the end. O(1).
     #[inline]
     pub fn get(&self, cursor: Cursor) -> Option<Element<'_>> {
         let (element, _) = element::decode(self.run().get(cursor.at()..)?)?;
         Some(element)
     }
 
-    /// The element at `cursor` and the place behind it (the end, behind the last). O(1).
+    /// Returns the element at `cursor` and the place behind it (the end, behind the last). O(1).
     #[inline]
     pub fn get_and_next(&self, cursor: Cursor) -> Option<(Element<'_>, Cursor)> {
         let (element, len) = element::decode(self.run().get(cursor.at()..)?)?;
         Some((element, Cursor::new(cursor.at() + len)))
     }
 
-    /// The element at `index`, walked to from the nearer end. O(distance).
+    /// Returns the element at `index`, walking from the nearer end. O(distance).
     pub fn at_index(&self, index: usize) -> Option<Element<'_>> {
         self.get(self.seek(index)?)
     }
 
-    /// All elements, from either end.
+    /// Walks all elements, from either end.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         Iter { run: self.run() }
     }
 
-    /// The elements from `cursor` on, from either end.
+    /// Walks the elements from `cursor` on, from either end.
     #[inline]
     pub fn iter_from(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(cursor.at()..).unwrap_or_default() }
     }
 
-    /// The elements before `cursor`, from either end. With `rev`, the walk back from there.
+    /// Walks the elements before `cursor`, from either end. With `rev`, the walk goes back from
+    /// there.
     #[inline]
     pub fn iter_before(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(..cursor.at()).unwrap_or_default() }
     }
 
-    /// The elements from `start` up to before `end`, from either end.
+    /// Walks the elements from `start` up to before `end`, from either end.
     #[inline]
     pub fn iter_between(&self, start: Cursor, end: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(start.at()..end.at()).unwrap_or_default() }
     }
 
-    /// The first element equal to `bytes`, looking at the one at `from`, then at those after it but
-    /// passing over `skipped` each time: with 1, only fields of field-value pairs. O(n).
+    /// Finds the first element equal to `bytes`. It compares the one at `from`, then those after
+    /// it, passing over `skipped` each time: with 1, only fields of field-value pairs. O(n).
     pub fn find(&self, from: Cursor, bytes: &[u8], skipped: usize) -> Option<Cursor> {
         let run = self.run();
         if from.at() > run.len() {
@@ -272,9 +273,9 @@ impl Listpack {
         element::find(run, from.at(), Needle::new(bytes), skipped).map(Cursor::new)
     }
 
-    /// Whether no two elements have the same text, looking at the first one, then at those after it
-    /// but passing over `skipped` each time: with 1, only fields of field-value pairs. O(n log n)
-    /// time and 24 bytes an element, for a listpack that somebody else wrote.
+    /// Returns true if no two elements have the same text. It compares the first one, then those
+    /// after it, passing over `skipped` each time: with 1, only fields of field-value pairs. O(n
+    /// log n) time and 24 bytes an element, for a listpack from outside.
     pub fn are_distinct(&self, skipped: usize) -> bool {
         let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
         texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
@@ -339,8 +340,8 @@ impl Listpack {
         self.insert_iter(cursor, elements.iter().copied())
     }
 
-    /// [`Listpack::insert_many`] for elements that do not stand in a slice;
-    /// they are asked for thrice.
+    /// Inserts elements as [`Listpack::insert_many`] does, from an iterator; it is read three
+    /// times.
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB; then none is inserted.
@@ -465,7 +466,7 @@ impl Listpack {
     }
 }
 
-/// `element` if a listpack may hold it at all.
+/// Returns `element` if a listpack may hold it at all.
 fn element_fits(element: Element<'_>) -> Result<Element<'_>, PackFull> {
     match element {
         Element::Bytes(bytes) if bytes.len() > LEN_BYTES_MAX => Err(PackFull),
@@ -524,7 +525,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What users see of every element.
+    /// Returns the texts of all elements, as users see them.
     fn texts(listpack: &Listpack) -> Vec<Vec<u8>> {
         listpack.iter().map(text).collect()
     }

@@ -57,7 +57,7 @@ const WAITED: u32 = 2;
 /// As WAITED, and the guard is kept for long.
 const BUSY: u32 = 3;
 
-/// How long a thread waits for a lock.
+/// The time that a thread waits for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
     /// Until it has it.
@@ -88,13 +88,13 @@ pub struct Guard<'a, T> {
 }
 
 impl<T> Lock<T> {
-    /// An unlocked lock around `value`. Allocates nothing.
+    /// Creates an unlocked lock around `value`. Allocates nothing.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// An unlocked lock around `value`; loom's atomics cannot be made in constants.
+    /// Creates an unlocked lock around `value`; loom's atomics cannot be made in constants.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
@@ -145,25 +145,25 @@ impl<T> Lock<T> {
         self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok().then(|| self.guard())
     }
 
-    /// The value, without locking: holding the lock mutably proves that there is no guard.
+    /// Borrows the value without locking: holding the lock mutably proves that there is no guard.
     #[cfg(not(loom))]
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value back out of the lock.
+    /// Takes the value out of the lock.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 
-    /// Whether some thread held the lock a moment ago. For assertions and statistics only.
+    /// Returns true if some thread held the lock a moment ago. For assertions and statistics only.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Whether somebody may sleep until the lock is free. A hint, for its holder.
+    /// Returns true if a thread may sleep until the lock is free. A hint, for its holder.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.state.load(Relaxed) == WAITED
@@ -220,7 +220,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The guard of a lock that was just taken by this thread.
+    /// Creates the guard of a lock that this thread has just taken.
     #[inline]
     fn guard(&self) -> Guard<'_, T> {
         Guard {
@@ -253,7 +253,7 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Lock<T> {
-    /// Out of line, so that the common unlock stays a swap and a branch.
+    /// Wakes one waiter. Out of line, so that the common unlock stays a swap and a branch.
     #[cold]
     fn wake_one(&self) {
         self.state.wake_one();

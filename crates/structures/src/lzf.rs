@@ -19,13 +19,13 @@ const LITERALS_MAX: usize = 32;
 const MATCH_LEN_MAX: usize = 264;
 /// The shortest repetition that is worth one.
 const MATCH_LEN_MIN: usize = 3;
-/// How far back a repetition may be.
+/// The greatest distance of a repetition, in bytes.
 const DISTANCE_MAX: usize = 8192;
 /// The table's size is two to the power of these at least and at most.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// The `len` bytes that `compressed` stands for; `None` where it stands for more,
-/// fewer or none. O(len).
+/// Decompresses to `len` bytes; `None` if `compressed` stands for more or fewer bytes, or is
+/// invalid. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
@@ -83,18 +83,18 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
 /// Compresses strings one after the other. At most 64 KiB, and the longest compressed string.
 #[derive(Debug, Default)]
 pub struct Compressor {
-    /// Where the three bytes of a hash were seen last, plus one.
+    /// The last position of the three bytes of each hash, plus one.
     seen: Vec<u32>,
     out: Vec<u8>,
 }
 
 impl Compressor {
-    /// A compressor that has allocated nothing.
+    /// Creates a compressor that has allocated nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What stands for `bytes`, if that is at least four bytes shorter, as in Redis. O(bytes).
+    /// Compresses `bytes`, if the result is at least four bytes shorter, as in Redis. O(bytes).
     pub fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         let out_len_max = bytes.len().checked_sub(4)?;
         let count = u32::try_from(bytes.len()).ok()?;
@@ -143,7 +143,8 @@ impl Compressor {
     }
 }
 
-/// How many bytes at `at` repeat those at `before`, if that is worth saying.
+/// Returns the number of bytes at `at` that repeat those at `before`, if they are worth a
+/// repetition.
 fn match_len(bytes: &[u8], before: usize, at: usize) -> Option<usize> {
     if at - before > DISTANCE_MAX {
         return None;

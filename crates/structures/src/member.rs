@@ -19,7 +19,7 @@ use crate::table::{Borrowed, Thin};
 /// The length byte that says that the length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
-/// Where the bytes are.
+/// The place of the bytes in a block.
 #[derive(Clone, Copy)]
 struct Shape {
     at: usize,
@@ -51,7 +51,7 @@ unsafe impl<P: Copy + Send> Send for Member<P> {}
 unsafe impl<P: Copy + Sync> Sync for Member<P> {}
 
 impl<P: Copy> Member<P> {
-    /// A member of these bytes. One allocation.
+    /// Creates a member of these bytes. One allocation.
     pub fn new(bytes: &[u8], payload: P) -> Self {
         let shape = Shape::of::<P>(bytes.len());
         let block = Block::allocate(shape.len_bytes());
@@ -69,6 +69,8 @@ impl<P: Copy> Member<P> {
         Member { block, payload: PhantomData }
     }
 
+    /// Derives the shape of a member's block.
+    ///
     /// # Safety
     /// `block` was written by [`Member::new`] of the same `P` and not freed.
     #[inline]
@@ -83,7 +85,7 @@ impl<P: Copy> Member<P> {
         Shape::of::<P>(len as usize)
     }
 
-    /// The bytes of the member behind a raw pointer. O(1).
+    /// Borrows the bytes of the member behind a raw pointer. O(1).
     ///
     /// # Safety
     /// `raw` came from `into_raw` of a `Member<P>` that lives during `'a`.
@@ -96,7 +98,7 @@ impl<P: Copy> Member<P> {
         unsafe { block.bytes(shape.at, shape.len) }
     }
 
-    /// The payload of the member behind a raw pointer. O(1).
+    /// Returns the payload of the member behind a raw pointer. O(1).
     ///
     /// # Safety
     /// `raw` came from `into_raw` of a `Member<P>` that lives.
@@ -106,14 +108,14 @@ impl<P: Copy> Member<P> {
         unsafe { Block::from_raw(raw).read(0) }
     }
 
-    /// The bytes. O(1).
+    /// Borrows the bytes. O(1).
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: this member lives as long as the borrow.
         unsafe { Self::bytes_of(self.block.into_raw()) }
     }
 
-    /// The payload. O(1).
+    /// Returns the payload. O(1).
     #[inline]
     pub fn payload(&self) -> P {
         // SAFETY: this member lives.
@@ -135,7 +137,7 @@ impl<P: Copy> Member<P> {
         size_class(shape.len_bytes())
     }
 
-    /// The address of the member's block, which stays the same for its life.
+    /// Returns the address of the member's block, which stays the same for its life.
     #[inline]
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.block.into_raw()
@@ -158,7 +160,7 @@ impl<P: Copy> Drop for Member<P> {
 }
 
 impl<'a, P: Copy> Borrowed<'a, Member<P>> {
-    /// The bytes, for as long as the table is borrowed.
+    /// Borrows the bytes, as long as the table is borrowed.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         // SAFETY: the table owns the member unchanged for `'a`.

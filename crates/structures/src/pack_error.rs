@@ -1,4 +1,4 @@
-//! What can be wrong with the bytes of a listpack or an intset, and what it means to be too big.
+//! The errors in the bytes of a listpack or an intset, and the error of one that is full.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct PackError {
     /// Offset of the broken part in the bytes that were given.
     pub at: usize,
-    /// What is wrong there.
+    /// The error at the offset.
     pub kind: PackErrorKind,
 }
 

@@ -25,7 +25,7 @@ const LONG_FIELD_LEN_AT: usize = 8;
 const LONG_VALUE_LEN_AT: usize = 16;
 const LONG_HEADER_LEN_BYTES: usize = 24;
 
-/// Where the parts of a block are: derived from its header.
+/// The offsets of a block's parts: derived from its header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     field_len: usize,
@@ -59,7 +59,7 @@ impl Shape {
         self.value_at() + self.value_len
     }
 
-    /// Whether a value of `value_len` bytes can take the place of the present one.
+    /// Returns true if a value of `value_len` bytes can take the place of the present one.
     #[inline]
     fn keeps_block(self, new: Shape) -> bool {
         self.is_long() == new.is_long() && size_class(self.len_bytes()) == size_class(new.len_bytes())
@@ -77,7 +77,8 @@ unsafe impl Send for Pair {}
 unsafe impl Sync for Pair {}
 
 impl Pair {
-    /// A pair, with the field's deadline in Unix milliseconds if it has one. One allocation.
+    /// Creates a pair, with the field's deadline in Unix milliseconds if it has one. One
+    /// allocation.
     pub fn new(field: &[u8], value: &[u8], deadline_ms: Option<i64>) -> Self {
         let shape =
             Shape { field_len: field.len(), value_len: value.len(), has_deadline: deadline_ms.is_some() };
@@ -134,7 +135,7 @@ impl Pair {
         Shape { field_len: field_len as usize, value_len: value_len as usize, has_deadline }
     }
 
-    /// The field's bytes, for any lifetime.
+    /// Borrows the field's bytes, for any lifetime.
     ///
     /// # Safety
     /// The pair is neither changed nor freed during `'a`.
@@ -145,7 +146,7 @@ impl Pair {
         unsafe { self.block.bytes(shape.field_at(), shape.field_len) }
     }
 
-    /// The value's bytes, for any lifetime.
+    /// Borrows the value's bytes, for any lifetime.
     ///
     /// # Safety
     /// The pair is neither changed nor freed during `'a`.
@@ -156,21 +157,21 @@ impl Pair {
         unsafe { self.block.bytes(shape.value_at(), shape.value_len) }
     }
 
-    /// The field. O(1).
+    /// Borrows the field. O(1).
     #[inline]
     pub fn field(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair as it is.
         unsafe { self.field_for() }
     }
 
-    /// The value. O(1).
+    /// Borrows the value. O(1).
     #[inline]
     pub fn value(&self) -> &[u8] {
         // SAFETY: the borrow of `self` keeps the pair as it is.
         unsafe { self.value_for() }
     }
 
-    /// When the field is due, in Unix milliseconds. O(1).
+    /// Returns the deadline of the field, in Unix milliseconds. O(1).
     #[inline]
     pub fn deadline_ms(&self) -> Option<i64> {
         let shape = self.shape();
@@ -232,14 +233,14 @@ impl Drop for Pair {
 }
 
 impl<'a> Borrowed<'a, Pair> {
-    /// The field, for as long as the table is borrowed.
+    /// Borrows the field, as long as the table is borrowed.
     #[inline]
     pub fn field(&self) -> &'a [u8] {
         // SAFETY: the table owns the pair unchanged for `'a`.
         unsafe { self.field_for() }
     }
 
-    /// The value, for as long as the table is borrowed.
+    /// Borrows the value, as long as the table is borrowed.
     #[inline]
     pub fn value(&self) -> &'a [u8] {
         // SAFETY: the table owns the pair unchanged for `'a`.

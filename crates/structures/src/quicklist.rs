@@ -39,20 +39,20 @@ use crate::walked_row::WalkedRow;
 pub use limit::NodeLimit;
 use node::{End, Node, Side, Slack};
 
-/// What Redis adds to a string's length when it asks whether a node has room for it.
+/// The bytes that Redis adds to a string's length when it checks a node for room.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 
 /// Longest run that replacing an element may leave in one node: the bytes that one edit moves.
 pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// What one node holds, for those who write lists out.
+/// The content of one node, for code that writes lists out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeView<'a> {
     /// `count` listpack elements without the listpack's header and terminator.
     Packed {
         /// The elements.
         run: &'a [u8],
-        /// How many there are.
+        /// The number of elements.
         count: usize,
     },
     /// One big string.
@@ -71,7 +71,7 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// How far from the edited node an edit may reach when it joins nodes.
+/// The greatest distance from the edited node of nodes that an edit joins.
 const EDITED_NODES: usize = 4;
 
 /// Nodes up to which a list's memory is counted rather than estimated.
@@ -88,24 +88,24 @@ pub struct Quicklist {
 }
 
 impl Quicklist {
-    /// An empty list whose nodes will keep to `limit`; allocates nothing.
+    /// Creates an empty list whose nodes will keep to `limit`; allocates nothing.
     pub fn new(limit: NodeLimit) -> Self {
         Self { nodes: WalkedRow::default(), len: 0, limit, buffers_len_bytes: 0 }
     }
 
-    /// Number of elements. O(1).
+    /// Returns the number of elements. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements. O(1).
+    /// Returns true if there are no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of nodes. O(1).
+    /// Returns the number of nodes. O(1).
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
@@ -116,22 +116,23 @@ impl Quicklist {
         self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
     }
 
-    /// Whether nodes may be compressed. O(1).
+    /// Returns true if nodes may be compressed. O(1).
     pub fn compresses(&self) -> bool {
         self.limit.compresses()
     }
 
-    /// The limit that the nodes keep to. O(1).
+    /// Returns the limit that the nodes keep to. O(1).
     pub fn limit(&self) -> NodeLimit {
         self.limit
     }
 
-    /// The value of `list-max-listpack-size` that the nodes keep to. O(1).
+    /// Returns the value of `list-max-listpack-size` that the nodes keep to. O(1).
     pub fn node_limit_option(&self) -> i64 {
         self.limit.to_option()
     }
 
-    /// What the listpacks and big strings would take together if none was compressed. O(nodes).
+    /// Returns the length that the listpacks and big strings would have together without
+    /// compression. O(nodes).
     pub fn uncompressed_len_bytes(&self) -> usize {
         self.nodes.iter().map(Node::uncompressed_len_bytes).sum()
     }
@@ -291,7 +292,8 @@ impl Quicklist {
 
     // Reading.
 
-    /// The length its listpack would have, if all elements are in one packed node. O(1).
+    /// Returns the length that its listpack would have, if all elements are in one packed node.
+    /// O(1).
     pub fn single_node_len_bytes(&self) -> Option<usize> {
         match self.nodes.front() {
             Some(node) if self.nodes.len() == 1 && node.as_plain().is_none() => {
@@ -301,14 +303,15 @@ impl Quicklist {
         }
     }
 
-    /// The listpack of all elements, if they are in one packed node. O(bytes).
+    /// Returns the listpack of all elements, if they are in one packed node. O(bytes).
     pub fn to_single_listpack(&self) -> Option<Listpack> {
         self.single_node_len_bytes()?;
         let node = self.nodes.front()?;
         Some(Listpack::from_run(node.run(), node.count()))
     }
 
-    /// The node that holds element `index`, and the index within it. O(nodes), from the nearer end.
+    /// Finds the node that holds element `index`, and the index within it. O(nodes), from the
+    /// nearer end.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -518,7 +521,7 @@ impl Quicklist {
     }
 }
 
-/// Where the part of a split node with the pivot of an insertion is.
+/// Returns the place of the part of a split node that has the pivot of an insertion.
 fn beside_pivot(at: usize, side: Side) -> usize {
     match side {
         Side::Before => at + 1,
@@ -526,7 +529,7 @@ fn beside_pivot(at: usize, side: Side) -> usize {
     }
 }
 
-/// The plain node of a string that is big.
+/// Creates the plain node of a big string.
 fn plain(element: Element<'_>) -> Node {
     match element {
         Element::Bytes(bytes) => Node::plain(bytes.into()),
@@ -550,7 +553,7 @@ mod tests {
         out
     }
 
-    /// The invariants of the nodes.
+    /// Checks the invariants of the nodes.
     fn check_nodes(list: &Quicklist) {
         assert_eq!(list.nodes.iter().map(Node::count).sum::<usize>(), list.len());
         assert_eq!(list.nodes.iter().map(Node::buffer_len_bytes).sum::<usize>(), list.buffers_len_bytes);
@@ -577,7 +580,7 @@ mod tests {
         assert!(texts(list) == twin);
     }
 
-    /// Compressed are the nodes beyond the depth for which that pays, and no others.
+    /// Checks that the nodes beyond the depth are compressed if that pays, and no others.
     fn check_compressed(list: &Quicklist) {
         let (depth, len, mut compressor) = (list.depth(), list.node_count(), Compressor::new());
         for (at, node) in list.nodes.iter().enumerate() {

@@ -27,13 +27,13 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// What the tree orders: a small handle of something that has a score and a name.
+/// An item that the tree orders: a small handle of something that has a score and a name.
 pub trait Item: Copy + PartialEq {
     /// Fills places that hold no item; never asked for anything.
     const VACANT: Self;
-    /// The score; not NaN.
+    /// Returns the score; not NaN.
     fn score(&self) -> f64;
-    /// The member: orders items of equal score.
+    /// Returns the member, which orders items of equal score.
     fn member(&self) -> &[u8];
     /// Starts loading what the two above read.
     fn prefetch(&self) {}
@@ -48,7 +48,7 @@ const INNER_LEN_MIN: usize = 12;
 /// insert does not split it.
 const JOIN_SPARE: usize = 8;
 
-/// How an item stands to a point in the order.
+/// Compares an item with a point in the order.
 #[inline(always)]
 fn compare<I: Item>(item: &I, score: f64, member: &[u8]) -> Ordering {
     compare_scores(item.score(), score).then_with(|| item.member().cmp(member))
@@ -67,14 +67,14 @@ fn compare_scores(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Whether a node lies on the left or right edge of the tree.
+/// The position of a node at the left or right edge of the tree.
 #[derive(Clone, Copy)]
 struct Edge {
     left: bool,
     right: bool,
 }
 
-/// What to remove.
+/// The item to remove.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Member(f64, &'a [u8]),
@@ -120,7 +120,7 @@ impl<I: Item> Leaf<I> {
         &self.items[..self.len]
     }
 
-    /// How many items `before` holds for; it holds for a prefix.
+    /// Returns the number of items that `before` holds for; it holds for a prefix.
     #[inline]
     fn partition_point(&self, mut before: impl FnMut(&I) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len);
@@ -215,7 +215,7 @@ impl<I: Item> Inner<I> {
         self.children[at].as_mut().expect("every place below `len` holds a child")
     }
 
-    /// Two neighbouring children, from `at` on.
+    /// Borrows two neighbouring children, from `at` on.
     fn neighbours(&mut self, at: usize) -> (&mut Node<I>, &mut Node<I>) {
         match &mut self.children[at..at + 2] {
             [Some(left), Some(right)] => (left, right),
@@ -227,8 +227,8 @@ impl<I: Item> Inner<I> {
         self.counts[..self.len].iter().sum()
     }
 
-    /// The last child whose first item `before` holds for (it holds for a
-    /// prefix), else the first one.
+    /// Returns the last child whose first item `before` holds for (it holds for a prefix), else
+    /// the first one.
     #[inline]
     fn child_at(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -243,7 +243,7 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// The child that holds the item or would.
+    /// Returns the child that holds the item or would.
     #[inline]
     fn child_of(&self, score: f64, member: &[u8]) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -265,7 +265,7 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// The child that holds the item at `rank`, and the item's rank in it.
+    /// Returns the child that holds the item at `rank`, and the item's rank in it.
     #[inline]
     fn child_at_rank(&self, mut rank: usize) -> (usize, usize) {
         for (at, &count) in self.counts[..self.len].iter().enumerate() {
@@ -477,7 +477,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// The first item below this node, which is not empty.
+    /// Returns the first item below this node, which is not empty.
     #[inline]
     fn first(&self) -> I {
         match self {
@@ -587,18 +587,18 @@ impl<I: Item> Default for RankTree<I> {
 }
 
 impl<I: Item> RankTree<I> {
-    /// An empty tree. One allocation.
+    /// Creates an empty tree. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of items. O(1).
+    /// Returns the number of items. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no items. O(1).
+    /// Returns true if there are no items. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -645,15 +645,15 @@ impl<I: Item> RankTree<I> {
         Some(item)
     }
 
-    /// How many items stand before this score and member. O(log n).
+    /// Returns the number of items before this score and member. O(log n).
     pub fn rank(&self, score: f64, member: &[u8]) -> usize {
         self.partition_point(|other_score, other| {
             compare_scores(other_score, score).then_with(|| other.member().cmp(member)).is_lt()
         })
     }
 
-    /// The items before and behind the one of this score and member, where its leaf has both: what
-    /// a new score must lie between if the item is to stay where it is. O(log n).
+    /// Returns the items before and behind the one of this score and member, if its leaf has both.
+    /// With a new score between theirs the item keeps its place. O(log n).
     pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
         let mut node = &self.root;
         loop {
@@ -667,8 +667,8 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// How many items `before` holds for, given the item's score and the item; it holds for a
-    /// prefix of the order. O(log n).
+    /// Returns the number of items that `before` holds for, given the item's score and the item;
+    /// it holds for a prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let mut rank = 0;
         let mut node = &self.root;
@@ -684,13 +684,14 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// The item at `rank`. O(log n).
+    /// Returns the item at `rank`. O(log n).
     pub fn at(&self, rank: usize) -> Option<I> {
         let (items, start) = self.leaf_at(rank)?;
         items.get(rank - start).copied()
     }
 
-    /// The items of the leaf that holds the one at `rank`, and the rank of their first. O(log n).
+    /// Returns the items of the leaf that holds the one at `rank`, and the rank of their first.
+    /// O(log n).
     fn leaf_at(&self, rank: usize) -> Option<(&[I], usize)> {
         if rank >= self.len {
             return None;
@@ -709,7 +710,7 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// The items of a range of ranks, from either end. O(log n) to begin, then O(1) an item.
+    /// Walks the items of a range of ranks, from either end. O(log n) to begin, then O(1) an item.
     pub fn range(&self, ranks: Range<usize>) -> Items<'_, I> {
         let end = ranks.end.min(self.len);
         Items { tree: self, ranks: ranks.start.min(end)..end, front: (&[], 0), back: (&[], 0) }
@@ -766,7 +767,7 @@ impl<I: Item> DoubleEndedIterator for Items<'_, I> {
 
 impl<I: Item> ExactSizeIterator for Items<'_, I> {}
 
-/// How far ahead of its use an item is fetched on a walk.
+/// The number of items by which a walk prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
 
 #[cfg(test)]

@@ -68,13 +68,13 @@ pub struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    /// The score. O(1), without a look at the member's memory.
+    /// Returns the score. O(1), without a look at the member's memory.
     #[inline]
     pub fn score(&self) -> f64 {
         self.score
     }
 
-    /// The name. O(1).
+    /// Returns the name. O(1).
     #[inline]
     pub fn member(&self) -> &'a [u8] {
         self.address.member()
@@ -89,22 +89,22 @@ pub struct RankedMembers {
     members_len_bytes: usize,
 }
 
-/// What a member takes in the tree, on average.
+/// The mean length of a member in the tree, in bytes.
 const TREE_LEN_BYTES_MEAN: usize = 10;
 
 impl RankedMembers {
-    /// No members. One allocation.
+    /// Creates an empty set. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of members. O(1).
+    /// Returns the number of members. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are no members. O(1).
+    /// Returns true if there are no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -121,7 +121,7 @@ impl RankedMembers {
         self.table.begin(showing);
     }
 
-    /// The ticket of the showing under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.table.ticket()
     }
@@ -155,13 +155,13 @@ impl RankedMembers {
         self.table.prefetch_element(position, len_bytes);
     }
 
-    /// Where a member is; good until members come or go. O(1).
+    /// Returns the place of a member; good until members are added or removed. O(1).
     #[inline]
     pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
         self.table.find(position, member)
     }
 
-    /// The score of the member at `place`. O(1).
+    /// Returns the score of the member at `place`. O(1).
     #[inline]
     pub fn score_at(&self, place: Place) -> f64 {
         self.table.at(place).payload()
@@ -223,18 +223,19 @@ impl RankedMembers {
         member
     }
 
-    /// How many members stand before the one at `place`. O(log n).
+    /// Returns the number of members before the one at `place`. O(log n).
     pub fn rank(&self, place: Place) -> usize {
         let member = self.table.at(place);
         self.tree.rank(member.payload(), member.bytes())
     }
 
-    /// The member at `rank`. O(log n).
+    /// Returns the member at `rank`. O(log n).
     pub fn at_rank(&self, rank: usize) -> Option<(&[u8], f64)> {
         self.range(rank..rank + 1).next()
     }
 
-    /// How many members `before` holds for; it must hold for a prefix of the order. O(log n).
+    /// Returns the number of members that `before` holds for; it must hold for a prefix of the
+    /// order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(Ranked<'_>) -> bool) -> usize {
         self.tree.partition_point(|score, address| before(Ranked { score, address }))
     }
@@ -244,7 +245,7 @@ impl RankedMembers {
         RankedRange { items: self.tree.range(ranks) }
     }
 
-    /// A member chosen uniformly by the random numbers `draw` gives. Expected O(1).
+    /// Draws a member uniformly by the random numbers `draw` gives. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(&[u8], f64)> {
         let member = self.table.at(self.table.random(draw)?);
         Some((member.bytes(), member.payload()))
@@ -257,7 +258,7 @@ impl RankedMembers {
 }
 
 impl Clone for RankedMembers {
-    /// O(n log n).
+    /// Copies the members. O(n log n).
     fn clone(&self) -> Self {
         let table = self.table.clone();
         let mut addresses: Vec<Address> = table.iter().map(|member| Address(member.address())).collect();
@@ -273,7 +274,7 @@ pub struct RankedRange<'a> {
     items: Items<'a, Address>,
 }
 
-/// The member at an address that the tree gave.
+/// Borrows the member at an address that the tree gave.
 #[inline]
 fn read<'a>(address: Address) -> (&'a [u8], f64) {
     // SAFETY: `RankedRange` gives this out for as long as it borrows the owner of tree and member.
@@ -302,7 +303,7 @@ impl DoubleEndedIterator for RankedRange<'_> {
 
 impl ExactSizeIterator for RankedRange<'_> {}
 
-/// The order of members, for naive twins and for small sets: by score, then by name.
+/// Compares members, for naive twins and for small sets: by score, then by name.
 #[inline]
 pub fn order(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
     a.0.partial_cmp(&b.0).expect("a score is a number").then_with(|| a.1.cmp(b.1))

@@ -1,5 +1,5 @@
-//! What all structures share that can be shown piece by piece as they were at one moment while they
-//! go on changing: tables (`table::walked`) and rows (`walked_row`).
+//! The common part of structures that can be shown piece by piece as they were at one moment while
+//! they go on changing: tables (`table::walked`) and rows (`walked_row`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ pub trait Weighed {
 /// Gives the positions of elements by their keys.
 pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
-/// What a showing begins with.
+/// The state at the start of a showing.
 #[derive(Clone)]
 pub struct Showing {
     /// A number of who shows it.
@@ -39,7 +39,7 @@ pub(crate) struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    /// Nothing yet.
+    /// Creates the state before any showing.
     pub(crate) fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }

@@ -4,7 +4,8 @@
 //! that always asks for its whole class can grow within it without being moved, and its allocation
 //! size can be derived again from its content alone: nothing has to be stored.
 
-/// The size of the allocator's block that serves a request of `len_bytes`. O(1). `len_bytes > 0`.
+/// Returns the size of the allocator's block that serves a request of `len_bytes`. O(1).
+/// `len_bytes > 0`.
 #[inline]
 pub const fn size_class(len_bytes: usize) -> usize {
     if len_bytes <= 128 {

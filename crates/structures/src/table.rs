@@ -78,20 +78,20 @@ pub unsafe trait Thin: Sized {
     /// # Safety
     /// `raw` came from `into_raw` of the same type and is owned by nobody else.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// The bytes the element is found by.
+    /// Returns the bytes that the element is found by.
     fn key(&self) -> &[u8];
-    /// When the element is due, in milliseconds; `None` for never.
+    /// Returns the deadline of the element, in milliseconds; `None` for never.
     fn deadline_ms(&self) -> Option<i64> {
         None
     }
-    /// A lower bound of when the first part of the element is due, in milliseconds; `None` if
-    /// no part has a deadline.
+    /// Returns a lower bound of the earliest deadline of the element's parts, in milliseconds;
+    /// `None` if no part has a deadline.
     fn part_deadline_ms(&self) -> Option<i64> {
         None
     }
 }
 
-/// Where an element is; good until the table next changes.
+/// The place of an element; good until the table next changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     segment: usize,
@@ -108,7 +108,7 @@ pub struct Table<E: Thin> {
     depth: u8,
     /// A segment of this many buckets splits instead of growing.
     buckets_max: u8,
-    /// How many segments are `depth` deep: when none is, the directory halves.
+    /// The number of segments that are `depth` deep: when there are none, the directory halves.
     deepest: u32,
     len: usize,
     due_counts: DueCounts,
@@ -128,14 +128,13 @@ impl<E: Thin> Default for Table<E> {
 }
 
 impl<E: Thin> Table<E> {
-    /// An empty table; allocates nothing.
+    /// Creates an empty table; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty table that is number `number` of many which fill at the same pace. Their segments
-    /// split at different sizes, so that they do not all outgrow one size of block, and leave its
-    /// pages half empty, at the same moment.
+    /// Creates empty table `number` of many that fill at the same pace. Their segments split at
+    /// different sizes, so that not all outgrow a size of block at once and leave pages half empty.
     pub fn staggered(number: usize) -> Self {
         Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
     }
@@ -158,39 +157,40 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Number of elements. O(1).
+    /// Returns the number of elements. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the table holds nothing. O(1).
+    /// Returns true if the table is empty. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of elements with a deadline of their own. O(1).
+    /// Returns the number of elements with a deadline of their own. O(1).
     #[inline]
     pub fn deadline_count(&self) -> usize {
         self.due_counts.own
     }
 
-    /// Number of elements that have parts with deadlines. O(1).
+    /// Returns the number of elements that have parts with deadlines. O(1).
     #[inline]
     pub fn part_deadline_count(&self) -> usize {
         self.due_counts.parts
     }
 
-    /// A lower bound of all deadlines in the table, in milliseconds; `None` if there is none.
-    /// O(segments).
+    /// Returns a lower bound of all deadlines in the table, in milliseconds; `None` if there is
+    /// none. O(segments).
     pub fn deadline_min_ms(&self) -> Option<i64> {
         let segments = self.first_places().map(|at| self.directory[at]);
         let min_s = segments.filter(|segment| segment.deadlines > 0).map(|segment| segment.deadline_min_s);
         min_s.min().map(|min_s| i64::from(min_s) * 1000)
     }
 
-    /// Number of slots over all segments: what Redis calls the table's size. O(segments).
+    /// Returns the number of slots over all segments: the table's size in Redis' terms.
+    /// O(segments).
     pub fn slot_count(&self) -> usize {
         self.first_places().map(|at| self.directory[at].bucket_count() * SLOTS).sum()
     }
@@ -200,13 +200,13 @@ impl<E: Thin> Table<E> {
         if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize }
     }
 
-    /// The first directory place of the segment at `at`, where its counters live.
+    /// Returns the first directory place of the segment at `at`, where its counters live.
     #[inline]
     fn first_place(&self, at: usize) -> usize {
         at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
     }
 
-    /// Directory places of the segment at its first place `first`.
+    /// Returns the directory places of the segment at its first place `first`.
     #[inline]
     fn places(&self, first: usize) -> std::ops::Range<usize> {
         first..first + (1 << (self.depth - self.directory[first].depth()))
@@ -247,9 +247,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// The first element in its home bucket that may be the one of `position`: the same
-    /// tag, one chance in thousands that it is another. For fetching ahead of its use,
-    /// where no key is at hand. O(1).
+    /// Returns the first element in its home bucket that has the tag of `position`. With a chance
+    /// of one in thousands it is another element. For fetching ahead of its use, where no key is
+    /// at hand. O(1).
     #[inline]
     pub fn likely(&self, position: u64) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -272,7 +272,7 @@ impl<E: Thin> Table<E> {
         self.search(position, key).map(|(place, word)| (place, look(&Borrowed::<E>::new(word))))
     }
 
-    /// The element at `place`, to look at, to change or to take out. O(1).
+    /// Returns a handle of the element at `place`, to read, change or remove it. O(1).
     #[inline]
     pub fn occupied(&mut self, place: Place) -> Occupied<'_, E> {
         let word = self.word(place);
@@ -313,13 +313,13 @@ impl<E: Thin> Table<E> {
         word
     }
 
-    /// The element at `place`. O(1).
+    /// Borrows the element at `place`. O(1).
     #[inline]
     pub fn at(&self, place: Place) -> Borrowed<'_, E> {
         Borrowed::new(self.word(place))
     }
 
-    /// The element at `place`, to change. O(1).
+    /// Borrows the element at `place`, to change it. O(1).
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         let word = self.word(place);
@@ -564,18 +564,18 @@ impl<E: Thin> Table<E> {
         self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
     }
 
-    /// An element chosen uniformly by the random numbers `draw` gives. Expected O(1).
+    /// Draws an element uniformly by the random numbers `draw` gives. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         self.random_where(draw, POINTER_MASK)
     }
 
-    /// An element with a deadline, close to uniformly chosen. Expected O(slots per such element).
+    /// Draws an element with a deadline, close to uniformly. Expected O(slots per such element).
     pub fn random_with_deadline(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
-    /// A slot whose word has one of the bits of `mask`, by rejection over the slots of the hash
-    /// space; after a bounded number of misses the next one in order.
+    /// Draws a slot whose word has one of the bits of `mask`, by rejection over the slots of the
+    /// hash space; after a bounded number of misses it takes the next one in order.
     fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
         if self.len == 0 {
             return None;
@@ -608,16 +608,16 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// What most elements have ahead of their keys: a header and a number.
+/// The usual length of the bytes ahead of an element's key: a header and a number.
 const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
-/// How far ahead of its use an element is fetched while a segment splits.
+/// The number of elements by which a splitting segment prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
 /// Misses after which random choice turns to searching in order.
 const RANDOM_TRIES_MAX: usize = 128;
 
 impl<E: Thin + Clone> Clone for Table<E> {
-    /// The same buckets with copies of the elements, none of them marked: positions are not asked
-    /// for. O(n).
+    /// Copies the elements into buckets of the same layout, without marks and without asking for
+    /// positions. O(n).
     fn clone(&self) -> Self {
         // Until all segments are its own, the copy must not be dropped: a panic leaks it.
         let mut copy =
@@ -719,7 +719,7 @@ mod tests {
         table.find(hash(&number.to_be_bytes()), &number.to_be_bytes())
     }
 
-    /// The invariants of the module's essay, checked from the outside in.
+    /// Checks the invariants of the module's header, from the outside in.
     fn check(table: &Table<Item>, hash: Hash) {
         let (mut len, mut counts, mut deepest) = (0, DueCounts::default(), 0);
         for first in table.first_places() {

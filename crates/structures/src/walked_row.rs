@@ -36,7 +36,7 @@ struct Walk<N, X> {
     copied_len_bytes: CopiedBytes,
     /// The number of the node that is shown next.
     next: usize,
-    /// How many nodes there were.
+    /// The number of nodes at the start.
     end: usize,
     stretches: Stretches,
     kept: BTreeMap<usize, Kept<N>>,
@@ -47,7 +47,7 @@ struct Walk<N, X> {
 #[derive(Debug)]
 struct Kept<N> {
     node: N,
-    /// What of it counts as copied: nothing where it was moved.
+    /// The length that counts as copied: nothing if the node was moved.
     copied_len_bytes: usize,
 }
 
@@ -82,19 +82,19 @@ impl<N, X> From<VecDeque<N>> for WalkedRow<N, X> {
 }
 
 impl<N: Clone, X> Clone for WalkedRow<N, X> {
-    /// A row of copies, of which no showing is under way. O(n).
+    /// Copies the row, without a showing. O(n).
     fn clone(&self) -> Self {
         Self { nodes: self.nodes.clone(), walk: None }
     }
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// The ring alone.
+    /// Returns the ring alone.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
 
-    /// The ticket of the showing that is under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         Some(self.walk.as_ref()?.ticket)
@@ -128,7 +128,7 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// The node at `at`, for a change of nothing but its form: what it shows stays the same.
+    /// Borrows the node at `at`, to change nothing but its form: its content stays the same.
     #[inline]
     pub fn reshape_mut(&mut self, at: usize) -> &mut N {
         &mut self.nodes[at]
@@ -136,10 +136,10 @@ impl<N, X> WalkedRow<N, X> {
 }
 
 impl<N: Clone + Weighed, X> WalkedRow<N, X> {
-    /// The node at `at`, to change.
+    /// Borrows the node at `at`, to change it.
     ///
     /// # Panics
-    /// If there is none.
+    /// There is none.
     #[inline]
     pub fn node_mut(&mut self, at: usize) -> &mut N {
         if self.walk.is_some() {
@@ -148,7 +148,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         &mut self.nodes[at]
     }
 
-    /// The first node, to change.
+    /// Borrows the first node, to change it.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some() && !self.nodes.is_empty() {
@@ -157,7 +157,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         self.nodes.front_mut()
     }
 
-    /// The last node, to change.
+    /// Borrows the last node, to change it.
     #[inline]
     pub fn back_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some()
@@ -307,7 +307,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
     }
 }
 
-/// Where the nodes are that are as they were and not shown yet: ascending, in numbers and indices.
+/// The stretches of nodes that are unchanged and not shown yet: ascending, in numbers and indices.
 #[derive(Debug)]
 struct Stretches {
     all: VecDeque<Stretch>,
@@ -316,7 +316,7 @@ struct Stretches {
 /// Consecutive nodes.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// Where the first one is now.
+    /// The present index of the first one.
     index: usize,
     /// Its number.
     number: usize,
@@ -328,7 +328,7 @@ impl Stretches {
         Self { all: (len > 0).then_some(Stretch { index: 0, number: 0, len }).into_iter().collect() }
     }
 
-    /// The first stretch that does not end before `index`, by its place.
+    /// Returns the place of the first stretch that does not end before `index`.
     fn reaching(&self, index: usize) -> usize {
         self.all.partition_point(|stretch| stretch.index + stretch.len <= index)
     }
@@ -366,7 +366,7 @@ impl Stretches {
         }
     }
 
-    /// A node was inserted at `index`.
+    /// Notes that a node was inserted at `index`.
     fn inserted(&mut self, index: usize) {
         let mut place = self.reaching(index);
         if self.all.get(place).is_some_and(|stretch| stretch.index < index) {
@@ -375,7 +375,7 @@ impl Stretches {
         self.all.range_mut(place..).for_each(|stretch| stretch.index += 1);
     }
 
-    /// The node at `index`, which is in no stretch, was removed.
+    /// Notes that the node at `index`, which is in no stretch, was removed.
     fn removed(&mut self, index: usize) {
         let place = self.reaching(index);
         self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
@@ -410,7 +410,7 @@ mod tests {
         Showing { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
     }
 
-    /// What is done to a row; numbers stand for indices, modulo what there is.
+    /// An operation on a row; numbers stand for indices, modulo the number of nodes.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Change(usize),

@@ -14,7 +14,7 @@
 use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicU64, fence};
 
-/// What a thread waits for that does not wait: never reached by being passed.
+/// The value of a thread that does not wait: it is never reached by being passed.
 const NOTHING: u64 = u64::MAX;
 
 /// See the module.
@@ -24,13 +24,13 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// At `value`, with `threads` threads that may wait.
+    /// Creates a watermark at `value`, with `threads` threads that may wait.
     pub fn new(threads: usize, value: u64) -> Self {
         let awaited = (0..threads).map(|_| AtomicU64::new(NOTHING)).collect();
         Self { value: AtomicU64::new(value), awaited }
     }
 
-    /// How far it is.
+    /// Returns its value.
     #[inline]
     pub fn get(&self) -> u64 {
         // Acquire: what was done before it was set is visible.

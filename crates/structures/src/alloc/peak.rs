@@ -14,7 +14,7 @@ pub struct PeakAllocator {
 }
 
 impl PeakAllocator {
-    /// One that has handed out nothing.
+    /// Creates an allocator that has handed out nothing.
     pub const fn new() -> Self {
         Self { used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) }
     }
@@ -24,7 +24,7 @@ impl PeakAllocator {
         self.used_bytes.load(Relaxed)
     }
 
-    /// The most that [`used_bytes`](Self::used_bytes) was since the last
+    /// Returns the highest value of [`used_bytes`](Self::used_bytes) since the last
     /// [`reset`](Self::reset). O(1).
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Relaxed)

@@ -36,7 +36,7 @@ pub struct Shelf {
     next: AtomicUsize,
 }
 
-/// The places of a size class of mimalloc's between 16 KiB and half a mebibyte.
+/// Returns the places of a size class of mimalloc's between 16 KiB and half a mebibyte.
 fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
     let log2 = class_len_bytes.ilog2();
     let quarter = class_len_bytes >> (log2 - 2) & 3;
@@ -45,7 +45,7 @@ fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
 }
 
 impl Shelf {
-    /// An empty shelf that keeps nothing.
+    /// Creates an empty shelf that keeps nothing.
     pub const fn new() -> Self {
         Self {
             places: [const { AtomicPtr::new(ptr::null_mut()) }; CLASSES * PLACES],
@@ -77,7 +77,7 @@ impl Shelf {
         }
     }
 
-    /// The size class of a place.
+    /// Returns the size class of a place.
     fn class_at(at: usize) -> usize {
         let class = at / PLACES;
         (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)
@@ -98,7 +98,7 @@ impl Shelf {
         Some(block)
     }
 
-    /// A block of this class, if there is one. O(1).
+    /// Takes a block of this class, if there is one. O(1).
     pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
         places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
     }

@@ -140,7 +140,7 @@ fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
     assert_eq!(counts.iter().sum::<usize>(), twin.len());
 }
 
-/// A node of the bytes if they are a valid listpack, then edits as they say.
+/// Checks a node made of the bytes, if they are a valid listpack, then edits by them.
 pub fn fuzz_quicklist(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let limit = NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]);

@@ -48,7 +48,7 @@ fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[
     assert!(seen.iter().eq(twin.keys()));
 }
 
-/// A table of fields with values and deadlines, changed as the bytes say.
+/// Checks a table of fields with values and deadlines, changed as the bytes say.
 pub fn fuzz_table(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let hash = if script.byte() < 128 { mixed } else { crowded };
@@ -182,7 +182,7 @@ fn set(members: &mut RankedMembers, twin: &mut BTreeMap<Vec<u8>, f64>, member: V
     twin.insert(member, score);
 }
 
-/// What an entry holds, said plainly.
+/// The value of an entry in its plain form.
 #[derive(Clone, PartialEq, Debug)]
 enum Held {
     Bytes(Vec<u8>),
@@ -212,7 +212,7 @@ impl Held {
     }
 }
 
-/// An entry whose objects own memory, changed as the bytes say.
+/// Checks an entry whose objects own memory, changed as the bytes say.
 pub fn fuzz_entry(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let (mut key, mut held, mut expiry_ms) = (script.text(), Held::read(&mut script), None);

@@ -27,7 +27,7 @@ fn pack(values: [u8; GROUP]) -> [u8; GROUP_LEN_BYTES] {
     [low, middle, high]
 }
 
-/// The value of a register. O(1).
+/// Returns the value of a register. O(1).
 pub(super) fn get(packed: &[u8], register: usize) -> u8 {
     unpack(packed.as_chunks().0[register / GROUP])[register % GROUP]
 }
@@ -58,7 +58,7 @@ pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     }
 }
 
-/// How many registers hold which value.
+/// Counts the registers by their values.
 pub(super) fn histogram(packed: &[u8]) -> Histogram {
     let mut histogram = Histogram::default();
     for group in packed.as_chunks().0 {

@@ -3,7 +3,8 @@
 
 use super::{RANK_BITS, REGISTERS};
 
-/// How many registers hold which value. Values above 51 cannot come from a hash but from outside.
+/// The number of registers for each value. Values above 51 cannot come from a hash but from
+/// outside.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u32; 64],
@@ -27,8 +28,8 @@ impl Histogram {
         self.counts[usize::from(value)] += registers as u32;
     }
 
-    /// The estimated number of different elements. An infinite one, as registers from outside can
-    /// give, is 2^63, what Redis' conversion makes of it. O(1).
+    /// Estimates the number of different elements. An infinite estimate, which registers from
+    /// outside can cause, becomes 2^63, as by Redis' conversion. O(1).
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let count = |value: usize| f64::from(self.counts[value]);
@@ -42,8 +43,8 @@ impl Histogram {
     }
 }
 
-/// The part of the registers that are full. Converges: the steps halve until
-/// adding them changes nothing.
+/// Computes the term for full registers. Converges: the steps halve until adding them changes
+/// nothing.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -60,7 +61,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// The part of the registers that are empty. Converges: `x` is squared at each step and below 1.
+/// Computes the term for empty registers. Converges: `x` is squared at each step and below 1.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;

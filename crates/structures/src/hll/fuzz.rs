@@ -1,13 +1,14 @@
-//! What must hold for any bytes that claim to be a HyperLogLog, as a function that a fuzzer or a
-//! plain loop calls. Panics when it is broken.
+//! Properties that hold for any bytes that claim to be a HyperLogLog, as a function that a fuzzer
+//! or a plain loop calls. It panics when one is broken.
 
 use super::{Encoding, Hll, HllMut, Observation, REGISTERS, Registers, empty};
 
 /// Sparse bytes that the fuzzed elements may make.
 const SPARSE_LEN_BYTES_MAX: usize = 512;
 
-/// `data` as a HyperLogLog, as the runs of one, and as elements: everything ends in an answer or an
-/// error; bytes that count also merge, become dense and grow, and all agree on the registers.
+/// Uses `data` as a HyperLogLog, as the runs of one, and as elements. Everything ends in an answer
+/// or an error. Bytes that are valid also merge, become dense and grow, and all agree on the
+/// registers.
 pub fn fuzz_hll(data: &[u8]) {
     check(data, data);
     let mut with_header = empty()[..16].to_vec();

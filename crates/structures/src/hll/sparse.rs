@@ -27,14 +27,14 @@ const SPLIT_LEN_BYTES_MAX: usize = 5;
 pub struct Run {
     /// Their value, at most 32.
     pub value: u8,
-    /// How many, at least 1.
+    /// The number of registers, at least 1.
     pub len: usize,
     /// Bytes that the run takes, 1 or 2.
     pub len_bytes: usize,
 }
 
 impl Run {
-    /// The run at the start of `bytes`, which are not empty.
+    /// Reads the run at the start of `bytes`, which are not empty.
     #[inline]
     fn read(bytes: &[u8]) -> Result<Self, Corrupted> {
         let head = bytes[0];
@@ -50,7 +50,7 @@ impl Run {
     }
 }
 
-/// The two bytes of a run of `len` zeros, up to 16,384.
+/// Returns the two bytes of a run of `len` zeros, up to 16,384.
 pub(super) fn zeros(len: usize) -> [u8; 2] {
     let len = len - 1;
     [XZERO | (len >> 8) as u8, len as u8]
@@ -110,7 +110,7 @@ pub(super) struct Located {
     first: usize,
 }
 
-/// The run that covers `register`. O(bytes).
+/// Finds the run that covers `register`. O(bytes).
 pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted> {
     let (mut at, mut before, mut first) = (0, None, 0);
     while at < bytes.len() {
@@ -125,7 +125,7 @@ pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted
     Err(Corrupted)
 }
 
-/// What came of raising a register.
+/// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
     /// It was as high already.
@@ -168,7 +168,7 @@ struct Split {
 }
 
 impl Split {
-    /// The located run with the observation's register raised.
+    /// Returns the located run with the observation's register raised.
     fn of(located: &Located, observation: Observation) -> Self {
         let Located { run, first, .. } = located;
         let before = observation.register - first;
@@ -220,7 +220,7 @@ mod tests {
     use super::super::REGISTERS;
     use super::*;
 
-    /// The runs as PFDEBUG DECODE writes them.
+    /// Formats the runs as PFDEBUG DECODE does.
     fn text(bytes: &[u8]) -> String {
         let runs = Runs::covering(REGISTERS, bytes).map(|run| match run.unwrap() {
             Run { value: 0, len, len_bytes: 1 } => format!("z:{len}"),

@@ -34,7 +34,7 @@ pub enum Element<'a> {
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Fresh space; costs nothing.
+    /// Creates fresh space; costs nothing.
     #[inline]
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
@@ -42,7 +42,7 @@ impl IntText {
 }
 
 impl<'a> Element<'a> {
-    /// The element as users see it; an integer is written into `scratch`. O(digits).
+    /// Returns the element as users see it; an integer is written into `scratch`. O(digits).
     #[inline]
     pub fn text<'b>(&self, scratch: &'b mut IntText) -> &'b [u8]
     where
@@ -59,12 +59,12 @@ impl<'a> Element<'a> {
         out.extend_from_slice(self.text(&mut IntText::new()));
     }
 
-    /// Length of the text in bytes. O(digits).
+    /// Returns the length of the text in bytes. O(digits).
     pub fn text_len_bytes(&self) -> usize {
         self.text(&mut IntText::new()).len()
     }
 
-    /// The integer this element reads as in its canonical form, if it does.
+    /// Returns the integer whose canonical form the element is, if it is one.
     pub fn as_int(&self) -> Option<i64> {
         match *self {
             Element::Bytes(bytes) => parse_canonical_int(bytes),
@@ -113,7 +113,7 @@ impl<'a> Needle<'a> {
         Self { bytes, int: parse_canonical_int(bytes) }
     }
 
-    /// Whether `element` has the text of this needle. O(bytes).
+    /// Returns true if `element` has the text of this needle. O(bytes).
     #[inline]
     pub fn matches(&self, element: Element<'_>) -> bool {
         match element {
@@ -133,8 +133,8 @@ pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     encoded.write(&mut out[at..]);
 }
 
-/// The integer that `text` is the canonical form of: no sign but `-`, no leading zero, within
-/// `i64`. Such strings are stored as integers. O(digits).
+/// Parses an integer in its canonical form: no sign but `-`, no leading zero, within `i64`. Such
+/// strings are stored as integers. O(digits).
 #[inline]
 pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     // Most strings leave here.
@@ -278,7 +278,7 @@ fn write_backlen(len: usize, to: &mut [u8]) {
     to[0] &= 0x7F;
 }
 
-/// The back length that ends `run`: the length of the last element without its back length.
+/// Reads the back length that ends `run`: the length of the last element without its back length.
 #[inline]
 fn read_backlen(run: &[u8]) -> Option<usize> {
     let mut len = 0_usize;
@@ -291,8 +291,8 @@ fn read_backlen(run: &[u8]) -> Option<usize> {
     None
 }
 
-/// The first element of `run` and the bytes it takes. `None` when the run is empty (or, which only
-/// happens to bytes nobody validated, cut short). O(1).
+/// Decodes the first element of `run` and the number of bytes it takes. `None` if the run is
+/// empty, or cut short, which only happens to bytes that were not validated. O(1).
 #[inline]
 pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let first = *run.first()?;
@@ -334,7 +334,7 @@ pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl Fn
     count_max
 }
 
-/// The encodings with a head of more than one byte.
+/// Decodes the encodings with a head of more than one byte.
 fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     if first & 0xE0 == 0xC0 {
         let bits = u16::from(first & 0x1F) << 8 | u16::from(*run.get(1)?);
@@ -363,14 +363,15 @@ fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     Some((Element::Int(i64::from_le_bytes(word) >> (64 - 8 * width)), width + 2))
 }
 
-/// Where the last element of `run` begins; `None` when the run is empty. O(1).
+/// Returns the start of the last element of `run`; `None` if the run is empty. O(1).
 #[inline]
 pub(crate) fn last_start(run: &[u8]) -> Option<usize> {
     let len = read_backlen(run)?;
     run.len().checked_sub(len + backlen_size(len))
 }
 
-/// The last element of `run` and where it begins; `None` when the run is empty. O(1).
+/// Decodes the last element of `run`, and returns its start, too; `None` if the run is empty.
+/// O(1).
 #[inline]
 pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let start = last_start(run)?;
@@ -396,7 +397,7 @@ pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     Ok(count)
 }
 
-/// The number of elements in `run`. O(n).
+/// Counts the elements in `run`. O(n).
 pub(crate) fn count(run: &[u8]) -> usize {
     let mut rest = run;
     let mut count = 0;
@@ -407,8 +408,8 @@ pub(crate) fn count(run: &[u8]) -> usize {
     count
 }
 
-/// Where element `index` of the `count` in `run` begins, walked to from the nearer end; the end of
-/// the run when there is no such element. O(distance).
+/// Returns the start of element `index` of the `count` in `run`, walking from the nearer end; the
+/// end of the run if there is no such element. O(distance).
 pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
     if index >= count {
         return run.len();
@@ -423,8 +424,8 @@ pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
     at
 }
 
-/// Where the element `n` elements after the one at `at` begins; the end of the run if there are
-/// fewer. O(n).
+/// Returns the start of the element `n` elements after the one at `at`; the end of the run if
+/// there are fewer. O(n).
 #[inline]
 pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
     for _ in 0..n {
@@ -436,8 +437,8 @@ pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
     at
 }
 
-/// Where the first element equal to `needle` begins, looking at the element at `at` and then, each
-/// time passing over `skipped` elements, at those after it. O(n).
+/// Finds the start of the first element equal to `needle`. It compares the element at `at` and
+/// then those after it, passing over `skipped` elements each time. O(n).
 pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize) -> Option<usize> {
     while let Some((element, len)) = decode(&run[at..]) {
         if needle.matches(element) {

@@ -1,4 +1,4 @@
-//! What a quicklist's nodes may hold and which of them are compressed, as options say.
+//! The limits of a quicklist's nodes and their compression, as options set them.
 
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::Element;
@@ -6,8 +6,8 @@ use crate::listpack::element::Element;
 /// Longest listpack of a node whose limit is a number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
-/// How much one node may hold and which nodes are compressed: the options `list-max-listpack-size`
-/// and `list-compress-depth`.
+/// The limit of a node and the depth of compression: the options `list-max-listpack-size` and
+/// `list-compress-depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimit {
     /// Bytes of elements.
@@ -17,12 +17,12 @@ pub struct NodeLimit {
     pub(super) listpack_len_max: u32,
     /// Strings this long or longer are plain nodes.
     plain_len_min: u32,
-    /// So many nodes at either end are not compressed; 0 for none at all.
+    /// The number of nodes at either end that are not compressed; with 0 no node is.
     pub(super) compress_depth: u16,
     unit: Unit,
 }
 
-/// What the option `list-max-listpack-size` limits.
+/// The unit of the option `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     /// The bytes of a node: a negative value.
@@ -32,8 +32,8 @@ enum Unit {
 }
 
 impl NodeLimit {
-    /// The limit the option's value stands for: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values
-    /// as -5; a positive value is a number of elements (in at most 8 KiB), 0 as 1.
+    /// Converts the option's value: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values as -5; a
+    /// positive value is a number of elements (in at most 8 KiB), 0 as 1.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         if list_max_listpack_size < 0 {
             let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
@@ -54,16 +54,15 @@ impl NodeLimit {
         Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, unit }
     }
 
-    /// The same limit, but shorter strings get a node of their own too: those of `len_bytes` or
-    /// more. For tests of lists that consist of such nodes.
+    /// Gives strings of `len_bytes` or more a node of their own, too. For tests of lists that
+    /// consist of such nodes.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
         Self { plain_len_min, ..self }
     }
 
-    /// The same limit, but nodes that are further than `depth` nodes from either end are
-    /// compressed: the option `list-compress-depth`; 0, as at first, compresses none, and
-    /// [`u16::MAX`] is the deepest.
+    /// Sets the option `list-compress-depth`: nodes further than `depth` nodes from either end are
+    /// compressed. 0, the default, compresses none, and [`u16::MAX`] is the deepest.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         let compress_depth = match depth {
             ..=0 => 0,
@@ -73,13 +72,13 @@ impl NodeLimit {
         Self { compress_depth, ..self }
     }
 
-    /// Whether any node may be compressed.
+    /// Returns true if any node may be compressed.
     pub const fn compresses(self) -> bool {
         self.compress_depth > 0
     }
 
-    /// The value of `list-max-listpack-size` that the limit stands for: -1 to -5,
-    /// or a number of elements.
+    /// Returns the value of `list-max-listpack-size` for the limit: -1 to -5, or a number of
+    /// elements.
     pub const fn to_option(self) -> i64 {
         match self.unit {
             Unit::Elements => self.count_max as i64,
@@ -87,13 +86,14 @@ impl NodeLimit {
         }
     }
 
-    /// Whether a listpack of this length and count is within the limit. O(1).
+    /// Returns true if a listpack of this length and count is within the limit. O(1).
     pub const fn allows_listpack(self, len_bytes: usize, count: usize) -> bool {
         len_bytes <= self.listpack_len_max as usize && count <= self.count_max as usize
     }
 
-    /// Whether a listpack of this length and count is within half the limit, as a list that shrinks
-    /// must be to become a listpack again. A limit by count then looks at the count alone. O(1).
+    /// Returns true if a listpack of this length and count is within half the limit. A list that
+    /// shrinks becomes a listpack again only then. A limit by count looks at the count alone.
+    /// O(1).
     pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
         match self.unit {
             Unit::Elements => count <= self.count_max as usize / 2,
@@ -101,14 +101,14 @@ impl NodeLimit {
         }
     }
 
-    /// Whether `element` has to be a plain node.
+    /// Returns true if `element` needs a plain node.
     pub(super) fn is_big(self, element: Element<'_>) -> bool {
         matches!(element, Element::Bytes(bytes) if bytes.len() >= self.plain_len_min as usize)
     }
 }
 
 impl Default for NodeLimit {
-    /// The option's default, -2: 8 KiB.
+    /// Returns the option's default, -2: 8 KiB.
     fn default() -> Self {
         Self::from_option(-2)
     }

@@ -31,7 +31,7 @@ pub(super) enum End {
     Back,
 }
 
-/// Where a node wants slack for more elements.
+/// The end of a node that gets slack for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
     /// At the end at which it is an end of its list.
@@ -48,7 +48,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// The end at which the neighbour on this side is near.
+    /// Returns the end at which the neighbour on this side is near.
     pub(super) fn facing(self) -> End {
         match self {
             Side::Before => End::Back,
@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<Node>() == 32);
 
 /// Nodes shorter than this are not compressed, as in Redis.
 const COMPRESS_LEN_BYTES_MIN: usize = 48;
-/// What compressing a node saves at least, as in Redis.
+/// The least number of bytes that compressing a node must save, as in Redis.
 const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 
 /// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a
@@ -90,8 +90,8 @@ impl Weighed for Node {
 }
 
 impl Node {
-    /// A node of one element, in a buffer of `capacity` bytes (or what it needs), with the slack on
-    /// the side of `end`.
+    /// Creates a node of one element, in a buffer of `capacity` bytes (or its length), with the
+    /// slack on the side of `end`.
     pub(super) fn packed(encoded: &Encoded<'_>, end: End, capacity: usize) -> Self {
         let len = encoded.len_bytes();
         let mut node = Self { buffer: vec![0; capacity.max(len)].into(), ..Self::default() };
@@ -103,17 +103,18 @@ impl Node {
         node
     }
 
-    /// A node of one element, without slack.
+    /// Creates a node of one element, without slack.
     pub(super) fn single(encoded: &Encoded<'_>) -> Self {
         Self::packed(encoded, End::Back, size_class(encoded.len_bytes()))
     }
 
-    /// A node that holds nothing but the string `bytes`.
+    /// Creates a node that holds nothing but the string `bytes`.
     pub(super) fn plain(bytes: Box<[u8]>) -> Self {
         Self { buffer: bytes, count: 1, plain: true, ..Self::default() }
     }
 
-    /// A node of the `count` elements at `run` in `buffer`, which the caller knows to be valid.
+    /// Creates a node of the `count` elements at `run` in `buffer`, which the caller knows to be
+    /// valid.
     pub(super) fn from_run(buffer: Box<[u8]>, run: Range<usize>, count: usize) -> Self {
         Self {
             start: offset(run.start),
@@ -124,7 +125,7 @@ impl Node {
         }
     }
 
-    /// The elements; empty for a plain node. Not of a compressed node.
+    /// Borrows the elements; empty for a plain node. Not for a compressed node.
     #[inline]
     pub(super) fn run(&self) -> &[u8] {
         debug_assert!(!self.compressed);
@@ -135,13 +136,13 @@ impl Node {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// The string of a plain node; its LZF if it is compressed.
+    /// Borrows the string of a plain node; its LZF if it is compressed.
     #[inline]
     pub(super) fn as_plain(&self) -> Option<&[u8]> {
         self.plain.then_some(&*self.buffer)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count as usize
@@ -163,13 +164,13 @@ impl Node {
         if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
     }
 
-    /// Whether it is compressed.
+    /// Returns true if it is compressed.
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// The length of its listpack or its string, compressed or not. O(1).
+    /// Returns the length of its listpack or its string without compression. O(1).
     pub(super) fn uncompressed_len_bytes(&self) -> usize {
         match (self.plain, self.compressed) {
             (false, _) => self.run_len() + OVERHEAD_LEN_BYTES,
@@ -226,7 +227,7 @@ impl Node {
         assert!(intact, "a node's LZF is what was made of it");
     }
 
-    /// What it holds, in `scratch` if it is compressed. O(1), or O(bytes).
+    /// Borrows its content, in `scratch` if it is compressed. O(1), or O(bytes).
     #[inline]
     pub(super) fn view<'a>(&'a self, scratch: &'a mut Vec<u8>) -> NodeView<'a> {
         if self.compressed {
@@ -242,7 +243,7 @@ impl Node {
         }
     }
 
-    /// Where element `index` begins in the run. O(distance from the nearer end).
+    /// Returns the start of element `index` in the run. O(distance from the nearer end).
     pub(super) fn seek(&self, index: usize) -> usize {
         if self.plain { 0 } else { element::seek(self.run(), self.count(), index) }
     }
@@ -255,7 +256,7 @@ impl Node {
         }
     }
 
-    /// Whether the node may hold another element with a text of `text_len` bytes.
+    /// Returns true if the node may hold another element with a text of `text_len` bytes.
     #[inline]
     pub(super) fn allows(&self, text_len: usize, limit: NodeLimit) -> bool {
         let estimate = self.run_len() + OVERHEAD_LEN_BYTES + text_len + ENTRY_OVERHEAD_LEN_BYTES;
@@ -336,7 +337,7 @@ impl Node {
         }
     }
 
-    /// [`Node::seal`] if most of the buffer is slack.
+    /// Calls [`Node::seal`] if most of the buffer is slack.
     fn seal_if_sparse(&mut self) {
         if self.run_len() <= self.buffer.len() / 4 {
             self.seal();
@@ -397,7 +398,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// [`Node::insert`] before or behind all others.
+    /// Inserts as [`Node::insert`] does, before or behind all others.
     pub(super) fn insert_at_end(&mut self, end: End, encoded: &Encoded<'_>, limit: NodeLimit) {
         let at = match end {
             End::Front => 0,
@@ -476,14 +477,15 @@ impl Node {
         removed
     }
 
-    /// How many elements equal `needle`. O(bytes).
+    /// Counts the elements equal to `needle`. O(bytes).
     pub(super) fn count_matches(&self, needle: Needle<'_>) -> usize {
         let mut matches = 0;
         self.view(&mut Vec::new()).visit(|element| matches += usize::from(needle.matches(element)));
         matches
     }
 
-    /// Whether an element equals `needle`; compressed, it is looked at in `scratch`. O(bytes).
+    /// Returns true if an element equals `needle`; a compressed node is read in `scratch`.
+    /// O(bytes).
     pub(super) fn holds(&self, needle: Needle<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut holds = false;
         self.view(scratch).visit(|element| holds |= needle.matches(element));
@@ -504,7 +506,7 @@ impl Node {
         node
     }
 
-    /// Whether the two nodes are within the limit together.
+    /// Returns true if the two nodes are within the limit together.
     pub(super) fn may_join(&self, next: &Self, limit: NodeLimit) -> bool {
         let len_bytes = self.run_len() + next.run_len() + OVERHEAD_LEN_BYTES;
         !self.plain && !next.plain && limit.allows_listpack(len_bytes, self.count() + next.count())

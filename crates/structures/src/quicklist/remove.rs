@@ -12,8 +12,9 @@ impl Quicklist {
         self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
-    /// [`Quicklist::remove_range`] that frees no whole node but appends them to `leftovers`, which
-    /// the caller drops where freeing does not hurt; it is a list that compresses nothing.
+    /// Removes as [`Quicklist::remove_range`] does, but frees no whole node: these are appended to
+    /// `leftovers`, for the caller to drop where freeing does no harm. `leftovers` is a list that
+    /// compresses nothing.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);

@@ -1,10 +1,10 @@
-//! Which nodes of a quicklist are compressed: all but as many at either end as the
-//! option `list-compress-depth` says, where that is not 0, and but those that are small
-//! or get hardly smaller.
+//! The choice of a quicklist's compressed nodes. All nodes are compressed but the number at either
+//! end that `list-compress-depth` sets, if that is not 0, and those that are small or hardly get
+//! smaller.
 //!
 //! Pushes and pops work at the ends and meet no compressed node. An edit in the middle makes the
-//! nodes it changes plain to work on; what is here puts them, and those whose distance from an end
-//! the edit has changed, where they belong. Each node is tried once after an edit of it.
+//! nodes it changes plain to work on. This module then compresses or decompresses these, and those
+//! whose distance from an end the edit has changed. Each node is tried once after an edit of it.
 
 use std::ops::Range;
 
@@ -36,8 +36,8 @@ impl Quicklist {
         }
     }
 
-    /// After a node was added at `end`: compresses the one that is further from
-    /// it than the depth now.
+    /// Settles the list after a node was added at `end`: compresses the node that is now further
+    /// from it than the depth.
     pub(super) fn settle_added(&mut self, end: End) {
         let depth = self.depth();
         match end {
@@ -49,7 +49,7 @@ impl Quicklist {
         }
     }
 
-    /// After the node at an end was popped.
+    /// Settles the list after the node at an end was popped.
     #[cold]
     pub(super) fn settle_popped(&mut self) {
         if self.limit.compresses() {
@@ -57,8 +57,8 @@ impl Quicklist {
         }
     }
 
-    /// After `count` nodes were removed somewhere: decompresses those that are within the depth
-    /// now. O(bytes of those).
+    /// Settles the list after `count` nodes were removed somewhere: decompresses those that are
+    /// now within the depth. O(bytes of those).
     pub(super) fn settle_removed(&mut self, count: usize) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(depth.saturating_sub(count)..depth);
@@ -66,7 +66,8 @@ impl Quicklist {
         self.settle(first..first + count);
     }
 
-    /// After an edit of the nodes in `edited`, which made them a few more or fewer.
+    /// Settles the list after an edit of the nodes in `edited`, which made them a few more or
+    /// fewer.
     pub(super) fn settle_edited(&mut self, edited: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(edited);

@@ -10,7 +10,7 @@ impl Quicklist {
         self.nodes.begin(showing, ());
     }
 
-    /// The ticket of the showing that is under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     #[inline]
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()

@@ -16,7 +16,8 @@ pub struct Borrowed<'a, E> {
 }
 
 impl<E: Thin> Borrowed<'_, E> {
-    /// Private: the caller ties the handle's lifetime to the table that owns the word's element.
+    /// Creates a handle. Private: the caller ties its lifetime to the table that owns the word's
+    /// element.
     #[inline]
     pub(super) fn new(word: u64) -> Self {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
@@ -44,32 +45,32 @@ pub struct Occupied<'a, E: Thin> {
 }
 
 impl<'a, E: Thin> Occupied<'a, E> {
-    /// Where the element is; good until the table next changes.
+    /// Returns the place of the element; good until the table next changes.
     #[inline]
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// The element. O(1).
+    /// Borrows the element. O(1).
     #[inline]
     pub fn get(&self) -> Borrowed<'_, E> {
         Borrowed::new(self.word)
     }
 
-    /// The element, for as long as the table is borrowed. O(1).
+    /// Borrows the element, as long as the table is borrowed. O(1).
     #[inline]
     pub fn into_ref(self) -> Borrowed<'a, E> {
         Borrowed::new(self.word)
     }
 
-    /// The element, to change. O(1).
+    /// Borrows the element, to change it. O(1).
     #[inline]
     pub fn into_mut(self) -> BorrowedMut<'a, E> {
         self.table.at_mut(self.place)
     }
 
-    /// The element as its owner has it. The table stays its owner: callers neither drop it nor put
-    /// another in its place, nor change its deadlines.
+    /// Returns the element as its owner has it. The table stays its owner: callers neither drop
+    /// nor replace it, nor change its deadlines.
     #[inline]
     pub(crate) fn as_owned(&mut self) -> ManuallyDrop<E> {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.

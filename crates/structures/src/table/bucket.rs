@@ -22,7 +22,7 @@ pub(super) const PARTS: u64 = 4;
 pub(super) const MARK: u64 = 8;
 /// Something about this element has a deadline.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
-/// What moves with an element from bucket to bucket, beside its tag.
+/// The bits that move with an element from bucket to bucket, beside its tag.
 pub(super) const ELEMENT: u64 = POINTER_MASK | DUE_FLAGS | MARK;
 
 /// One cache line of words.
@@ -32,7 +32,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Bit `i` is set where slot `i` may hold an element of this tag.
+    /// Returns a mask with bit `i` set if slot `i` may hold an element of this tag.
     #[inline]
     pub(super) fn matches(&self, tag: u64) -> u32 {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -42,7 +42,8 @@ impl Bucket {
         return self.matches_one_by_one(tag);
     }
 
-    /// The safe twin of what processors with vectors do at once, and what all others do.
+    /// Computes the same slot by slot: the safe twin of the vector code, and the only code of
+    /// processors without vectors.
     #[inline]
     #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code, reason = "x86-64 has vectors"))]
     fn matches_one_by_one(&self, tag: u64) -> u32 {
@@ -106,7 +107,7 @@ impl Bucket {
     }
 }
 
-/// Where the element of an occupied slot's word is.
+/// Returns the address of the element in an occupied slot's word.
 #[inline]
 pub(super) fn pointer_of(word: u64) -> NonNull<u8> {
     let address = (word & POINTER_MASK) as usize;
@@ -114,7 +115,7 @@ pub(super) fn pointer_of(word: u64) -> NonNull<u8> {
         .expect("callers pass the words of occupied slots")
 }
 
-/// The bits of a word that say where an element is.
+/// Returns the bits of a word for an element's address.
 #[inline]
 pub(super) fn address_of(raw: NonNull<u8>) -> u64 {
     let address = raw.as_ptr().expose_provenance() as u64;

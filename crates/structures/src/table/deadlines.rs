@@ -1,10 +1,10 @@
-//! What a table and its segments note about the deadlines of elements. Times are milliseconds of
-//! any one clock.
+//! The deadlines of elements as a table and its segments note them. Times are milliseconds of any
+//! one clock.
 
 use super::Thin;
 use super::bucket::{DEADLINE, PARTS};
 
-/// What a table notes about an element's deadlines.
+/// An element's deadlines as a table notes them.
 #[derive(Clone, Copy)]
 pub(super) struct Dues {
     /// Of [`DUE_FLAGS`].
@@ -28,7 +28,7 @@ impl Dues {
     }
 }
 
-/// How many elements have deadlines: of their own, and of parts.
+/// The numbers of elements with deadlines: of their own, and of parts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DueCounts {
     pub(super) own: usize,
@@ -44,7 +44,8 @@ impl DueCounts {
     }
 }
 
-/// The second in which a deadline lies, rounded down and clamped to what a segment can note.
+/// Returns the second of a deadline, rounded down and clamped to the range that a segment can
+/// note.
 #[inline]
 pub(super) fn deadline_s(at_ms: i64) -> u32 {
     u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)

@@ -1,9 +1,9 @@
-//! What is due in a table: elements with deadlines, elements of which parts have deadlines, and the
-//! sweep that takes out what has passed.
+//! The due elements of a table, of which the whole or parts have expired, and the sweep that
+//! removes them.
 //!
-//! A word's flags say which kinds of deadlines its element has; a segment counts such elements and
-//! keeps a lower bound of their deadlines, in seconds. The bound is exact again whenever a sweep
-//! looked at the segment. Times are milliseconds of any one clock.
+//! A word's flags show which kinds of deadlines its element has. A segment counts such elements
+//! and keeps a lower bound of their deadlines, in seconds. The bound is exact again whenever a
+//! sweep looked at the segment. Times are milliseconds of any one clock.
 
 use std::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use super::deadlines::{Dues, deadline_s};
 use super::segment::buckets_for;
 use super::{Table, Thin};
 
-/// What one step of [`Table::sweep_due`] may do.
+/// The budget of one step of [`Table::sweep_due`].
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
     /// Segments looked at, due or not.
@@ -26,8 +26,8 @@ pub struct SweepBudget {
 pub trait Sweep<E> {
     /// Takes note that a sweep goes through so many elements with deadlines, due or not.
     fn looks_at(&mut self, _elements: usize) {}
-    /// Called before an element that has no mark is taken out or loses parts: the chance to put a
-    /// copy aside for a walk (`walk`). Whether it gets a mark.
+    /// Offers an element without a mark before it is removed or loses parts: the chance to put a
+    /// copy aside for a walk (`walk`). Returns true if it gets a mark.
     fn claims(&mut self, _element: &mut E) -> bool {
         false
     }
@@ -52,7 +52,7 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
     }
 }
 
-/// What became of an element whose parts were due.
+/// The result for an element whose parts were due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweptParts {
     /// Parts removed.
@@ -170,7 +170,7 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// What a sweep did in one segment.
+/// The result of a sweep in one segment.
 struct SweptSegment {
     /// Elements and parts removed.
     removed: usize,

@@ -8,12 +8,12 @@ use crate::prefetch::prefetch_read;
 /// Elements that one sample is asked for at most.
 pub const SAMPLE_MAX: usize = 64;
 
-/// Which elements a sample is of.
+/// The elements that a sample is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
     /// All of them.
     All,
-    /// Those with a deadline of their own.
+    /// Elements with a deadline of their own.
     Expiring,
 }
 
@@ -21,7 +21,8 @@ pub enum Sampled {
 /// more, it looks at so many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
-/// What an element takes in directory and buckets, on average: a word, at 63 to 81 percent of fill.
+/// The mean length of an element in directory and buckets, in bytes: a word, at a fill of 63 to 81
+/// percent.
 const ELEMENT_LEN_BYTES_MEAN: usize = 12;
 
 impl<E: Thin> Table<E> {
@@ -43,8 +44,8 @@ impl<E: Thin> Table<E> {
         self.len * ELEMENT_LEN_BYTES_MEAN
     }
 
-    /// The element at a position whose key `is` the one that is meant: for who knows
-    /// hashes but no keys. O(1).
+    /// Finds the element at a position whose key satisfies `is`: for callers that know hashes but
+    /// no keys. O(1).
     pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
         let tag = segment.tag(position);

@@ -24,7 +24,7 @@ pub(super) const fn capacity(buckets: usize) -> usize {
     if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
 }
 
-/// The smallest bucket count that holds `len` elements, with a little room to grow.
+/// Returns the smallest bucket count that holds `len` elements, with a little room to grow.
 pub(super) fn buckets_for(len: usize) -> usize {
     let wanted = len + len / 8;
     let fits = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| capacity(count) >= wanted);
@@ -44,7 +44,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// A segment of empty buckets; the caller gives it a directory place, or frees it.
+    /// Allocates a segment of empty buckets; the caller gives it a directory place, or frees it.
     pub(super) fn allocate(buckets: usize, depth: u8) -> Self {
         let layout = Self::layout(buckets);
         // SAFETY: a segment has at least one bucket, so the layout is not empty.
@@ -106,14 +106,14 @@ impl Segment {
         counts.note(had, dues.flags);
     }
 
-    /// What tells elements of the segment apart: the 16 bits of a position
-    /// below those that name it.
+    /// Returns the tag of a position: the 16 bits below those that select the segment. It tells
+    /// elements of the segment apart.
     #[inline]
     pub(super) fn tag(self, position: u64) -> u64 {
         (position << self.depth()) >> TAG_SHIFT
     }
 
-    /// The bucket in which the search for a tag begins.
+    /// Returns the bucket in which the search for a tag begins.
     #[inline]
     pub(super) fn home(self, tag: u64) -> usize {
         (tag as usize * self.bucket_count()) >> 16
@@ -134,7 +134,7 @@ impl Segment {
         }
     }
 
-    /// The first element, in probe order, that overflowed past `bucket`.
+    /// Finds the first element, in probe order, that overflowed past `bucket`.
     fn overflowed_past(&self, bucket: usize) -> Option<Slot> {
         let count = self.bucket_count();
         let buckets = self.buckets();
@@ -189,13 +189,13 @@ pub(super) struct Slot {
     pub(super) slot: usize,
 }
 
-/// The occupied words of a segment, without bucket flags.
+/// Walks the occupied words of a segment, without bucket flags.
 pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
     all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
 }
 
-/// A copy of a segment in more buckets; frees the old one.
+/// Copies a segment into more buckets; frees the old one.
 pub(super) fn roomier(old: Segment) -> Segment {
     let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
     let larger = larger.expect("half of a full segment fits the largest segment");

@@ -21,7 +21,7 @@ use super::bucket::{ELEMENT, MARK, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT, add
 use super::{Borrowed, Occupied, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// How far a walk has come: elements at lower positions are behind it.
+/// The progress of a walk: elements at lower positions are behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WalkPoint(u64);
 
@@ -31,18 +31,18 @@ impl WalkPoint {
     /// Everything was shown.
     pub const END: Self = Self(1 << POINT_BITS);
 
-    /// Whether the element at this position is still ahead of the walk.
+    /// Returns true if the element at this position is still ahead of the walk.
     #[inline]
     pub fn is_before(self, position: u64) -> bool {
         position >> (64 - POINT_BITS) >= self.0
     }
 
-    /// The point as a number, for who keeps it in an atomic.
+    /// Returns the point as a number, to keep in an atomic.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The point that [`to_bits`](Self::to_bits) gave.
+    /// Converts a number of [`to_bits`](Self::to_bits) back.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits.min(Self::END.0))
     }
@@ -50,12 +50,12 @@ impl WalkPoint {
 
 /// Points are positions without their last bits, as the cursors of `Table::scan` are.
 const POINT_BITS: u32 = 48;
-/// How many buckets ahead of their turn the memory of elements is fetched.
+/// The number of buckets by which the memory of elements is prefetched.
 const FETCHED_AHEAD_BUCKETS: usize = 2;
 
 impl<E: Thin> Table<E> {
-    /// Whether the caller must put a copy of the element at `place` aside before it changes it: it
-    /// is ahead of the walk and not marked. It is marked then. O(1).
+    /// Marks the element at `place` if it is ahead of the walk and not marked. Returns true then:
+    /// the caller must put a copy of it aside before it changes it. O(1).
     #[inline]
     pub fn claim(&mut self, place: Place, position: u64, point: WalkPoint) -> bool {
         point.is_before(position) && !self.is_marked(place) && {
@@ -72,7 +72,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Whether the element at `place` is marked. O(1).
+    /// Returns true if the element at `place` is marked. O(1).
     #[inline]
     pub fn is_marked(&self, place: Place) -> bool {
         self.word(place) & MARK != 0
@@ -142,8 +142,8 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Occupied<'_, E> {
-    /// As [`Table::claim`], but shows the element to `keep` if the caller must put a copy aside;
-    /// `keep` leaves the deadlines as they are.
+    /// Claims as [`Table::claim`] does, but shows the element to `keep` if a copy must be put
+    /// aside; `keep` does not change the deadlines.
     pub fn claim_with(&mut self, position: u64, point: WalkPoint, keep: impl FnOnce(&mut E)) {
         if !self.table.claim(self.place, position, point) {
             return;

@@ -61,7 +61,7 @@ impl<E: Thin, X> Deref for WalkedTable<E, X> {
 }
 
 impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
-    /// A table of copies, of which no showing is under way. O(n).
+    /// Copies the table, without a showing. O(n).
     fn clone(&self) -> Self {
         let extra = self.extra().cloned();
         let rare = extra.map(|extra| Box::new(Rare { walk: None, extra: Some(extra) }));
@@ -70,25 +70,25 @@ impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
 }
 
 impl<E: Thin, X> WalkedTable<E, X> {
-    /// What the owner keeps beside the table, if anything. O(1).
+    /// Borrows the owner's data beside the table, if there is any. O(1).
     #[inline]
     pub fn extra(&self) -> Option<&X> {
         self.rare.as_ref()?.extra.as_ref()
     }
 
-    /// The same, to change. O(1).
+    /// Borrows the owner's data beside the table, to change it. O(1).
     #[inline]
     pub fn extra_mut(&mut self) -> Option<&mut X> {
         self.rare.as_mut()?.extra.as_mut()
     }
 
-    /// The same, put there where there is none. O(1).
+    /// Borrows the owner's data beside the table, inserted if there is none. O(1).
     pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.extra.get_or_insert_with(extra)
     }
 
-    /// The table alone.
+    /// Returns the table alone.
     pub fn into_table(self) -> Table<E> {
         self.table
     }
@@ -98,14 +98,14 @@ impl<E: Thin, X> WalkedTable<E, X> {
         Some((&mut self.table, self.rare.as_mut()?.walk.as_mut()?))
     }
 
-    /// The ticket of the showing that is under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         Some(self.rare.as_ref()?.walk.as_ref()?.ticket)
     }
 }
 
 impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
-    /// [`Table::insert`].
+    /// Inserts as [`Table::insert`] does.
     #[inline]
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         let place = self.table.insert(position, element, position_of);
@@ -115,14 +115,14 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         place
     }
 
-    /// [`Table::remove`].
+    /// Removes as [`Table::remove`] does.
     #[inline]
     pub fn remove(&mut self, place: Place) -> E {
         self.keep(place);
         self.table.remove(place)
     }
 
-    /// [`Table::at_mut`].
+    /// Borrows as [`Table::at_mut`] does.
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         self.keep(place);
@@ -146,7 +146,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         }
     }
 
-    /// [`Table::sweep_due`], of elements without parts.
+    /// Sweeps as [`Table::sweep_due`] does, for elements without parts.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
