@@ -118,7 +118,7 @@ mod hash {
         });
     }
 
-    /// In a listpack of a hundred fields.
+    /// Gets from a listpack of a hundred fields.
     #[divan::bench]
     fn get_packed_ours(bencher: Bencher<'_, '_>) {
         let (hash, hasher) = (ours(100), hasher());
@@ -229,7 +229,7 @@ mod stream {
         builds(bencher, MANY, || std(MANY));
     }
 
-    /// A thousand entries from the middle on.
+    /// Walks a thousand entries from the middle on.
     #[divan::bench]
     fn walk_ours(bencher: Bencher<'_, '_>) {
         let stream = ours(MANY);
@@ -248,7 +248,7 @@ mod stream {
         });
     }
 
-    /// Single entries all over the stream.
+    /// Seeks single entries all over the stream.
     #[divan::bench]
     fn seek_ours(bencher: Bencher<'_, '_>) {
         let stream = ours(MANY);

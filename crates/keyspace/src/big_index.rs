@@ -16,12 +16,12 @@ impl Group {
         Self((measure as u16) << 12 | (kind as u16) << 8 | u16::from(class))
     }
 
-    /// The class, below 256.
+    /// Returns the class, below 256.
     pub(crate) fn class(self) -> usize {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Whether its keys are big by this measure, and of this type where one is asked for.
+    /// Returns true if its keys are big by this measure, and of this type if one is asked for.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
@@ -81,7 +81,7 @@ impl BigIndex {
         }
     }
 
-    /// The groups that have keys, in their order.
+    /// Lists the groups that have keys, in their order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &Hashes)> {
         self.groups.iter().map(|(group, hashes)| (*group, hashes))
     }

@@ -48,17 +48,18 @@ pub struct BigKey {
 pub struct BigKeys {
     /// The biggest first.
     pub keys: Vec<BigKey>,
-    /// Whether they are exactly the biggest. If not, each is at least four fifths as big as the one
-    /// that should stand in its place.
+    /// True if they are exactly the biggest. If not, each is at least four fifths as big as the
+    /// one that should stand in its place.
     pub exact: bool,
-    /// How many keys are big by this measure.
+    /// The number of keys that are big by this measure.
     pub known: usize,
 }
 
 impl Keyspace {
-    /// The `count` biggest keys by a measure, of one type or of all, from size [`BYTES_MIN`] or
-    /// [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and [`CUT_CLASS_MAX`]
-    /// keys more; locks one shard at a time. Exact only as far as nobody writes meanwhile.
+    /// Returns the `count` biggest keys by a measure, of one type or of all, from size
+    /// [`BYTES_MIN`] or [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and
+    /// [`CUT_CLASS_MAX`] keys more; locks one shard at a time. Exact only as far as nobody writes
+    /// meanwhile.
     pub fn big_keys(&self, measure: Measure, kind: Option<SizedType>, count: usize, now_ms: i64) -> BigKeys {
         let mut per_class = [0_usize; 256];
         for shard in 0..SHARD_COUNT {
@@ -113,7 +114,7 @@ impl Keyspace {
 }
 
 impl Shard {
-    /// The groups of all databases that have keys.
+    /// Lists the groups of all databases that have keys.
     fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
         self.big_indexes()
             .enumerate()
@@ -122,7 +123,7 @@ impl Shard {
 }
 
 impl Keyspace {
-    /// What [`Keyspace::big_keys`] must say of all keys, found out by looking at every one, in no
+    /// Computes the result of [`Keyspace::big_keys`] for all keys by looking at every one, in no
     /// order: for tests. O(keys).
     pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
@@ -222,7 +223,7 @@ mod tests {
             }
         }
 
-        /// The index says what a look at all keys says.
+        /// Checks that the index agrees with a look at all keys.
         fn check(&self) {
             for measure in [Measure::Bytes, Measure::Elements] {
                 let size = |big: &BigKey| match measure {

@@ -16,13 +16,13 @@ pub struct Db {
 }
 
 impl Db {
-    /// The keys.
+    /// Borrows the keys.
     #[inline]
     pub fn table(&self) -> &Table<KeyEntry> {
         &self.table
     }
 
-    /// Whether the key is in the table, expired or not. O(1).
+    /// Returns true if the key is in the table, expired or not. O(1).
     pub fn contains(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.table.get(position_of(hash), key).is_some()
     }
@@ -45,7 +45,7 @@ impl Db {
     }
 }
 
-/// How many keys a database holds, as INFO shows them.
+/// The number of keys in a database, as INFO shows it.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
     /// Keys.
@@ -74,18 +74,19 @@ impl DbSize {
 /// lock it is one cache line.
 pub struct Shard {
     first: Db,
-    /// What most shards do without, made when it is first needed.
+    /// The state that most shards do without, created when it is first needed.
     rare: Option<Box<RareState>>,
 }
 
-/// What only some shards have.
+/// The state that only some shards have.
 #[derive(Default)]
 struct RareState {
     /// Databases 1 and up.
     others: Vec<Db>,
     /// The big keys of each database, as far as one was big.
     big: Vec<BigIndex>,
-    /// How often keys of this shard are followed: waited for, watched, cached by clients.
+    /// The number of times that keys of this shard are followed: waited for, watched, cached by
+    /// clients.
     followers: u32,
 }
 
@@ -100,18 +101,18 @@ impl Shard {
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
     }
 
-    /// An empty shard, number `number` of its keyspace.
+    /// Creates an empty shard, number `number` of its keyspace.
     pub fn new(number: usize) -> Self {
         Self { first: Db { table: Table::staggered(number) }, rare: None }
     }
 
-    /// One database's part, if anything was ever stored in it.
+    /// Borrows one database's part, if anything was ever stored in it.
     #[inline]
     pub fn db(&self, index: usize) -> Option<&Db> {
         if index == 0 { Some(&self.first) } else { self.rare.as_ref()?.others.get(index - 1) }
     }
 
-    /// One database's part, to change.
+    /// Borrows one database's part, to change it.
     #[inline(always)]
     pub(crate) fn db_mut(&mut self, index: usize) -> &mut Db {
         if index == 0 { &mut self.first } else { self.other_mut(index) }
@@ -171,12 +172,13 @@ impl Shard {
         &mut big[db]
     }
 
-    /// The big keys of the databases, from database 0 on.
+    /// Lists the big keys of the databases, from database 0 on.
     pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
 
-    /// Whether the shard has watched, tracked or blocking keys: then changes must be reported.
+    /// Returns true if the shard has watched, tracked or blocking keys: then changes must be
+    /// reported.
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
@@ -193,7 +195,7 @@ impl Shard {
         rare.followers -= 1;
     }
 
-    /// All databases' parts that exist, from database 0 on.
+    /// Lists all databases' parts that exist, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
         std::iter::once(&self.first).chain(self.rare.iter().flat_map(|rare| rare.others.iter()))
     }

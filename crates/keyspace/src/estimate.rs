@@ -21,8 +21,8 @@ impl Keyspace {
         seen_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SEEN)
     }
 
-    /// The mean time to live of a database's keys that have one, in milliseconds, from up to 128 of
-    /// them. 0 where none was seen.
+    /// Estimates the mean time to live of a database's keys that have one, in milliseconds, from
+    /// up to 128 of them; 0 if none was seen.
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
         // Where few keys expire, the chosen shards may have none.

@@ -25,16 +25,16 @@ use crate::keyspace::Keyspace;
 use crate::object::KeyEntry;
 use crate::view::Access;
 
-/// What a policy prefers to evict.
+/// The rank by which a policy chooses keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// What was not used for the longest time.
+    /// Least recently used first.
     Lru,
-    /// What is used least often.
+    /// Least frequently used first.
     Lfu,
     /// Anything.
     Random,
-    /// What expires next.
+    /// Nearest expiry first.
     Ttl,
 }
 
@@ -48,7 +48,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a value of `maxmemory-policy`; none for `noeviction`.
+    /// Returns the policy of a value of `maxmemory-policy`; `None` for `noeviction`.
     pub fn named(name: &str) -> Option<Self> {
         let (scope, rank) = name.split_once('-')?;
         let rank = match rank {
@@ -66,7 +66,7 @@ impl Policy {
 pub struct Evicted {
     /// Its database.
     pub db: usize,
-    /// Whether it may have followers: watchers, blocked or tracking clients.
+    /// True if it may have followers: watchers, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
@@ -87,10 +87,10 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// What is the same for all evictions of a turn.
+/// The criteria that are the same for all evictions of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Criteria {
-    /// Who goes first.
+    /// The order of eviction.
     pub policy: Policy,
     /// The access clock of now.
     pub access: Access,
@@ -307,7 +307,7 @@ mod tests {
         Criteria { policy, access, samples: 5 }
     }
 
-    /// The keys in the order in which they go.
+    /// Lists the keys in the order of their eviction.
     fn order(keyspace: &Keyspace, policy: &str) -> Vec<(usize, String)> {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria(policy);
@@ -318,7 +318,7 @@ mod tests {
         .collect()
     }
 
-    /// Few keys are all in the pool, so their order is exact.
+    /// Checks the exact order of few keys, all of which are in the pool.
     fn check(policy: &str, expected: &[&str]) {
         let keyspace = keyspace();
         for (key, expiry_ms, access) in [

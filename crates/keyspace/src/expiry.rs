@@ -1,6 +1,6 @@
-//! What a write does to a time to live.
+//! The effect of a write on a time to live.
 
-/// What a write does to a key's expiry.
+/// The effect of a write on a key's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// The key will not expire.

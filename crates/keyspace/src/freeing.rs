@@ -16,7 +16,7 @@ pub type Pieces = Box<dyn Iterator<Item = ()> + Send>;
 /// Elements from which a value is freed piece by piece; below, a value is one piece.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
-/// The pieces of an object. O(1).
+/// Converts an object to pieces. O(1).
 pub fn pieces_of(object: Object) -> Pieces {
     match object {
         Object::Set(set) => set.into_freed(),
@@ -28,7 +28,7 @@ pub fn pieces_of(object: Object) -> Pieces {
     }
 }
 
-/// The pieces of a key with its value. O(1).
+/// Converts a key with its value to pieces. O(1).
 pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
     match entry.into_object() {
         Some(object) => pieces_of(object),
@@ -36,8 +36,8 @@ pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
     }
 }
 
-/// The pieces of all keys of a table; those of a big value among them are as
-/// small as its own. O(1).
+/// Converts all keys of a table to pieces; those of a big value among them are as small as its
+/// own. O(1).
 pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {

@@ -80,7 +80,7 @@ const INSIDE: u32 = 1;
 /// A thread's flag while a script keeps it in its turn for too long.
 const INSIDE_BUSY: u32 = 2;
 
-/// How long a thread waits.
+/// The time that a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
     /// Until its turn has come.
@@ -89,7 +89,7 @@ enum Patience {
     UntilBusy,
 }
 
-/// Where a pass has its thread.
+/// The position of a pass's thread: inside or outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// Inside, beside others.
@@ -104,7 +104,7 @@ enum Standing {
     Barred,
 }
 
-/// Who is inside, as an owner to be sees it.
+/// The threads inside, as a thread that waits to be the owner sees them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occupancy {
     Empty,
@@ -133,7 +133,7 @@ pub struct SharedPass<'g> {
     standing: Standing,
     /// It had to wait to come in.
     waited: bool,
-    /// Whether it stays the exclusive owner, once it is.
+    /// True if it stays the exclusive owner, once it is.
     keeps_ownership: bool,
     /// `Some` while this pass is the owner, not on behalf of another (`for_owner`).
     ownership: Option<Ownership<'g>>,
@@ -152,7 +152,7 @@ struct Ownership<'g> {
 }
 
 impl Gate {
-    /// A gate for threads numbered `0..threads_max`. One padded cache line a thread.
+    /// Creates a gate for threads numbered `0..threads_max`. One padded cache line a thread.
     pub fn new(threads_max: usize) -> Self {
         Self {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicU32::new(OUTSIDE))).collect(),
@@ -177,11 +177,11 @@ impl Gate {
         pass
     }
 
-    /// As [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass is
-    /// outside then.
+    /// Enters as [`shared`](Self::shared) does, but gives up while a busy owner has the gate: the
+    /// pass is outside then.
     ///
     /// # Panics
-    /// When the index is not below `threads_max`, or already inside.
+    /// The index is not below `threads_max`, or already inside.
     #[inline]
     pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
@@ -193,18 +193,18 @@ impl Gate {
         pass
     }
 
-    /// A pass for a thread that works for the exclusive owner, who waits for it: it is the owner's.
-    /// Of several such threads only one at a time may do what needs to be alone.
+    /// Returns the owner's pass for a thread that works for the exclusive owner, who waits for it.
+    /// Of several such threads only one at a time may do work that needs to be alone.
     ///
     /// # Panics
-    /// When the index is not below `threads_max`, or inside; when there is no owner.
+    /// The index is not below `threads_max`, or inside; there is no owner.
     pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
         self.pass(thread_index, Standing::Owning)
     }
 
-    /// A second pass for a thread whose own one a busy script uses: it stays outside.
+    /// Returns a second pass for a thread whose own one a busy script uses: it stays outside.
     pub fn barred(&self, thread_index: usize) -> SharedPass<'_> {
         self.pass(thread_index, Standing::Barred)
     }
@@ -269,7 +269,7 @@ impl Gate {
         standing
     }
 
-    /// The waiting part of that.
+    /// Waits until the gate opens, as long as `patience` permits.
     fn wait_for_opening(&self, thread_index: usize, patience: Patience) -> Standing {
         loop {
             self.leave(thread_index);
@@ -365,7 +365,7 @@ impl Gate {
         }
     }
 
-    /// Who is inside.
+    /// Returns the threads inside.
     fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy::Empty;
         for inside in &self.inside {
@@ -418,14 +418,14 @@ impl SharedPass<'_> {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Like [`exclusive`](Self::exclusive) for work of several parts, which may ask to be alone
+    /// Runs `work` alone as [`exclusive`](Self::exclusive) does. Parts of it may ask to be alone
     /// themselves: they are, then.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.alone_with(Patience::Endless, work).expect("endless patience ends with the ownership")
     }
 
-    /// As [`alone`](Self::alone), but neither waits for somebody busy: where it would, `work` does
-    /// not run. It may come back outside, with and without having run: see
+    /// Runs `work` alone as [`alone`](Self::alone) does, but never waits for a busy owner: `work`
+    /// does not run then. The pass may be outside afterwards, with and without having run: see
     /// [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.alone_with(Patience::UntilBusy, work)
@@ -449,8 +449,8 @@ impl SharedPass<'_> {
         Some(work(owner.pass))
     }
 
-    /// From now on this thread stays the exclusive owner after work that was done alone, until the
-    /// pass ends or yields ([`yield_to_owner`](Self::yield_to_owner)).
+    /// Keeps this thread the exclusive owner after work that was done alone, until the pass ends
+    /// or yields ([`yield_to_owner`](Self::yield_to_owner)).
     pub fn keep_ownership(&mut self) {
         self.keeps_ownership = true;
     }
@@ -473,9 +473,9 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Whether the turn should step aside or look whether it may come in: a thread waits to be the
-    /// exclusive owner, or for the pass that stays it, or the pass is outside. Beside others it is
-    /// one load of a line that is written by owners only.
+    /// Returns true if the turn should step aside or check if it may enter. A thread waits to be
+    /// the exclusive owner, or for the pass that stays it, or the pass is outside. Beside others
+    /// it is one load of a line that only owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.standing {
@@ -502,8 +502,8 @@ impl SharedPass<'_> {
         self.is_inside()
     }
 
-    /// Whether the thread is inside, as the exclusive owner or beside others. It is not after it
-    /// gave up waiting for somebody busy, and may lock no shard then.
+    /// Returns true if the thread is inside, as the exclusive owner or beside others. It is
+    /// outside after it gave up waiting for a busy owner, and may lock no shard then.
     #[inline]
     pub fn is_inside(&self) -> bool {
         matches!(self.standing, Standing::Inside | Standing::Owning | Standing::Staying)
@@ -544,12 +544,12 @@ impl SharedPass<'_> {
         };
     }
 
-    /// Whether there was an exclusive owner, for whose end it waited, when this pass was taken.
+    /// Returns true if the pass waited for the end of an exclusive owner when it was taken.
     pub fn has_waited(&self) -> bool {
         self.waited
     }
 
-    /// The number this pass was taken with.
+    /// Returns the number this pass was taken with.
     pub fn thread_index(&self) -> usize {
         self.thread_index
     }

@@ -61,7 +61,7 @@ pub struct HashField<'a> {
     pub name: Element<'a>,
     /// Its value.
     pub value: Element<'a>,
-    /// When it is due, in Unix milliseconds.
+    /// The deadline, in Unix milliseconds.
     pub deadline_ms: Option<i64>,
 }
 
@@ -72,11 +72,11 @@ pub struct FieldWrite<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// What becomes of its deadline.
+    /// The effect on its deadline.
     pub expiry: Expiry,
 }
 
-/// What a search for a field that must not be due finds.
+/// The result of a search for a field that must not have expired.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
     /// The value.
@@ -88,7 +88,7 @@ pub enum Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// The value of a live field.
+    /// Returns the value of a live field.
     #[inline]
     pub fn live(self) -> Option<Element<'a>> {
         if let Lookup::Live(value) = self { Some(value) } else { None }
@@ -112,13 +112,13 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// The place of a field in a packed hash without deadlines.
+/// Finds the place of a field in a packed hash without deadlines.
 #[inline]
 fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// What a packed hash has for each field.
+/// The elements that a packed hash has for each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Name and value.
@@ -138,7 +138,7 @@ impl Form {
     }
 }
 
-/// The fields of a packed hash.
+/// Walks the fields of a packed hash.
 fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
@@ -158,7 +158,7 @@ enum Parts<'a> {
 }
 
 impl Hash {
-    /// An empty hash. One allocation.
+    /// Creates an empty hash. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
@@ -178,8 +178,8 @@ impl Hash {
         }
     }
 
-    /// The hash of the fields and values in `pack`, which somebody else wrote; packed if it has no
-    /// more fields than `limits` allow. O(n log n).
+    /// Creates a hash of the fields and values in `pack`, which comes from outside; packed if it
+    /// has no more fields than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A field without a value, or twice.
@@ -197,12 +197,12 @@ impl Hash {
         Ok(hash)
     }
 
-    /// The hash of the fields, values and deadlines (0 for none) in `pack`, which somebody else
-    /// wrote, as [`Hash::as_timed_listpack`] gives them; packed if it has no more fields than
-    /// `limits` allow. O(n log n).
+    /// Creates a hash of the fields, values and deadlines (0 for none) in `pack`, which comes from
+    /// outside, in the form of [`Hash::as_timed_listpack`]. It is packed if it has no more fields
+    /// than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// A field without a value or deadline, or twice; deadlines that are none or not in order.
+    /// A field without a value or deadline, or twice; invalid deadlines or a wrong order.
     pub fn from_timed_listpack(
         pack: Listpack,
         limits: &PackLimits,
@@ -215,18 +215,20 @@ impl Hash {
         Ok(hash)
     }
 
-    /// The listpack of a packed hash that never had deadlines, fields before their values. O(1).
+    /// Borrows the listpack of a packed hash that never had deadlines, fields before their values.
+    /// O(1).
     pub fn as_listpack(&self) -> Option<&Listpack> {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
-    /// The listpack of a packed hash that has or had deadlines: fields, values and deadlines in
-    /// Unix milliseconds (0 for none), the earliest first, those without last. O(1).
+    /// Borrows the listpack of a packed hash that has or had deadlines: fields, values and
+    /// deadlines in Unix milliseconds (0 for none), the earliest first, those without last. O(1).
     pub fn as_timed_listpack(&self) -> Option<&Listpack> {
         if let Parts::Packed(pack, Form::Triples) = self.parts() { Some(pack) } else { None }
     }
 
-    /// Number of fields, those that are due but not yet removed included. O(1).
+    /// Returns the number of fields, including those that have expired but are not yet removed.
+    /// O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match self.parts() {
@@ -235,7 +237,7 @@ impl Hash {
         }
     }
 
-    /// Whether there are no fields. O(1).
+    /// Returns true if there are no fields. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -259,7 +261,7 @@ impl Hash {
         }
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Returns the name for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self.parts() {
             Parts::Packed(_, Form::Pairs) => "listpack",
@@ -297,7 +299,7 @@ impl Hash {
         }
     }
 
-    /// The value and deadline of `field`, due or not. O(1); packed, O(bytes).
+    /// Returns the value and deadline of `field`, expired or not. O(1); packed, O(bytes).
     #[inline]
     pub fn find(&self, field: &[u8], hasher: &Hasher) -> Option<(Element<'_>, Option<i64>)> {
         match &self.repr {
@@ -312,13 +314,13 @@ impl Hash {
         }
     }
 
-    /// The value of `field`, due or not. O(1); packed, O(bytes).
+    /// Returns the value of `field`, expired or not. O(1); packed, O(bytes).
     #[inline]
     pub fn get(&self, field: &[u8], hasher: &Hasher) -> Option<Element<'_>> {
         self.find(field, hasher).map(|(value, _)| value)
     }
 
-    /// The value of `field` unless it is due at `now_ms`. O(1); packed, O(bytes).
+    /// Returns the value of `field` unless it has expired at `now_ms`. O(1); packed, O(bytes).
     #[inline]
     pub fn look_up(&self, field: &[u8], now_ms: i64, hasher: &Hasher) -> Lookup<'_> {
         match self.find(field, hasher) {
@@ -328,7 +330,7 @@ impl Hash {
         }
     }
 
-    /// The fields that are not due at `now_ms`.
+    /// Returns the fields that have not expired at `now_ms`.
     #[inline]
     pub fn live(&self, now_ms: i64) -> LiveFields<'_> {
         // A hash whose nearest deadline is ahead is looked at as if it had none.
@@ -432,7 +434,7 @@ impl Hash {
         }
     }
 
-    /// A time before which no field is due; `None` if no field has a deadline. O(1).
+    /// Returns a time before which no field expires; `None` if no field has a deadline. O(1).
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         match &self.repr {
@@ -492,8 +494,8 @@ impl Hash {
         true
     }
 
-    /// All fields with their values and deadlines, due ones too: packed in the order of their
-    /// deadlines, then that in which they were added, else in no particular one.
+    /// Walks all fields with their values and deadlines, expired ones too. A packed hash has them
+    /// in the order of their deadlines, then of their addition; another in no particular order.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
             Parts::Packed(pack, form) => OneOfTwo::A(packed_fields(pack, form)),
@@ -505,12 +507,13 @@ impl Hash {
         }
     }
 
-    /// All fields and values, due ones too, in the order of [`Hash::fields`].
+    /// Walks all fields and values, expired ones too, in the order of [`Hash::fields`].
     pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
         self.fields().map(|field| (field.name, field.value))
     }
 
-    /// A field chosen uniformly, due or not, and its value. Expected O(1); packed, O(n).
+    /// Draws a field uniformly, expired or not, and returns its value, too. Expected O(1); packed,
+    /// O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
@@ -548,7 +551,7 @@ impl Hash {
         }
     }
 
-    /// Whether it is a table. O(1).
+    /// Returns true if it is a table. O(1).
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.parts(), Parts::Table(_))
     }
@@ -570,12 +573,13 @@ impl Hash {
         }
     }
 
-    /// The ticket of the showing under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Parts::Table(pairs) = self.parts() { pairs.table.ticket() } else { None }
     }
 
-    /// A lower bound of the deadlines of a table's fields; `None` where no field has one. O(1).
+    /// Returns a lower bound of the deadlines of a table's fields; `None` if no field has one.
+    /// O(1).
     pub(crate) fn deadline_bound_ms(&self) -> Option<i64> {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
@@ -592,7 +596,7 @@ impl Hash {
         })
     }
 
-    /// The table of a hash that is not packed.
+    /// Returns the table of a hash that is not packed.
     fn table(&self) -> Option<&Table<structures::pair::Pair>> {
         if let Parts::Table(pairs) = self.parts() { Some(&*pairs.table) } else { None }
     }
@@ -612,7 +616,7 @@ impl<'a> LiveFields<'a> {
         self.due_until_ms.is_none_or(|now_ms| !is_due(deadline_ms, now_ms))
     }
 
-    /// How many there are. O(1) where none is due, else O(n).
+    /// Returns their number. O(1) if none has expired, else O(n).
     pub fn count(self) -> usize {
         match self.due_until_ms {
             None => self.hash.len(),
@@ -620,7 +624,7 @@ impl<'a> LiveFields<'a> {
         }
     }
 
-    /// The fields and values, in the order of [`Hash::fields`].
+    /// Walks the fields and values, in the order of [`Hash::fields`].
     pub fn iter(self) -> impl Iterator<Item = (Element<'a>, Element<'a>)> {
         let live = self.hash.fields().filter(move |field| self.has(field.deadline_ms));
         live.map(|field| (field.name, field.value))

@@ -25,14 +25,15 @@ pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// The lowest hash of a shard, below [`SHARD_COUNT`]: where its part of the order begins. O(1).
+    /// Returns the lowest hash of a shard, below [`SHARD_COUNT`]: the start of its part of the
+    /// order. O(1).
     #[inline]
     pub const fn first_of_shard(shard: usize) -> Self {
         Self((shard as u64) << (64 - SHARD_BITS))
     }
 
-    /// The hash as a number, for tables of keys outside the keyspace. Keys of one shard have the
-    /// same top bits.
+    /// Returns the hash as a number, for tables of keys outside the keyspace. Keys of one shard
+    /// have the same top bits.
     #[inline]
     pub fn number(self) -> u64 {
         self.0
@@ -49,26 +50,26 @@ pub struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// The shard the key belongs to.
+    /// Returns the shard of the key.
     #[inline]
     pub fn shard(&self) -> usize {
         shard_of(self.hash)
     }
 
-    /// The key's position in its shard's tables.
+    /// Returns the key's position in its shard's tables.
     #[inline]
     pub fn position(&self) -> u64 {
         position_of(self.hash)
     }
 }
 
-/// The shard of the keys of this hash, below [`SHARD_COUNT`]. O(1).
+/// Returns the shard of the keys of this hash, below [`SHARD_COUNT`]. O(1).
 #[inline]
 pub fn shard_of(hash: KeyHash) -> usize {
     (hash.0 >> (64 - SHARD_BITS)) as usize
 }
 
-/// The position of the keys of this hash in their shard's tables. O(1).
+/// Returns the position of the keys of this hash in their shard's tables. O(1).
 #[inline]
 pub fn position_of(hash: KeyHash) -> u64 {
     hash.0 << SHARD_BITS
@@ -81,25 +82,25 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// A hasher with the given secret seed.
+    /// Creates a hasher with the given secret seed.
     pub fn with_seed(seed: [u64; 4]) -> Self {
         Self { state: RandomState::with_seeds(seed[0], seed[1], seed[2], seed[3]) }
     }
 
-    /// The hash of a key. O(bytes).
+    /// Computes the hash of a key. O(bytes).
     #[inline]
     pub fn hash_key(&self, key: &[u8]) -> KeyHash {
         KeyHash(self.state.hash_one(key))
     }
 
-    /// The hash of a member of a set or sorted set, or of a hash's field, which is its position in
-    /// the collection's table. O(bytes).
+    /// Computes the hash of a member of a set or sorted set, or of a hash's field, which is its
+    /// position in the collection's table. O(bytes).
     #[inline]
     pub fn hash_member(&self, member: &[u8]) -> u64 {
         self.state.hash_one(member)
     }
 
-    /// `bytes` with their hash.
+    /// Returns `bytes` with their hash.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: self.hash_key(bytes) }

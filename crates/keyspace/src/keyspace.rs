@@ -32,7 +32,7 @@ struct PaddedLock(Lock<Shard>);
 pub struct ShardBusy;
 
 impl Keyspace {
-    /// An empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
+    /// Creates an empty keyspace of `db_count` databases whose hashes depend on the secret `seed`.
     pub fn new(db_count: usize, seed: [u64; 4]) -> Self {
         let shards = (0..SHARD_COUNT).map(|number| PaddedLock(Lock::new(Shard::new(number))));
         let hasher = Hasher::with_seed(seed);
@@ -45,24 +45,24 @@ impl Keyspace {
         }
     }
 
-    /// The keyed hash of this process.
+    /// Returns the keyed hash of this process.
     #[inline]
     pub fn hasher(&self) -> &Hasher {
         &self.hasher
     }
 
-    /// Number of databases.
+    /// Returns the number of databases.
     pub fn db_count(&self) -> usize {
         self.db_count
     }
 
-    /// How many keys are how big.
+    /// Returns the distribution of key sizes.
     #[inline]
     pub fn sizes(&self) -> &KeySizes {
         &self.sizes
     }
 
-    /// The walk over the keyspace as it was, if one is under way.
+    /// Returns the snapshot: the walk over the keyspace as it was, if one is in progress.
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -129,7 +129,7 @@ impl Keyspace {
         self.left(entry)
     }
 
-    /// An entry is out of the keyspace for good, which a snapshot may have to know.
+    /// Notes that an entry has left the keyspace, for a snapshot that may need it.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
         if self.snapshot.is_under_way() {
@@ -138,7 +138,7 @@ impl Keyspace {
         entry
     }
 
-    /// An entry is about to take the place of another in a locked shard.
+    /// Notes that an entry is about to replace another in a locked shard.
     #[inline]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
@@ -318,7 +318,7 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// As [`lock_shard`](Self::lock_shard), unless a busy script holds it.
+    /// Locks as [`lock_shard`](Self::lock_shard) does, unless a busy script holds it.
     pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
@@ -330,15 +330,16 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// As [`lock_one`](Self::lock_one), unless a script holds the shard that has run for too long.
+    /// Locks as [`lock_one`](Self::lock_one) does, unless a script that has run for too long holds
+    /// the shard.
     #[inline]
     pub fn lock_one_unless_busy(&self, hash: KeyHash) -> Option<Locked<'_>> {
         let shard = shard_of(hash);
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// As [`lock_all_of`](Self::lock_all_of), unless a script holds one of them that has run for
-    /// too long: none is locked then.
+    /// Locks as [`lock_all_of`](Self::lock_all_of) does, unless a script that has run for too long
+    /// holds one of them: none is locked then.
     pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
         self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }
@@ -393,7 +394,8 @@ impl Keyspace {
         Locked(Held::Many(Vec::new()))
     }
 
-    /// The size of one database, shard after shard: exact only while nobody writes. O(shards).
+    /// Returns the size of one database, shard after shard: exact only while nobody writes.
+    /// O(shards).
     ///
     /// # Errors
     /// A busy script holds a shard.
@@ -405,7 +407,8 @@ impl Keyspace {
         Ok(size)
     }
 
-    /// As [`db_size`](Self::db_size), without the shards that busy scripts hold: for figures.
+    /// Returns the size as [`db_size`](Self::db_size) does, without the shards that busy scripts
+    /// hold: for statistics.
     pub fn reachable_db_size(&self, db: usize) -> DbSize {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
@@ -419,7 +422,8 @@ impl Keyspace {
         self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
 
-    /// What [`KeySizes::counts`] must be, found out by looking at every key: for tests. O(keys).
+    /// Computes the right value of [`KeySizes::counts`] by looking at every key: for tests.
+    /// O(keys).
     pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
         let mut counts = [[0; BINS]; 6];
         for shard in 0..SHARD_COUNT {
@@ -479,7 +483,7 @@ pub struct SweepResult {
     /// The fields that hashes lost, in the order of their removal, where they are to be named.
     /// Those of a hash that lost its last field are among them.
     pub removed_fields: Vec<SweptFields>,
-    /// Whether fields that are removed are named.
+    /// True if the names of removed fields are kept.
     pub names_fields: bool,
     /// Number of fields removed.
     pub fields: u64,
@@ -513,7 +517,7 @@ impl SweepResult {
         self
     }
 
-    /// Whether nothing was taken out, fields aside that nobody wants to know of.
+    /// Returns true if nothing was removed, except fields whose names are not kept.
     pub fn is_empty(&self) -> bool {
         let keys = self.expired.is_empty() && self.emptied.is_empty();
         keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
@@ -607,8 +611,8 @@ pub struct SweepPoint {
     pub cursor: u64,
 }
 
-/// What belongs to some shards, with their numbers, in ascending order. Most commands have one
-/// shard, and it is for their sake that this is no vector.
+/// Values of some shards, with their numbers, in ascending order. Most commands have one shard, so
+/// this is no vector.
 enum Held<T> {
     /// Of one shard.
     One((usize, T)),
@@ -625,7 +629,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// What belongs to a shard, if it is among them. O(log shards).
+    /// Returns the value of a shard, if it is among them. O(log shards).
     #[inline]
     fn get(&self, shard: usize) -> Option<&T> {
         match self {
@@ -645,7 +649,7 @@ impl<T> Held<T> {
         *self = Self::Many(many);
     }
 
-    /// As [`Held::get`], to change.
+    /// Borrows as [`Held::get`] does, to change it.
     #[inline]
     fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
         match self {
@@ -658,7 +662,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Where a shard is among several. O(log shards).
+/// Finds the place of a shard among several. O(log shards).
 fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
     many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }
@@ -681,17 +685,17 @@ impl<'k> Locked<'k> {
 }
 
 impl Locked<'_> {
-    /// The shard of this hash, if it is locked. O(log locked).
+    /// Borrows the shard of this hash, if it is locked. O(log locked).
     pub fn shard_of_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
-    /// As [`Locked::shard_of_mut`], to read.
+    /// Borrows as [`Locked::shard_of_mut`] does, to read.
     pub fn shard_of(&self, hash: KeyHash) -> Option<&Shard> {
         self.0.get(shard_of(hash)).map(|guard| &**guard)
     }
 
-    /// A shard by its number, if it is locked. O(log locked).
+    /// Borrows a shard by its number, if it is locked. O(log locked).
     pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
     }
@@ -703,24 +707,24 @@ impl Locked<'_> {
         self.0.as_slice().iter().for_each(|(_, guard)| Guard::mark_busy(guard));
     }
 
-    /// Whether one of the locked shards has followers. O(locked).
+    /// Returns true if one of the locked shards has followers. O(locked).
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.0.as_slice().iter().any(|(_, shard)| shard.is_followed())
     }
 
-    /// Whether the shards of all these hashes are locked. O(hashes log locked).
+    /// Returns true if the shards of all these hashes are locked. O(hashes log locked).
     pub fn holds(&self, mut hashes: impl Iterator<Item = KeyHash>) -> bool {
         hashes.all(|hash| self.0.get(shard_of(hash)).is_some())
     }
 
-    /// The numbers of the locked shards, in ascending order.
+    /// Lists the numbers of the locked shards, in ascending order.
     #[inline]
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.0.as_slice().iter().map(|(shard, _)| *shard)
     }
 
-    /// The locked shards, for one command.
+    /// Borrows the locked shards, for one command.
     #[inline(always)]
     pub fn shards_mut(&mut self) -> ShardsMut<'_> {
         match &mut self.0 {
@@ -733,14 +737,14 @@ impl Locked<'_> {
 /// The shards that a command may touch.
 pub struct ShardsMut<'l>(Lent<'l>);
 
-/// What [`Held`] has, without the lifetime of the locks.
+/// The content of [`Held`], without the lifetime of the locks.
 enum Lent<'l> {
     One(usize, &'l mut Shard),
     Many(&'l mut (dyn ShardsByNumber + 'l)),
 }
 
 impl ShardsMut<'_> {
-    /// A shard, to change, if it is locked.
+    /// Borrows a shard, to change it, if it is locked.
     #[inline]
     pub fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         match &mut self.0 {
@@ -749,7 +753,7 @@ impl ShardsMut<'_> {
         }
     }
 
-    /// A shard, if it is locked.
+    /// Borrows a shard, if it is locked.
     #[inline]
     pub fn get(&self, shard: usize) -> Option<&Shard> {
         match &self.0 {
@@ -761,9 +765,9 @@ impl ShardsMut<'_> {
 
 /// Several locked shards.
 trait ShardsByNumber {
-    /// As [`ShardsMut::get_mut`]. O(log locked).
+    /// Borrows as [`ShardsMut::get_mut`] does. O(log locked).
     fn get_mut(&mut self, shard: usize) -> Option<&mut Shard>;
-    /// As [`ShardsMut::get`]. O(log locked).
+    /// Borrows as [`ShardsMut::get`] does. O(log locked).
     fn get(&self, shard: usize) -> Option<&Shard>;
 }
 

@@ -10,13 +10,13 @@ pub struct PackLimits {
 }
 
 impl PackLimits {
-    /// Whether `count` entries stay packed.
+    /// Returns true if `count` entries stay packed.
     #[inline]
     pub fn admit_count(&self, count: usize) -> bool {
         count <= self.entries_max
     }
 
-    /// Whether an entry is short enough to be packed.
+    /// Returns true if an entry is short enough to be packed.
     #[inline]
     pub fn admit(&self, entry: &[u8]) -> bool {
         entry.len() <= self.value_len_bytes_max

@@ -17,30 +17,29 @@ use structures::quicklist::{NodeLimit, NodeView, Quicklist};
 use structures::showing::Showing;
 use structures::size_class::size_class;
 
-/// How long lists may be in each encoding, and what of long ones is compressed.
+/// The limits of lists in each encoding, and the compression of long ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListLimits {
     node: NodeLimit,
 }
 
 impl ListLimits {
-    /// The limits that `list-max-listpack-size` stands for.
+    /// Converts the value of `list-max-listpack-size`.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
-    /// The same limits, but strings of `len_bytes` or more get a node of their own.
+    /// Gives strings of `len_bytes` or more a node of their own.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
 
-    /// The same limits, but long lists made under them are compressed beyond this distance from
-    /// their ends: `list-compress-depth`.
+    /// Compresses long lists beyond this distance from their ends: `list-compress-depth`.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         Self { node: self.node.with_compress_depth(depth) }
     }
 
-    /// What one node of a list holds.
+    /// Returns the limit of one node of a list.
     pub const fn node(self) -> NodeLimit {
         self.node
     }
@@ -49,9 +48,9 @@ impl ListLimits {
 /// An end of a list: LEFT or HEAD, RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
-    /// Where index 0 is.
+    /// The end of index 0.
     Front,
-    /// Where index -1 is.
+    /// The end of index -1.
     Back,
 }
 
@@ -64,7 +63,7 @@ pub enum Beside {
     After,
 }
 
-/// What LPOS looks for.
+/// The query of LPOS.
 #[derive(Clone, Copy, Debug)]
 pub struct PositionQuery<'a> {
     /// The element.
@@ -78,7 +77,7 @@ pub struct PositionQuery<'a> {
     pub compared_max: usize,
 }
 
-/// What [`List::trim`] did.
+/// The result of [`List::trim`].
 #[derive(Debug)]
 pub struct Trimmed {
     /// Elements removed.
@@ -124,12 +123,12 @@ impl Default for List {
 }
 
 impl List {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A list of the elements of `listpack`, in the encoding that `limits` ask for. O(1).
+    /// Creates a list of the elements of `listpack`, in the encoding that `limits` ask for. O(1).
     pub fn from_listpack(listpack: Listpack, limits: ListLimits) -> Self {
         let fits = limits.node.allows_listpack(listpack.len_bytes(), listpack.len());
         let mut list = Self { elements: Elements::Pack(listpack) };
@@ -139,8 +138,8 @@ impl List {
         list
     }
 
-    /// A list of the elements of `quicklist`, in the encoding that `limits` ask for. O(1), or the
-    /// bytes of one node.
+    /// Creates a list of the elements of `quicklist`, in the encoding that `limits` ask for. O(1),
+    /// or the bytes of one node.
     pub fn from_quicklist(quicklist: Quicklist, limits: ListLimits) -> Self {
         if let Some(len_bytes) = quicklist.single_node_len_bytes()
             && limits.node.allows_listpack(len_bytes, quicklist.len())
@@ -151,7 +150,7 @@ impl List {
         Self { elements: Elements::Quick(Box::new(quicklist)) }
     }
 
-    /// The structure the list is in.
+    /// Returns the structure of the list.
     pub fn view(&self) -> ListView<'_> {
         match &self.elements {
             Elements::Pack(pack) => ListView::Pack(pack),
@@ -159,7 +158,7 @@ impl List {
         }
     }
 
-    /// Number of elements. O(1).
+    /// Returns the number of elements. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match &self.elements {
@@ -168,7 +167,7 @@ impl List {
         }
     }
 
-    /// Whether there are no elements. O(1).
+    /// Returns true if there are no elements. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         match &self.elements {
@@ -177,7 +176,7 @@ impl List {
         }
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Returns the name for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self.elements {
             Elements::Pack(_) => "listpack",
@@ -212,7 +211,7 @@ impl List {
 
     // Reading.
 
-    /// The place in the list that a user's index means, if there is one. O(1).
+    /// Converts a user's index to a place in the list, if there is one. O(1).
     #[inline]
     pub fn resolve_index(&self, index: i64) -> Option<usize> {
         let len = self.len();
@@ -220,7 +219,7 @@ impl List {
         usize::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// The places from a user's index `start` to `stop`, inclusive; what lies outside of the
+    /// Converts a user's inclusive range from `start` to `stop` to places; the part outside of the
     /// list is left out. O(1).
     #[inline]
     pub fn resolve_range(&self, start: i64, stop: i64) -> Range<usize> {
@@ -259,7 +258,7 @@ impl List {
         }
     }
 
-    /// [`List::visit_range`], last to first.
+    /// Visits as [`List::visit_range`] does, last to first.
     pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
         let mut left = range.len();
         // It only breaks when all were visited.
@@ -515,7 +514,7 @@ impl List {
 
     // Showing it while it goes on changing.
 
-    /// Whether it can be shown in pieces: whether it is a quicklist. O(1).
+    /// Returns true if it is a quicklist, which can be shown in pieces. O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
@@ -528,7 +527,7 @@ impl List {
         quick.node_count()
     }
 
-    /// The ticket of the showing that is under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         match &self.elements {
             Elements::Quick(quick) => quick.ticket(),

@@ -1,4 +1,4 @@
-//! What a key can hold beside a small string: one enum, three words, stored in the key's own block.
+//! The values that are not small strings: one enum, three words, stored in the key's own block.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub enum Object {
 const _: () = assert!(size_of::<Object>() <= 24);
 
 impl Object {
-    /// The name TYPE gives.
+    /// Returns the name for TYPE.
     pub fn type_name(&self) -> &'static str {
         match self {
             Object::Blob(_) => "string",
@@ -48,7 +48,7 @@ impl Object {
         }
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Returns the name for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match self {
             Object::Blob(_) => "raw",
@@ -84,7 +84,8 @@ impl Object {
         }
     }
 
-    /// How big it is. O(1), except that the elements of a listpack of more than 65,534 are counted.
+    /// Returns its size. O(1), except that the elements of a listpack of more than 65,534 are
+    /// counted.
     #[inline(always)]
     pub(crate) fn size(&self) -> ValueSize {
         match self {
@@ -131,7 +132,7 @@ impl structures::entry::Held for Object {
     }
 }
 
-/// The name TYPE gives an entry's value.
+/// Returns the name for TYPE of an entry's value.
 pub fn type_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         View::Object(object) => object.type_name(),
@@ -142,15 +143,16 @@ pub fn type_name(entry: &KeyEntry) -> &'static str {
 /// A type of object, so that a key can be asked for one and answers WRONGTYPE
 /// once for all commands.
 pub trait ObjectType: Sized {
-    /// The object seen as this type, if it is one.
+    /// Borrows the object as this type, if it is one.
     fn of(object: &Object) -> Option<&Self>;
-    /// The object seen as this type, to change, if it is one.
+    /// Borrows the object as this type, to change it, if it is one.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
-    /// This value as an object.
+    /// Converts this value to an object.
     fn into_object(self) -> Object;
-    /// Whether nothing is left in it: an empty collection does not exist. O(1).
+    /// Returns true if it is empty: an empty collection does not exist. O(1).
     fn is_empty(&self) -> bool;
-    /// How big it is. O(1), except that the elements of a listpack of more than 65,534 are counted.
+    /// Returns its size. O(1), except that the elements of a listpack of more than 65,534 are
+    /// counted.
     fn size(&self) -> ValueSize;
 }
 
@@ -240,7 +242,7 @@ impl ObjectType for Stream {
     fn into_object(self) -> Object {
         Object::Stream(Box::new(self))
     }
-    /// A stream stays when its last entry goes.
+    /// Returns false: a stream stays when its last entry is removed.
     fn is_empty(&self) -> bool {
         false
     }

@@ -23,7 +23,7 @@ use crate::{Hash, List, Set, Zset};
 /// A value of no more bytes is copied whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// What is known of a value at the moment at which its state is fixed.
+/// The part of a value that is known when its state is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// A list of so many nodes.
@@ -67,12 +67,12 @@ pub enum Piece<'a> {
     Scored(&'a [u8], f64),
     /// The entries of a node of a stream, at least one, in order; the nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
-    /// What a stream is beside its entries.
+    /// The state of a stream beside its entries.
     StreamEnd(&'a StreamRest),
 }
 
 impl Object {
-    /// Whether it is shown in pieces rather than copied. O(1).
+    /// Returns true if it is shown in pieces rather than copied. O(1).
     pub fn is_piecewise(&self) -> bool {
         let (is_divided, len_bytes) = match self {
             Object::Set(set) => (set.is_table(), set.len_bytes()),
@@ -110,7 +110,7 @@ impl Object {
         })
     }
 
-    /// The ticket of the showing that is under way, if one is. O(1).
+    /// Returns the ticket of the showing in progress, if there is one. O(1).
     pub fn pieces_ticket(&self) -> Option<u32> {
         match self {
             Object::Set(set) => set.ticket(),
@@ -143,7 +143,7 @@ impl Object {
         }
     }
 
-    /// An empty value of the same type: what stays where a value is taken away.
+    /// Returns an empty value of the same type, which stays where a value is taken away.
     pub(crate) fn empty_of_type(&self) -> Object {
         match self {
             Object::Blob(_) => Object::Blob(crate::object::Blob::default()),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use structures::table::{Borrowed, Place, Table, Thin};
 
-/// A uniform index below `len`, which is not zero.
+/// Draws a uniform index below `len`, which is not zero.
 #[inline]
 pub(crate) fn index_below(len: usize, mut draw: impl FnMut() -> u64) -> usize {
     // The bias of this product is below len / 2^64.
@@ -23,7 +23,7 @@ impl Selection {
         Self { total, wanted: wanted.min(total) }
     }
 
-    /// Whether the next item is chosen.
+    /// Returns true if the next item is chosen.
     pub(crate) fn next(&mut self, draw: impl FnMut() -> u64) -> bool {
         let chosen = self.wanted > 0 && index_below(self.total, draw) < self.wanted;
         self.total -= 1;

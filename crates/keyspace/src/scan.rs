@@ -37,16 +37,16 @@ const DENSE_SHARD_LEN_MIN: usize = 64;
 pub struct ScanCursor(u64);
 
 impl ScanCursor {
-    /// Where a scan starts, and what its last step gives.
+    /// The start of a scan, and the cursor after its last step.
     pub const START: Self = Self(0);
 
-    /// The cursor a client sends back. Numbers that were never given out mean
-    /// some point of the scan.
+    /// Converts the number of a client's cursor. Numbers that were never given out mean some point
+    /// of the scan.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
 
-    /// The number to give to the client: below 2^48.
+    /// Returns the number for the client: below 2^48.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -65,9 +65,9 @@ impl ScanCursor {
 }
 
 impl Keyspace {
-    /// One step of a scan of database `db`: passes over shards without keys, visits the keys of one
-    /// bucket (expired ones too) and gives the next cursor, [`ScanCursor::START`] at the end.
-    /// O(bucket), plus a lock per empty shard.
+    /// Takes one step of a scan of database `db`: passes over shards without keys, visits the keys
+    /// of one bucket (expired ones too) and returns the next cursor, [`ScanCursor::START`] at the
+    /// end. O(bucket), plus a lock per empty shard.
     ///
     /// # Errors
     /// A busy script holds the shard that is next.

@@ -86,13 +86,13 @@ impl std::fmt::Debug for Set {
 }
 
 impl Set {
-    /// An empty set. One allocation.
+    /// Creates an empty set. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The set of the members in `pack`, which somebody else wrote; packed if there are no more
-    /// than `limits` allow. O(n log n).
+    /// Creates a set of the members in `pack`, which comes from outside; packed if there are no
+    /// more than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A member twice.
@@ -107,8 +107,8 @@ impl Set {
         Ok(set)
     }
 
-    /// The set of the members in `ints`, in a table if there are more than `limits` allow. O(1), or
-    /// O(n).
+    /// Creates a set of the members in `ints`, in a table if there are more than `limits` allow.
+    /// O(1), or O(n).
     pub fn from_intset(ints: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
         let mut set = Self { repr: Repr::Ints(ints) };
         if set.len() > limits.intset_entries_max {
@@ -117,7 +117,7 @@ impl Set {
         set
     }
 
-    /// The structure the set is in. O(1).
+    /// Returns the structure of the set. O(1).
     pub fn view(&self) -> SetView<'_> {
         match &self.repr {
             Repr::Ints(ints) => SetView::Ints(ints),
@@ -126,7 +126,7 @@ impl Set {
         }
     }
 
-    /// Number of members. O(1).
+    /// Returns the number of members. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match &self.repr {
@@ -136,7 +136,7 @@ impl Set {
         }
     }
 
-    /// Whether there are no members. O(1).
+    /// Returns true if there are no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -160,7 +160,7 @@ impl Set {
         }
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Returns the name for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {
             Repr::Ints(_) => "intset",
@@ -198,7 +198,7 @@ impl Set {
         }
     }
 
-    /// Whether it is a table. O(1).
+    /// Returns true if it is a table. O(1).
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.repr, Repr::Table(_))
     }
@@ -210,7 +210,7 @@ impl Set {
         }
     }
 
-    /// The ticket of the showing under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }
@@ -221,7 +221,7 @@ impl Set {
         members.table.show(members_max, |member| visit(Element::Bytes(member.bytes())))
     }
 
-    /// Whether `member` is there. O(1); packed, O(bytes).
+    /// Returns true if `member` is there. O(1); packed, O(bytes).
     pub fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
         match &self.repr {
             Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.contains(value)),
@@ -317,7 +317,7 @@ impl Set {
         }
     }
 
-    /// All members, in no particular order.
+    /// Walks all members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Element<'_>> {
         match &self.repr {
             Repr::Ints(ints) => OneOf::A(ints.iter().map(Element::Int)),
@@ -328,7 +328,7 @@ impl Set {
         }
     }
 
-    /// A member chosen uniformly. Expected O(1); packed, O(n).
+    /// Draws a member uniformly. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Element<'_>> {
         if self.is_empty() {
             return None;

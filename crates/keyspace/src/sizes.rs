@@ -1,22 +1,21 @@
-//! How big keys are: how many of each type are how big, as INFO keysizes shows
-//! it, kept by every write.
+//! The distribution of key sizes by type, as INFO keysizes shows it, updated by every write.
 //!
 //! ```text
 //!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [streams: 64]
 //! ```
 //! A key's size is the length of a string in bytes, the number of elements of anything else. Bin 0
 //! holds the empty ones, bin `i` sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names the cell
-//! of a key; who changes a key compares its mark before and after, and moves one from cell to cell
-//! where they differ. Most writes leave a key in its cell and count nothing.
+//! of a key. Code that changes a key compares its mark before and after, and moves it from cell to
+//! cell if they differ. Most writes leave a key in its cell and count nothing.
 //!
 //! Each thread that runs commands counts in a lane of its own, so counting touches no line that
-//! another thread writes, and a cell of one lane may go below zero: a key made here may be removed
-//! there. The sum over the lanes is what is true. Whoever has no lane (active expiry, eviction)
-//! counts in one that all share. All counting is done under the lock of the key's shard, so that
-//! who holds all of them, or is alone in the gate and has passed through all of them, sees whole
-//! sums.
+//! another thread writes. A cell of one lane may fall below zero: a key created here may be
+//! removed there. The sum over the lanes is right. Code without a lane (active expiry, eviction)
+//! counts in one that all share. All counting is done under the lock of the key's shard. So a
+//! thread that holds all of them, or is alone in the gate and has passed through all of them, sees
+//! whole sums.
 //!
-//! The same mark says in which class of big keys a key is; `big_index.rs` has the index of those.
+//! The same mark has the class of a big key; `big_index.rs` has the index of those.
 //!
 //! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading sums the lanes' cells.
 
@@ -35,7 +34,7 @@ pub const BINS: usize = 64;
 const CELLS: usize = 7 * BINS;
 
 impl ValueSize {
-    /// Of a key's value. For an integer, the least length in its bin. O(1).
+    /// Returns the size of a key's value. For an integer, the least length in its bin. O(1).
     #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
@@ -58,9 +57,9 @@ impl ValueSize {
         SizeMark(mark.0 | (u32::from(by_elements) << 8 | u32::from(by_bytes)) << CELL_BITS)
     }
 
-    /// Whether the marks are the same for sure, found out without making them: nearly all
-    /// writes leave a value of the type it was, and either far from the big ones and in its
-    /// power of two, or in its class.
+    /// Returns true if the marks are certainly equal, without computing them. Nearly all writes
+    /// leave a value of the same type, and either far from the big ones and in its power of two,
+    /// or in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -74,12 +73,12 @@ impl ValueSize {
     }
 }
 
-/// What of a key's size is noted elsewhere: its cell, and its classes where it is big.
+/// The part of a key's size that is noted elsewhere: its cell, and its classes if it is big.
 ///
 /// ```text
 ///  [unused 7][class by elements 8][class by bytes 8][cell 9]
 /// ```
-/// O(1) to make, except that the length of a listpack of more than 65,534 elements is counted.
+/// O(1) to compute, except that the length of a listpack of more than 65,534 elements is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeMark(u32);
 
@@ -87,10 +86,10 @@ const CELL_BITS: u32 = 9;
 const _: () = assert!(CELLS <= 1 << CELL_BITS);
 
 impl SizeMark {
-    /// That of a key which does not exist.
+    /// The mark of a key that does not exist.
     pub const NONE: Self = Self(0);
 
-    /// The mark of a key with its value as it is.
+    /// Computes the mark of a key with its present value.
     #[inline]
     pub fn of(entry: &KeyEntry) -> Self {
         match entry.view() {
@@ -100,13 +99,13 @@ impl SizeMark {
         }
     }
 
-    /// The mark of a key that holds a number.
+    /// Computes the mark of a key that holds a number.
     #[inline]
     pub(crate) fn of_int(number: i64) -> Self {
         Self::new(SizedType::String, bin_of_text(number))
     }
 
-    /// The mark of a key with a value that is still to be stored.
+    /// Computes the mark of a key with a value that is still to be stored.
     #[inline]
     pub(crate) fn of_new(value: &NewValue<'_, Object>) -> Self {
         match value {
@@ -116,7 +115,7 @@ impl SizeMark {
         }
     }
 
-    /// Out of line, because every way of storing a value comes by here.
+    /// Computes the mark of an object. Out of line, because every way of storing a value calls it.
     #[inline(never)]
     fn of_object(object: &Object) -> Self {
         object.size().mark()
@@ -138,20 +137,21 @@ impl SizeMark {
         counts[cell / BINS][cell % BINS] += 1;
     }
 
-    /// Whether the key is in the index of big keys.
+    /// Returns true if the key is in the index of big keys.
     #[inline]
     pub fn is_big(self) -> bool {
         self.0 >> CELL_BITS != 0
     }
 
-    /// Whether the index of big keys has to know of a change from this mark to another.
+    /// Returns true if the index of big keys must be updated for a change from this mark to
+    /// another.
     #[inline]
     pub(crate) fn differs_in_class(self, other: Self) -> bool {
         (self.0 >> CELL_BITS != other.0 >> CELL_BITS)
             || (self.0 >> CELL_BITS != 0 && self.cell() / BINS != other.cell() / BINS)
     }
 
-    /// The class by a measure, 0 where the key is not big by it.
+    /// Returns the class by a measure, 0 if the key is not big by it.
     pub(crate) fn class(self, measure: Measure) -> u8 {
         match measure {
             Measure::Bytes => (self.0 >> CELL_BITS) as u8,
@@ -159,19 +159,19 @@ impl SizeMark {
         }
     }
 
-    /// The type; none for a key that does not exist.
+    /// Returns the type; `None` for a key that does not exist.
     pub fn kind(self) -> Option<SizedType> {
         SizedType::ALL.get((self.cell() / BINS).wrapping_sub(1)).copied()
     }
 }
 
-/// The bin of a size.
+/// Returns the bin of a size.
 #[inline]
 fn bin_of(size: usize) -> u32 {
     (usize::BITS - size.leading_zeros()).min(BINS as u32 - 1)
 }
 
-/// The bin of the length of a number's text, without making the text.
+/// Returns the bin of the length of a number's text, without formatting it.
 #[inline]
 fn bin_of_text(number: i64) -> u32 {
     let magnitude = number.unsigned_abs();
@@ -184,12 +184,12 @@ fn bin_of_text(number: i64) -> u32 {
     1 + bounds.iter().map(|&bound| u32::from(magnitude >= bound)).sum::<u32>()
 }
 
-/// The smallest size in a bin.
+/// Returns the smallest size in a bin.
 pub fn bin_start(bin: usize) -> u64 {
     if bin == 0 { 0 } else { 1 << (bin - 1) }
 }
 
-/// How many keys of one database are in each bin, by type in the order of [`SizedType::ALL`].
+/// The number of keys of one database in each bin, by type in the order of [`SizedType::ALL`].
 pub type SizeCounts = [[u64; BINS]; 6];
 
 /// A key whose size changed.
@@ -256,12 +256,13 @@ pub struct KeySizes {
 }
 
 impl KeySizes {
-    /// No keys yet.
+    /// Creates counters without keys.
     pub(crate) fn new(db_count: usize) -> Self {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
 
-    /// A lane for a thread that runs commands: one that a thread has left behind, or a new one.
+    /// Returns a lane for a thread that runs commands: one that a thread has left behind, or a new
+    /// one.
     pub(crate) fn add_lane(&self) -> Arc<SizeLane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
@@ -291,7 +292,8 @@ impl KeySizes {
         }
     }
 
-    /// How many keys of a database are how big: exact only while nobody writes. O(lanes).
+    /// Returns the distribution of a database's key sizes: exact only while nobody writes.
+    /// O(lanes).
     pub fn counts(&self, db: usize) -> SizeCounts {
         let mut sums = [0_u64; CELLS];
         self.each_lane(|lane| {

@@ -131,7 +131,7 @@ pub struct Flushed {
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// Where each is that is waiting or being shown.
+    /// The places of those that wait or are being shown.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -148,11 +148,11 @@ pub struct BigValue {
     slot: u32,
     /// Its key at the point.
     pub key: Box<[u8]>,
-    /// When it expired, at the point.
+    /// Its expiry at the point, in Unix milliseconds.
     pub expiry_ms: Option<i64>,
     /// Its access clock.
     pub access: u32,
-    /// What stands ahead of its pieces.
+    /// The head that precedes its pieces.
     pub head: Head,
 }
 
@@ -162,11 +162,11 @@ type KeyPlace = (usize, KeyHash, Box<[u8]>);
 /// A value that has left the keyspace.
 struct LeftObject {
     object: Object,
-    /// What it counts for in [`Snapshot::left_len_bytes`].
+    /// Its part of [`Snapshot::left_len_bytes`].
     len_bytes: usize,
 }
 
-/// Where a big value is.
+/// The place of a big value.
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
@@ -176,7 +176,7 @@ enum BigPlace {
     Taken,
 }
 
-/// Where the walker of a big value found it.
+/// The result of a walker's search for a big value.
 enum Sought {
     /// In the keyspace, a moment ago.
     Key(KeyPlace),
@@ -186,7 +186,7 @@ enum Sought {
     Gone,
 }
 
-/// What a walker does next.
+/// The next work of a walker.
 pub enum Work {
     /// Show these entries.
     HandedOver(Vec<HandedOver>),
@@ -202,7 +202,7 @@ pub enum Work {
     Done,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// There is more.
@@ -214,7 +214,7 @@ pub enum Stepped {
 }
 
 impl Snapshot {
-    /// For a keyspace of so many databases; there is no walk yet.
+    /// Creates the state for a keyspace of this number of databases; there is no walk yet.
     pub(crate) fn new(db_count: usize, hasher: &Hasher) -> Self {
         let hasher = hasher.clone();
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
@@ -260,24 +260,26 @@ impl Snapshot {
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Whether a walk is under way, wanted or not: big values that it shows must be followed.
+    /// Returns true while a walk is in progress, wanted or not: big values that it shows must be
+    /// followed.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
     }
 
-    /// Whether writers have to keep what they change.
+    /// Returns true if writers must keep the state that they change.
     #[inline]
     pub fn is_kept_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
     }
 
-    /// The databases that held keys at the point, in the order of the walk, with their sizes.
+    /// Lists the databases that held keys at the point, in the order of the walk, with their
+    /// sizes.
     pub fn dbs(&self) -> Vec<(usize, DbSize)> {
         self.dbs.lock().clone()
     }
 
-    /// Nobody wants the walk's result any more: from now on it only clears marks.
+    /// Abandons the walk's result: from now on it only clears marks.
     pub fn abandon(&self) {
         if self.is_under_way() {
             // Relaxed: a writer that still keeps something does no harm.
@@ -285,35 +287,37 @@ impl Snapshot {
         }
     }
 
-    /// All databases were emptied. As in Redis, that ends a save: nobody wants the old data.
+    /// Notes that all databases were emptied. As in Redis, that ends a save: nobody wants the old
+    /// data.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
         self.abandon();
     }
 
-    /// Whether all databases were emptied since the last call.
+    /// Returns true if all databases were emptied since the last call.
     pub fn take_flushed_all(&self) -> bool {
         self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
 
-    /// Memory of what was handed over and not yet shown, in bytes.
+    /// Returns the memory of entries handed over and not yet shown, in bytes.
     #[inline]
     pub fn handed_over_len_bytes(&self) -> usize {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Memory that is in use for the walk and no longer, or twice, for the data: about, in bytes.
-    /// What limits the memory of the data leaves it out.
+    /// Returns the approximate memory that only the walk needs, or that it needs a second time, in
+    /// bytes. The limit of the data's memory leaves it out.
     pub fn held_len_bytes(&self) -> usize {
         self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
     }
 
-    /// The most that [`handed_over_len_bytes`](Self::handed_over_len_bytes) was in the last walk.
+    /// Returns the highest value of [`handed_over_len_bytes`](Self::handed_over_len_bytes) in the
+    /// last walk.
     pub fn handed_over_len_bytes_peak(&self) -> usize {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }
 
-    /// Whether writers must wait until less is handed over.
+    /// Returns true if writers must wait until less is handed over.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_kept_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
@@ -329,7 +333,7 @@ impl Snapshot {
         occupied.claim_with(position_of(hash), point, |entry| self.keep_claimed(entry, slot, (db, hash)));
     }
 
-    /// As [`keep`](Self::keep), of an entry that has no mark; whether it gets one.
+    /// Keeps an entry without a mark as [`keep`](Self::keep) does. Returns true if it gets a mark.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -340,8 +344,8 @@ impl Snapshot {
         is_ahead
     }
 
-    /// The point of the walk in the table of this database in this shard, with its slot; `None`
-    /// where the walk shows nothing of it.
+    /// Returns the point of the walk in the table of this database in this shard, with its slot;
+    /// `None` if the walk shows nothing of it.
     pub(crate) fn point_at(&self, db: usize, shard: usize) -> Option<(u32, WalkPoint)> {
         let slot = self.slot_of_db[db].load(Relaxed);
         (slot != NO_SLOT).then(|| (slot, point_of(slot, self.cursors[shard].load(Relaxed))))
@@ -392,7 +396,7 @@ impl Snapshot {
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
-    /// An entry was inserted that was not there: the walk passes over it.
+    /// Notes that a new entry was inserted: the walk passes over it.
     #[cold]
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
@@ -404,7 +408,8 @@ impl Snapshot {
         self.arrived(db, hash, &table.at(place));
     }
 
-    /// An entry was put into the keyspace at this place: a big value under way may be in it.
+    /// Notes that an entry was put into the keyspace at this place: it may hold a big value of the
+    /// walk.
     #[cold]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -415,7 +420,7 @@ impl Snapshot {
         }
     }
 
-    /// An entry has left the keyspace for good: a big value under way goes to the walk, and an
+    /// Notes that an entry has left the keyspace: a big value of the walk is handed to it, and an
     /// empty one of its type stays.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
@@ -430,7 +435,7 @@ impl Snapshot {
         }
     }
 
-    /// The tables of two databases were exchanged. The caller is alone in the gate.
+    /// Notes that the tables of two databases were exchanged. The caller is alone in the gate.
     pub(crate) fn swapped(&self, a: usize, b: usize) {
         let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
         for (db, slot) in [a, b].into_iter().zip(slots) {
@@ -452,8 +457,8 @@ impl Snapshot {
         }
     }
 
-    /// Big values of these databases that are being shown, with their places: FLUSHDB takes them
-    /// out first. The caller is alone in the gate.
+    /// Lists the big values of these databases that are being shown, with their places: FLUSHDB
+    /// removes them first. The caller is alone in the gate.
     pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
@@ -482,7 +487,7 @@ impl Snapshot {
         }
     }
 
-    /// A database was emptied. The caller is alone in the gate.
+    /// Notes that a database was emptied. The caller is alone in the gate.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -492,13 +497,12 @@ impl Snapshot {
 
     // What walkers do.
 
-    /// The number that the keys of a work's slot had as a database.
+    /// Returns the number that the keys of a work's slot had as a database.
     fn db_at_point(&self, slot: u32) -> usize {
         self.dbs.lock()[slot as usize].0
     }
 
-    /// What to do next. A work that was given out is brought to its end by who got it. Inside the
-    /// gate or not.
+    /// Returns the next work. The caller must bring it to its end. Inside the gate or not.
     pub fn next_work(&self) -> Work {
         // Ahead of the look at the queues, so that nobody takes a work for done that is between its
         // queue and its walker.
@@ -511,7 +515,7 @@ impl Snapshot {
         if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
     }
 
-    /// The next work, and whether all parts were walked before.
+    /// Takes the next work. Returns true with it if all parts were walked before.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
         // Acquire: what was handed over before parts were finished is seen below.
@@ -542,12 +546,12 @@ impl Snapshot {
         }
     }
 
-    /// A work other than a part came to its end: all of it was shown.
+    /// Notes that a work other than a part has come to its end: all of it was shown.
     pub fn finished(&self) {
         self.works.fetch_sub(1, Relaxed);
     }
 
-    /// The walk is over: what it showed was all, and no mark is left.
+    /// Ends the walk: all was shown, and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
         self.left_len_bytes.store(0, Relaxed);
@@ -592,7 +596,7 @@ impl Snapshot {
         more
     }
 
-    /// As [`Keyspace::walk_part`](crate::Keyspace::walk_part), of its locked shard.
+    /// Walks as [`Keyspace::walk_part`](crate::Keyspace::walk_part) does, in its locked shard.
     pub(crate) fn walk_part(
         &self,
         shard: &mut Shard,
@@ -634,27 +638,27 @@ impl Snapshot {
         Stepped::Finished
     }
 
-    /// The database of a part's keys at the point.
+    /// Returns the database of a part's keys at the point.
     pub fn db_of(&self, part: Part) -> usize {
         self.db_at_point(part.slot as u32)
     }
 
-    /// The database of flushed keys at the point.
+    /// Returns the database of flushed keys at the point.
     pub fn db_of_flushed(&self, flushed: &Flushed) -> usize {
         self.db_at_point(flushed.slot)
     }
 
-    /// The database of an entry at the point.
+    /// Returns the database of an entry at the point.
     pub fn db_of_handed_over(&self, handed_over: &HandedOver) -> usize {
         self.db_at_point(handed_over.slot)
     }
 
-    /// The database of a big value at the point.
+    /// Returns the database of a big value at the point.
     pub fn db_of_big(&self, big: &BigValue) -> usize {
         self.db_at_point(big.slot)
     }
 
-    /// As [`Keyspace::walk_big`](crate::Keyspace::walk_big), whose shards `lock` locks.
+    /// Walks as [`Keyspace::walk_big`](crate::Keyspace::walk_big) does, whose shards `lock` locks.
     pub(crate) fn walk_big<'k>(
         &self,
         lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
@@ -699,8 +703,8 @@ impl Snapshot {
         }
     }
 
-    /// A big value is not where it must be. Its tables were freed while the walk only cleared
-    /// marks; else its elements are missing in what was shown, which is not all then.
+    /// Handles a big value that is not where it must be. Its tables were freed while the walk only
+    /// cleared marks; else its elements are missing in the result, which is incomplete then.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_kept_for(), "a big value does not get lost");
@@ -708,7 +712,8 @@ impl Snapshot {
         self.put_back(ticket, None)
     }
 
-    /// Where a big value is; one that has left the keyspace is in the caller's hands from here on.
+    /// Finds the place of a big value. The caller owns one that has left the keyspace from here
+    /// on.
     fn seek(&self, ticket: u32) -> Sought {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
@@ -744,7 +749,7 @@ impl Snapshot {
     }
 }
 
-/// The point of the walk in a table of this slot, by the cursor of its shard.
+/// Returns the point of the walk in a table of this slot, by the cursor of its shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
 }
@@ -756,7 +761,7 @@ fn take_object(entry: &mut KeyEntry) -> Option<Object> {
     Some(std::mem::replace(object, empty))
 }
 
-/// The ticket of the big value under way that an entry holds.
+/// Returns the ticket of the walk's big value that an entry holds.
 fn ticket_of(entry: &KeyEntry) -> Option<u32> {
     match entry.view() {
         View::Object(object) => object.pieces_ticket(),

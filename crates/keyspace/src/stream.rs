@@ -40,7 +40,7 @@ pub use id::{IdText, StreamId};
 use node::Node;
 pub use node::Pairs;
 
-/// How much a node of a stream holds; 0 means any number.
+/// The limits of a stream's node; 0 means any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// `stream-node-max-bytes`.
@@ -61,7 +61,7 @@ pub enum AppendError {
     TooLarge,
 }
 
-/// Where the ID of a new entry comes from.
+/// The source of a new entry's ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
     /// `*`: the time, or the ID after the last one where that is ahead of the time.
@@ -72,16 +72,16 @@ pub enum NewId {
     Given(StreamId),
 }
 
-/// Which entries a trim keeps.
+/// The entries that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The last so many.
     Last(u64),
-    /// Those at or above an ID.
+    /// Entries at or above an ID.
     From(StreamId),
 }
 
-/// How exactly a trim is carried out.
+/// The exactness of a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrimEffort {
     /// Every entry that is not to be kept goes.
@@ -93,7 +93,7 @@ pub enum TrimEffort {
     },
 }
 
-/// What removing an entry does to the groups that know it.
+/// The effect of removing an entry on the groups that know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
     /// It stays pending where it is.
@@ -105,7 +105,7 @@ pub enum References {
     Acknowledged,
 }
 
-/// What [`Stream::trim`] did.
+/// The result of [`Stream::trim`].
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
     /// Entries removed.
@@ -135,7 +135,7 @@ pub struct Stream {
     groups: Vec<Group>,
 }
 
-/// What a stream was beside its entries when its state was fixed.
+/// The state of a stream beside its entries when it was fixed.
 #[derive(Debug)]
 pub struct StreamRest {
     /// Number of entries.
@@ -157,17 +157,17 @@ pub struct StreamEntry<'a> {
 }
 
 impl Stream {
-    /// An empty stream; allocates nothing.
+    /// Creates an empty stream; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of entries. O(1).
+    /// Returns the number of entries. O(1).
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no entries. O(1).
+    /// Returns true if there are no entries. O(1).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -178,23 +178,23 @@ impl Stream {
         self.nodes_len_bytes
     }
 
-    /// The name OBJECT ENCODING gives.
+    /// Returns the name for OBJECT ENCODING.
     pub fn encoding_name(&self) -> &'static str {
         "stream"
     }
 
-    /// Number of nodes. O(1).
+    /// Returns the number of nodes. O(1).
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The highest ID that an entry ever had (or XSETID set). O(1).
+    /// Returns the highest ID that an entry ever had (or XSETID set). O(1).
     #[inline]
     pub fn last_id(&self) -> StreamId {
         self.last_id
     }
 
-    /// The highest ID that XDEL ever removed. O(1).
+    /// Returns the highest ID that XDEL ever removed. O(1).
     pub fn max_deleted_id(&self) -> StreamId {
         self.max_deleted_id
     }
@@ -204,12 +204,12 @@ impl Stream {
         self.entries_added
     }
 
-    /// The ID of the first entry there is; `0-0` without entries. O(entries of one node).
+    /// Returns the ID of the first present entry; `0-0` without entries. O(entries of one node).
     pub fn first_entry_id(&self) -> StreamId {
         self.range(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// The ID of the last entry there is; `0-0` without entries. O(entries of one node).
+    /// Returns the ID of the last present entry; `0-0` without entries. O(entries of one node).
     pub fn last_entry_id(&self) -> StreamId {
         self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
@@ -256,8 +256,8 @@ impl Stream {
 
     // Changing.
 
-    /// The ID that a new entry gets at `now_ms`, Unix milliseconds; none if it would not be
-    /// above the last one. O(1).
+    /// Returns the ID that a new entry gets at `now_ms`, Unix milliseconds; `None` if it would not
+    /// be above the last one. O(1).
     #[inline]
     pub fn new_id(&self, wanted: NewId, now_ms: u64) -> Option<StreamId> {
         let last = self.last_id;
@@ -463,7 +463,7 @@ impl Stream {
         self.nodes.len()
     }
 
-    /// The ticket of the showing that is under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub fn ticket(&self) -> Option<u32> {
         self.nodes.ticket()
     }
@@ -506,7 +506,7 @@ impl Stream {
     }
 }
 
-/// The entries of a node, in order.
+/// Lists the entries of a node, in order.
 fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     let mut at = node.start();
     let mut entries = Vec::with_capacity(node.live());
@@ -519,7 +519,7 @@ fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     entries
 }
 
-/// The node that has the entry `id` if there is one: the last that begins at or below it.
+/// Finds the node that has the entry `id` if it exists: the last that begins at or below it.
 fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     // New entries and their readers are at the end.
     if nodes.back().is_some_and(|last| last.base() <= id) {
@@ -536,13 +536,14 @@ fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_>
     Range { node, at: node.map_or(0, |node| node.seek(start)), nodes, end }
 }
 
-/// Whether an entry is pending in any group.
+/// Returns true if an entry is pending in any group.
 fn is_pending(groups: &[Group], id: StreamId) -> bool {
     groups.iter().any(|group| group.is_pending(id))
 }
 
 impl StreamLimits {
-    /// Whether an entry with strings of `len_bytes` goes into this node and not into a new one.
+    /// Returns true if an entry with strings of `len_bytes` is appended to this node and not to a
+    /// new one.
     #[inline]
     fn take_into(self, node: &Node, len_bytes: usize) -> bool {
         let bytes_max = match self.node_bytes_max {
@@ -646,7 +647,7 @@ mod tests {
         entries.map(|entry| entry.id).collect()
     }
 
-    /// A stream of the IDs 1-0 to `count`-0.
+    /// Creates a stream of the IDs 1-0 to `count`-0.
     fn of(count: u64) -> Stream {
         let mut stream = Stream::new();
         (1..=count).for_each(|ms| add(&mut stream, id(ms, 0), &["f", "v"]));

@@ -21,7 +21,7 @@ pub enum Str<'a> {
 }
 
 impl<'a> Str<'a> {
-    /// The string an entry holds; `None` where it holds another type.
+    /// Borrows the string that an entry holds; `None` if it holds another type.
     #[inline]
     pub fn of(view: EntryView<'a, Object>) -> Option<Self> {
         match view {
@@ -32,7 +32,7 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// Length in bytes. O(1).
+    /// Returns the length in bytes. O(1).
     pub fn len(&self) -> usize {
         match self {
             Str::Bytes(bytes) => bytes.len(),
@@ -41,12 +41,12 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// Whether it is the empty string.
+    /// Returns true for the empty string.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes; a number's text is written to `text`.
+    /// Returns the bytes; a number's text is written to `text`.
     #[inline]
     pub fn bytes(self, text: &'a mut IntText) -> &'a [u8] {
         match self {
@@ -57,8 +57,8 @@ impl<'a> Str<'a> {
     }
 }
 
-/// The name OBJECT ENCODING gives an entry's value. A short string that was
-/// changed in place is marked.
+/// Returns the name for OBJECT ENCODING of an entry's value. A short string that was changed in
+/// place is marked.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",
@@ -72,12 +72,12 @@ pub fn encoding_name(entry: &KeyEntry) -> &'static str {
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Room for one integer.
+    /// Creates room for one integer.
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
     }
 
-    /// The decimal text of `number`.
+    /// Formats the decimal text of `number`.
     #[inline]
     pub fn format(&mut self, number: i64) -> &[u8] {
         self.0.format(number).as_bytes()
@@ -90,14 +90,15 @@ impl Default for IntText {
     }
 }
 
-/// How a string is stored: as a number if it is one's canonical text, behind its key if it is
-/// short, else as an object. O(bytes).
+/// Returns the stored form of a string: a number if it is one's canonical text, inline behind its
+/// key if it is short, else an object. O(bytes).
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
     if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
 }
 
-/// How a string is stored that must stay text even where it looks like a number. O(bytes).
+/// Returns the stored form of a string that must stay text even if it looks like a number.
+/// O(bytes).
 #[inline]
 pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     if bytes.len() <= INLINE_BYTES_MAX {
@@ -107,13 +108,13 @@ pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     }
 }
 
-/// The bytes of an entry's string, to change in place, and at least `len_bytes` of them:
-/// what is added is zero. The value is no number from now on, and OBJECT ENCODING will call
-/// it raw. Amortised O(bytes added) unless the string is being sent to a client meanwhile,
-/// which costs a copy of it.
+/// Borrows the bytes of an entry's string, to change in place, and at least `len_bytes` of them:
+/// added bytes are zero. The value is no number from now on, and OBJECT ENCODING will call it raw.
+/// Amortised O(bytes added) unless the string is being sent to a client meanwhile, which costs a
+/// copy of it.
 ///
 /// # Panics
-/// If the entry holds no string.
+/// The entry holds no string.
 pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
     if let EntryView::Int(number) = entry.view() {
         entry.set(NewValue::Bytes(IntText::new().format(number)));
@@ -163,8 +164,8 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
     result
 }
 
-/// How bytes are stored that were put together here: `short` holds them where
-/// they go behind their key.
+/// Returns the stored form of bytes that were put together here: `short` holds them if they are
+/// inline behind their key.
 pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     if bytes.len() > INLINE_BYTES_MAX {
         return NewValue::Object(Object::Blob(Blob::new(bytes)));
@@ -173,7 +174,8 @@ pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     NewValue::Bytes(short)
 }
 
-/// The number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros. O(1).
+/// Returns the number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros.
+/// O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {

@@ -1,4 +1,4 @@
-//! How big a value is, and the classes that big ones are sorted into.
+//! The sizes of values, and the classes that big ones are sorted into.
 
 /// Bytes at which a key is big.
 pub const BYTES_MIN: usize = 8 * 1024;
@@ -27,7 +27,7 @@ impl SizedType {
     pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
 }
 
-/// How big a value is: what a [`SizeMark`](crate::SizeMark) is made of.
+/// The size of a value, from which a [`SizeMark`](crate::SizeMark) is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSize {
     /// Its type.
@@ -41,7 +41,7 @@ pub struct ValueSize {
 }
 
 impl ValueSize {
-    /// The elements it may be big by: a string has none.
+    /// Returns the number of elements it may be big by: a string has none.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }
@@ -57,7 +57,7 @@ pub enum Measure {
     Elements,
 }
 
-/// The class of a size, 0 for what is not big. Classes are four to a power of two.
+/// Returns the class of a size, 0 if it is not big. Classes are four to a power of two.
 #[inline]
 pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     if size < min {
@@ -67,7 +67,7 @@ pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
 }
 
-/// Whether two sizes are in one class, or would be if they were big: whether they are alike from
+/// Returns true if two sizes are in one class, or would be if they were big: they are alike from
 /// their highest bit down to the second behind it.
 #[inline]
 pub(crate) fn is_of_class(a: usize, b: usize) -> bool {

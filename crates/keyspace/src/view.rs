@@ -38,7 +38,7 @@ pub enum AccessError {
 
 use AccessError::WrongType;
 
-/// How accesses are noted in a key's 24-bit access clock.
+/// The way accesses are noted in a key's 24-bit access clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The time of the last access: seconds, 24 bits.
@@ -61,7 +61,7 @@ pub enum Access {
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
-    /// The access clock of a key created now.
+    /// Returns the access clock of a key created now.
     #[inline]
     pub fn fresh(self) -> u32 {
         match self {
@@ -70,7 +70,7 @@ impl Access {
         }
     }
 
-    /// The counter of an LFU clock after the decay of the time since its last access.
+    /// Returns the counter of an LFU clock after the decay of the time since its last access.
     pub fn lfu_counter(self, access: u32) -> u32 {
         let Access::Lfu { clock_minutes, decay_minutes, .. } = self else { return 0 };
         let elapsed = clock_minutes.wrapping_sub(access >> 8) & 0xFFFF;
@@ -78,7 +78,7 @@ impl Access {
         (access & 0xFF).saturating_sub(periods)
     }
 
-    /// The access clock after one more access; `draw` is a uniform random number.
+    /// Returns the access clock after one more access; `draw` is a uniform random number.
     #[inline]
     fn touched(self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self {
@@ -94,9 +94,9 @@ impl Access {
     }
 }
 
-/// What a thread counts and collects while commands look at keys. What left the keyspace is
-/// collected rather than dropped: freeing a big value takes time, and the shard is locked. The
-/// commands' effects take it over when the command is done.
+/// The counts and results that a thread collects while commands look at keys. Entries that left
+/// the keyspace are collected rather than dropped: freeing a big value takes time, and the shard
+/// is locked. The commands' effects take them over when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
     /// Reads that found their key.
@@ -107,21 +107,21 @@ pub struct AccessResults {
     pub expired_keys: u64,
     /// Expired hash fields that were removed.
     pub expired_fields: u64,
-    /// What happened to keys on the way, in order.
+    /// The events of keys on the way, in order.
     pub access_events: Vec<AccessEvent>,
-    /// Whether reads that find no key are noticed.
+    /// True if reads that find no key are events.
     pub wants_missed: bool,
-    /// Whether the creation of keys is recorded.
+    /// True if the creation of keys is recorded.
     pub wants_created: bool,
     /// Objects that a write put something else in the place of, with a copy of their key.
     pub displaced: Vec<KeyEntry>,
     /// State of the random numbers that LFU's odds are compared with.
     seed: u64,
-    /// Where this thread counts sizes of keys; without one in what all share.
+    /// The lane in which this thread counts sizes of keys; `None` for the shared one.
     lane: Option<Arc<SizeLane>>,
 }
 
-/// What happened to a key while commands looked for it.
+/// An event of a key while commands looked for it.
 pub enum AccessEvent {
     /// It had expired and was removed.
     Expired(Expired),
@@ -145,13 +145,13 @@ pub struct Expired {
     pub db: usize,
     /// Its hash.
     pub hash: KeyHash,
-    /// Whether it may have followers: watchers, blocked or tracking clients.
+    /// True if it may have followers: watchers, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
 }
 
-/// What happens to expired keys and hash fields on access.
+/// The treatment of expired keys and hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredAccess {
     /// They are removed on access; a key that gets a time in the past is removed at once.
@@ -170,11 +170,11 @@ pub enum ExpiredAccess {
 pub struct AccessContext {
     /// Unix time in milliseconds.
     pub now_ms: i64,
-    /// Whether reads set the access clocks of keys: they do not under CLIENT NO-TOUCH.
+    /// True if reads set the access clocks of keys: they do not under CLIENT NO-TOUCH.
     pub touch: bool,
     /// The access clock.
     pub access: Access,
-    /// What becomes of what is past its time.
+    /// The treatment of expired keys and fields.
     pub expired_access: ExpiredAccess,
 }
 
@@ -188,14 +188,14 @@ impl AccessContext {
         if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms.saturating_sub(1) }
     }
 
-    /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
+    /// Returns true if expired keys are removed when found; otherwise they stay, visible or not.
     #[inline]
     pub fn removes_due(&self) -> bool {
         matches!(self.expired_access, ExpiredAccess::Remove | ExpiredAccess::RemoveOnAccess)
     }
 
-    /// The access clock of a key whose value is replaced: LFU goes on counting, LRU starts afresh.
-    /// `draw` is a uniform random number.
+    /// Returns the access clock of a key whose value is replaced: LFU continues to count, LRU
+    /// starts afresh. `draw` is a uniform random number.
     #[inline]
     fn overwritten(&self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self.access {
@@ -228,7 +228,7 @@ struct Opened {
 }
 
 impl<'k> View<'k> {
-    /// A view of database `index` on the locked shards.
+    /// Creates a view of database `index` on the locked shards.
     #[inline(always)]
     pub fn new(
         keyspace: &'k Keyspace,
@@ -248,25 +248,25 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Whether the shard of `key` has followers.
+    /// Returns true if the shard of `key` has followers.
     #[inline]
     pub fn is_followed(&self, key: Key<'_>) -> bool {
         self.locked.get(key.shard()).is_some_and(Shard::is_followed)
     }
 
-    /// Whether the command asked for a key that its record does not declare.
-    /// See the module's comment.
+    /// Returns true if the command asked for a key that its record does not declare. See the
+    /// module's comment.
     #[inline]
     pub fn has_missed_lock(&self) -> bool {
         self.missed_lock.0
     }
 
-    /// Number of databases.
+    /// Returns the number of databases.
     pub fn db_count(&self) -> usize {
         self.keyspace.db_count()
     }
 
-    /// The selected database's number.
+    /// Returns the selected database's number.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -283,7 +283,7 @@ impl<'k> View<'k> {
         self.found(key, Count::No);
     }
 
-    /// Now, in Unix milliseconds: the same for all of a turn's commands.
+    /// Returns the present time in Unix milliseconds: the same for all of a turn's commands.
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
@@ -295,14 +295,14 @@ impl<'k> View<'k> {
         self.access_context.due_ms()
     }
 
-    /// Whether what is due is removed when it is found; otherwise it stays, seen or not.
+    /// Returns true if expired keys are removed when found; otherwise they stay, visible or not.
     #[inline]
     pub fn removes_due(&self) -> bool {
         self.access_context.removes_due()
     }
 
-    /// What gets a time up to this one is removed at once: now, while data is
-    /// imported no time at all.
+    /// Returns the time up to which an expiry removes its key at once: the present time; none at
+    /// all while data is imported.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {
@@ -312,18 +312,18 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Whether a key or field that gets this time is removed at once.
+    /// Returns true if a key or field that gets this time is removed at once.
     #[inline]
     pub fn is_past(&self, at_ms: i64) -> bool {
         at_ms <= self.past_ms()
     }
 
-    /// What was counted and collected so far.
+    /// Borrows the counts and results so far.
     pub fn access_results(&mut self) -> &mut AccessResults {
         self.access_results
     }
 
-    /// How accesses are noted.
+    /// Returns the way accesses are noted.
     pub fn access(&self) -> Access {
         self.access_context.access
     }
@@ -351,8 +351,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Out of line: most looks at keys have nothing opened before them, and this
-    /// would be in all of them.
+    /// Settles values that were opened. Out of line: most looks at keys have nothing opened before
+    /// them, and this code would be in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -403,38 +403,38 @@ impl<'k> View<'k> {
         }))
     }
 
-    /// As [`View::find`], where a key that is not locked counts as absent.
+    /// Finds as [`View::find`] does; a key that is not locked counts as absent.
     #[inline]
     fn found(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.find(key, count).unwrap_or(None)
     }
 
-    /// The key's entry, for reading; counts a hit or miss, notes the access. O(1).
+    /// Borrows the key's entry, for reading; counts a hit or miss, notes the access. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// The key's entry; counts a hit or miss but does not update the access time: for commands
-    /// about a key that do not use its value. O(1).
+    /// Borrows the key's entry; counts a hit or miss but does not update the access time: for
+    /// commands about a key that do not use its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// As [`View::look`], but without the keymiss event: for commands about how a
+    /// Borrows as [`View::look`] does, but without the keymiss event: for commands about the way a
     /// value is stored. O(1).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
 
-    /// The key's entry without counting or noting anything. O(1).
+    /// Borrows the key's entry without counting or noting anything. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::No).map(Found::entry)
     }
 
-    /// The key's entry, to change; notes the access. O(1).
+    /// Borrows the key's entry, to change it; notes the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().kept();
@@ -467,7 +467,7 @@ impl<'k> View<'k> {
         Some(Ok(number))
     }
 
-    /// Whether the key exists; counts nothing.
+    /// Returns true if the key exists; counts nothing.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::No).is_some()
     }
@@ -478,7 +478,7 @@ impl<'k> View<'k> {
         self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
 
-    /// The string at `key`, counted as a read.
+    /// Borrows the string at `key`, counted as a read.
     #[inline]
     pub fn string(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -487,7 +487,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The string at `key` for a command that will write it: not counted as a read.
+    /// Borrows the string at `key` for a command that will write it: not counted as a read.
     #[inline]
     pub fn string_to_write(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::No)?.map(Found::entry) {
@@ -496,14 +496,14 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The string at `key` as an earlier [`View::string`] found it, without counting or
-    /// noting anything: so strings of several keys can be looked at together, each after
-    /// a `string` of its own.
+    /// Borrows the string at `key` as an earlier [`View::string`] found it, without counting or
+    /// noting anything. So strings of several keys can be looked at together, each after a
+    /// `string` of its own.
     pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
 
-    /// The object of type `T` at `key`, counted as a read.
+    /// Borrows the object of type `T` at `key`, counted as a read.
     #[inline]
     pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -515,9 +515,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The object of type `T` at `key` as an earlier [`View::read`] found it, without
-    /// counting or noting anything: so objects of several keys can be looked at together,
-    /// each after a `read` of its own.
+    /// Borrows the object of type `T` at `key` as an earlier [`View::read`] found it, without
+    /// counting or noting anything. So objects of several keys can be looked at together, each
+    /// after a `read` of its own.
     pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
@@ -525,7 +525,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The value at `key`, unless it has expired: an earlier look need not have removed it
+    /// Borrows the value at `key`, unless it has expired: an earlier look need not have removed it
     /// ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
@@ -534,13 +534,13 @@ impl<'k> View<'k> {
         entry.expiry_ms().is_none_or(|at_ms| at_ms > self.due_ms()).then(|| entry.view())
     }
 
-    /// The object of type `T` at `key`, to change; `None` where the key is absent.
+    /// Borrows the object of type `T` at `key`, to change it; `None` if the key is absent.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::No)
     }
 
-    /// As [`View::write`], but counted as a read.
+    /// Borrows as [`View::write`] does, but counted as a read.
     #[inline]
     pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::Yes)
@@ -552,8 +552,8 @@ impl<'k> View<'k> {
         found.touched().kept().open().map(Some).ok_or(WrongType)
     }
 
-    /// The object of type `T` at `key`, created empty where the key is absent. A command that then
-    /// adds nothing calls [`View::remove_if_empty`].
+    /// Borrows the object of type `T` at `key`, created empty if the key is absent. A command that
+    /// then adds nothing calls [`View::remove_if_empty`].
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
@@ -573,8 +573,7 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Whether the hash at `key` may have fields to be removed because they are due;
-    /// notes no access. O(1).
+    /// Returns true if the hash at `key` may have expired fields to remove; notes no access. O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
         let (due_ms, removes) = (self.due_ms(), self.removes_due());
@@ -699,8 +698,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// The long string at `key`, to change in place; `None` where the key is
-    /// absent or the string short.
+    /// Borrows the long string at `key`, to change in place; `None` if the key is absent or the
+    /// string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.kept();
         let place = occupied.place();
@@ -739,8 +738,8 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// As [`View::remove`], but removes an expired key like any other: storing an empty result
-    /// deletes the destination, expired or not. O(1).
+    /// Removes as [`View::remove`] does, also an expired key: storing an empty result deletes the
+    /// destination, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
         let Some(shard) = self.locked.get_mut(key.shard()) else {
@@ -752,13 +751,13 @@ impl<'k> View<'k> {
         Some(self.keyspace.take_out(lane, shard, (self.index, key.hash), place))
     }
 
-    /// As [`View::peek`], but also finds expired keys and does not remove them. O(1).
+    /// Borrows as [`View::peek`] does, but also finds expired keys and does not remove them. O(1).
     pub fn peek_even_expired(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
     }
 
-    /// The key's expiry: `None` where the key is absent, `Some(None)` where it does not expire.
+    /// Returns the key's expiry: `None` if the key is absent, `Some(None)` if it does not expire.
     pub fn expiry_ms(&mut self, key: Key<'_>) -> Option<Option<i64>> {
         self.peek(key).map(|entry| entry.expiry_ms())
     }
@@ -778,7 +777,7 @@ impl Drop for View<'_> {
     }
 }
 
-/// Whether a command asked for a key that is not locked.
+/// True if a command asked for a key that is not locked.
 #[derive(Default)]
 struct MissedLock(bool);
 
@@ -791,7 +790,7 @@ impl MissedLock {
     }
 }
 
-/// Whether looking for a key is counted as a hit or miss.
+/// The choice to count a look for a key as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
     /// It is not.
@@ -821,7 +820,7 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// The same, about to be changed or removed: a snapshot keeps it as it is.
+    /// Prepares the entry for a change or removal: a snapshot keeps its present state.
     #[inline(always)]
     fn kept(mut self) -> Self {
         if self.keyspace.snapshot().is_kept_for() {
@@ -830,13 +829,13 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// The same after noting the access.
+    /// Notes the access.
     #[inline(always)]
     fn touched(self) -> Self {
         if self.access_context.touch { self.touched_always() } else { self }
     }
 
-    /// The same, whatever the client's reads note.
+    /// Notes the access, whatever the client's reads note.
     #[inline(always)]
     fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
@@ -847,7 +846,7 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// The value, if it is of type `T`, to change: its size is noted.
+    /// Borrows the value, if it is of type `T`, to change it: its size is noted.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
         let place = self.occupied.place();
@@ -863,13 +862,13 @@ impl<'a> Found<'a> {
 }
 
 impl AccessResults {
-    /// The empty tally of a thread that runs commands on a keyspace; its random
-    /// numbers depend on `seed`.
+    /// Creates the empty results of a thread that runs commands on a keyspace; its random numbers
+    /// depend on `seed`.
     pub fn of_thread(keyspace: &Keyspace, seed: u64) -> Self {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
-    /// What was counted and collected so far; counts start over, random numbers go on.
+    /// Takes the counts and results so far; counts start over, random numbers continue.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
         let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
@@ -902,7 +901,7 @@ impl AccessResults {
         self.access_events.push(AccessEvent::Created(DbKey { db, key: key.bytes.into() }));
     }
 
-    /// A uniform random number (SplitMix64, one step): what LFU's odds are compared with.
+    /// Draws a uniform random number (SplitMix64, one step), to compare with LFU's odds.
     fn draw(&mut self) -> u32 {
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

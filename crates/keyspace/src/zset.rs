@@ -42,7 +42,7 @@ enum Repr {
 pub struct ScoreBound {
     /// The score; not NaN.
     pub score: f64,
-    /// Whether members of exactly this score are left out.
+    /// True if members of exactly this score are left out.
     pub exclusive: bool,
 }
 
@@ -59,7 +59,7 @@ pub enum LexBound<'a> {
     Exclusive(&'a [u8]),
 }
 
-/// What [`Zset::update`] did.
+/// The result of [`Zset::update`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updated {
     /// The score there was.
@@ -106,13 +106,13 @@ impl DoubleEndedIterator for PackedPairs<'_> {
     }
 }
 
-/// The score that an element stands for.
+/// Returns the score that an element stands for.
 #[inline]
 fn score_of(element: Element<'_>) -> f64 {
     read_score(element).expect("a packed sorted set holds scores")
 }
 
-/// The score that an element stands for, if it is a number.
+/// Returns the score that an element stands for, if it is a number.
 #[inline]
 fn read_score(element: Element<'_>) -> Option<f64> {
     match element {
@@ -139,7 +139,7 @@ fn pairs(pack: &Listpack) -> PackedPairs<'_> {
     PackedPairs { elements: pack.iter() }
 }
 
-/// The place of a member in a packed sorted set.
+/// Finds the place of a member in a packed sorted set.
 #[inline]
 fn find_member(pack: &Listpack, member: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, member, 1)
@@ -164,18 +164,18 @@ fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
         .expect("the caller asked whether this much more fits");
 }
 
-/// Where a score stands to the start of a range: whether it lies before it.
+/// Returns true if a score lies before the start of a range.
 fn is_before_min(score: f64, min: ScoreBound) -> bool {
     score < min.score || (min.exclusive && score == min.score)
 }
 
-/// Whether a score does not lie behind the end of a range.
+/// Returns true if a score does not lie behind the end of a range.
 fn is_up_to_max(score: f64, max: ScoreBound) -> bool {
     score < max.score || (!max.exclusive && score == max.score)
 }
 
 impl LexBound<'_> {
-    /// How a member stands to the bound; never equal where the bound is no member.
+    /// Compares a member with the bound; never equal if the bound is no member.
     fn compare(self, member: &[u8]) -> Ordering {
         match self {
             LexBound::Lowest => Ordering::Greater,
@@ -184,25 +184,25 @@ impl LexBound<'_> {
         }
     }
 
-    /// Whether `member` lies before a range that starts here.
+    /// Returns true if `member` lies before a range that starts here.
     fn is_before_min(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Exclusive(bound) if bound == member)
     }
 
-    /// Whether `member` does not lie behind a range that ends here.
+    /// Returns true if `member` does not lie behind a range that ends here.
     fn is_up_to_max(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Inclusive(bound) if bound == member)
     }
 }
 
 impl Zset {
-    /// An empty sorted set. One allocation.
+    /// Creates an empty sorted set. One allocation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The sorted set of the members and scores in `pack`, which somebody else wrote; packed if it
-    /// has no more members than `limits` allow. O(n log n).
+    /// Creates a sorted set of the members and scores in `pack`, which comes from outside; packed
+    /// if it has no more members than `limits` allow. O(n log n).
     ///
     /// # Errors
     /// A member without a score or twice, a score that is no number, members out of order.
@@ -230,12 +230,12 @@ impl Zset {
         Ok(zset)
     }
 
-    /// The listpack of a packed sorted set, members before their scores, in order. O(1).
+    /// Borrows the listpack of a packed sorted set, members before their scores, in order. O(1).
     pub fn as_listpack(&self) -> Option<&Listpack> {
         if let Repr::Pack(pack) = &self.repr { Some(pack) } else { None }
     }
 
-    /// Number of members. O(1).
+    /// Returns the number of members. O(1).
     #[inline]
     pub fn len(&self) -> usize {
         match &self.repr {
@@ -244,7 +244,7 @@ impl Zset {
         }
     }
 
-    /// Whether there are no members. O(1).
+    /// Returns true if there are no members. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -268,12 +268,12 @@ impl Zset {
         }
     }
 
-    /// Whether it has outgrown the packed encoding.
+    /// Returns true if it has outgrown the packed encoding.
     pub fn is_ranked(&self) -> bool {
         matches!(self.repr, Repr::Ranked(_))
     }
 
-    /// The name OBJECT ENCODING gives: users know the ordered encoding as `skiplist`.
+    /// Returns the name for OBJECT ENCODING: users know the ordered encoding as `skiplist`.
     pub fn encoding_name(&self) -> &'static str {
         match &self.repr {
             Repr::Pack(_) => "listpack",
@@ -289,7 +289,7 @@ impl Zset {
         }
     }
 
-    /// The ticket of the showing under way. O(1).
+    /// Returns the ticket of the showing in progress. O(1).
     pub(crate) fn ticket(&self) -> Option<u32> {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
@@ -324,7 +324,7 @@ impl Zset {
         }
     }
 
-    /// The score of `member`. O(1); packed, O(bytes).
+    /// Returns the score of `member`. O(1); packed, O(bytes).
     pub fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match &self.repr {
             Repr::Pack(pack) => pack.get(pack.next(find_member(pack, member)?)?).map(score_of),
@@ -420,7 +420,7 @@ impl Zset {
         self.ranked(hasher);
     }
 
-    /// The ranked members, gone over to if need be. O(1), or O(n).
+    /// Borrows the ranked members, converting a packed set first. O(1), or O(n).
     fn ranked(&mut self, hasher: &Hasher) -> &mut RankedMembers {
         if let Repr::Pack(pack) = &self.repr {
             let mut members = Box::<RankedMembers>::default();
@@ -454,7 +454,7 @@ impl Zset {
         }
     }
 
-    /// How many members stand before `member`, and its score. O(log n); packed, O(bytes).
+    /// Returns the number of members before `member`, and its score. O(log n); packed, O(bytes).
     pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
         match &self.repr {
             Repr::Pack(pack) => {
@@ -469,7 +469,8 @@ impl Zset {
         }
     }
 
-    /// The ranks of the members whose scores lie between the bounds. O(log n); packed, O(n).
+    /// Returns the ranks of the members whose scores lie between the bounds. O(log n); packed,
+    /// O(n).
     pub fn score_ranks(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => (
@@ -484,8 +485,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// The ranks of the members between the bounds, where all scores are equal.
-    /// O(log n); packed, O(n).
+    /// Returns the ranks of the members between the bounds, if all scores are equal. O(log n);
+    /// packed, O(n).
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         let (start, end) = match &self.repr {
             Repr::Pack(pack) => {
@@ -517,7 +518,7 @@ impl Zset {
         }
     }
 
-    /// All members and scores in order, from either end.
+    /// Walks all members and scores in order, from either end.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
         self.range(0..self.len())
     }
@@ -557,7 +558,7 @@ impl Zset {
         ranks.len()
     }
 
-    /// A member chosen uniformly, and its score. Expected O(1); packed, O(n).
+    /// Draws a member uniformly, and returns its score, too. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, f64)> {
         if self.is_empty() {
             return None;
@@ -600,7 +601,7 @@ impl Zset {
         chosen.for_each(|(member, score)| visit(member, score));
     }
 
-    /// Whether the members are packed.
+    /// Returns true if the members are packed.
     pub fn is_packed(&self) -> bool {
         matches!(self.repr, Repr::Pack(_))
     }

@@ -44,14 +44,14 @@ impl Guarded {
         Arc::new(Self { gate: Gate::new(2), owners: Pair::new(), turns: [Pair::new(), Pair::new()] })
     }
 
-    /// A turn of thread `index`, which may change its own pair and read the owners'.
+    /// Runs a turn of thread `index`, which may change its own pair and read the owners'.
     fn turn(&self, index: usize) {
         let _pass = self.gate.shared(index);
         self.owners.read();
         self.turns[index].step();
     }
 
-    /// A turn that upgrades in the middle.
+    /// Runs a turn that upgrades in the middle.
     fn upgrade(&self, index: usize) {
         let mut pass = self.gate.shared(index);
         let before = self.owners.read();
@@ -66,7 +66,7 @@ impl Guarded {
         self.owners.step();
     }
 
-    /// After all threads were joined: nothing was lost.
+    /// Checks, after all threads were joined, that nothing was lost.
     fn finished(&self, owners: u32, turns: [u32; 2]) {
         assert_eq!((self.owners.read(), self.turns.each_ref().map(Pair::read)), (owners, turns));
     }
@@ -136,7 +136,7 @@ fn an_upgrader_beside_a_turn_and_an_owner() {
     });
 }
 
-/// A turn that may give up; whether it was inside.
+/// Runs a turn that may give up. Returns true if it was inside.
 fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     let pass = guarded.gate.shared_unless_busy(index);
     if pass.is_inside() {
@@ -146,7 +146,8 @@ fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     pass.is_inside()
 }
 
-/// The owner ends only after the other gave up: a caller that slept on would never wake.
+/// Checks that a turn gives up: the owner ends only afterwards, so a caller that slept on would
+/// never wake.
 #[test]
 fn a_turn_gives_up_on_an_owner_that_becomes_busy() {
     check(None, |guarded| {
@@ -180,7 +181,7 @@ fn a_turn_that_may_give_up_and_a_busy_owner_exclude_each_other() {
     });
 }
 
-/// The busy turn ends only after the owner to be gave up.
+/// Checks that a future owner gives up: the busy turn ends only afterwards.
 #[test]
 fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     check(None, |guarded| {
@@ -201,7 +202,7 @@ fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     });
 }
 
-/// An owner that must wait for a busy turn keeps nobody waiting who may give up.
+/// Checks that an owner that must wait for a busy turn keeps no thread waiting that may give up.
 #[test]
 fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     check(Some(2), |guarded| {
@@ -219,7 +220,8 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     });
 }
 
-/// A turn that stays the owner: alone and between it changes what only owners may change.
+/// Runs a turn that stays the owner: alone and between it changes the state that only owners may
+/// change.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();
@@ -239,8 +241,8 @@ fn stay(guarded: &Guarded, index: usize) {
     }
 }
 
-/// [`stay`] beside `other`, which works alone `owned` times; `turns` is what all turns have stepped
-/// then.
+/// Runs [`stay`] beside `other`, which works alone `owned` times; `turns` has the steps of all
+/// turns then.
 fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns: [u32; 2]) {
     check(Some(preemptions_max), move |guarded| {
         let other = spawn(guarded, other);

@@ -1,5 +1,5 @@
-//! What a walk shows of a keyspace that goes on changing is the keyspace of its point: random
-//! changes of every kind between its steps, beside a copy made at the point.
+//! A walk over a keyspace that changes meanwhile shows the keyspace of its point: random changes
+//! of every kind between its steps, beside a copy made at the point.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ impl Walked {
         Self { keyspace, gate: Gate::new(1), rng: Rng::with_seed(seed), results, part, big, shown }
     }
 
-    /// All keys as they are now.
+    /// Returns all keys as they are now.
     fn contents(&self) -> Contents {
         let mut contents = Contents::new();
         for shard in 0..SHARD_COUNT {
@@ -193,7 +193,7 @@ impl Walked {
         assert!(!self.gate.exclusive(|alone| keyspace.fix_snapshot(alone)), "one at a time");
     }
 
-    /// One step of a walker; whether the walk is over.
+    /// Takes one step of a walker. Returns true if the walk is over.
     fn step(&mut self) -> bool {
         let (snapshot, keyspace, shown) = (self.keyspace.snapshot(), &self.keyspace, &mut self.shown);
         if let Some((big, parts)) = &mut self.big {
@@ -239,7 +239,7 @@ impl Walked {
         format!("key{}", self.rng.u32(0..400)).into_bytes()
     }
 
-    /// One change of any kind.
+    /// Makes one change of any kind.
     fn change(&mut self) {
         let (db, kind) = (self.rng.usize(0..DBS - 1), self.rng.u32(0..100));
         match kind {
@@ -260,7 +260,7 @@ impl Walked {
         }
     }
 
-    /// What is known of the sizes of keys is what a look at all of them says.
+    /// Checks that the known sizes of keys agree with a look at all of them.
     fn check_sizes(&self, seed: u64) {
         for db in 0..DBS {
             let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
@@ -439,7 +439,7 @@ impl Walked {
     }
 }
 
-/// One change of those that reach into the middle of a list or take much off it.
+/// Makes one change that reaches into the middle of a list or removes much of it.
 fn change_list(list: &mut List, rng: &mut Rng) {
     let len = list.len() as i64;
     let at = rng.i64(0..len.max(1));
@@ -457,7 +457,7 @@ fn change_list(list: &mut List, rng: &mut Rng) {
     }
 }
 
-/// One change of those that take entries off a stream, or of its groups.
+/// Makes one change that removes entries of a stream, or changes its groups.
 fn change_stream(stream: &mut Stream, rng: &mut Rng) {
     let (len, id) = (stream.len() as u64, StreamId { ms: rng.u64(0..=stream.last_id().ms), seq: 0 });
     let references = if rng.bool() { References::Keep } else { References::Delete };

@@ -23,12 +23,12 @@ pub(super) struct Pairs {
     pairs_len_bytes: usize,
 }
 
-/// When fields are due.
+/// The deadlines of a table's fields.
 #[derive(Clone)]
 pub(super) struct Due {
     /// No field is due before.
     min_ms: i64,
-    /// Where the walk over what is due goes on, in the table's own terms.
+    /// The point at which the sweep of expired fields continues, in the table's own terms.
     cursor: u64,
 }
 
@@ -90,14 +90,14 @@ impl Pairs {
         true
     }
 
-    /// A lower bound of all deadlines there are; `None` if there is none. O(1).
+    /// Returns a lower bound of all deadlines; `None` if there is none. O(1).
     ///
-    /// The bound that the sweep keeps may have passed a field that is due and still there.
+    /// The bound that the sweep keeps may have passed a field that has expired and is still there.
     pub(super) fn deadline_bound_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
     }
 
-    /// Before this time no field is due; `None` if no field has a deadline. O(1).
+    /// Returns a time before which no field expires; `None` if no field has a deadline. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }

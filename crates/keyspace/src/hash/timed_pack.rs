@@ -17,7 +17,7 @@ use crate::packed::PackDefect;
 /// Elements of a field: itself, its value, its deadline.
 pub(super) const STRIDE: usize = 3;
 
-/// What stands where a field has no deadline.
+/// The deadline of a field that has none.
 const NO_DEADLINE: i64 = 0;
 
 /// A listpack of fields, values and deadlines. See the module's comment.
@@ -26,14 +26,14 @@ pub(super) struct TimedPack {
     pub(super) pack: Listpack,
 }
 
-/// The deadline that an element stands for.
+/// Returns the deadline that an element stands for.
 #[inline]
 pub(super) fn deadline_of(element: Element<'_>) -> Option<i64> {
     element.as_int().filter(|&at_ms| at_ms != NO_DEADLINE)
 }
 
 impl TimedPack {
-    /// The fields and values of `pack`, none with a deadline. O(n).
+    /// Creates triples of the fields and values of `pack`, none with a deadline. O(n).
     pub(super) fn of_pairs(pack: &Listpack) -> Self {
         let mut timed = TimedPack { pack: Listpack::new() };
         let mut elements = pack.iter();
@@ -44,10 +44,10 @@ impl TimedPack {
         timed
     }
 
-    /// The triples in `pack`, which somebody else wrote. O(n log n).
+    /// Checks and takes the triples in `pack`, which comes from outside. O(n log n).
     ///
     /// # Errors
-    /// A field without a value or deadline, or twice; deadlines that are none or not in order.
+    /// A field without a value or deadline, or twice; invalid deadlines or a wrong order.
     pub(super) fn from_listpack(pack: Listpack) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(STRIDE) {
             return Err(PackDefect::HalfPair);
@@ -72,14 +72,14 @@ impl TimedPack {
         self.pack.find(self.pack.first()?, field, STRIDE - 1)
     }
 
-    /// The value and the deadline of the field at `at`.
+    /// Returns the value and the deadline of the field at `at`.
     #[inline]
     pub(super) fn value_and_deadline(&self, at: Cursor) -> Option<(Element<'_>, Option<i64>)> {
         let (value, behind) = self.pack.get_and_next(self.pack.next(at)?)?;
         Some((value, deadline_of(self.pack.get(behind)?)))
     }
 
-    /// Where a field with this deadline goes: in front of all that are due no earlier.
+    /// Returns the place for a field with this deadline: in front of all that expire no earlier.
     fn place_for(&self, deadline_ms: Option<i64>) -> Cursor {
         let (Some(new_ms), mut next) = (deadline_ms, self.pack.first()) else { return self.pack.end() };
         while let Some(at) = next {
@@ -137,7 +137,7 @@ impl TimedPack {
         true
     }
 
-    /// The nearest deadline. O(1).
+    /// Returns the nearest deadline. O(1).
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<i64> {
         self.value_and_deadline(self.pack.first()?)?.1

@@ -1,22 +1,21 @@
-//! What consumer groups do with a stream: reading on, reading again, claiming, and
-//! how far behind they are.
+//! The operations of consumer groups on a stream: reading on, reading again, claiming, and their
+//! lag.
 //!
 //! A group knows its last delivered ID and, as well as it can, how many of the entries ever
-//! appended are at or below it (`entries_read`). Appending makes the count of an ID known only at
-//! the ends of a stream: the last ID has all entries ever added at or below it, the first all but
-//! the present ones. In between a group counts along as it reads, which is right as long as no
-//! entry ahead of it was deleted; what XDEL removes leaves a *tombstone*, of which only the highest
-//! ID is remembered. Past it the count is lost until the group gets to an end again. The lag is
-//! what was added less what was read, and is not told where the count is lost. Source: XINFO GROUPS
-//! of Redis 8.0.2.
+//! appended are at or below it (`entries_read`). The count of an ID is known only at the ends of a
+//! stream: the last ID has all entries ever added at or below it, the first all but the present
+//! ones. In between a group counts along as it reads. That is right as long as no entry ahead of
+//! it was deleted. XDEL leaves a *tombstone*, of which only the highest ID is remembered. Past it
+//! the count is lost until the group reaches an end again. The lag is the entries added less those
+//! read; it is unknown while the count is lost. Source: XINFO GROUPS of Redis 8.0.2.
 //!
-//! Invariant: a group has read at most `entries_added`, whoever sets one of the two, so that no lag
-//! is negative. Source: XGROUP and XSETID of later versions of Redis.
+//! Invariant: a group has read at most `entries_added`, whatever sets one of the two, so that no
+//! lag is negative. Source: XGROUP and XSETID of later versions of Redis.
 
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
 
-/// How new entries are delivered: see [`Stream::deliver`].
+/// The way new entries are delivered: see [`Stream::deliver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     /// To whom.
@@ -25,11 +24,11 @@ pub struct Delivery {
     pub count_max: usize,
     /// Unix milliseconds.
     pub now_ms: i64,
-    /// Whether they wait to be acknowledged.
+    /// The acknowledgement that they need.
     pub acknowledgement: Acknowledgement,
 }
 
-/// Whether delivered entries wait to be acknowledged.
+/// The acknowledgement that delivered entries need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
     /// They become pending.
@@ -38,24 +37,24 @@ pub enum Acknowledgement {
     NotNeeded,
 }
 
-/// How entries change hands: see [`Stream::claim`].
+/// The way entries change their owner: see [`Stream::claim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Who gets them.
+    /// The new owner.
     pub consumer: ConsumerIndex,
     /// Unix milliseconds.
     pub now_ms: i64,
     /// Entries delivered less than this ago stay where they are.
     pub min_idle_ms: i64,
-    /// When they count as delivered, Unix milliseconds.
+    /// The time at which they count as delivered, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// How often they count as delivered.
+    /// The number of deliveries to set or add.
     pub deliveries: Deliveries,
-    /// Whether an entry that is not pending becomes it.
+    /// True if an entry that is not pending becomes so.
     pub force: bool,
 }
 
-/// How a claim counts deliveries.
+/// The way a claim counts deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deliveries {
     /// One more.
@@ -66,7 +65,7 @@ pub enum Deliveries {
     Set(u64),
 }
 
-/// What came of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The entry is the consumer's.
@@ -77,10 +76,10 @@ pub enum Claimed {
     Gone,
 }
 
-/// What [`Stream::autoclaim`] did.
+/// The result of [`Stream::autoclaim`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Autoclaimed {
-    /// Where the next call goes on; `0-0` at the end.
+    /// The start of the next call; `0-0` at the end.
     pub cursor: StreamId,
     /// Entries that are the consumer's now.
     pub claimed: Vec<StreamId>,
@@ -88,7 +87,7 @@ pub struct Autoclaimed {
     pub gone: Vec<StreamId>,
 }
 
-/// What became of an entry that a command wanted deleted.
+/// The outcome for an entry that a command wanted deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// It went.
@@ -102,7 +101,7 @@ pub enum Removal {
 /// Pending entries that XAUTOCLAIM looks at for each that it may claim.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 
-/// What a stream remembers, as far as lags depend on it.
+/// The counters of a stream that lags depend on.
 #[derive(Clone, Copy)]
 struct Counters {
     entries_added: u64,
@@ -123,19 +122,19 @@ impl Counters {
         }
     }
 
-    /// Whether an entry at or above `start` was deleted, as far as that can matter.
+    /// Returns true if an entry at or above `start` was deleted, as far as that can matter.
     fn has_tombstone_from(&self, start: StreamId) -> bool {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
-    /// Whether what follows the entry `at` is all there, so that a group can count on as it reads.
-    /// What is in front of the first entry may have been trimmed.
+    /// Returns true if no entry behind the entry `at` is missing, so that a group can count on as
+    /// it reads. Entries in front of the first one may have been trimmed.
     fn is_counted_from(&self, at: StreamId) -> bool {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
 
-    /// How many of the entries ever added are at or below `id`, where that can
-    /// be said from the ends.
+    /// Returns the number of entries ever added at or below `id`, where the ends of the stream
+    /// determine it.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if added == 0 {
@@ -160,7 +159,8 @@ impl Counters {
         }
     }
 
-    /// What a group at this point will have read once it got the entry `id`, the next one.
+    /// Returns the number that a group at this point will have read once it got the entry `id`,
+    /// the next one.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
             Some(read) if self.is_counted_from(group.last_delivered()) => {
@@ -189,17 +189,17 @@ impl Counters {
 impl Stream {
     // Groups.
 
-    /// The groups, in the order of their names.
+    /// Lists the groups, in the order of their names.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = &Group> + Clone {
         self.groups.iter()
     }
 
-    /// The group of that name. O(log groups).
+    /// Borrows the group of that name. O(log groups).
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.place_of_group(name).ok().map(|at| &self.groups[at])
     }
 
-    /// The group of that name, to change. O(log groups).
+    /// Borrows the group of that name, to change it. O(log groups).
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.place_of_group(name).ok().map(|at| &mut self.groups[at])
     }
@@ -244,14 +244,14 @@ impl Stream {
         Some(Box::new(Stream { groups: vec![group], ..Stream::default() }))
     }
 
-    /// How many entries are still to be delivered to a group, where that is known.
-    /// O(entries of one node).
+    /// Returns the number of entries still to be delivered to a group, if it is known. O(entries
+    /// of one node).
     pub fn lag(&self, group: &Group) -> Option<i64> {
         Counters::of(self).lag(group)
     }
 
-    /// How many of the entries ever added are at or below `id`, where the ends of the stream tell.
-    /// O(entries of one node).
+    /// Returns the number of entries ever added at or below `id`, if the ends of the stream
+    /// determine it. O(entries of one node).
     pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
         Counters::of(self).added_up_to(id)
     }
@@ -262,13 +262,13 @@ impl Stream {
 
     // Reading.
 
-    /// Whether there is an entry above `id`: whether who waits there can be served.
+    /// Returns true if there is an entry above `id`: a client blocked there can be served.
     /// O(entries of one node).
     pub fn has_entries_after(&self, id: StreamId) -> bool {
         self.last_entry_id() > id
     }
 
-    /// The entry with this ID. O(log nodes + entries of one node).
+    /// Returns the entry with this ID. O(log nodes + entries of one node).
     pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
@@ -385,12 +385,13 @@ impl Stream {
 
     // References of groups to entries.
 
-    /// The highest ID that all groups have read up to; the last there is without groups. O(groups).
+    /// Returns the highest ID that all groups have read up to; without groups the last of the
+    /// stream. O(groups).
     pub(super) fn read_by_all(&self) -> StreamId {
         self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
     }
 
-    /// Whether a group has not read the entry, or not acknowledged it. O(groups log n).
+    /// Returns true if a group has not read the entry, or not acknowledged it. O(groups log n).
     pub fn is_referenced(&self, id: StreamId) -> bool {
         self.groups().any(|group| id > group.last_delivered() || group.is_pending(id))
     }

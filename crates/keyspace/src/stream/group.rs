@@ -29,9 +29,9 @@ pub struct ConsumerIndex(u32);
 /// An entry that was delivered and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// When it was last delivered, Unix milliseconds.
+    /// The time of its last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// How often.
+    /// The number of its deliveries.
     pub deliveries: u64,
     /// To whom.
     pub consumer: ConsumerIndex,
@@ -59,22 +59,24 @@ impl Consumer {
         &self.name
     }
 
-    /// When a command last named it, Unix milliseconds.
+    /// Returns the time at which a command last named it, in Unix milliseconds.
     pub fn seen_ms(&self) -> i64 {
         self.seen_ms
     }
 
-    /// When it last got an entry, Unix milliseconds; none if it never did.
+    /// Returns the time at which it last got an entry, in Unix milliseconds; `None` if it never
+    /// did.
     pub fn active_ms(&self) -> Option<i64> {
         self.active_ms
     }
 
-    /// How many of the group's pending entries are its own. O(1).
+    /// Returns the number of its own pending entries. O(1).
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// The IDs of its pending entries from `start` on. Beginning is O(log n), each step O(1).
+    /// Walks the IDs of its pending entries from `start` on. Beginning is O(log n), each step
+    /// O(1).
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = StreamId> + Clone {
         self.pending.from(start).map(|(id, ())| id)
     }
@@ -96,7 +98,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group without consumers.
+    /// Creates a group without consumers.
     pub(super) fn new(name: &[u8], last_delivered: StreamId, entries_read: Option<i64>) -> Self {
         Self {
             name: name.into(),
@@ -113,12 +115,13 @@ impl Group {
         &self.name
     }
 
-    /// The ID of the last entry that was delivered to a consumer as new.
+    /// Returns the ID of the last entry that was delivered to a consumer as new.
     pub fn last_delivered(&self) -> StreamId {
         self.last_delivered
     }
 
-    /// How many of the entries ever appended were delivered or passed over, where that is known.
+    /// Returns the number of entries ever appended that were delivered or passed over, if it is
+    /// known.
     pub fn entries_read(&self) -> Option<i64> {
         self.entries_read
     }
@@ -157,25 +160,25 @@ impl Group {
 
     // Consumers.
 
-    /// Number of consumers. O(1).
+    /// Returns the number of consumers. O(1).
     pub fn consumer_count(&self) -> usize {
         self.by_name.len()
     }
 
-    /// The consumers, in the order of their names.
+    /// Lists the consumers, in the order of their names.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> + Clone {
         self.by_name.iter().map(|&index| self.consumer(index))
     }
 
-    /// The consumer of that name. O(log consumers).
+    /// Finds the consumer of that name. O(log consumers).
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
         self.place_of(name).ok().map(|at| self.by_name[at])
     }
 
-    /// A consumer that was not removed.
+    /// Borrows a consumer that was not removed.
     ///
     /// # Panics
-    /// If it was removed, or is another group's.
+    /// It was removed, or is another group's.
     pub fn consumer(&self, index: ConsumerIndex) -> &Consumer {
         self.consumers[index.0 as usize].as_deref().expect("a consumer in use has an index")
     }
@@ -227,34 +230,34 @@ impl Group {
         self.consumers[index.0 as usize].as_deref_mut().expect("a consumer in use has an index")
     }
 
-    /// Where the consumer of that name stands in `by_name`, or would.
+    /// Returns the place of the consumer of that name in `by_name`, or the place to insert it.
     fn place_of(&self, name: &[u8]) -> Result<usize, usize> {
         self.by_name.binary_search_by(|&index| self.consumer(index).name().cmp(name))
     }
 
     // Pending entries.
 
-    /// Number of pending entries. O(1).
+    /// Returns the number of pending entries. O(1).
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// The lowest and the highest ID pending. O(1).
+    /// Returns the lowest and the highest pending ID. O(1).
     pub fn pending_bounds(&self) -> Option<(StreamId, StreamId)> {
         Some((self.pending.first()?, self.pending.last()?))
     }
 
-    /// The record of a pending entry. O(log n).
+    /// Returns the record of a pending entry. O(log n).
     pub fn pending(&self, id: StreamId) -> Option<&Pending> {
         self.pending.get(id)
     }
 
-    /// Whether the entry is pending. O(log n).
+    /// Returns true if the entry is pending. O(log n).
     pub fn is_pending(&self, id: StreamId) -> bool {
         self.pending.contains(id)
     }
 
-    /// Pending entries from `start` on. Beginning is O(log n), each step O(1).
+    /// Walks pending entries from `start` on. Beginning is O(log n), each step O(1).
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }

@@ -16,7 +16,7 @@ impl IdText {
     /// Two of the longest numbers and a `-`.
     const LEN_MAX: usize = 20 + 1 + 20;
 
-    /// Fresh space.
+    /// Creates fresh space.
     #[inline]
     pub fn new() -> Self {
         Self([0; Self::LEN_MAX])
@@ -35,7 +35,7 @@ impl StreamId {
     /// The last ID there is.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
-    /// The ID right after this one; none after the last.
+    /// Returns the ID right after this one; `None` after the last.
     #[inline]
     pub fn next(self) -> Option<Self> {
         match self.seq.checked_add(1) {
@@ -44,7 +44,7 @@ impl StreamId {
         }
     }
 
-    /// The ID right before this one; none before `0-0`.
+    /// Returns the ID right before this one; `None` before `0-0`.
     pub fn previous(self) -> Option<Self> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -52,7 +52,7 @@ impl StreamId {
         }
     }
 
-    /// The ID as users see it. O(digits).
+    /// Formats the ID as users see it. O(digits).
     #[inline]
     pub fn text(self, scratch: &mut IdText) -> &[u8] {
         let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());

@@ -46,7 +46,7 @@ struct Run<V> {
     values: Vec<V>,
 }
 
-/// Where an ID is, or where it would be.
+/// The place of an ID, or the place to insert it.
 struct Place {
     run: usize,
     at: Result<usize, usize>,
@@ -59,7 +59,7 @@ impl<V> Default for IdMap<V> {
 }
 
 impl<V> IdMap<V> {
-    /// Number of IDs. O(1).
+    /// Returns the number of IDs. O(1).
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -81,23 +81,23 @@ impl<V> IdMap<V> {
         self.runs.into_iter().map(drop)
     }
 
-    /// Whether the ID is there.
+    /// Returns true if the ID is in the map.
     pub(super) fn contains(&self, id: StreamId) -> bool {
         self.get(id).is_some()
     }
 
-    /// The ID's value.
+    /// Returns the ID's value.
     pub(super) fn get(&self, id: StreamId) -> Option<&V> {
         let place = self.find(id)?;
         Some(&self.runs[place.run].values[place.at.ok()?])
     }
 
-    /// The lowest ID. O(1).
+    /// Returns the lowest ID. O(1).
     pub(super) fn first(&self) -> Option<StreamId> {
         self.runs.front()?.ids.first().copied()
     }
 
-    /// The highest ID. O(1).
+    /// Returns the highest ID. O(1).
     pub(super) fn last(&self) -> Option<StreamId> {
         self.runs.back()?.ids.last().copied()
     }
@@ -167,7 +167,8 @@ impl<V> IdMap<V> {
         self.runs[lower].values.extend(upper.values);
     }
 
-    /// The last run whose base is at or below `id`; the first if none is; none without runs.
+    /// Returns the last run whose base is at or below `id`; the first run if there is none such;
+    /// `None` without runs.
     fn run_of(&self, id: StreamId) -> Option<usize> {
         // New IDs are above all others.
         if self.runs.back()?.base <= id {

@@ -47,7 +47,7 @@ const VARINT_LEN_MAX: usize = 10;
 pub(super) struct Node {
     base: StreamId,
     bytes: Vec<u8>,
-    /// Where the entries begin, behind the master fields.
+    /// The start of the entries, behind the master fields.
     entries_at: u32,
     master_count: u32,
     live: u32,
@@ -58,12 +58,12 @@ pub(super) struct Node {
 pub(super) struct Located<'a> {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
-    /// Where the next entry begins.
+    /// The start of the next entry.
     pub(super) end: usize,
     pub(super) pairs: Pairs<'a>,
 }
 
-/// What an entry will take, found before it is written.
+/// The length of an entry, computed before it is written.
 struct Measure {
     same_fields: bool,
     /// At least as long as the body.
@@ -77,7 +77,8 @@ impl Weighed for Node {
 }
 
 impl Node {
-    /// A node whose first entry, which the caller appends next, has this ID and these fields.
+    /// Creates a node whose first entry, which the caller appends next, has this ID and these
+    /// fields.
     pub(super) fn new<'v>(base: StreamId, fields: impl Iterator<Item = &'v [u8]> + Clone) -> Self {
         let mut bytes = Vec::new();
         let len: usize = fields.clone().map(|field| field.len() + varint_len(field.len() as u64)).sum();
@@ -91,7 +92,7 @@ impl Node {
         Self { base, bytes, entries_at, master_count, live: 0, deleted: 0 }
     }
 
-    /// The ID of the first entry that was ever in the node.
+    /// Returns the ID of the first entry that was ever in the node.
     pub(super) fn base(&self) -> StreamId {
         self.base
     }
@@ -106,7 +107,7 @@ impl Node {
         (self.live + self.deleted) as usize
     }
 
-    /// Length of the content in bytes.
+    /// Returns the length of the content in bytes.
     pub(super) fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -177,23 +178,23 @@ impl Node {
         }
     }
 
-    /// What sequence numbers of a millisecond are counted from.
+    /// Returns the base of the sequence numbers of a millisecond.
     #[inline]
     fn seq_origin(&self, ms: u64) -> u64 {
         if ms == self.base.ms { self.base.seq } else { 0 }
     }
 
-    /// Where the first entry begins.
+    /// Returns the start of the first entry.
     pub(super) fn start(&self) -> usize {
         self.entries_at as usize
     }
 
-    /// Where the place behind the last entry is.
+    /// Returns the place behind the last entry.
     pub(super) fn end(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The entry that begins at `at`; none at the end.
+    /// Returns the entry that begins at `at`; `None` at the end.
     #[inline]
     pub(super) fn at(&self, at: usize) -> Option<Located<'_>> {
         if at == self.bytes.len() {
@@ -216,7 +217,7 @@ impl Node {
         Some(Located { id: StreamId { ms, seq }, deleted: head & DELETED != 0, end, pairs })
     }
 
-    /// Where the entry before the place `end` begins; none at the start.
+    /// Returns the start of the entry before the place `end`; `None` at the start.
     #[inline]
     pub(super) fn before(&self, end: usize) -> Option<usize> {
         if end == self.start() {
@@ -234,7 +235,8 @@ impl Node {
         Some(end - back_len - len)
     }
 
-    /// Where the first entry at or above `id` begins; the end if there is none. O(entries behind).
+    /// Returns the start of the first entry at or above `id`; the end if there is none. O(entries
+    /// behind).
     pub(super) fn seek(&self, id: StreamId) -> usize {
         if id <= self.base {
             return self.start();
@@ -248,7 +250,7 @@ impl Node {
         found
     }
 
-    /// The ID of the last entry, deleted or not.
+    /// Returns the ID of the last entry, deleted or not.
     pub(super) fn last_id(&self) -> StreamId {
         let last = self.before(self.end()).and_then(|at| self.at(at));
         last.map_or(self.base, |entry| entry.id)
