@@ -1,4 +1,4 @@
-//! What the check of a request's rights costs: `cargo bench -p engine --bench acl`.
+//! The cost of checking a request's rights: `cargo bench -p engine --bench acl`.
 
 use divan::{Bencher, black_box};
 use engine::acl::{Asked, Identity, NewUsers, Users};
@@ -11,7 +11,7 @@ fn main() {
     divan::main();
 }
 
-/// Fifty rules about commands, GET and SET among the permitted.
+/// Returns fifty rules about commands, GET and SET among the permitted.
 fn command_rules(table: &CommandTable) -> Vec<String> {
     let mut names: Vec<&str> = table.iter().map(|command| command.full_name).collect();
     names.sort_unstable();
@@ -22,8 +22,8 @@ fn command_rules(table: &CommandTable) -> Vec<String> {
 /// The rules of each user, beside those about commands.
 const USERS: [&str; 5] = ["free", "1 prefix", "3 prefixes", "8 prefixes", "3 globs"];
 
-/// A user's first request of a pipeline and those that follow: what `Engine::run` does before it
-/// runs one.
+/// Checks a user's first request of a pipeline and those that follow, as `Engine::run` does before
+/// it runs one.
 #[divan::bench(args = USERS, sample_size = 100_000)]
 fn check(bencher: Bencher<'_, '_>, kind: &str) {
     let table = CommandTable::new(std::iter::empty());

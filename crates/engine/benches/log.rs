@@ -1,4 +1,5 @@
-//! What a change costs in the change log: the parts that the model of docs/performance.md adds up.
+//! The cost of a change in the change log: the parts that the model of docs/performance.md adds
+//! up.
 //!
 //! `cargo bench -p engine`
 

@@ -23,7 +23,7 @@ const BATCH_REQUESTS_MAX: usize = 128;
 /// Empty lines that take as long to pass over as a request takes.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
 
-/// What to do for a request.
+/// The work for a request.
 pub enum Work {
     /// Run it; its arguments are spans of the input.
     Run,
@@ -37,9 +37,9 @@ pub enum Work {
 pub struct ParsedRequest {
     /// Its command, if there is one of that name.
     pub registered: Option<&'static Registered>,
-    /// What to do.
+    /// The work.
     pub work: Work,
-    /// What it looks for, in the database selected when it was parsed.
+    /// Its lookups, in the database selected when it was parsed.
     lookup: Lookup,
     /// First byte within the connection's input.
     pub start: usize,
@@ -75,13 +75,13 @@ pub struct ConnTurn<V> {
     pub has_more: bool,
 }
 
-/// What a connection sent.
+/// The input of a connection.
 pub struct Source<'a, V> {
-    /// How far an incomplete request was parsed.
+    /// The parsed part of an incomplete request.
     pub progress: &'a mut Progress,
     /// Its client's selected database.
     pub db: usize,
-    /// What its requests may be at most.
+    /// The limits of its requests.
     pub limits: Limits,
     /// The connection.
     pub visit: V,
@@ -102,7 +102,7 @@ pub struct Batch<V> {
     missing_bytes: usize,
     /// Empty lines around the requests.
     empty_lines: usize,
-    /// What its requests look for.
+    /// The lookups of its requests.
     sought: Sought,
 }
 
@@ -129,7 +129,7 @@ impl<V> Batch<V> {
         self.sought = Sought::Keys;
     }
 
-    /// Whether no more fits.
+    /// Returns true if no more fits.
     pub fn is_full(&self) -> bool {
         self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
     }
@@ -219,7 +219,7 @@ impl<V> Batch<V> {
         });
     }
 
-    /// The command called `name`: most often the one of the request before.
+    /// Finds the command called `name`: most often the one of the request before.
     #[inline]
     fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
         if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
@@ -236,8 +236,8 @@ impl<V> Batch<V> {
         fetch::ahead(&self.requests, self.sought, keyspace);
     }
 
-    /// A request, ready to run; `None` where its bytes are no request. `input` is
-    /// what its connection sent.
+    /// Returns a request, ready to run; `None` if its bytes are no request. `input` is the input
+    /// of its connection.
     #[inline]
     pub fn request<'a>(
         &'a self,
@@ -248,7 +248,7 @@ impl<V> Batch<V> {
         self.request_of(parsed, &input[parsed.start..][..parsed.len_bytes], hasher)
     }
 
-    /// As [`request`](Self::request), of the request's own bytes.
+    /// Returns a request as [`request`](Self::request) does, of its own bytes.
     #[inline]
     pub fn request_of<'a>(
         &'a self,

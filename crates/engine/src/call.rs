@@ -1,4 +1,5 @@
-//! What the engine hands to its host to run a command about the server or the connection.
+//! The arguments that the engine hands to its host for a command about the server or the
+//! connection.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{HostCommand, Registered};
 
-/// What runs the commands that the engine does not know: CONFIG, INFO, SHUTDOWN. Data
-/// commands never come here.
+/// The host: it runs the commands that the engine does not know, such as CONFIG, INFO and
+/// SHUTDOWN. Data commands never come here.
 pub trait Host {
     /// Runs a command of the host's table.
     ///
@@ -25,7 +26,7 @@ pub trait Host {
     /// The error to reply with; what was written to the reply is taken back then.
     fn run(&self, command: HostCommand, call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError>;
 
-    /// A client as CLIENT LIST shows it, without the line's end: for ACL LOG.
+    /// Describes a client as CLIENT LIST does, without the line's end: for ACL LOG.
     fn describe_client(&self, client: &ClientInfo) -> Vec<u8> {
         client.id.to_string().into_bytes()
     }
@@ -40,7 +41,7 @@ pub trait Host {
         Err(CommandError::Line("ERR scripts are not debugged here"))
     }
 
-    /// A request was refused by the rules of its client's user, for the audit log.
+    /// Notes that a request was refused by the rules of its client's user, for the audit log.
     fn note_refused(&self, _settings: &Settings, _unix_ms: i64, _refused: RefusedRequest<'_>) {}
 }
 
@@ -66,7 +67,7 @@ pub struct Call<'a, 'g, 's> {
     pub session: &'a mut Session,
     /// The command itself.
     pub registered: &'static Registered,
-    /// Where the reply goes.
+    /// The destination of the reply.
     pub reply: Reply<'a>,
     /// The thread that runs it.
     pub thread: usize,
@@ -78,17 +79,17 @@ pub struct Call<'a, 'g, 's> {
     pub data: DataAccess<'a, 's>,
 }
 
-/// What a host's command needs to work on keys as a data command does.
+/// The access of a host's command to keys, as a data command has it.
 pub struct DataAccess<'a, 's> {
-    /// Where changes end.
+    /// The commit that changes end in.
     pub commit: &'a mut Commit<'s>,
-    /// How keys are accessed.
+    /// The way keys are accessed.
     pub access_context: AccessContext,
     /// The time that the command's transaction or script sees, in Unix microseconds.
     pub unix_us: i64,
     /// The client that asks.
     pub client: u64,
-    /// What the command is part of.
+    /// The unit of the command.
     pub unit: Unit,
 }
 
@@ -136,7 +137,7 @@ impl DataAccess<'_, '_> {
         self.commit.release(self.client);
     }
 
-    /// Now, in Unix milliseconds.
+    /// Returns the present time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
     }

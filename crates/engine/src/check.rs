@@ -44,19 +44,19 @@ fn unknown_subcommand(registered: &'static Registered, args: &Args<'_>) -> Refus
     Refused { registered, error }
 }
 
-/// Whether a command needs memory: where there is none, it may not run.
+/// Returns true if a command needs memory: without room it may not run.
 #[inline]
 pub fn needs_memory(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).contains(Flags::DENYOOM)
 }
 
-/// Whether a client may run only what subscribers may: see [`subscriber_refusal`].
+/// Returns true if a client may run only the commands of subscribers: see [`subscriber_refusal`].
 #[inline]
 pub fn is_subscriber(session: &Session) -> bool {
     session.subscriptions.is_some() && session.protocol() == Protocol::Resp2
 }
 
-/// A command's flags; for EXEC those of all that it will run.
+/// Returns a command's flags; for EXEC those of all commands that it will run.
 #[inline]
 pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     let flags = registered.command.flags;
@@ -66,7 +66,7 @@ pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     }
 }
 
-/// Whether a command runs scripts: by itself, or in its client's transaction.
+/// Returns true if a command runs scripts: by itself, or in its client's transaction.
 #[inline]
 pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
     match (registered.command.run, &session.transaction) {
@@ -76,17 +76,17 @@ pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
     }
 }
 
-/// Whether CLIENT PAUSE WRITE holds this command back.
+/// Returns true if CLIENT PAUSE WRITE holds this command back.
 pub fn writes(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
-/// Whether a command reads or writes keys: a monitor may run none of these.
+/// Returns true if a command reads or writes keys: a monitor may run none of these.
 pub fn uses_keys(registered: &Registered) -> bool {
     registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
-/// Whether a command is queued in a transaction rather than run.
+/// Returns true if a command is queued in a transaction rather than run.
 pub fn is_queued(registered: &Registered) -> bool {
     match registered.command.run {
         Runner::Transaction(verb) => verb == Verb::Unwatch,
@@ -96,8 +96,8 @@ pub fn is_queued(registered: &Registered) -> bool {
     }
 }
 
-/// Why a subscriber that speaks RESP2 may not run a command, if so: replies
-/// must differ from messages.
+/// Returns the error if a subscriber that speaks RESP2 may not run a command: replies must differ
+/// from messages.
 #[cold]
 pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);
@@ -110,16 +110,16 @@ pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     })
 }
 
-/// Whether a request is a line of HTTP: a web page can make a browser send such lines with commands
-/// behind them. Its connection ends before those run, as in Redis.
+/// Returns true if a request is a line of HTTP: a web page can make a browser send such lines with
+/// commands behind them. Its connection ends before those run, as in Redis.
 pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// How much of an unknown command's name and arguments its error quotes.
+/// The most bytes of an unknown command's name and arguments that its error quotes.
 const QUOTED_LEN_MAX: usize = 128;
 
-/// The error for a request whose first word is no command's name.
+/// Returns the error for a request whose first word is no command's name.
 #[cold]
 pub fn unknown_command(args: &Args<'_>) -> CommandError {
     let mut line = b"ERR unknown command '".to_vec();

@@ -1,8 +1,9 @@
-//! What other threads may know and ask of a client: CLIENT LIST, CLIENT KILL, messages to it.
+//! The state of a client that other threads read and set: CLIENT LIST, CLIENT KILL, messages to
+//! it.
 //!
-//! Written by the client's own thread with relaxed stores, but for [`HeldBytes::counted_bytes`]: a
-//! cache line or two per client, no lock on the request's path. What only its own thread needs is
-//! in `session.rs`.
+//! The client's own thread writes it with relaxed stores, except [`HeldBytes::counted_bytes`]: a
+//! cache line or two per client, no lock on the request's path. The state that only its own thread
+//! needs is in `session.rs`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use resp::Protocol;
 use stdx::{Address, ConnId};
 
 bitflags! {
-    /// How a client tracks.
+    /// The mode of a client's tracking.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Mode: u32 {
         /// It does.
@@ -40,7 +41,7 @@ pub struct TrackingState {
 }
 
 impl TrackingState {
-    /// How it tracks.
+    /// Returns its mode.
     pub fn mode(&self) -> Mode {
         Mode::from_bits_retain(self.mode.load(Relaxed))
     }
@@ -55,13 +56,13 @@ impl TrackingState {
         self.mode.fetch_and(!mode.bits(), Relaxed);
     }
 
-    /// The client that it redirects to, 0 for none.
+    /// Returns the client that it redirects to, 0 for none.
     pub fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
     }
 }
 
-/// What a client makes the server hold, in bytes.
+/// The memory that a client makes the server hold, in bytes.
 #[derive(Debug, Default)]
 pub struct HeldBytes {
     /// Unconsumed input, in bytes.
@@ -93,7 +94,7 @@ pub struct HeldBytes {
     pub counted_bytes: AtomicU64,
 }
 
-/// What a client has sent and was sent.
+/// The traffic of a client.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Commands it ran.
@@ -102,13 +103,13 @@ pub struct Traffic {
     pub input_bytes: AtomicU64,
     /// Bytes it was sent.
     pub output_bytes: AtomicU64,
-    /// When its last request ran.
+    /// The time at which its last request ran.
     pub last_active_ms: AtomicU64,
     /// Id of its last command plus one; 0 for none.
     pub last_command: AtomicU64,
 }
 
-/// What a client has chosen by CLIENT commands.
+/// The choices of a client by CLIENT commands.
 #[derive(Debug, Default)]
 pub struct Choices {
     /// CLIENT NO-EVICT; set by [`Clients::protect`](crate::clients::Clients::protect).
@@ -121,7 +122,7 @@ pub struct Choices {
     pub handles_redirects: AtomicBool,
 }
 
-/// What is going on with a client.
+/// The present state of a client.
 #[derive(Debug, Default)]
 pub struct State {
     /// It is closed once its replies are sent.
@@ -136,8 +137,7 @@ pub struct State {
     pub monitoring: AtomicBool,
 }
 
-/// What other threads may know and ask of a client. Times are milliseconds of the
-/// server's monotonic clock.
+/// A client as other threads see it. Times are milliseconds of the server's monotonic clock.
 #[derive(Debug)]
 pub struct ClientInfo {
     /// The session's id.
@@ -152,13 +152,13 @@ pub struct ClientInfo {
     pub peer: Address,
     /// The server's end.
     pub local: Address,
-    /// When it connected.
+    /// The time at which it connected.
     pub connected_ms: u64,
     /// Selected database.
     pub db: AtomicU64,
     /// RESP version.
     pub resp: AtomicU64,
-    /// What it tracks for its cache.
+    /// The keys that it tracks for its cache.
     pub tracking: TrackingState,
     /// Commands queued in its transaction, plus one; 0 without one.
     pub queued: AtomicU64,
@@ -168,15 +168,15 @@ pub struct ClientInfo {
     pub watched: AtomicU64,
     /// One of them changed. Set and read under the lock of the key's shard, but for display.
     pub watch_dirty: AtomicBool,
-    /// What rarely changes.
+    /// The names, which rarely change.
     pub names: Mutex<ClientNames>,
-    /// What a client makes the server hold, in bytes.
+    /// The memory that it makes the server hold, in bytes.
     pub held: HeldBytes,
-    /// What a client has sent and was sent.
+    /// Its traffic.
     pub traffic: Traffic,
-    /// What a client has chosen by CLIENT commands.
+    /// Its choices by CLIENT commands.
     pub choices: Choices,
-    /// What is going on with a client.
+    /// Its present state.
     pub state: State,
 }
 
@@ -193,10 +193,10 @@ pub struct ClientNames {
     pub user: Vec<u8>,
 }
 
-/// What a session takes on its own thread, in bytes; `session.rs` checks it.
+/// The length of a session on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// Where a client is served.
+/// The thread and connection of a client.
 pub struct Place {
     /// The thread.
     pub thread: usize,
@@ -207,7 +207,7 @@ pub struct Place {
 }
 
 impl ClientInfo {
-    /// Whether it has subscriptions: what CLIENT LIST calls a client of type `pubsub`.
+    /// Returns true if it has subscriptions: CLIENT LIST's type `pubsub`.
     pub fn is_subscriber(&self) -> bool {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
@@ -218,7 +218,7 @@ impl ClientInfo {
         self.traffic.output_bytes.store(self.traffic.output_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// A client that has just connected, with the addresses of both ends.
+    /// Creates a client that has just connected, with the addresses of both ends.
     pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
         Self {
             id,
@@ -258,7 +258,7 @@ impl ClientInfo {
             + self.held.blocked_bytes.load(Relaxed)
     }
 
-    /// The protocol of replies and messages to it.
+    /// Returns the protocol of replies and messages to it.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
@@ -279,13 +279,13 @@ impl ClientInfo {
         self.db.store(db as u64, Relaxed);
     }
 
-    /// Whether messages to it are written in RESP3.
+    /// Returns true if messages to it are written in RESP3.
     #[inline]
     pub fn speaks_resp3(&self) -> bool {
         self.resp.load(Relaxed) == 3
     }
 
-    /// The names, to read or change.
+    /// Locks the names, to read or change them.
     pub fn names(&self) -> std::sync::MutexGuard<'_, ClientNames> {
         self.names.lock().expect("nothing panics while a client's names are locked")
     }

@@ -18,7 +18,7 @@ use crate::client::ClientInfo;
 pub struct Clients {
     registry: Mutex<Registry>,
     last_id: AtomicU64,
-    /// What the counted clients hold, in bytes. Written under the lock.
+    /// The memory of the counted clients, in bytes. Written under the lock.
     memory_bytes: AtomicU64,
 }
 
@@ -32,16 +32,16 @@ struct Registry {
 
 type SizeKey = (u32, Reverse<u64>);
 
-/// The class of a size: eight for each power of two, so sizes of one class differ by an eighth at
-/// most. A larger size has the same class or a higher one.
+/// Returns the class of a size: eight for each power of two, so sizes of one class differ by an
+/// eighth at most. A larger size has the same class or a higher one.
 fn size_class(bytes: u64) -> u32 {
     let bytes = bytes.max(8);
     let log = bytes.ilog2();
     (log << 3) | (bytes >> (log - 3)) as u32 & 7
 }
 
-/// Where a client stands in the order; `None` if it is not counted, or protected. What that depends
-/// on changes under the registry's lock only.
+/// Returns the place of a client in the order; `None` if it is not counted, or protected. The
+/// state that it depends on changes under the registry's lock only.
 fn size_key(client: &ClientInfo) -> Option<SizeKey> {
     let counted_bytes = client.held.counted_bytes.load(Relaxed);
     let is_in_order = counted_bytes > 0 && !client.choices.no_evict.load(Relaxed);
@@ -58,7 +58,7 @@ impl Registry {
 }
 
 impl Clients {
-    /// The next client's id, from 1 on.
+    /// Returns the next client's id, from 1 on.
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
@@ -76,22 +76,22 @@ impl Clients {
         true
     }
 
-    /// The client with this id. O(log n).
+    /// Returns the client with this id. O(log n).
     pub fn get(&self, id: u64) -> Option<Arc<ClientInfo>> {
         self.lock().by_id.get(&id).cloned()
     }
 
-    /// All clients, by id. O(n).
+    /// Returns all clients, by id. O(n).
     pub fn all(&self) -> Vec<Arc<ClientInfo>> {
         self.lock().by_id.values().cloned().collect()
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub fn count(&self) -> usize {
         self.lock().by_id.len()
     }
 
-    /// The memory of all counted clients, in bytes.
+    /// Returns the memory of all counted clients, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Relaxed)
     }

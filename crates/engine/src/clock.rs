@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What the engine reads time from. A type parameter of what runs requests, so the
-/// server's costs no indirection.
+/// The clock that the engine reads time from. It is a type parameter of the code that runs
+/// requests, so the server's costs no indirection.
 pub trait Clock: Clone + Send + 'static {
-    /// The monotonic clock.
+    /// Reads the monotonic clock.
     fn now(&self) -> Instant;
 
-    /// A reading for [`elapsed`](Self::elapsed), comparable to nothing else. Meant to be cheaper
-    /// than [`now`](Self::now).
+    /// Takes a reading for [`elapsed`](Self::elapsed), comparable to nothing else. Meant to be
+    /// cheaper than [`now`](Self::now).
     fn ticks(&self) -> Ticks;
 
-    /// The time since then, exact enough for statistics.
+    /// Returns the time since then, exact enough for statistics.
     fn elapsed(&self, since: Ticks) -> Duration;
 
-    /// Unix time.
+    /// Reads the Unix time.
     fn unix_time(&self) -> Duration;
 
-    /// Unix time in milliseconds.
+    /// Returns the Unix time in milliseconds.
     #[inline]
     fn unix_ms(&self) -> i64 {
         self.unix_time().as_millis() as i64
@@ -41,8 +41,8 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `start` and `start_unix`. The only thing that matters of `start` is what
-    /// lies between it and later readings.
+    /// Creates a clock that shows `start` and `start_unix`. Only the time between `start` and
+    /// later readings matters.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
         Self { start, start_unix, elapsed_nanos: Arc::default() }
     }

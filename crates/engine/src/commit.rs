@@ -38,7 +38,7 @@ use crate::track::{Changed, OwnMessages, Place, TrackingClient, Writer};
 
 /// The shards that are locked while changes are collected.
 pub enum Held<'a, 'k> {
-    /// Those of a command.
+    /// The shards of a command.
     Locked(&'a mut Locked<'k>),
     /// One, by its number.
     Shard(usize, &'a mut Shard),
@@ -58,7 +58,7 @@ impl Held<'_, '_> {
     }
 }
 
-/// What a command or a removal is part of.
+/// The unit that a command or a removal is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// It is a unit of its own.
@@ -95,16 +95,16 @@ impl ReadyKey {
     }
 }
 
-/// What one thread has changed and others were not sent yet. Thread: whoever runs
-/// commands, expires or evicts.
+/// The changes of one thread that were not sent to others yet. Thread: any that runs commands,
+/// expires or evicts.
 pub struct Commit<'s> {
     /// The engine.
     pub shared: &'s Shared,
     /// The I/O thread, if it is one.
     pub thread: Option<usize>,
-    /// What commands did to the data.
+    /// The effects of commands on the data.
     pub effects: Changes,
-    /// What access to keys has counted and found.
+    /// The counts and results of access to keys.
     pub access_results: AccessResults,
     /// Messages for the client whose command runs.
     pub own: OwnMessages,
@@ -112,14 +112,14 @@ pub struct Commit<'s> {
     pub outbox: Outbox,
     /// Now, in Unix milliseconds: one reading per turn.
     pub now_ms: i64,
-    /// Where the invalidation of a flush that is not ASYNC stands beside the reply of
-    /// the client that flushes.
+    /// The place of the invalidation of a flush that is not ASYNC, relative to the reply of the
+    /// client that flushes.
     pub flush_place: Place,
     /// The position of the change log that the unit shows which ended last: its own or, where it
     /// changed nothing, that of the last change of what it touched. Messages carry it along.
     pub position: u64,
-    /// What this thread changes is not recorded in the change log: it is in a file already, from
-    /// which it is replayed, or a script wants it so (`redis.set_repl`).
+    /// True while changes of this thread are not recorded in the change log: they are replayed
+    /// from a file that has them, or a script wants it so (`redis.set_repl`).
     pub is_unrecorded: bool,
     /// The record of the unit under way.
     unit: UnitRecord,
@@ -142,7 +142,7 @@ pub struct Commit<'s> {
 }
 
 impl<'s> Commit<'s> {
-    /// For I/O thread `thread`, or another thread. `seed` feeds the random
+    /// Creates the commit of I/O thread `thread`, or of another thread. `seed` feeds the random
     /// numbers of access clocks.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64) -> Self {
         Self {
@@ -169,7 +169,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Whether this thread's writes must wait until who reads what they change has caught up.
+    /// Returns true if this thread's writes must wait until the readers of its changes have caught
+    /// up.
     #[inline]
     pub fn awaits_room(&self) -> bool {
         self.shared.awaits_room(self.log_buffer)
@@ -232,7 +233,8 @@ impl<'s> Commit<'s> {
         self.log_change_of(|| locked.numbers());
     }
 
-    /// [`Commit::log_unit`] for a unit under the locks of the shards that `shards` gives.
+    /// Logs a unit as [`Commit::log_unit`] does, under the locks of the shards that `shards`
+    /// gives.
     #[inline]
     pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
         let log = &self.shared.log;
@@ -246,7 +248,7 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// [`Commit::log_unit`] for an exclusive owner's unit that noted what it changed
+    /// Logs as [`Commit::log_unit`] does an exclusive owner's unit that noted its changes
     /// ([`Commit::note_change_alone`]), or that visited all shards: it shows all changes so far.
     #[cold]
     pub fn log_unit_alone(&mut self) {
@@ -349,13 +351,13 @@ impl<'s> Commit<'s> {
         self.access_results.wants_created = wanted.contains(EventClass::NEW);
     }
 
-    /// What sends this thread's messages.
+    /// Returns the sender of this thread's messages.
     #[inline]
     pub fn sender(&self) -> Sender<'_> {
         self.shared.sender(self.thread, &self.outbox, self.position)
     }
 
-    /// Whether the last command did something that [`Commit::collect`] is for.
+    /// Returns true if the last command did something that [`Commit::collect`] must handle.
     #[inline]
     pub fn has_changes(&self) -> bool {
         // One branch for all of it.
@@ -363,8 +365,9 @@ impl<'s> Commit<'s> {
         (changed_keys.len() | events.len() | db_changes.len() | self.access_results.access_events.len()) != 0
     }
 
-    /// Whether something was collected that [`Commit::release`] and serving are for. Changed keys
-    /// below prefixes are, once they are many; else they wait for [`Commit::broadcast`].
+    /// Returns true if the unit has notifications or ready keys for [`Commit::release`] and
+    /// serving. Changed keys below prefixes count once they are many; else they wait for
+    /// [`Commit::broadcast`].
     #[inline]
     pub fn is_pending(&self) -> bool {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()

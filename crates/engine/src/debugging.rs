@@ -25,7 +25,7 @@ use crate::request::Request;
 use crate::shared::{GateSlot, Shared};
 use crate::table::Runner;
 
-/// How the executor of a thread runs scripts.
+/// The way the executor of a thread runs scripts.
 pub(crate) enum Debugged<'s> {
     /// As they come.
     Not,
@@ -51,7 +51,7 @@ pub struct Original<'s> {
 }
 
 impl<'s> Original<'s> {
-    /// The data of `shared`, for a thread with this place in its gate.
+    /// Creates a source of copies of the data of `shared`, for a thread with this place in its gate.
     pub fn new(shared: &'s Shared, slot: GateSlot) -> Self {
         Self { shared, slot, copied: HashSet::new(), has_all: false }
     }
@@ -97,7 +97,7 @@ impl<'s> Original<'s> {
         Ok(())
     }
 
-    /// A copy of a key. O(value).
+    /// Copies a key. O(value).
     fn find(&self, db: usize, name: &[u8]) -> Result<Option<KeyEntry>, CommandError> {
         let Shared { gate, keyspace, .. } = self.shared;
         let key = keyspace.hasher().key(name);

@@ -54,7 +54,7 @@ use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
 use crate::table::{Registered, Runner, ScriptVerb, Verb};
 
-/// The engine's commands of scripts, for the joined table.
+/// Returns the engine's commands of scripts, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Script))
 }
@@ -68,7 +68,7 @@ const WRITTEN: KeySpec =
 /// The keys of a script that only reads.
 const READ: KeySpec = KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS));
 
-/// What commands of scripts have in common.
+/// The flags that commands of scripts have in common.
 const SCRIPT_FLAGS: Flags =
     Flags::NOSCRIPT.union(Flags::STALE).union(Flags::SKIP_MONITOR).union(Flags::NO_MANDATORY_KEYS);
 
@@ -159,7 +159,7 @@ impl ScriptVerb {
         }
     }
 
-    /// Whether the script may not write.
+    /// Returns true if the script may not write.
     fn is_read_only(self) -> bool {
         matches!(self, Self::EvalRo | Self::EvalShaRo | Self::FcallRo)
     }
@@ -174,7 +174,7 @@ const SHARDS_MAX: usize = 32;
 /// Calls between two looks at whether the script may go on.
 const CALLS_PER_INTERRUPT: u32 = 256;
 
-/// What a script is run with, beside its text.
+/// The arguments that a script runs with, beside its text.
 struct Run<'a> {
     request: &'a Args<'a>,
     prepared: &'a Prepared,
@@ -186,7 +186,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Whether a key's shard was locked from the start.
+    /// Returns true if a key's shard was locked from the start.
     fn knows(&self, key: Key<'_>) -> bool {
         self.keys.iter().any(|known| known.hash == key.hash && known.bytes == key.bytes)
             || self.further.iter().any(|known| known.is(key))
@@ -348,7 +348,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
     }
 
-    /// Whether the script may run at all, as far as it says what it will do.
+    /// Checks that the script may run at all, as far as it declares what it will do.
     fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
         let traits = prepared.traits;
         if traits.contains(ScriptTraits::COMPATIBLE) {
@@ -558,7 +558,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 }
 
-/// The number of declared keys.
+/// Parses the number of declared keys.
 fn key_count(args: &Args<'_>, verb: ScriptVerb) -> Result<usize, CommandError> {
     let count = match (args.integer(2), verb) {
         (Err(_), ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
@@ -596,7 +596,7 @@ enum Needs {
     Locks,
 }
 
-/// When a key is copied before a command.
+/// The condition for copying a key before a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     /// The command may change it.
@@ -605,7 +605,7 @@ enum Keep {
     IfDue,
 }
 
-/// Whether a command can run under locks.
+/// Returns true if a command can run under locks.
 fn can_share(request: &Request<'_>) -> bool {
     let (command, name) = (&request.registered.command, request.registered.full_name);
     match command.run {
@@ -710,7 +710,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(registered)
     }
 
-    /// Whether a script may call a command so.
+    /// Checks that a script may call a command with these arguments.
     fn check_call(&self, registered: &Registered, len: usize) -> Result<(), CommandError> {
         if !registered.command.accepts(len) {
             return Err(CommandError::Line("ERR Wrong number of args calling Redis command from script"));
@@ -722,7 +722,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Whether the script's user may run a command: it runs with the rights of who calls it.
+    /// Checks that the script's user may run a command: it runs with the rights of its caller.
     fn check_rights(&mut self, registered: &'static Registered, args: &Args<'_>) -> Result<(), CommandError> {
         if self.session.identity.is_free(&self.executor.shared().acl.users) {
             return Ok(());
@@ -736,7 +736,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Err(denial.script_error(self.session.identity.name(), registered))
     }
 
-    /// Whether a script may run this command now.
+    /// Checks that a script may run this command now.
     fn check(&self, registered: &Registered) -> Result<(), CommandError> {
         let flags = registered.command.flags;
         if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
@@ -881,7 +881,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         self.executor.refuse(protocol, error, &mut self.buffers.out);
     }
 
-    /// The script in the list of those that run: from now on, if it was not.
+    /// Returns the script's entry in the list of running scripts; adds it if it is missing.
     fn known(&mut self) -> &Script<'s> {
         let (prepared, request) = (self.run.prepared, self.run.request);
         let (executor, begins_to_write) = (&*self.executor, self.begins_to_write);

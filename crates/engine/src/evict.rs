@@ -49,7 +49,7 @@ const HELP_PIECES: usize = 256;
 /// as used memory.
 const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 
-/// What enforcing the limit led to.
+/// The result of enforcing the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
     /// There is room.
@@ -66,7 +66,7 @@ pub struct MemoryLimit {
     evictor: Evictor,
     /// This thread's counter when memory was last summed.
     from_bytes: i64,
-    /// What the thread may allocate from there before it sums again.
+    /// The bytes that the thread may allocate from there before it sums again.
     allowance_bytes: i64,
     /// Nothing could be evicted in this turn: not tried again before the next.
     nothing_evictable: bool,
@@ -101,7 +101,7 @@ impl MemoryLimit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Whether memory permits a command with these arguments; evicts for it. The caller
+    /// Returns true if memory permits a command with these arguments; evicts for it. The caller
     /// holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes: usize = args.from(0).map(<[u8]>::len).sum();
@@ -239,7 +239,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 }
 
-/// Whether the housekeeper should ask for a turn that evicts.
+/// Returns true if the housekeeper should ask for a turn that evicts.
 pub fn is_exceeded(shared: &Shared) -> bool {
     let settings = shared.settings.get();
     let limit = settings.maxmemory_bytes;

@@ -26,7 +26,7 @@ use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
 
-/// The engine's own commands, for the joined table.
+/// Returns the engine's own commands, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Transaction))
 }
@@ -342,7 +342,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         true
     }
 
-    /// The queued commands with their keys, found once. O(keys).
+    /// Returns the queued commands with their keys, found once. O(keys).
     fn requests<'t>(&self, transaction: &'t Transaction) -> Vec<Request<'t>>
     where
         's: 't,
@@ -420,7 +420,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// The end of the unit that a transaction is.
+    /// Ends the unit of a transaction.
     fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
         if self.commit.is_pending() {
             self.commit.release(session.id);
@@ -463,7 +463,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 }
 
-/// What EXEC replies where this keeps it from running.
+/// Returns EXEC's reply for an error that keeps it from running.
 #[cold]
 fn aborted_by(error: &CommandError) -> CommandError {
     let line = error.line();

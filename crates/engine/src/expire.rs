@@ -34,16 +34,16 @@ use crate::shared::{GateSlot, Shared};
 use crate::stats::latency_events::Event;
 use crate::threads::Outbox;
 
-/// How long a walk goes on at most before it rests.
+/// The longest time of a walk before it rests.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// How long a slice and its rest take at most: after this time it finds that much has expired.
+/// The longest time of a slice and its rest: after it the walk notices that much has expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
-/// What one locked step may do: a few tens of microseconds.
+/// The budget of one locked step: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
 /// Between two steps at the same place, where a big hash loses many fields: whoever waits for its
 /// shard's lock must get it before the next step takes it again.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
-/// What one round counts in the mean of overdue keys.
+/// The weight of one round in the mean of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
 /// The housekeeper's walk over the keyspace.
@@ -55,7 +55,7 @@ pub struct ActiveExpiry {
     next: Instant,
     /// By what the last slice has found.
     share: Share,
-    /// What the I/O threads left of a core, at most all of one, in the last round.
+    /// The part of a core that the I/O threads left idle in the last round, at most all of one.
     idle_percent: u32,
     /// Keys removed before this round.
     expired_before: u64,
@@ -63,7 +63,7 @@ pub struct ActiveExpiry {
     expiring: u64,
 }
 
-/// What a slice has found.
+/// The findings of a slice.
 #[derive(Clone, Copy, Default)]
 struct Found {
     /// Keys with an expiry, and hashes with such fields, that it looked at.
@@ -73,7 +73,7 @@ struct Found {
 }
 
 impl Found {
-    /// The removed ones in percent of all, at most 100.
+    /// Returns the removed keys in percent of all, at most 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
@@ -88,27 +88,27 @@ struct Share {
 }
 
 impl Share {
-    /// The share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is at least
-    /// 25 % at the least effort, and from 1 % on 43 % at the greatest.
+    /// Computes the share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is
+    /// at least 25 % at the least effort, and from 1 % on 43 % at the greatest.
     fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
         let is_behind = stale_percent >= 11 - effort;
         let permille = if is_behind { 10 * idle_percent.max(23 + 2 * effort) } else { 4 * effort };
         Self { permille, is_behind }
     }
 
-    /// How long a slice is.
+    /// Returns the length of a slice.
     fn slice(self) -> Duration {
         SLICE_MAX.min(PERIOD_MAX * self.permille / 1000)
     }
 
-    /// How long to rest after working for so long.
+    /// Returns the rest after working for this time.
     fn rest(self, worked: Duration) -> Duration {
         worked * (1000 - self.permille) / self.permille
     }
 }
 
 impl ActiveExpiry {
-    /// Before the first walk.
+    /// Creates the state before the first walk.
     pub fn new(now: Instant) -> Self {
         Self {
             at: SweepPoint { shard: 0, db: 0, cursor: 0 },
@@ -137,7 +137,7 @@ impl ActiveExpiry {
         }
     }
 
-    /// When the next slice is due; none before the next round.
+    /// Returns the time of the next slice; `None` before the next round.
     pub fn next_slice(&self) -> Option<Instant> {
         (self.shards_left > 0).then_some(self.next)
     }
@@ -198,8 +198,8 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// One step; where to go on in the same shard. Inside the gate, as a thread's turn is: who owns
-    /// the keyspace sees no key go but those that it removes itself.
+    /// Takes one step. Returns the point to continue at in the same shard. Inside the gate, as a
+    /// thread's turn is: an owner of the keyspace sees no key removed but by itself.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,

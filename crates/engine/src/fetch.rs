@@ -1,4 +1,4 @@
-//! What requests look for, and fetching that ahead: see [`batch`](crate::batch).
+//! The lookups of requests, and prefetching for them: see [`batch`](crate::batch).
 
 use commands::Args;
 use keyspace::key::{KeyHash, position_of, shard_of};
@@ -17,7 +17,7 @@ struct LookupKey<H> {
     len_bytes: usize,
 }
 
-/// What one request looks for.
+/// The keys that one request looks up.
 #[derive(Clone, Copy)]
 pub struct Lookup {
     /// Its key, if it has exactly one; the first one of a script.
@@ -29,14 +29,14 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Nothing.
+    /// Creates a lookup of nothing.
     #[inline]
     pub fn none(db: usize) -> Self {
         Self { key: None, member: None, db }
     }
 
-    /// What a request looks for in database `db`. Starts loading the header of its shard. The
-    /// number of arguments may be wrong for the command. O(bytes).
+    /// Creates the lookup of a request in database `db`. Starts loading the header of its shard.
+    /// The number of arguments may be wrong for the command. O(bytes).
     #[inline(always)]
     pub fn of(registered: &Registered, args: &Args<'_>, db: usize, shared: &Shared) -> Self {
         match registered.key_plan {
@@ -51,7 +51,7 @@ impl Lookup {
         }
     }
 
-    /// The first key that a script declares.
+    /// Creates the lookup of the first key that a script declares.
     fn of_script(args: &Args<'_>, db: usize, shared: &Shared) -> Self {
         let (Some(count), Some(key)) = (args.try_get(2), args.try_get(3)) else { return Self::none(db) };
         if count == b"0" {
@@ -62,7 +62,8 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: key.len() }), member: None, db }
     }
 
-    /// As [`of`](Self::of), for a request with exactly one key, argument `at`, with this hash.
+    /// Creates a lookup as [`of`](Self::of) does, for a request with exactly one key, argument
+    /// `at`, with this hash.
     #[inline(always)]
     pub fn of_key(
         (registered, at): (&Registered, usize),
@@ -80,14 +81,14 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: args.get(at).len() }), member, db }
     }
 
-    /// The hash of its key, if it has exactly one, or is a script.
+    /// Returns the hash of its key, if it has exactly one, or is a script.
     #[inline]
     pub fn key_hash(&self) -> Option<KeyHash> {
         self.key.map(|key| key.hash)
     }
 }
 
-/// What requests look for.
+/// The kinds of lookups of several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// Keys.
@@ -97,7 +98,7 @@ pub enum Sought {
 }
 
 impl Sought {
-    /// What these and one more look for.
+    /// Adds the lookup of one more request.
     #[inline]
     pub fn with(self, lookup: &Lookup) -> Self {
         if lookup.member.is_some() { Self::Members } else { self }

@@ -152,7 +152,7 @@ impl FreeQueue {
         self.free_one(pieces).is_some()
     }
 
-    /// As that; the bytes it was, as counted.
+    /// Frees as [`free_some`](Self::free_some) does. Returns the length of the value, as counted.
     fn free_one(&self, pieces: usize) -> Option<u64> {
         let mut tasks = self.lock();
         let mut task = tasks.waiting.pop_front()?;
@@ -200,7 +200,7 @@ impl FreeQueue {
         Ticket(self.lock().next_number)
     }
 
-    /// Whether all that the ticket stands for is freed.
+    /// Returns true if everything that the ticket stands for is freed.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         let tasks = self.lock();
         let waiting = tasks.waiting.front().map(|task| task.number);
@@ -215,14 +215,14 @@ impl FreeQueue {
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
-    /// Whether the housekeeper will still report that this ticket, recorded before, is done. Takes
-    /// no lock.
+    /// Returns true if the housekeeper will still report that this ticket, recorded before, is
+    /// done. Takes no lock.
     pub fn is_awaited(&self, ticket: Ticket) -> bool {
         self.awaited.load(Relaxed) <= ticket.0
     }
 
-    /// Whether clients wait whose first ticket is done: those that still wait have to note it
-    /// again. For the housekeeper. O(1) while nobody waits.
+    /// Returns true if there are waiting clients whose first ticket is done: those that still wait
+    /// must note it again. For the housekeeper. O(1) while no client waits.
     pub fn take_awaited(&self) -> bool {
         let awaited = self.awaited.load(Relaxed);
         // A smaller ticket noted meanwhile stays.
@@ -246,7 +246,7 @@ impl FreeQueue {
         self.freed_objects.load(Relaxed)
     }
 
-    /// CONFIG RESETSTAT.
+    /// Resets the statistics, for CONFIG RESETSTAT.
     pub fn reset_stats(&self) {
         self.freed_objects.store(0, Relaxed);
     }

@@ -8,13 +8,13 @@ use keyspace::{Key, KeyEntry};
 /// A key as it was before a script wrote to it.
 struct Image {
     db: usize,
-    /// Where its name is in [`Images::names`].
+    /// The place of its name in [`Images::names`].
     name: Range<usize>,
     hash: KeyHash,
     entry: Option<KeyEntry>,
 }
 
-/// Those of one run. Its memory serves the next one, too.
+/// The images of one run. Their memory serves the next one, too.
 #[derive(Default)]
 pub(crate) struct Images {
     list: Vec<Image>,
@@ -23,7 +23,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Whether there is one of this key. O(images): a script writes to few keys.
+    /// Returns true if there is one of this key. O(images): a script writes to few keys.
     pub(crate) fn has(&self, db: usize, key: Key<'_>) -> bool {
         let is_of = |image: &Image| image.hash == key.hash && image.db == db;
         self.list.iter().any(|image| is_of(image) && self.names[image.name.clone()] == *key.bytes)
@@ -50,7 +50,7 @@ impl Images {
         self.names.clear();
     }
 
-    /// What their memory takes, without the entries.
+    /// Returns the bytes of their memory, without the entries.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.names.capacity() + size_of::<Image>() * self.list.capacity()
     }

@@ -12,24 +12,24 @@ const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 /// The part of a limit that may be such free memory.
 const SHELF_PART: u64 = 40;
 
-/// Whether resident memory is kept close to used memory under this limit.
+/// Returns true if resident memory is kept close to used memory under this limit.
 pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
 
-/// How much free memory in large blocks may be kept for the next of their size, where resident
-/// memory is kept close to used memory.
+/// Returns the free memory in large blocks that may be kept for later blocks of their size, if
+/// resident memory is kept close to used memory.
 pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / SHELF_PART) as usize)
 }
 
-/// What may be over the limit for a moment: memory that waits to be freed, a
+/// Returns the bytes that may be over the limit for a moment: memory that waits to be freed, a
 /// large command's arguments.
 pub fn slack(limit: u64) -> u64 {
     limit / 128
 }
 
-/// How long one round of eviction may take; none for as long as it needs.
+/// Returns the longest time of one round of eviction; `None` without a limit.
 pub fn time_limit(tenacity: u32) -> Option<Duration> {
     match tenacity {
         0..=10 => Some(Duration::from_micros(50) * tenacity),
@@ -69,7 +69,7 @@ impl OverLimit {
         }
     }
 
-    /// The time of all times that are over, and of the present one.
+    /// Returns the time of all ended periods over the limit, and of the present one.
     pub fn times(&self, uptime: Duration) -> (Duration, Duration) {
         let since_usec = self.since_usec.load(Relaxed);
         let now_usec = uptime.as_micros() as u64 + 1;

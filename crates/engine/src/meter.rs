@@ -1,4 +1,4 @@
-//! What a thread counts of the commands that it runs, beside the counters that others read.
+//! The counters of a thread for the commands that it runs, beside those that others read.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use crate::stats::hot_keys::Sampling;
 
 /// A thread's own counts.
 pub struct Meter {
-    /// How long requests of this turn take from end to end.
+    /// The clock of this turn's requests from end to end.
     pub turn: TurnClock,
-    /// Whether the last request ran a command, rather than being refused or queued.
+    /// True if the last request ran a command, rather than being refused or queued.
     pub called: bool,
-    /// Whether commands are counted for HOTKEYS in this turn, with their time.
+    /// True if commands are counted for HOTKEYS in this turn, with their time.
     pub samples_hot_keys: bool,
     /// Commands that ran beyond one for each request, in transactions; below zero for
     /// requests that ran none.
@@ -21,7 +21,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Nothing is counted yet, of so many commands.
+    /// Creates counters at zero for this number of commands.
     pub fn new(command_count: usize, now: Instant) -> Self {
         Self {
             turn: TurnClock::new(command_count, now),
@@ -32,7 +32,7 @@ impl Meter {
         }
     }
 
-    /// Whether the keys of the command that ran are to be counted for `hotkeys-top-k`.
+    /// Returns true if the keys of the command that ran are to be counted for `hotkeys-top-k`.
     #[inline]
     pub fn samples_keys(&mut self) -> bool {
         // Where nothing is sampled, it counts down from so much that it never arrives.

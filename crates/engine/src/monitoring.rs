@@ -1,4 +1,4 @@
-//! What threads send to monitors (`publish::monitor`).
+//! The messages that threads send to monitors (`publish::monitor`).
 
 use commands::Args;
 use commands::table::Flags;

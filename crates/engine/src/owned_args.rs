@@ -13,8 +13,8 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
-    /// A copy of these words, in two allocations. O(bytes). Out of line: it is rare
-    /// where a batch is parsed.
+    /// Copies these words, in two allocations. O(bytes). Out of line: it is rare where a batch is
+    /// parsed.
     #[inline(never)]
     pub fn new<'w>(words: impl Iterator<Item = &'w [u8]> + Clone) -> Self {
         let (count, len_bytes) =
@@ -27,17 +27,17 @@ impl OwnedArgs {
         Self { bytes: bytes.into_boxed_slice(), spans: spans.into_boxed_slice() }
     }
 
-    /// The arguments.
+    /// Borrows the arguments.
     pub fn args<'a>(&'a self, hasher: &'a Hasher) -> Args<'a> {
         Args::new(&self.bytes, &self.spans, hasher)
     }
 
-    /// The words' bytes, without anything around them.
+    /// Returns the length of the words, without anything around them.
     pub fn text_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What they take, in bytes.
+    /// Returns the length of their memory, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.spans)
     }

@@ -11,8 +11,8 @@ use keyspace::gate::SharedPass;
 
 /// A thread's driver, as a busy script of the thread sees it.
 pub trait Meanwhile {
-    /// Called every some thousand instructions of a busy script, at `now` of the engine's clock:
-    /// time for a look at the thread's other connections. It locks no shard and stays outside the
+    /// Attends to the thread's other connections. It is called every some thousand instructions of
+    /// a busy script, at `now` of the engine's clock. It locks no shard and stays outside the
     /// gate: the script holds locks, or owns the keyspace. It returns soon.
     fn attend(&mut self, now: Instant);
 }
@@ -24,24 +24,24 @@ pub struct TurnPass<'a, 'g> {
 }
 
 impl<'a, 'g> TurnPass<'a, 'g> {
-    /// For a driver that has nothing to do while a script is busy.
+    /// Creates a pass for a driver that has nothing to do while a script is busy.
     #[inline]
     pub fn new(gate: &'a mut SharedPass<'g>) -> Self {
         Self { gate, meanwhile: None }
     }
 
-    /// For a driver that a busy script lets work in between.
+    /// Creates a pass for a driver that a busy script lets work in between.
     #[inline]
     pub fn attended_by(gate: &'a mut SharedPass<'g>, meanwhile: &'a mut dyn Meanwhile) -> Self {
         Self { gate, meanwhile: Some(meanwhile) }
     }
 
-    /// The same pass, for a shorter time.
+    /// Borrows the same pass for a shorter time.
     pub(crate) fn reborrow(&mut self) -> TurnPass<'_, 'g> {
         TurnPass { gate: self.gate, meanwhile: reborrow(&mut self.meanwhile) }
     }
 
-    /// As [`SharedPass::alone_unless_busy`].
+    /// Runs as [`SharedPass::alone_unless_busy`] does.
     pub(crate) fn alone_unless_busy<R>(
         &mut self,
         work: impl FnOnce(&mut TurnPass<'_, 'g>) -> R,

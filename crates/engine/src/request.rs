@@ -16,7 +16,7 @@ pub struct RequestKey {
     pub at: u32,
     /// Its hash.
     pub hash: KeyHash,
-    /// What the command does with it.
+    /// The command's use of it.
     pub access: KeyFlags,
 }
 
@@ -31,7 +31,7 @@ pub enum RequestKeys {
 }
 
 impl RequestKeys {
-    /// The keys of a request whose arguments are as many as the command takes. O(keys).
+    /// Finds the keys of a request with a valid number of arguments. O(keys).
     #[inline(always)]
     pub fn find(registered: &Registered, args: &Args<'_>) -> Self {
         match registered.key_plan {
@@ -44,7 +44,7 @@ impl RequestKeys {
         }
     }
 
-    /// Out of line: requests with none or one pay nothing for it.
+    /// Finds the keys by the record. Out of line: requests with none or one pay nothing for it.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;
@@ -63,7 +63,7 @@ impl RequestKeys {
         keys
     }
 
-    /// All of them.
+    /// Borrows all of them.
     #[inline]
     pub fn as_slice(&self) -> &[RequestKey] {
         match self {
@@ -83,7 +83,8 @@ impl RequestKeys {
         }
     }
 
-    /// As [`lock`](Self::lock); `None`, with nothing locked, where a busy script holds one of them.
+    /// Locks as [`lock`](Self::lock) does; `None`, with nothing locked, if a busy script holds one
+    /// of them.
     #[inline(always)]
     pub fn lock_unless_busy<'k>(&self, keyspace: &'k Keyspace) -> Option<Locked<'k>> {
         match self {
@@ -104,7 +105,7 @@ fn lock_many<'k>(keyspace: &'k Keyspace, keys: &[RequestKey]) -> Locked<'k> {
     keyspace.lock_all_of(keys.iter().map(|key| key.hash))
 }
 
-/// The places of the keys that a request's arguments name. For logs: it allocates.
+/// Returns the places of the keys that a request's arguments name. For logs: it allocates.
 pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<usize> {
     if !registered.command.accepts(args.len()) {
         return Vec::new();
@@ -123,14 +124,14 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request whose arguments are as many as the command takes. O(keys).
+    /// Creates a request with a valid number of arguments. O(keys).
     #[inline]
     pub fn new(registered: &'static Registered, args: Args<'a>) -> Self {
         Self { registered, args, keys: RequestKeys::find(registered, &args) }
     }
 
-    /// A request whose key was not hashed when it was parsed: its handler does not
-    /// hash it again. O(keys).
+    /// Creates a request whose key was not hashed when it was parsed: its handler does not hash it
+    /// again. O(keys).
     pub fn unhashed(registered: &'static Registered, args: Args<'a>) -> Self {
         let request = Self::new(registered, args);
         match request.keys {

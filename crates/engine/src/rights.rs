@@ -1,8 +1,9 @@
-//! Whether a request is its client's to make, asked on every path: as it comes, as it is queued and
-//! again as EXEC runs it, as a script calls it, as a blocked client's request is served.
+//! The check of a client's rights to make a request, on every path: when it arrives, when it is
+//! queued and again when EXEC runs it, when a script calls it, when a blocked client's request is
+//! served.
 //!
-//! A client that may do everything costs a load and a comparison ([`Identity::is_free`]). What is
-//! refused is counted, noted for ACL LOG, and answered in Redis' words.
+//! A client that may do everything costs a load and a comparison ([`Identity::is_free`]). Refused
+//! requests are counted, noted for ACL LOG, and answered in Redis' words.
 
 use commands::table::Flags;
 use commands::{Args, CommandError, ReadableKeys};
@@ -20,10 +21,10 @@ use crate::table::Registered;
 use crate::wait::BlockedClient;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Whether a client that is not free to do everything may make this request.
+    /// Checks that a client that is not free to do everything may make this request.
     ///
     /// # Errors
-    /// Why not; `None` where its session has ended, which is not answered.
+    /// The reason why not; `None` if its session has ended, which gets no answer.
     #[inline(never)]
     pub(crate) fn check_rights(
         &self,
@@ -77,7 +78,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         true
     }
 
-    /// Why a blocked client's request may not run any more, if so: its rights are those of now.
+    /// Returns the reason for which a blocked client's request may not run any more, if there is
+    /// one: its present rights count.
     #[inline]
     pub(crate) fn refusal_of_blocked(
         &self,
@@ -105,7 +107,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         Some(denial.error(identity.name(), registered))
     }
 
-    /// Which keys a request may read that its arguments name by patterns only.
+    /// Returns the keys that a request may read although its arguments name them by patterns only.
     #[inline]
     pub(crate) fn readable_keys(&self, session: &Session, request: &Request<'_>) -> ReadableKeys {
         let Request { registered, args, .. } = request;
@@ -176,7 +178,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The error to reply with.
+    /// Returns the error to reply with.
     #[cold]
     pub fn error(self, session: &Session, registered: &Registered) -> CommandError {
         match self {

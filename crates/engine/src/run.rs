@@ -57,51 +57,52 @@ use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// How often a writer looks for what the clients need that it may serve before it runs; what is
-/// missing then is locked later.
+/// The number of times that a writer looks for the keys of clients it may serve before it runs;
+/// missing ones are locked later.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
-/// What runs commands on one thread: all that a request needs but the connection.
+/// The executor of one thread: it runs commands, and has all that a request needs but the
+/// connection.
 pub struct Executor<'s, C, H> {
-    /// Where changes end.
+    /// The commit that changes end in.
     pub commit: Commit<'s>,
-    /// What runs commands about the server.
+    /// The host of commands about the server.
     pub host: H,
     /// Time.
     pub clock: C,
-    /// What is the same for all requests of the turn.
+    /// The state that is the same for all requests of the turn.
     pub now: Now,
     /// The settings of the turn.
     pub settings: Arc<Settings>,
     settings_version: u64,
-    /// What runs the text of scripts, if this thread runs any.
+    /// The script engine of this thread; `None` on threads that run no scripts.
     pub scripts: Option<Box<dyn ScriptEngine>>,
-    /// What the commands of scripts use again and again.
+    /// The buffers that commands of scripts use again and again.
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
     /// Whose commands run: a client's, or those of its script.
     pub(crate) origin: Origin,
-    /// Whether the script that runs is debugged.
+    /// The debugging of the script that runs.
     pub(crate) debugged: Debugged<'s>,
-    /// What was refused to the script that runs.
+    /// The refusals that the script that runs has got.
     pub(crate) script_refusals: ScriptRefusals,
     /// No memory was left when the script began that runs.
     pub script_lacks_memory: bool,
     /// Random numbers.
     pub rng: fastrand::Rng,
-    /// What is counted of commands.
+    /// The counters of commands.
     pub meter: Meter,
     /// This thread's counters: found once, for they are needed in each turn and for each request.
     stats: &'s ThreadStats,
     /// The last request was an EXEC that has left out the replies that its client does not want.
     pub exec_filtered_replies: bool,
-    /// What this thread is to free of what commands displaced, in bytes.
+    /// The displaced values that this thread must free, in bytes.
     pub unfreed_bytes: u64,
-    /// Whether the thread is inside the gate, where shards may be locked: not while a busy script
-    /// owns the keyspace.
+    /// True while the thread is inside the gate, where shards may be locked: not while a busy
+    /// script owns the keyspace.
     pub is_inside: bool,
 }
 
-/// What is the same for all requests of a turn.
+/// The state that is the same for all requests of a turn.
 pub struct Now {
     /// Unix time in milliseconds: one reading per turn, one before each script and transaction,
     /// which see this one time, one after what took long, and one before blocked clients are
@@ -112,9 +113,9 @@ pub struct Now {
     pub unix_us: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
-    /// How accesses are noted.
+    /// The way accesses are noted.
     pub access: Access,
-    /// Whether somebody is sent all commands.
+    /// True if a monitor is sent all commands.
     pub is_monitored: bool,
 }
 
@@ -129,22 +130,22 @@ pub struct Caller<'a> {
     pub db: usize,
     /// Protocol of the reply.
     pub protocol: Protocol,
-    /// Whether reads note accesses.
+    /// True if reads note accesses.
     pub touch: bool,
-    /// What becomes of expired keys.
+    /// The treatment of expired keys.
     pub expired_access: ExpiredAccess,
-    /// Whether it may block.
+    /// The permission to block.
     pub on_empty: OnEmpty,
     /// Itself, or its script.
     pub origin: Origin,
-    /// Which keys it may read.
+    /// The keys it may read.
     pub readable: ReadableKeys,
     /// As whom it is remembered for its cache, if it is.
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
-/// While data is imported, only what writes without being the import itself
-/// removes what has expired.
+/// Returns the treatment of expired keys while data is imported: only a write that is not the
+/// import itself removes them.
 #[cold]
 fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
     if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
@@ -175,7 +176,7 @@ pub fn lock_blocked_clients_keys<'k>(
     Some(locked)
 }
 
-/// [`lock_blocked_clients_keys`] for one command, if it writes.
+/// Locks as [`lock_blocked_clients_keys`] does for one command, if it writes.
 #[cold]
 fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Request<'_>) -> Option<Locked<'k>> {
     if !request.registered.command.flags.contains(Flags::WRITE) {
@@ -185,14 +186,15 @@ fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Reques
     lock_blocked_clients_keys(shared, locked, &keys, served_max_of(request))
 }
 
-/// How many blocked clients a command with these arguments may serve by one of its keys: an element
-/// for each further argument, or what it moves, which counts as one.
+/// Returns the number of blocked clients that a command with these arguments may serve by one of
+/// its keys: one for each further argument, or for the moved element.
 pub fn served_max_of(request: &Request<'_>) -> usize {
     let key_count = request.keys.as_slice().len();
     request.args.len().saturating_sub(1 + key_count).max(1)
 }
 
-/// As whom the client of this command is to be remembered for its cache, if it is.
+/// Returns the tracking client of this command's client, if its reads are to be remembered for its
+/// cache.
 #[inline]
 fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Arc<TrackingClient>> {
     let tracker = session.tracking.as_deref()?;
@@ -205,7 +207,8 @@ fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Ar
     (!mode.contains(Mode::BCAST) && !opted_out).then_some(&tracker.reader)
 }
 
-/// What a request waits for, each key once, and the other keys that it names. O(keys).
+/// Returns the keys that a request waits for, each once, and the other keys that it names.
+/// O(keys).
 fn keys_of_wait(
     request: &Request<'_>,
     awaited: Vec<BlockingKey>,
@@ -238,12 +241,13 @@ struct Serving {
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// For I/O thread `thread`, or for the housekeeper. `seed` feeds its random numbers.
+    /// Creates the executor of I/O thread `thread`, or of the housekeeper. `seed` feeds its random
+    /// numbers.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, host: (C, H)) -> Self {
         Self::with_stats(shared, (thread, shared.threads.stats(thread)), seed, host)
     }
 
-    /// For a thread that counts in `stats`.
+    /// Creates the executor of a thread that counts in `stats`.
     pub fn with_stats(
         shared: &'s Shared,
         (thread, stats): (Option<usize>, &'s ThreadStats),
@@ -278,15 +282,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[inline]
     pub fn shared(&self) -> &'s Shared {
         self.commit.shared
     }
 
-    /// The I/O thread. Only I/O threads run what asks for it: requests of clients. A script that is
-    /// debugged runs on a thread of its own; what its commands need of an I/O thread is the first
-    /// one's.
+    /// Returns the I/O thread. Only I/O threads run requests of clients, which ask for it. A
+    /// script that is debugged runs on a thread of its own; its commands get the first I/O thread.
     #[inline]
     pub fn thread(&self) -> usize {
         match self.debugged {
@@ -295,19 +298,19 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// This thread's counters.
+    /// Returns this thread's counters.
     #[inline]
     pub fn stats(&self) -> &'s ThreadStats {
         self.stats
     }
 
-    /// This thread's counters of a command.
+    /// Returns this thread's counters of a command.
     #[inline]
     pub fn counters(&self, registered: &Registered) -> &'s CommandCounters {
         &self.stats().commands[registered.id]
     }
 
-    /// What becomes of expired keys when this command of this client finds them.
+    /// Returns the treatment of expired keys that this command of this client finds.
     #[inline]
     pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
         if !self.settings.import_mode {
@@ -319,7 +322,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// A watched key with a time up to this one counts as missing for this client.
+    /// Returns the time up to which a watched key counts as missing for this client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
         if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
@@ -330,7 +333,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// A client's command.
+    /// Describes a client's command.
     #[inline]
     pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, on_empty: OnEmpty) -> Caller<'a> {
         Caller {
@@ -347,7 +350,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// What views of this turn need to know.
+    /// Returns the context of this turn for views.
     pub(crate) fn access_context(&self, caller: &Caller<'_>) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -357,7 +360,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// How the keys of an undone script are put back: without noting accesses.
+    /// Returns the context for restoring the keys of an undone script: without noting accesses.
     pub(crate) fn undo_context(&self) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -421,8 +424,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Why nothing may be written after a save that failed, or while the append-only file cannot be
-    /// written.
+    /// Returns the error for writes after a save that failed, or while the append-only file cannot
+    /// be written.
     pub(crate) fn disk_refusal(&self) -> Option<CommandError> {
         let standing = &self.shared().standing;
         let is_refused = standing.save_failed.load(Relaxed) && self.settings.stops_writes_on_save_error;
@@ -481,8 +484,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         CommandError::UndeclaredKey
     }
 
-    /// What follows a command at once, in a transaction too: its changes are collected, its reads
-    /// remembered for the client's cache.
+    /// Collects the changes of a command right behind it, in a transaction too, and remembers its
+    /// reads for the client's cache.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
         // What a blocked client's request finds expired while it runs in vain is nobody's change.
@@ -602,8 +605,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// [`Executor::run_host`] for a command that changes no settings and publishes nothing, in a
-    /// script that holds locks: what is the same for the whole turn stays so.
+    /// Runs as [`Executor::run_host`] does a command that changes no settings and publishes
+    /// nothing, in a script that holds locks: the state of the turn stays the same.
     pub(crate) fn run_harmless(
         &mut self,
         session: &mut Session,
@@ -785,7 +788,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// What the key holds of what clients wait for, by [`Awaited::ALL`]. Its shard is locked.
+    /// Returns the types of elements that the key holds and clients wait for, by [`Awaited::ALL`].
+    /// Its shard is locked.
     fn available_types(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
         let access_context = AccessContext {
             now_ms: self.now.unix_ms,
@@ -959,7 +963,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Whether CLIENT PAUSE, a full change log or a busy script may hold requests back.
+    /// Returns true if CLIENT PAUSE, a full change log or a busy script may hold requests back.
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)

@@ -5,16 +5,16 @@ use stdx::ByteQueue;
 
 use crate::images::Images;
 
-/// What the commands of scripts use again and again.
+/// The buffers that commands of scripts use again and again.
 #[derive(Default)]
 pub(crate) struct ScriptBuffers {
     /// The words of a command, one behind the other.
     pub(crate) bytes: Vec<u8>,
-    /// Where each of them is.
+    /// The place of each of them.
     pub(crate) spans: Vec<Span>,
     /// Its reply.
     pub(crate) out: ByteQueue,
-    /// What the script that runs can be undone with.
+    /// The images by which the script that runs can be undone.
     pub(crate) images: Images,
     /// Its reply, where that came in several pieces.
     joined: Vec<u8>,
@@ -24,13 +24,13 @@ impl ScriptBuffers {
     /// Larger ones are given back.
     const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-    /// Ready for the next command.
+    /// Clears the buffers for the next command.
     pub(crate) fn clear(&mut self) {
         self.out.truncate(0);
         self.joined.clear();
     }
 
-    /// What is kept for the next script.
+    /// Returns the buffers to keep for the next script.
     pub(crate) fn trim(mut self: Box<Self>) -> Option<Box<Self>> {
         self.clear();
         self.images.clear();
@@ -42,7 +42,7 @@ impl ScriptBuffers {
         Some(self)
     }
 
-    /// The reply.
+    /// Returns the reply.
     pub(crate) fn reply(&mut self) -> &[u8] {
         if self.out.as_single().is_none() {
             self.out.io_slices(usize::MAX).iter().for_each(|slice| self.joined.extend_from_slice(slice));

@@ -1,5 +1,5 @@
-//! What was refused to the script that runs. A script that is undone runs again, and is refused the
-//! same again: that is not counted again.
+//! The refusals that the script that runs has got. A script that is undone runs again, and gets
+//! the same refusals: they are not counted again.
 
 use std::cell::Cell;
 
@@ -13,12 +13,12 @@ pub struct ScriptRefusals {
 }
 
 impl ScriptRefusals {
-    /// A run begins.
+    /// Begins a run.
     pub fn begin_run(&self) {
         self.seen.set(0);
     }
 
-    /// Something is refused; whether that is to be counted.
+    /// Notes a refusal. Returns true if it is to be counted.
     pub fn note(&self) -> bool {
         let seen = self.seen.get().saturating_add(1);
         self.seen.set(seen);

@@ -1,5 +1,5 @@
-//! What the engine and a script say to each other. The engine knows no Lua: a thread's
-//! [`ScriptEngine`] runs the text, and asks for commands by [`ScriptCommands`].
+//! The interface of the engine and a script. The engine knows no Lua: a thread's [`ScriptEngine`]
+//! runs the text, and asks for commands by [`ScriptCommands`].
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -23,7 +23,7 @@ pub enum Source<'a> {
 }
 
 bitflags! {
-    /// What a script says about itself.
+    /// The traits that a script declares.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ScriptTraits: u8 {
         /// It changes no data.
@@ -42,13 +42,13 @@ pub struct Prepared {
     pub kind: ScriptKind,
     /// Its digest, or the function's name.
     pub name: Rc<[u8]>,
-    /// What it says about itself.
+    /// Its declared traits.
     pub traits: ScriptTraits,
-    /// What its earlier runs have taught.
+    /// The lessons of its earlier runs.
     pub known: Known,
 }
 
-/// What is known about a script from its earlier runs.
+/// The knowledge about a script from its earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing: it runs under locks if it declares keys.
@@ -59,7 +59,7 @@ pub enum Known {
     Alone,
 }
 
-/// What a run teaches for the next ones.
+/// A lesson of a run for the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
     /// It came to its end and needed no more than some keys.
@@ -70,22 +70,22 @@ pub enum Lesson {
     NeedsMuch,
 }
 
-/// How many runs of a script are alone after it needed much.
+/// The number of runs of a script that are alone after it needed much.
 const ALONE_RUNS: u32 = 100;
 /// The script always runs alone.
 const ALWAYS: u32 = u32::MAX;
 
-/// What is known about a script or function from its earlier runs.
+/// The knowledge about a script or function from its earlier runs.
 #[derive(Default)]
 pub struct Learned {
-    /// How many of the next runs are alone.
+    /// The number of next runs that are alone.
     alone_runs: AtomicU32,
     /// It came to its end and needed no more than some keys.
     shares: AtomicBool,
 }
 
 impl Learned {
-    /// What is known for the next run; one that is alone counts.
+    /// Returns the knowledge for the next run; one that is alone counts.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
@@ -107,7 +107,7 @@ impl Learned {
     }
 }
 
-/// What a script is called with.
+/// The arguments of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptCall<'a> {
     /// `KEYS`.
@@ -116,11 +116,11 @@ pub struct ScriptCall<'a> {
     pub args: &'a [&'a [u8]],
     /// The protocol of the client that gets the reply.
     pub protocol: Protocol,
-    /// What the thread's Lua may take, in bytes.
+    /// The memory limit of the thread's Lua, in bytes.
     pub lua_bytes_max: Option<usize>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
     /// With a reply, which was appended.
@@ -167,23 +167,23 @@ pub trait ScriptCommands {
     /// The script ends at once.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
-    /// Whether the last command was refused before it ran.
+    /// Returns true if the last command was refused before it ran.
     fn was_refused(&self) -> bool;
 
-    /// Asked every some thousand instructions. The server may be about to end, without a save: then
-    /// nothing of the script shall be in the change log.
+    /// Checks if the script may continue, every some thousand instructions. The server may be
+    /// about to end, without a save: then nothing of the script shall be in the change log.
     ///
     /// # Errors
     /// The script ends at once.
     fn interrupt(&mut self, server: Standing) -> Result<(), Stop>;
 
-    /// Where what it writes is propagated to from now on, until it ends.
+    /// Sets the destination of its writes from now on, until it ends.
     fn propagate(&mut self, to: Propagation);
 
-    /// Whether the script's user may run this command.
+    /// Returns true if the script's user may run this command.
     ///
     /// # Errors
-    /// Nobody can.
+    /// There is no such command.
     fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
@@ -196,7 +196,7 @@ pub enum NoSuchCall {
     Arity,
 }
 
-/// Where the writes of a script are propagated to.
+/// The destination of a script's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// To the change log.
@@ -205,7 +205,7 @@ pub enum Propagation {
     Nowhere,
 }
 
-/// Whether the scripts of a client are debugged.
+/// The debugging of a client's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debugging {
     /// They are not.
@@ -216,7 +216,7 @@ pub enum Debugging {
     Sync,
 }
 
-/// Whether the server goes on.
+/// The state of the server: it continues or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It does.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use commands::CommandError;
 
-/// What runs.
+/// The kind of a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
     /// A script: SCRIPT KILL ends it.
@@ -30,12 +30,12 @@ pub enum ScriptKind {
     Function,
 }
 
-/// What a script is known by.
+/// The identity of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptName {
     /// Script or function.
     pub kind: ScriptKind,
-    /// What it is called: a digest, or a function's name.
+    /// Its name: a digest, or a function's name.
     pub name: Box<[u8]>,
     /// The words of the command that runs it.
     pub command: Vec<Box<[u8]>>,
@@ -62,7 +62,7 @@ pub struct RunningScripts {
     allows_all: AtomicBool,
 }
 
-/// What came of the wish to end scripts.
+/// The outcome of a request to end scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
     /// They will end.
@@ -99,7 +99,8 @@ impl RunningScripts {
         Script { all: self, entry }
     }
 
-    /// Whether a script has run for too long. A hint: it may have ended, or have become busy.
+    /// Returns true if a script has run for too long. A hint: it may have ended, or have become
+    /// busy.
     #[inline]
     pub fn is_any_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
@@ -115,12 +116,12 @@ impl RunningScripts {
         self.allows_all.store(false, Relaxed);
     }
 
-    /// Whether scripts may run all commands.
+    /// Returns true if scripts may run all commands.
     pub fn allows_all(&self) -> bool {
         self.allows_all.load(Relaxed)
     }
 
-    /// The threads that busy scripts run on.
+    /// Lists the threads that busy scripts run on.
     pub fn busy_threads(&self) -> Vec<usize> {
         if !self.is_any_busy() {
             return Vec::new();
@@ -130,22 +131,22 @@ impl RunningScripts {
         busy.map(|entry| entry.script.thread).collect()
     }
 
-    /// The function that has run longest, and since when.
+    /// Returns the function that has run longest, and its start.
     pub fn oldest_function(&self) -> Option<(ScriptName, Instant)> {
         let entries = self.entries();
         let functions = entries.iter().filter(|entry| entry.script.kind == ScriptKind::Function);
         functions.min_by_key(|entry| entry.since).map(|entry| (entry.script.clone(), entry.since))
     }
 
-    /// What the busy script is that has run longest.
+    /// Returns the kind of the busy script that has run longest.
     pub fn busy_kind(&self) -> Option<ScriptKind> {
         let entries = self.entries();
         let busy = entries.iter().filter(|entry| entry.is_busy.load(Relaxed));
         busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind)
     }
 
-    /// What a request is replied that a busy script keeps from running. Where several are busy, the
-    /// oldest is named.
+    /// Returns the reply to a request that a busy script keeps from running. If several are busy,
+    /// the oldest is named.
     #[cold]
     pub fn error(&self) -> CommandError {
         match self.busy_kind() {
@@ -178,8 +179,8 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Whether it has now become busy: true once, when it has run for longer than `threshold`;
-    /// never without one. The caller marks all that the script holds.
+    /// Returns true once when it becomes busy: when it has run for longer than `threshold`; never
+    /// without one. The caller marks all that the script holds.
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);
@@ -202,8 +203,8 @@ impl Script<'_> {
         );
     }
 
-    /// It is about to run a command that writes: nobody ends it any more. False where somebody has
-    /// asked for its end already: it must end without.
+    /// Notes that it is about to run a command that writes: it cannot be killed any more. Returns
+    /// false if its end was requested already: it must end without writing.
     pub fn begin_writing(&self) -> bool {
         // Under the lock of whoever asks for its end: one of both sees the other.
         let _entries = self.all.entries();
@@ -214,7 +215,7 @@ impl Script<'_> {
         may_write
     }
 
-    /// Whether somebody asked for its end.
+    /// Returns true if its end was requested.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.entry.is_killed.load(Relaxed)

@@ -18,9 +18,9 @@ pub const SECRET_OPTIONS: &[&str] = &[
     "tls-client-key-file-pass",
 ];
 
-/// Whether argument `at` is one that neither a log nor MONITOR may show. `full_name` is the
-/// command's name as the table has it, `container|sub` for a subcommand: the request may use one
-/// that `rename-command` gave. O(1).
+/// Returns true if argument `at` is one that neither a log nor MONITOR may show. `full_name` is
+/// the command's name in the table, `container|sub` for a subcommand: the request may use one that
+/// `rename-command` gave. O(1).
 pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
     let name = full_name.split('|').next().unwrap_or_default();
     let runs = |command: &str| name.eq_ignore_ascii_case(command);

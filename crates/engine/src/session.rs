@@ -1,5 +1,5 @@
-//! What one client is, on its own thread: touched by every request without any synchronisation.
-//! What other threads may see of it is [`ClientInfo`].
+//! The state of one client on its own thread: used by every request without any synchronisation.
+//! Its part for other threads is [`ClientInfo`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::track::{Tracker, Tracking};
 use crate::transaction::{Transaction, Watch};
 use crate::watch::Watchers;
 
-/// Whether replies are sent.
+/// The choice to send replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
     /// They are.
@@ -31,7 +31,7 @@ pub enum ReplyMode {
     Skip,
 }
 
-/// Whether a session's requests run.
+/// The flow of a session's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// As they come.
@@ -63,29 +63,29 @@ pub struct Session {
     pub conn: ConnId,
     /// Never used twice in the life of the process.
     pub id: u64,
-    /// What others see.
+    /// Its part for other threads.
     pub info: Arc<ClientInfo>,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// When its login ends, in Unix seconds; 0 for never.
+    /// The end of its login, in Unix seconds; 0 for never.
     pub ends_s: u64,
-    /// When its next try to log in may go on, in milliseconds of the server's clock, where it has
-    /// to wait; 0 where it has not.
+    /// The time from which its next attempt to log in may continue, in milliseconds of the
+    /// server's clock; 0 if it need not wait.
     pub login_slot_ms: u64,
-    /// Whether the audit log has a line of a request that it made before it authenticated: one is
-    /// enough, or else anybody could fill the disk.
+    /// True if the audit log has a line of a request that it made before it authenticated. One is
+    /// enough: otherwise anybody could fill the disk.
     pub unauthenticated_noted: bool,
-    /// Whether replies are sent.
+    /// The choice to send replies.
     pub reply_mode: ReplyMode,
-    /// Whether requests run.
+    /// The flow of its requests.
     pub flow: Flow,
     /// The turn that answered it last, by its thread's clock; 0 for none.
     pub answered: u64,
-    /// How it tracks keys for its cache; `None` if it does not.
+    /// The tracking of keys for its cache; `None` if it does not track.
     pub tracking: Option<Box<Tracker>>,
     /// Its transaction runs, or its script.
     pub in_exec: bool,
-    /// Whether its scripts are debugged.
+    /// The debugging of its scripts.
     pub debugging: Debugging,
     /// The transaction that is being queued.
     pub transaction: Option<Box<Transaction>>,
@@ -101,7 +101,7 @@ pub struct Session {
 const _: () = assert!(size_of::<Session>() <= SESSION_BYTES);
 
 impl Session {
-    /// The session of a client that has just connected.
+    /// Creates the session of a client that has just connected.
     pub fn new(info: Arc<ClientInfo>, identity: Identity) -> Self {
         Self {
             conn: info.conn,
@@ -124,7 +124,8 @@ impl Session {
         }
     }
 
-    /// The last position of the change log that what it is sent shows: its replies wait for that.
+    /// Returns the last position of the change log that its replies and messages show: its replies
+    /// wait for that.
     #[inline]
     pub fn seen_position(&self) -> u64 {
         self.seen_position.get()
@@ -138,31 +139,31 @@ impl Session {
 
     // What other threads may see stands in `info` only. Relaxed: only this thread writes it.
 
-    /// The selected database.
+    /// Returns the selected database.
     #[inline]
     pub fn db(&self) -> usize {
         self.info.db.load(Relaxed) as usize
     }
 
-    /// The protocol of its replies.
+    /// Returns the protocol of its replies.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.info.protocol()
     }
 
-    /// Whether its reads leave access clocks alone (CLIENT NO-TOUCH).
+    /// Returns true if its reads leave access clocks alone (CLIENT NO-TOUCH).
     #[inline]
     pub fn is_no_touch(&self) -> bool {
         self.info.choices.no_touch.load(Relaxed)
     }
 
-    /// Whether it is sent all commands (MONITOR).
+    /// Returns true if it is sent all commands (MONITOR).
     #[inline]
     pub fn is_monitor(&self) -> bool {
         self.info.state.monitoring.load(Relaxed)
     }
 
-    /// Whether what is sent to it now is dropped, confirmations of subscriptions excepted.
+    /// Returns true if its replies are dropped now, confirmations of subscriptions excepted.
     pub fn is_silenced(&self) -> bool {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
@@ -197,7 +198,7 @@ impl Session {
         }
     }
 
-    /// The keys watched for the next transaction.
+    /// Returns the keys watched for the next transaction.
     #[inline]
     pub fn watched(&self) -> Option<&Watch> {
         self.watch.as_deref().filter(|watch| !watch.is_over())
@@ -214,7 +215,8 @@ impl Session {
         }
     }
 
-    /// As [`unwatch`](Self::unwatch), for a caller that may lock no shard: all is dropped later.
+    /// Unwatches as [`unwatch`](Self::unwatch) does, for a caller that may lock no shard: all is
+    /// dropped later.
     pub fn unwatch_later(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.end_later();
@@ -235,7 +237,8 @@ impl Session {
     }
 }
 
-/// Whether all that a client listens to is its user's still: `now` has taken the place of `before`.
+/// Returns true if the user still has all channels that a client listens to: `now` has taken the
+/// place of `before`.
 fn keeps_channels(now: &User, before: &User, subscriptions: &Subscriptions) -> bool {
     now.has_channels_of(before)
         || subscriptions.names(Kind::Channel).all(|name| now.permits_channel(name))

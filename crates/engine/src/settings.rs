@@ -24,12 +24,12 @@ pub struct OutputLimit {
     pub hard_bytes: u64,
     /// Over this many bytes for `soft_seconds` it is closed; 0 for no limit.
     pub soft_bytes: u64,
-    /// How long the soft limit may be exceeded.
+    /// The time for which the soft limit may be exceeded, in seconds.
     pub soft_seconds: u64,
 }
 
 impl OutputLimit {
-    /// Up to here neither limit is exceeded.
+    /// Returns the length up to which neither limit is exceeded.
     pub fn first_bytes(&self) -> u64 {
         let limits = [self.hard_bytes, self.soft_bytes];
         limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
@@ -37,7 +37,7 @@ impl OutputLimit {
 }
 
 bitflags! {
-    /// Which events the audit log notes.
+    /// The events that the audit log notes.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct AuditEvents: u8 {
         /// Requests that were refused.
@@ -53,17 +53,17 @@ bitflags! {
     }
 }
 
-/// What the audit log notes, and of whom.
+/// The events that the audit log notes, and their users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Which events; none where there is no such log.
+    /// The events; none if there is no such log.
     pub events: AuditEvents,
     /// Of which users: patterns, of which the last that matches decides; `!` ahead of one takes
     /// out.
     pub users: Vec<Vec<u8>>,
 }
 
-/// What clients may do and hold, by the options that say so.
+/// The limits of clients, by their options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
     /// `maxclients`.
@@ -109,8 +109,8 @@ pub struct Settings {
     pub eviction: Option<keyspace::Policy>,
     /// `maxmemory-samples`.
     pub maxmemory_samples: usize,
-    /// How long one round of eviction may take, from
-    /// `maxmemory-eviction-tenacity`; none for any time.
+    /// The longest time of one round of eviction, from `maxmemory-eviction-tenacity`; `None`
+    /// without a limit.
     pub eviction_time: Option<Duration>,
     /// `lfu-log-factor`.
     pub lfu_log_factor: u32,
@@ -138,9 +138,9 @@ pub struct Settings {
     pub hz: u32,
     /// `notify-keyspace-events`.
     pub notifications: Notifications,
-    /// What clients may do and hold.
+    /// The limits of clients.
     pub clients: ClientLimits,
-    /// What the audit log notes.
+    /// The events that the audit log notes.
     pub audit: AuditFilter,
 }
 
@@ -206,7 +206,7 @@ pub enum NewChannels {
     All,
 }
 
-/// What becomes of checksums.
+/// The treatment of checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// They are compared.
@@ -238,7 +238,7 @@ impl SharedSettings {
         }
     }
 
-    /// The current settings.
+    /// Returns the current settings.
     pub fn get(&self) -> Arc<Settings> {
         self.current.read().expect("nothing panics while settings are locked").clone()
     }
@@ -276,7 +276,7 @@ impl SharedSettings {
 }
 
 impl Settings {
-    /// Pending output of a subscriber at which it must be checked.
+    /// Returns the pending output of a subscriber at which it must be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();
         if self.clients.maxmemory_clients_bytes > 0 {
@@ -286,7 +286,7 @@ impl Settings {
         }
     }
 
-    /// What a request may be at most.
+    /// Returns the limits of a request.
     pub fn parse_limits(&self) -> resp::parse::Limits {
         resp::parse::Limits {
             bulk_len_max: self.limits.string_len_bytes_max,

@@ -1,4 +1,4 @@
-//! What all threads of an engine share. Nothing here knows a socket, a thread or a file.
+//! The state that all threads of an engine share. Nothing here knows a socket, a thread or a file.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl GateSlot {
     pub const BACKGROUND_MAX: usize = 8;
     /// Scripts that are debugged at a time.
     pub const DEBUGGERS_MAX: usize = 4;
-    /// How many there are.
+    /// The number of slots.
     pub const COUNT: usize = 2 + Self::DEBUGGERS_MAX + Self::BACKGROUND_MAX;
 
     fn number(self) -> usize {
@@ -73,11 +73,11 @@ impl GateSlot {
 pub struct Pause {
     /// Until when, in Unix milliseconds; in the past for not at all.
     pub until_ms: AtomicI64,
-    /// Whether all commands are held back or writes only.
+    /// True if all commands are held back, false for writes only.
     pub all: AtomicBool,
 }
 
-/// What keeps requests from running, or some of them, for reasons outside the engine.
+/// The reasons outside the engine that keep requests, or some of them, from running.
 #[derive(Debug, Default)]
 pub struct Standing {
     /// The data is being loaded: only what needs none of it runs.
@@ -93,7 +93,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether some requests may have to be refused.
+    /// Returns true if some requests may have to be refused.
     #[inline]
     pub fn may_refuse(&self) -> bool {
         self.is_loading.load(Relaxed)
@@ -112,7 +112,7 @@ impl Standing {
     }
 }
 
-/// What active expiry has done, for INFO.
+/// The statistics of active expiry, for INFO.
 #[derive(Debug, Default)]
 pub struct ExpiryStats {
     /// The time that it took, in nanoseconds.
@@ -128,7 +128,7 @@ pub struct ExpiryStats {
     pub stale_millionths: AtomicU64,
 }
 
-/// What an engine starts with.
+/// The parameters that an engine starts with.
 pub struct Start {
     /// I/O threads.
     pub threads: usize,
@@ -163,13 +163,13 @@ pub struct Shared {
     pub threads: Threads,
     /// Whose transactions depend on which key.
     pub watchers: Watchers,
-    /// Who waits for which key.
+    /// The blocked clients by key.
     pub blocked: BlockedClients,
-    /// What clients cache.
+    /// The keys that clients cache.
     pub tracking: Tracking,
-    /// Who is sent all commands.
+    /// The monitors.
     pub monitors: Monitors,
-    /// Who listens to which channel.
+    /// The subscribers by channel.
     pub pubsub: PubSub,
     /// CLIENT PAUSE.
     pub pause: Pause,
@@ -179,13 +179,13 @@ pub struct Shared {
     pub started: Instant,
     /// Slow commands, large requests, large replies.
     pub command_logs: CommandLogs,
-    /// Which keys take most, while somebody asks for it.
+    /// The keys that use most, while they are counted.
     pub hot_keys: HotKeys,
-    /// What took long, by event.
+    /// The latency events.
     pub latency_events: LatencyEvents,
     /// Error replies by code.
     pub errors: ErrorCounts,
-    /// What active expiry has done.
+    /// The statistics of active expiry.
     pub expiry: ExpiryStats,
     /// For how long memory was over its limit.
     pub over_limit: OverLimit,
@@ -200,7 +200,7 @@ pub struct Shared {
 }
 
 impl Pause {
-    /// Whether clients are paused at this Unix time.
+    /// Returns true if clients are paused at this Unix time.
     #[inline]
     pub fn is_on(&self, now_ms: i64) -> bool {
         self.until_ms.load(Relaxed) > now_ms
@@ -208,7 +208,7 @@ impl Pause {
 }
 
 impl Shared {
-    /// An engine without data or clients.
+    /// Creates an engine without data or clients.
     pub fn new(start: Start) -> Self {
         let Start { threads, databases, table, settings, seed, now } = start;
         let hot_keys = HotKeys::new(threads, now);
@@ -242,13 +242,14 @@ impl Shared {
         }
     }
 
-    /// The number in the gate of a thread that is no I/O thread.
+    /// Returns the number in the gate of a thread that is no I/O thread.
     pub fn gate_index(&self, slot: GateSlot) -> usize {
         self.threads.len() + slot.number()
     }
 
-    /// Whether the writes of the thread with this buffer of the change log must wait until the log
-    /// has room, or until a snapshot has shown what it was handed over. Asked once a turn.
+    /// Returns true if the writes of the thread with this buffer of the change log must wait:
+    /// until the log has room, or until a snapshot has shown the entries it was handed. Asked once
+    /// a turn.
     #[inline]
     pub fn awaits_room(&self, log_buffer: usize) -> bool {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
@@ -259,19 +260,19 @@ impl Shared {
         self.gate.shared(self.gate_index(slot))
     }
 
-    /// When the server started, by the monotonic clock.
+    /// Returns the start of the server, by the monotonic clock.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// The time since the server started, at `now` of the monotonic clock.
+    /// Returns the time since the server started, at `now` of the monotonic clock.
     #[inline]
     pub fn uptime(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
 
-    /// What sends messages for I/O thread `thread`, if it is one, and leaves whom to wake in
-    /// `outbox`. The messages show the change log up to `position`.
+    /// Returns the sender of messages for I/O thread `thread`, if it is one. It leaves the threads
+    /// to wake in `outbox`. The messages show the change log up to `position`.
     pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox, position: u64) -> Sender<'a> {
         let Self { clients, threads, pubsub, .. } = self;
         Sender { clients, threads, pubsub, thread, outbox, position }

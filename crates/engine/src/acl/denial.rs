@@ -35,7 +35,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As ACL LOG names it.
+    /// Returns the name for ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Database => "database",
@@ -47,7 +47,7 @@ impl Reason {
     }
 }
 
-/// Where a request came from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// A client.
@@ -59,7 +59,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// As ACL LOG names it.
+    /// Returns the name for ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Context::TopLevel => "toplevel",
@@ -80,7 +80,7 @@ impl Denial {
         }
     }
 
-    /// What is to blame, as ACL LOG shows it.
+    /// Returns the object that ACL LOG shows as refused.
     pub fn object<'a>(self, registered: &'static Registered, args: &Args<'a>) -> &'a [u8] {
         match self {
             Denial::Command | Denial::Database(0) => registered.full_name.as_bytes(),
@@ -88,7 +88,7 @@ impl Denial {
         }
     }
 
-    /// What a client is told, and a script: no name of a key or channel.
+    /// Formats the reason for a client or a script, without the names of keys and channels.
     fn text(self, user: &[u8], registered: &Registered) -> Vec<u8> {
         match self {
             Denial::Database(_) => b"No permissions to access database".to_vec(),
@@ -98,13 +98,13 @@ impl Denial {
         }
     }
 
-    /// The error for a client.
+    /// Returns the error for a client.
     #[cold]
     pub fn error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes([b"NOPERM ".as_slice(), &self.text(user, registered)].concat())
     }
 
-    /// The error for a script.
+    /// Returns the error for a script.
     #[cold]
     pub fn script_error(self, user: &[u8], registered: &Registered) -> CommandError {
         CommandError::Bytes(
@@ -112,7 +112,7 @@ impl Denial {
         )
     }
 
-    /// The error for a queued command that was permitted when it was queued.
+    /// Returns the error for a queued command that was permitted when it was queued.
     #[cold]
     pub fn exec_error(self) -> CommandError {
         let reason = match self {
@@ -127,7 +127,7 @@ impl Denial {
         ))
     }
 
-    /// What ACL DRYRUN answers.
+    /// Returns the reply of ACL DRYRUN.
     pub fn description(self, user: &[u8], registered: &Registered, args: &Args<'_>) -> Vec<u8> {
         let access = b" has no permissions to access ".as_slice();
         match self {

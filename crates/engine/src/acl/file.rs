@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::rules::{NewUsers, RuleError, check_name, merge_selectors};
 use super::user::User;
 
-/// The lines of users, each with its end.
+/// Formats the lines of users, each with its end.
 pub fn user_lines(users: &[Arc<User>]) -> Vec<u8> {
     users.iter().flat_map(|user| [user.line(), b"\n".to_vec()]).flatten().collect()
 }
 
 impl User {
-    /// As a line, without its end.
+    /// Formats the user as a line, without its end.
     pub fn line(&self) -> Vec<u8> {
         [b"user ".as_slice(), self.name(), b" ", &self.rules_text()].concat()
     }

@@ -1,4 +1,4 @@
-//! Who a session is. Thread: the session's.
+//! The identity of a session. Thread: the session's.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::selector::Asked;
 use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
-/// Who a session is, and what it may do as far as that is known without a look at a request.
+/// The user of a session, and its rights as far as they are known without a look at a request.
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,
@@ -21,7 +21,7 @@ pub struct Identity {
     must_authenticate: bool,
 }
 
-/// Where a session's rights come from.
+/// The origin of a session's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// It has authenticated.
@@ -32,7 +32,7 @@ enum Origin {
     Internal,
 }
 
-/// What a look at the users has shown.
+/// The result of a look at the users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The session goes on.
@@ -42,7 +42,8 @@ pub enum Standing {
 }
 
 impl Identity {
-    /// Of a client that has just connected: `default`, and authenticated if that needs no password.
+    /// Creates the identity of a client that has just connected: `default`, and authenticated if
+    /// that needs no password.
     pub fn of_connection(users: &Users) -> Self {
         let default = users.default_user();
         let origin = if default.is_open() { Origin::Authenticated } else { Origin::Connected };
@@ -51,8 +52,8 @@ impl Identity {
         identity
     }
 
-    /// Of the server itself: what replays a file, a test. It may do everything, whatever users
-    /// there are.
+    /// Creates the identity of the server itself, for a replay of a file or a test. It may do
+    /// everything, whatever users there are.
     pub fn internal() -> Self {
         let user = Arc::new(User::unrestricted(DEFAULT_USER));
         Self { user, version: 0, free_at: 0, origin: Origin::Internal, must_authenticate: false }
@@ -69,23 +70,23 @@ impl Identity {
         &self.user
     }
 
-    /// The name of its user.
+    /// Returns the name of its user.
     pub fn name(&self) -> &[u8] {
         self.user.name()
     }
 
-    /// Whether it has to authenticate before most commands.
+    /// Returns true if it must authenticate before most commands.
     pub fn must_authenticate(&self) -> bool {
         self.must_authenticate
     }
 
-    /// Whether it may do everything, and nothing has changed since that was found.
+    /// Returns true if it may do everything, and no user has changed since that was found.
     #[inline]
     pub fn is_free(&self, users: &Users) -> bool {
         self.free_at == users.version()
     }
 
-    /// Whether users have changed since they were looked at.
+    /// Returns true if users have changed since they were looked at.
     #[inline]
     pub fn is_stale(&self, users: &Users) -> bool {
         self.version != users.version()
@@ -113,10 +114,10 @@ impl Identity {
         Standing::Good
     }
 
-    /// Whether it may make a request.
+    /// Checks that it may make a request.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     #[inline]
     pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         self.user.check(asked)

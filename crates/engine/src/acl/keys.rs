@@ -1,4 +1,4 @@
-//! Which keys a request uses, and what it does with each, where the record alone cannot say.
+//! The keys of a request and their uses, where the record alone does not determine them.
 
 use commands::Args;
 use commands::keys::{fit, for_each_key};
@@ -32,8 +32,8 @@ pub(super) fn for_each_used(
     });
 }
 
-/// MIGRATE moves the one key, or those behind KEYS, where the one key has to be the empty word;
-/// `None` where it is not.
+/// Returns the places of MIGRATE's keys: the one key, or those behind KEYS, if the one key is the
+/// empty word; `None` if it is not.
 pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     const ONE_KEY: usize = 3;
     let mut at = 6;
@@ -50,7 +50,7 @@ pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     request.get(ONE_KEY).is_empty().then(|| at + 1..request.len())
 }
 
-/// The flags of a key in this very request, where the record's depend on the arguments.
+/// Returns the flags of a key in this very request, if the record's depend on the arguments.
 #[inline]
 pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
     if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
@@ -67,7 +67,7 @@ pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>)
     }
 }
 
-/// Whether BITFIELD is told nothing but whole GETs and OVERFLOWs.
+/// Returns true if BITFIELD has only whole GETs and OVERFLOWs.
 fn only_gets(request: &Args<'_>) -> bool {
     let mut at = 2;
     while at < request.len() {

@@ -17,26 +17,26 @@ const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 pub struct Refusal {
     /// Of which kind.
     pub reason: Reason,
-    /// Where the request came from.
+    /// The origin of the request.
     pub context: Context,
-    /// What was refused: a command, key, channel.
+    /// The refused object: a command, key or channel.
     pub object: Vec<u8>,
     /// Whom.
     pub username: Vec<u8>,
     /// The client, as CLIENT LIST shows it.
     pub client: Vec<u8>,
-    /// When, in Unix milliseconds.
+    /// The time of the refusal, in Unix milliseconds.
     pub unix_ms: i64,
 }
 
 /// Refusals that are alike.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
-    /// How many.
+    /// The number of equal refusals.
     pub count: u64,
     /// Counts up.
     pub id: u64,
-    /// When the first was, in Unix milliseconds.
+    /// The time of the first refusal, in Unix milliseconds.
     pub created_ms: i64,
     /// The last.
     pub last: Refusal,
@@ -73,7 +73,7 @@ impl AclLog {
         }
     }
 
-    /// The newest `count` entries, newest first.
+    /// Returns the newest `count` entries, newest first.
     pub fn newest(&self, count: usize) -> Vec<LogEntry> {
         self.lock().newest_first.iter().take(count).cloned().collect()
     }

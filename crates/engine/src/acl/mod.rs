@@ -46,11 +46,11 @@ pub use selector::{Asked, Selector};
 pub use user::{DEFAULT_USER, User, hash_password};
 pub use users::Users;
 
-/// What all threads share of access control.
+/// The part of access control that all threads share.
 #[derive(Debug, Default)]
 pub struct Acl {
     /// All users.
     pub users: Users,
-    /// What was refused.
+    /// The refused requests.
     pub log: AclLog,
 }

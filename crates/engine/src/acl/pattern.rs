@@ -23,7 +23,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The first bytes, the rest are zeros.
+/// Returns the first bytes as a number, padded with zeros.
 #[inline]
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -37,16 +37,16 @@ fn head(bytes: &[u8]) -> u64 {
 pub(super) struct Pattern {
     /// The first of the literal bytes.
     head: u64,
-    /// Which of a name's first bytes these are.
+    /// The mask of the first bytes that are literal.
     head_mask: u64,
     text: Box<[u8]>,
     /// Bytes in front that stand for themselves.
     literal_len: usize,
-    /// What follows these.
+    /// The part behind them.
     rest: Rest,
 }
 
-/// What follows the literal bytes of a pattern.
+/// The part behind the literal bytes of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Nothing.
@@ -71,18 +71,19 @@ impl Pattern {
         Self { head: head(&text[..head_len]), head_mask, text: text.into(), literal_len, rest }
     }
 
-    /// As it was given.
+    /// Returns the pattern as it was given.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Whether all of `name` matches. O(name), for odd patterns O(pattern × name).
+    /// Returns true if all of `name` matches. O(name), for odd patterns O(pattern × name).
     #[inline]
     pub(super) fn matches(&self, name: Name<'_>) -> bool {
         name.head & self.head_mask == self.head && self.matches_behind_head(name.bytes)
     }
 
-    /// [`matches`](Self::matches) for a name whose first bytes agree, if it has so many.
+    /// Matches as [`matches`](Self::matches) does a name whose first bytes agree, as far as it has
+    /// them.
     #[inline]
     fn matches_behind_head(&self, name: &[u8]) -> bool {
         if self.rest == Rest::Any && self.literal_len <= HEAD_LEN {

@@ -23,7 +23,7 @@ use crate::foreign::{self, FirstArgs};
 use crate::settings::NewChannels;
 use crate::table::CommandTable;
 
-/// What a user has that is made new.
+/// The rights of a new user.
 #[derive(Clone, Copy)]
 pub struct NewUsers<'a> {
     /// The commands that rules can name.
@@ -45,7 +45,7 @@ pub enum RuleError {
     ChannelsAfterAll,
     /// The user has no such password.
     NoSuchPassword,
-    /// What follows `#` or `!` is no digest.
+    /// The text behind `#` or `!` is no digest.
     BadDigest,
     /// `+cmd|sub|arg`.
     FirstArgOfSubcommand,
@@ -54,7 +54,7 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// In words.
+    /// Returns the error in words.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown command or category name in ACL",
@@ -86,7 +86,7 @@ pub enum SetError {
     Rule(Vec<u8>, RuleError),
 }
 
-/// Whether a user can have this name: no blanks and no NUL.
+/// Returns true if a user can have this name: no blanks and no NUL.
 pub fn check_name(name: &[u8]) -> bool {
     !has_spaces(name)
 }
@@ -122,7 +122,7 @@ pub fn merge_selectors<'w>(words: impl IntoIterator<Item = &'w [u8]>) -> Result<
 }
 
 impl NewUsers<'_> {
-    /// A user that has just been made.
+    /// Creates a new user.
     pub fn user(&self, name: &[u8]) -> User {
         User { selectors: vec![self.selector()], ..User::new(name) }
     }
@@ -182,8 +182,8 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// The selector that rules in parentheses make. Words with a quote, and those that end with a
-    /// parenthesis, are refused: what describes the selector must make it again.
+    /// Creates the selector of rules in parentheses. Words with a quote, and those that end with a
+    /// parenthesis, are refused: the description of the selector must create it again.
     fn selector_of(&self, rules: &[u8]) -> Result<Selector, RuleError> {
         let mut selector = self.selector();
         for rule in rules.split(|&byte| is_space(byte)).filter(|rule| !rule.is_empty()) {
@@ -229,7 +229,7 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// The command of this name, whatever the configuration calls it.
+    /// Finds the command of this name, whatever the configuration calls it.
     fn find(&self, name: &[u8]) -> Option<&'static crate::table::Registered> {
         self.table.original(&std::str::from_utf8(name).ok()?.to_ascii_lowercase())
     }
@@ -247,7 +247,7 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// `+cmd`, `+cmd|sub`, `+cmd|first-arg`.
+    /// Applies `+cmd`, `+cmd|sub` or `+cmd|first-arg`.
     fn add_command(&self, selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
         let Some(bar) = rule.iter().rposition(|&byte| byte == b'|') else {
             return match self.find(rule) {
@@ -327,7 +327,7 @@ fn parse_digest(text: &[u8]) -> Result<PasswordDigest, RuleError> {
     digest.ok_or(RuleError::BadDigest)
 }
 
-/// `~pattern`, `%R~pattern`, `%W~pattern`, `%RW~pattern`.
+/// Applies `~pattern`, `%R~pattern`, `%W~pattern` or `%RW~pattern`.
 fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     if selector.has_all_keys() {
         return Err(RuleError::KeysAfterAll);
@@ -353,7 +353,7 @@ fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// `1,2`: numbers of databases, whether there are these or not.
+/// Parses `1,2`: numbers of databases, which need not exist.
 fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     let parse = |number: &[u8]| {
         let number = parse_digits(number).ok_or(RuleError::Syntax)?;
@@ -365,7 +365,7 @@ fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     list.split(|&byte| byte == b',').map(parse).collect()
 }
 
-/// A whole number, leading zeros or not.
+/// Parses a whole number, leading zeros or not.
 fn parse_digits(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
@@ -389,7 +389,10 @@ mod tests {
         CommandTable::new(std::iter::empty())
     }
 
-    /// A user with these rules, or why they cannot be taken.
+    /// Creates a user with these rules.
+    ///
+    /// # Errors
+    /// The reason why they are refused.
     fn user(rules: &[&str]) -> Result<User, String> {
         let table = table();
         let new = NewUsers { table: &table, channels: NewChannels::None };
@@ -546,7 +549,7 @@ mod tests {
         }
     }
 
-    /// What keeps a user with these rules from a request in database 0.
+    /// Returns the reason for which a user with these rules may not make a request in database 0.
     fn denial(rules: &str, request: &str) -> Option<Denial> {
         let table = table();
         let words = OwnedArgs::new(request.split(' ').map(str::as_bytes));

@@ -1,6 +1,6 @@
-//! What a set of rules permits: commands, keys, channels, databases. A user has one by its rules,
-//! and one for each pair of parentheses among them; a request may run if one of these permits all
-//! of it.
+//! A selector: the commands, keys, channels and databases that a set of rules permits. A user has
+//! one by its rules, and one for each pair of parentheses among them. A request may run if one of
+//! these permits all of it.
 
 use commands::Args;
 use commands::table::{Acl, Flags, KeyFlags};
@@ -22,7 +22,7 @@ pub struct Asked<'a> {
     pub db: usize,
 }
 
-/// What may be done with a key. A bit each.
+/// The uses of a key. A bit each.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 /// Both.
@@ -99,7 +99,7 @@ pub struct Selector {
     commands: CommandSet,
     /// First arguments that permit a command that is not permitted itself.
     first_args: Vec<(usize, Box<[u8]>)>,
-    /// How the bits came about, for descriptions.
+    /// The rules that led to the bits, for descriptions.
     rules: Vec<CommandRule>,
     all_keys: bool,
     keys: Vec<KeyPattern>,
@@ -134,13 +134,13 @@ impl Selector {
         all
     }
 
-    /// Whether it permits everything without a look at the request.
+    /// Returns true if it permits everything without a look at the request.
     pub(super) fn is_everything(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels && self.databases == Permitted::All
     }
 }
 
-/// How a selector is made.
+/// The making of a selector.
 impl Selector {
     pub(super) fn set_all_commands(&mut self, permit: Permit) {
         self.all_commands = permit == Permit::Yes;
@@ -150,13 +150,13 @@ impl Selector {
         self.rules.clear();
     }
 
-    /// A command, with its subcommands.
+    /// Permits or forbids a command, with its subcommands.
     pub(super) fn set_command(&mut self, registered: &Registered, permit: Permit) {
         self.set_bits(registered, permit);
         self.note_rule(registered.full_name.as_bytes(), permit);
     }
 
-    /// All commands of a category.
+    /// Permits or forbids all commands of a category.
     pub(super) fn set_category(
         &mut self,
         table: &CommandTable,
@@ -171,7 +171,7 @@ impl Selector {
         }
     }
 
-    /// A command with this first argument.
+    /// Permits a command with this first argument.
     pub(super) fn add_first_arg(&mut self, registered: &Registered, first: &[u8]) {
         let is_it =
             |(id, known): &(usize, Box<[u8]>)| *id == registered.id && known.eq_ignore_ascii_case(first);
@@ -248,7 +248,7 @@ impl Selector {
         self.databases = Permitted::All;
     }
 
-    /// These databases, and no others.
+    /// Permits these databases, and no others.
     pub(super) fn set_databases(&mut self, mut databases: Vec<u32>) {
         databases.sort_unstable();
         databases.dedup();
@@ -256,10 +256,13 @@ impl Selector {
     }
 }
 
-/// What a selector permits.
+/// The checks of a selector.
 impl Selector {
-    /// Whether it permits a request, and if not, why: the database is looked at first, then the
-    /// command, its keys, its channels.
+    /// Checks that it permits a request: first the database, then the command, its keys, its
+    /// channels.
+    ///
+    /// # Errors
+    /// The reason why not.
     #[inline]
     pub(super) fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         if self.databases != Permitted::All {
@@ -278,8 +281,8 @@ impl Selector {
         Ok(())
     }
 
-    /// Whether a command is permitted whose bit is not set: by its first argument, or because
-    /// nobody may be kept from it.
+    /// Returns true if a command is permitted whose bit is not set: by its first argument, or
+    /// because every user may run it.
     #[cold]
     fn permits_command(&self, asked: Asked<'_>) -> bool {
         let Asked { registered, args, .. } = asked;
@@ -317,7 +320,7 @@ impl Selector {
         result
     }
 
-    /// Whether a key may be used so. O(patterns × key).
+    /// Returns true if a key may be used so. O(patterns × key).
     #[inline]
     fn permits_key(&self, key: &[u8], flags: KeyFlags) -> bool {
         let (wanted, key) = (wanted_access(flags), Name::new(key));
@@ -325,7 +328,7 @@ impl Selector {
         self.all_keys || self.keys.iter().any(permits)
     }
 
-    /// Whether any key may be read.
+    /// Returns true if any key may be read.
     pub(super) fn reads_all_keys(&self) -> bool {
         let permits = |known: &KeyPattern| known.access & READ != 0 && known.pattern.text() == b"*";
         self.all_keys || self.keys.iter().any(permits)
@@ -343,19 +346,19 @@ impl Selector {
         places.find(|&at| !permits(self, args.get(at))).map_or(Ok(()), |at| Err(Denial::Channel(at)))
     }
 
-    /// Whether a channel may be used.
+    /// Returns true if a channel may be used.
     pub(super) fn permits_channel(&self, name: &[u8]) -> bool {
         let name = Name::new(name);
         self.all_channels || self.channels.iter().any(|known| known.matches(name))
     }
 
-    /// Whether a pattern of channels may be subscribed to: only one that a rule gives.
+    /// Returns true if a pattern of channels may be subscribed to: only one that a rule gives.
     pub(super) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
         self.all_channels || self.channels.iter().any(|known| known.text() == pattern)
     }
 
-    /// Whether all channels that `other` permits are permitted by one of `selectors`, as far as
-    /// their patterns show.
+    /// Returns true if all channels that `other` permits are permitted by one of `selectors`, as
+    /// far as their patterns show.
     pub(super) fn has_channels_of(selectors: &[Self], other: &Self) -> bool {
         selectors.iter().any(|selector| selector.all_channels)
             || !other.all_channels
@@ -385,7 +388,7 @@ impl Selector {
     }
 }
 
-/// The bits of what a command does with a key.
+/// Returns the bits for a command's use of a key.
 #[inline]
 fn wanted_access(flags: KeyFlags) -> u8 {
     let writes = flags.intersects(KeyFlags::INSERT | KeyFlags::DELETE | KeyFlags::UPDATE);
@@ -395,7 +398,7 @@ fn wanted_access(flags: KeyFlags) -> u8 {
 
 /// The text of a selector.
 impl Selector {
-    /// The rules about commands.
+    /// Formats the rules about commands.
     pub fn command_text(&self) -> Vec<u8> {
         let mut text = if self.begins_with_all { b"+@all".to_vec() } else { b"-@all".to_vec() };
         for rule in &self.rules {
@@ -405,7 +408,7 @@ impl Selector {
         text
     }
 
-    /// The patterns of keys.
+    /// Formats the patterns of keys.
     pub fn key_text(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -423,7 +426,7 @@ impl Selector {
         self.keys.iter().map(with_access).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The patterns of channels.
+    /// Formats the patterns of channels.
     pub fn channel_text(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -432,7 +435,7 @@ impl Selector {
         texts.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The databases, where they are not all: nothing for none.
+    /// Formats the databases, if they are not all: empty for none.
     pub fn database_text(&self) -> Option<Vec<u8>> {
         let Permitted::Only(databases) = &self.databases else { return None };
         if databases.is_empty() {
@@ -442,7 +445,7 @@ impl Selector {
         Some(format!("db={}", numbers.join(",")).into_bytes())
     }
 
-    /// All of it, as rules that make the same selector from a new one.
+    /// Formats all of it, as rules that make the same selector from a new one.
     pub(super) fn text(&self) -> Vec<u8> {
         let mut words = Vec::new();
         if self.all_keys || !self.keys.is_empty() {

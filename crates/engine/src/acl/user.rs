@@ -15,7 +15,7 @@ const DIGEST_LEN: usize = 64;
 /// A password's SHA-256, in lower-case hexadecimal digits.
 pub(super) type PasswordDigest = [u8; DIGEST_LEN];
 
-/// The digest of a password.
+/// Computes the digest of a password.
 pub fn hash_password(password: &[u8]) -> [u8; DIGEST_LEN] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digest = [0; DIGEST_LEN];
@@ -38,7 +38,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user that cannot log in and may do nothing.
+    /// Creates a user that cannot log in and may do nothing.
     pub fn new(name: &[u8]) -> Self {
         Self {
             name: name.into(),
@@ -50,7 +50,7 @@ impl User {
         }
     }
 
-    /// A user that may do everything and needs no password.
+    /// Creates a user that may do everything and needs no password.
     pub fn unrestricted(name: &[u8]) -> Self {
         let selectors = vec![Selector::everything()];
         Self { is_on: true, needs_no_password: true, selectors, ..Self::new(name) }
@@ -61,22 +61,22 @@ impl User {
         &self.name
     }
 
-    /// Whether it can log in.
+    /// Returns true if it can log in.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Whether any password is right.
+    /// Returns true if any password is right.
     pub fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
 
-    /// Whether a connection is this user's without a password.
+    /// Returns true if a connection becomes this user's without a password.
     pub fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
-    /// The one password (none for an empty one: then any is right).
+    /// Sets the one password (none for an empty one: then any is right).
     pub fn set_only_password(&mut self, password: &[u8]) {
         self.passwords.clear();
         self.needs_no_password = password.is_empty();
@@ -85,8 +85,8 @@ impl User {
         }
     }
 
-    /// Whether this is its password, in a time that depends on its length only. A user that is off
-    /// has none.
+    /// Returns true if this is its password, in a time that depends on its length only. A user
+    /// that is off has none.
     pub fn accepts(&self, password: &[u8]) -> bool {
         if !self.is_on || self.needs_no_password {
             return self.is_on;
@@ -96,15 +96,15 @@ impl User {
         self.passwords.iter().map(same).fold(Choice::from(0), |any, same| any | same).into()
     }
 
-    /// Whether it may do everything, so that no request needs a look at its rules.
+    /// Returns true if it may do everything, so that no request needs a look at its rules.
     pub fn is_unrestricted(&self) -> bool {
         self.selectors.iter().any(Selector::is_everything)
     }
 
-    /// Whether it may make a request, and if not, why: the gravest reason of its selectors.
+    /// Checks that it may make a request.
     ///
     /// # Errors
-    /// Why not.
+    /// The gravest reason of its selectors.
     #[inline]
     pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         let [first, others @ ..] = &*self.selectors else { return Err(Denial::Command) };
@@ -125,22 +125,22 @@ impl User {
         Err(gravest)
     }
 
-    /// Whether it may make a request that reads any key there is: one selector must permit both.
+    /// Returns true if it may make a request that can read any key: one selector must permit both.
     pub fn may_read_all_keys(&self, asked: Asked<'_>) -> bool {
         self.selectors.iter().any(|selector| selector.reads_all_keys() && selector.check(asked).is_ok())
     }
 
-    /// Whether it has all channels of `other`, as far as their patterns show.
+    /// Returns true if it has all channels of `other`, as far as their patterns show.
     pub(crate) fn has_channels_of(&self, other: &Self) -> bool {
         other.selectors.iter().all(|selector| Selector::has_channels_of(&self.selectors, selector))
     }
 
-    /// Whether one of its selectors permits this channel.
+    /// Returns true if one of its selectors permits this channel.
     pub(crate) fn permits_channel(&self, name: &[u8]) -> bool {
         self.selectors.iter().any(|selector| selector.permits_channel(name))
     }
 
-    /// Whether one of its selectors permits this pattern of channels.
+    /// Returns true if one of its selectors permits this pattern of channels.
     pub(crate) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
         self.selectors.iter().any(|selector| selector.permits_channel_pattern(pattern))
     }
@@ -155,17 +155,17 @@ impl User {
         flags
     }
 
-    /// The digests of its passwords.
+    /// Lists the digests of its passwords.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.passwords.iter().map(|digest| digest.as_slice())
     }
 
-    /// What it may do by the rules outside of parentheses.
+    /// Returns its rights by the rules outside of parentheses.
     pub fn root(&self) -> &Selector {
         &self.selectors[0]
     }
 
-    /// What it may do by each pair of parentheses.
+    /// Returns its rights by each pair of parentheses.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors[1..]
     }

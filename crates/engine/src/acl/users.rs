@@ -25,7 +25,7 @@ pub struct Users {
 }
 
 impl Default for Users {
-    /// The user `default` alone, who needs no password and may do everything.
+    /// Creates a set of the user `default` alone, who needs no password and may do everything.
     fn default() -> Self {
         let user = User::unrestricted(DEFAULT_USER);
         Self {
@@ -62,23 +62,23 @@ impl Users {
         self.closings.load(Relaxed)
     }
 
-    /// The user called `name`. O(log users).
+    /// Returns the user called `name`. O(log users).
     pub fn get(&self, name: &[u8]) -> Option<Arc<User>> {
         self.read().get(name).cloned()
     }
 
-    /// The user `default`.
+    /// Returns the user `default`.
     pub fn default_user(&self) -> Arc<User> {
         Arc::clone(&self.read()[DEFAULT_USER])
     }
 
-    /// The user called `name`, the user `default`, and the version that both are of.
+    /// Returns the user called `name`, the user `default`, and the version that both are of.
     pub(super) fn look_up(&self, name: &[u8]) -> (Option<Arc<User>>, Arc<User>, u64) {
         let users = self.read();
         (users.get(name).cloned(), Arc::clone(&users[DEFAULT_USER]), self.version())
     }
 
-    /// All users, by name. O(users).
+    /// Returns all users, by name. O(users).
     pub fn all(&self) -> Vec<Arc<User>> {
         self.read().values().cloned().collect()
     }
@@ -133,12 +133,12 @@ impl Users {
         drop(old);
     }
 
-    /// The caller holds the lock.
+    /// Publishes a new version of the users. The caller holds the lock.
     fn publish(&self) {
         self.version.fetch_add(1, Relaxed);
     }
 
-    /// The caller holds the lock.
+    /// Publishes that clients must close. The caller holds the lock.
     fn publish_closings(&self) {
         self.closings.fetch_add(1, Relaxed);
     }

@@ -14,16 +14,16 @@ use structures::lock::Lock;
 
 use super::text::{Text, TextEnd};
 
-/// What the merger needs to know of a unit's record.
+/// The part of a unit's record that the merger needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// The unit's position.
     pub position: u64,
-    /// Where its record ends in [`Chunk::text`]: it begins where the one before ends.
+    /// The end of its record in [`Chunk::text`]: it begins where the one before ends.
     pub end: TextEnd,
     /// The database of its first command.
     pub first_db: u32,
-    /// That of its last one.
+    /// The database of its last command.
     pub last_db: u32,
     /// Its commands stand between MULTI and EXEC.
     pub is_transaction: bool,
@@ -40,7 +40,7 @@ pub struct Chunk {
 const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
-    /// Whether it has no records.
+    /// Returns true if it has no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty()
@@ -93,8 +93,8 @@ impl Buffer {
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Whether there are records that were not taken, for whoever has merged all that it took. What
-    /// a thread published before it asked for a merge is seen.
+    /// Returns true if there are records that were not taken, for a thread that has merged all
+    /// that it took. It sees the records that a thread published before it asked for a merge.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)

@@ -22,8 +22,8 @@ pub struct LogBatch<'b> {
     pub position: u64,
 }
 
-/// What the stream is for: a file, a backlog, a feed. It is called by the thread that merges,
-/// outside the gate, without locks.
+/// A reader of the stream: a file, a backlog, a feed. The thread that merges calls it, outside the
+/// gate, without locks.
 pub trait LogReader: Send {
     /// Takes the next part of the stream. Gives the position up to which replies may leave as far
     /// as it is concerned, [`u64::MAX`] where they need not wait for it. It may confirm more later
@@ -43,7 +43,7 @@ impl KeptBytes {
         self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// How many these are.
+    /// Returns their number.
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
@@ -56,7 +56,7 @@ struct Taken {
     chunk: Chunk,
     /// The next header.
     at: usize,
-    /// Where its record begins.
+    /// The start of its record.
     start: TextEnd,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// For so many buffers.
+    /// Creates a merger of this number of buffers.
     pub fn new(buffers: usize) -> Self {
         Self {
             taken: (0..buffers).map(|_| Taken::default()).collect(),
@@ -91,7 +91,7 @@ impl Merger {
         }
     }
 
-    /// How far it has got.
+    /// Returns its progress.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
@@ -105,7 +105,7 @@ impl Merger {
         Some(ReaderId(place))
     }
 
-    /// What follows begins with a SELECT.
+    /// Begins a part whose first command is a SELECT.
     pub fn begin_part(&mut self) {
         self.selected = None;
     }
@@ -115,12 +115,12 @@ impl Merger {
         self.readers[id.0].take()
     }
 
-    /// Whether there is a reader.
+    /// Returns true if there is a reader.
     pub fn has_readers(&self) -> bool {
         self.readers.iter().any(Option::is_some)
     }
 
-    /// The readers there are.
+    /// Lists the readers.
     pub fn readers(&self) -> Vec<ReaderId> {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }

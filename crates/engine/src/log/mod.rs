@@ -81,7 +81,7 @@ const RELEASED_ALL: u64 = u64::MAX;
 #[repr(align(64))]
 struct ShardPosition(PlainU64);
 
-/// What the merged stream has come to, for INFO.
+/// The progress of the merged stream, for INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The last position that was merged.
@@ -92,7 +92,7 @@ pub struct Progress {
 
 /// See the module. Shared by all threads of an engine.
 pub struct ChangeLog {
-    /// Whether there is a reader. Changed by exclusive owners only.
+    /// True if there is a reader. Changed by exclusive owners only.
     is_attached: AtomicBool,
     /// The last position that was drawn.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
@@ -102,19 +102,19 @@ pub struct ChangeLog {
     /// The last position at which more changed than could be said shard by shard.
     all_shards: PlainU64,
     merger: Combiner<Merger>,
-    /// How far each reader lets replies go.
+    /// The position up to which each reader releases replies.
     confirmed: Lock<[u64; READERS_MAX]>,
     /// Their minimum. Set under the lock of `confirmed`.
     released: Watermark,
-    /// What was merged, for those who do not have the role.
+    /// The merged position, for threads that do not have the role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
-    /// What the file's reader keeps.
+    /// The bytes that the file's reader keeps.
     kept: KeptBytes,
 }
 
 impl ChangeLog {
-    /// A log without readers, for `threads` I/O threads and a housekeeper.
+    /// Creates a log without readers, for `threads` I/O threads and a housekeeper.
     pub fn new(threads: usize) -> Self {
         Self {
             is_attached: AtomicBool::new(false),
@@ -131,20 +131,20 @@ impl ChangeLog {
         }
     }
 
-    /// Whether changes are recorded: asked at the start of each unit, inside the gate or as its
-    /// owner. One load.
+    /// Returns true if changes are recorded: asked at the start of each unit, inside the gate or
+    /// as its owner. One load.
     #[inline]
     pub fn is_attached(&self) -> bool {
         // Relaxed: changed by exclusive owners only, and the gate orders them and the units.
         self.is_attached.load(Relaxed)
     }
 
-    /// The last position that was drawn: what an exclusive owner's unit adds 1 to.
+    /// Returns the last position that was drawn. An exclusive owner's unit adds 1 to it.
     pub fn drawn(&self) -> u64 {
         self.drawn.load(Relaxed)
     }
 
-    /// Which buffer belongs to an I/O thread, or to the housekeeper.
+    /// Returns the buffer of an I/O thread, or of the housekeeper.
     pub fn buffer_index(&self, thread: Option<usize>) -> usize {
         thread.unwrap_or(self.buffers.len() - 1)
     }
@@ -164,7 +164,8 @@ impl ChangeLog {
         position
     }
 
-    /// [`ChangeLog::append`] for a unit of one request without big words, its own record.
+    /// Appends as [`ChangeLog::append`] does a unit of one request without big words, its own
+    /// record.
     #[inline]
     pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>) -> u64 {
         let (position, db) = (self.draw(), db as u32);
@@ -199,7 +200,7 @@ impl ChangeLog {
         self.all_shards.store(position, Relaxed);
     }
 
-    /// The position of the last change of these shards, all of them locked. O(shards).
+    /// Returns the position of the last change of these shards, all of them locked. O(shards).
     #[inline]
     pub fn last_change(&self, shards: impl Iterator<Item = usize>) -> u64 {
         let all = self.all_shards.load(Relaxed);
@@ -212,7 +213,7 @@ impl ChangeLog {
         self.released.get()
     }
 
-    /// Whether this thread's writes must wait until what it has appended is merged. Asked once a
+    /// Returns true if this thread's writes must wait until its records are merged. Asked once a
     /// turn, before locks are taken.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
@@ -221,7 +222,7 @@ impl ChangeLog {
                 || self.kept.get() > PENDING_BYTES_MAX)
     }
 
-    /// The count of what the reader keeps that is a file.
+    /// Returns the count of bytes that the file's reader keeps.
     pub fn kept(&self) -> &KeptBytes {
         &self.kept
     }
@@ -231,7 +232,7 @@ impl ChangeLog {
         self.buffers.iter().map(Buffer::len_bytes).sum()
     }
 
-    /// What was merged so far.
+    /// Returns the progress of the merge.
     pub fn progress(&self) -> Progress {
         Progress {
             position: self.merged_position.load(Relaxed),
@@ -322,7 +323,7 @@ impl ChangeLog {
         self.with_merger(outbox, Merger::begin_part);
     }
 
-    /// The readers that are attached; they have got all that was published.
+    /// Lists the attached readers; they have got all that was published.
     pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
         self.with_merger(outbox, |merger| merger.readers())
     }

@@ -37,7 +37,7 @@ pub(super) struct TextEnd {
 }
 
 impl Text {
-    /// A text of these bytes.
+    /// Creates a text of these bytes.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// The pieces of the stream, in order.
+    /// Walks the pieces of the stream, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.values.iter().map(|(at, _)| *at));
         let ends = self.values.iter().map(|(at, _)| *at).chain(std::iter::once(self.bytes.len()));

@@ -10,18 +10,18 @@ use structures::entry::View;
 
 use super::text::{SHARED_BYTES_MIN, Text};
 
-/// What a unit recorded so far: commands as requests of the protocol. Thread: its own.
+/// The record of a unit so far: commands as requests of the protocol. Thread: its own.
 #[derive(Default)]
 pub struct UnitRecord {
     text: Text,
     commands: usize,
     /// The database of the first command.
     first_db: usize,
-    /// That of the last one.
+    /// The database of the last command.
     last_db: usize,
 }
 
-/// Where big values are looked for, to share them: the shards that are locked, or those of an
+/// The shards in which big values are looked for, to share them: those locked, or those of an
 /// exclusive owner's command.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
@@ -32,7 +32,7 @@ pub struct Values<'l, 'k> {
 }
 
 impl Values<'_, '_> {
-    /// The value of a key if it is just this word. O(bytes).
+    /// Returns the value of a key if it is just this word. O(bytes).
     fn find(&self, db: usize, key: &[u8], word: &[u8]) -> Option<Blob> {
         let key: Key<'_> = self.hasher.key(key);
         let entry = self.locked?.shard_of(key.hash)?.db(db)?.table().get(key.position(), key.bytes)?;
@@ -44,24 +44,24 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Whether nothing was recorded.
+    /// Returns true if nothing was recorded.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Whether its commands must apply together: it has several, which stand between MULTI and
-    /// EXEC, as in Redis.
+    /// Returns true if its commands must apply together: it has several, which stand between MULTI
+    /// and EXEC, as in Redis.
     pub(super) fn is_transaction(&self) -> bool {
         self.commands > 1
     }
 
-    /// The commands, with a SELECT between those of different databases.
+    /// Returns the commands, with a SELECT between those of different databases.
     pub(super) fn text(&self) -> &Text {
         &self.text
     }
 
-    /// The databases of the first and of the last command.
+    /// Returns the databases of the first and of the last command.
     pub(super) fn dbs(&self) -> (u32, u32) {
         (self.first_db as u32, self.last_db as u32)
     }

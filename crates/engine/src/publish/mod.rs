@@ -11,13 +11,13 @@ pub mod send;
 
 /// The output queues of a thread's connections.
 pub trait Outputs {
-    /// The queue of replies of an open connection.
+    /// Borrows the queue of replies of an open connection.
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue;
 
     /// Bytes in it that are not sent.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
 
-    /// The last `len_bytes` that were appended to its queue show changes up to this position of the
-    /// change log: they leave once that is released.
+    /// Notes that the last `len_bytes` of its queue show changes up to this position of the change
+    /// log: they are sent once that is released.
     fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64);
 }

@@ -23,7 +23,7 @@ use crate::table::Registered;
 pub struct MonitoredCommand<'a> {
     /// The client that ran it.
     pub client: &'a ClientInfo,
-    /// Whether its script did.
+    /// The origin of the command: a client or its script.
     pub origin: Origin,
     /// The command.
     pub registered: &'a Registered,
@@ -40,7 +40,7 @@ pub struct Monitors {
 }
 
 impl Monitors {
-    /// Whether there are any. O(1).
+    /// Returns true if there are any. O(1).
     #[inline]
     pub fn any(&self) -> bool {
         // Relaxed: a command that follows MONITOR's reply is in a later turn, which looks again.
@@ -100,7 +100,7 @@ impl Monitors {
     }
 }
 
-/// The path of a Unix socket, as far as it has one.
+/// Returns the path of a Unix socket; empty without one.
 fn path_of(address: &Address) -> String {
     match address {
         Address::Unix(path) => path.display().to_string(),

@@ -21,7 +21,7 @@ use commands::{EventClass, KeyEvent};
 use super::pubsub::Kind;
 use super::send::Sender;
 
-/// What is published: `notify-keyspace-events`.
+/// The events to publish: `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Notifications {
     /// On channels of keys.
@@ -59,13 +59,13 @@ impl Notifications {
         }
     }
 
-    /// The events that have a channel to be published on.
+    /// Returns the events that have a channel to be published on.
     fn wanted(&self) -> EventClass {
         if self.keyspace || self.keyevent { self.classes } else { EventClass::empty() }
     }
 }
 
-/// The event classes to raise: none while there are no subscriptions.
+/// Returns the event classes to raise: none while there are no subscriptions.
 #[inline]
 pub fn wanted(notifications: Notifications, subscribers: usize) -> EventClass {
     if subscribers == 0 { EventClass::empty() } else { notifications.wanted() }

@@ -51,7 +51,7 @@ pub const INBOX_BYTES_MAX: usize = 1 << 20;
 /// Locks of a directory.
 const PARTS: usize = 64;
 
-/// What a subscription names.
+/// The kind of name of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A channel.
@@ -101,7 +101,7 @@ impl Publication {
         self.pattern.as_deref().unwrap_or(&self.channel)
     }
 
-    /// Whether the same subscribers get both.
+    /// Returns true if the same subscribers get both.
     fn same_subscribers(&self, other: &Self) -> bool {
         self.kind == other.kind && self.subscribed() == other.subscribed()
     }
@@ -153,7 +153,8 @@ struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
-    /// What of [`PubSub::push_bytes`] leaves with this turn's replies. Thread: the inbox's own.
+    /// The part of [`PubSub::push_bytes`] that is sent with this turn's replies. Thread: the
+    /// inbox's own.
     pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
 }
@@ -180,10 +181,9 @@ impl Inbox {
 /// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// How many subscribers get it; a client gets it once for its channel and
-    /// once for each pattern.
+    /// The number of deliveries: a client gets it once for its channel and once for each pattern.
     pub receivers: u64,
-    /// Whether an inbox is crowded: the publisher must wait.
+    /// True if an inbox is crowded: the publisher must wait.
     pub subscribers_full: bool,
 }
 
@@ -201,7 +201,7 @@ pub struct PubSub {
     hasher: ahash::RandomState,
 }
 
-/// What emptying an inbox led to.
+/// The result of emptying an inbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivered {
     /// Bytes that were appended to outputs.
@@ -211,7 +211,8 @@ pub struct Delivered {
 }
 
 impl PubSub {
-    /// No subscriptions yet, for this many threads. `seed` keys the hash of channels' names.
+    /// Creates the state without subscriptions, for this many threads. `seed` keys the hash of
+    /// channels' names.
     pub fn new(threads: usize, seed: [u64; 4]) -> Self {
         Self {
             channels: Directory::new(),
@@ -265,12 +266,12 @@ impl PubSub {
         &self.push_bytes
     }
 
-    /// Whether publishers must wait.
+    /// Returns true if publishers must wait.
     pub fn are_subscribers_full(&self) -> bool {
         self.subscribers_full.load(Relaxed) > 0
     }
 
-    /// The channels with subscribers that match `pattern`. O(channels).
+    /// Lists the channels with subscribers that match `pattern`. O(channels).
     pub fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let mut found = Vec::new();
         for part in &self.directory(kind).parts {
@@ -378,7 +379,7 @@ impl PubSub {
         }
     }
 
-    /// Whether messages wait for `thread`.
+    /// Returns true if messages wait for `thread`.
     #[inline]
     pub fn has_messages(&self, thread: usize) -> bool {
         self.inboxes[thread].has_messages.load(SeqCst)
@@ -631,21 +632,21 @@ fn count_in(counts: &mut Counts, thread: usize) -> bool {
     is_first
 }
 
-/// What a subscription takes, in bytes: an entry and a copy of its name with the client, in its
-/// thread's table and in the directory.
+/// Returns the length of a subscription, in bytes: an entry and a copy of its name with the
+/// client, in its thread's table and in the directory.
 pub(crate) fn subscription_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 560;
     (OVERHEAD + 3 * name.len()) as u64
 }
 
-/// What a client subscribed to. Thread: the client's.
+/// The subscriptions of a client. Thread: the client's.
 #[derive(Default)]
 pub struct Subscriptions {
     pub(crate) names: [BTreeSet<Box<[u8]>>; 3],
 }
 
 impl Subscriptions {
-    /// All of one kind.
+    /// Lists all names of one kind.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
         self.names[kind as usize].iter().map(|name| &**name)
     }
@@ -655,7 +656,7 @@ impl Subscriptions {
     }
 }
 
-/// The first word of replies to commands that subscribe and unsubscribe.
+/// Writes the reply of a command that subscribes or unsubscribes, from its first word on.
 pub fn write_subscription(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
     reply.push(3);
     reply.bulk(word.as_bytes());

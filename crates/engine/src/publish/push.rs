@@ -29,21 +29,21 @@ pub struct Push {
     pub conn: ConnId,
     /// The client.
     pub client: Arc<ClientInfo>,
-    /// What is sent, in the client's protocol.
+    /// The message, in the client's protocol.
     pub bytes: Arc<[u8]>,
     /// The position of the change log that it shows.
     pub position: u64,
 }
 
-/// What a message of this length takes at most: its block is rounded up, the list of
-/// messages grows twofold.
+/// Returns the most bytes of a message of this length: its block is rounded up, the list of
+/// messages doubles.
 fn counted_bytes(len_bytes: usize) -> u64 {
     (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
 }
 
 impl Push {
-    /// A message that counts as waiting for its client, and in `push_bytes`. It must be put into
-    /// the inbox of the client's thread.
+    /// Creates a message that counts as waiting for its client, and in `push_bytes`. It must be
+    /// put into the inbox of the client's thread.
     pub fn counted(
         push_bytes: &AtomicU64,
         client: &Arc<ClientInfo>,
@@ -56,7 +56,7 @@ impl Push {
         Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes), position }
     }
 
-    /// What it adds to [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
+    /// Returns its part of [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())
     }

@@ -11,7 +11,7 @@ use crate::client::ClientInfo;
 use crate::clients::Clients;
 use crate::threads::{Outbox, Threads};
 
-/// Who sends, and through what. Any thread; everything here is a leaf in the lock order.
+/// The sender of messages, and its ways. Any thread; everything here is a leaf in the lock order.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
     /// All clients.
@@ -22,7 +22,7 @@ pub struct Sender<'a> {
     pub pubsub: &'a PubSub,
     /// The I/O thread that sends, if it is one: it looks into its own inbox without being woken.
     pub thread: Option<usize>,
-    /// Where it is noted who is to be woken.
+    /// The threads to wake are noted here.
     pub outbox: &'a Outbox,
     /// The position of the change log that the messages show: they leave once it is released.
     pub position: u64,

@@ -65,7 +65,7 @@ pub struct Lane<'s, C> {
 }
 
 impl<'s, C: Clock> Lane<'s, C> {
-    /// A lane that counts in `stats`. `seed` feeds its random numbers.
+    /// Creates a lane that counts in `stats`. `seed` feeds its random numbers.
     pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
         let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
         executor.commit.is_unrecorded = true;
@@ -78,7 +78,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
-    /// What was left for other threads: the driver wakes them behind each slice.
+    /// Borrows the messages for other threads: the driver wakes them behind each slice.
     pub fn outbox(&self) -> &crate::threads::Outbox {
         &self.executor.commit.outbox
     }
@@ -130,7 +130,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.commit.take_notifications(Notifications::default());
     }
 
-    /// The request of a job; what it looks for begins to be loaded.
+    /// Prepares the request of a job; its lookups begin to be loaded.
     #[inline]
     fn prepare<'a, R: Requests>(&self, batch: &'a R, job: &Job) -> Ready<'a>
     where

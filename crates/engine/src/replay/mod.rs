@@ -38,7 +38,7 @@ pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 /// Lanes at most.
 pub const LANES_MAX: usize = 8;
 
-/// The lane of a shard.
+/// Returns the lane of a shard.
 fn lane_of(shard: usize, lanes: usize) -> usize {
     (shard * lanes) / keyspace::key::SHARD_COUNT
 }

@@ -1,4 +1,4 @@
-//! Which lane runs which request.
+//! The routes of requests to lanes.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub enum Unroutable {
 /// A request that cannot be run: the file is not one of this server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRouted {
-    /// Where the request begins, in bytes.
+    /// The start of the request, in bytes.
     pub offset: u64,
     /// Its first word.
     pub name: Vec<u8>,
@@ -52,7 +52,7 @@ impl fmt::Display for NotRouted {
 
 impl std::error::Error for NotRouted {}
 
-/// What the driver gets of a batch.
+/// The result for a batch, for the driver.
 pub enum Routed<'a, R> {
     /// Tasks for each lane, behind those that it has.
     Tasks(Vec<Vec<Task<R>>>),
@@ -78,10 +78,10 @@ pub struct Router<'s> {
 }
 
 impl<'s> Router<'s> {
-    /// For so many lanes, in database 0.
+    /// Creates a router for this number of lanes, in database 0.
     ///
     /// # Panics
-    /// If there are none or more than [`LANES_MAX`].
+    /// There are none or more than [`LANES_MAX`].
     pub fn new(shared: &'s Shared, lanes: usize) -> Self {
         assert!((1..=LANES_MAX).contains(&lanes), "lanes are at least one");
         Self { shared, lanes, db: 0, last: None, places: Vec::new() }
@@ -131,7 +131,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// The command of a request; `None` for one about functions.
+    /// Finds the command of a request; `None` for one about functions.
     #[inline]
     fn command(&mut self, args: &Args<'_>) -> Result<Option<&'static Registered>, Unroutable> {
         let name = args.get(0);
@@ -165,7 +165,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Which lanes a request needs.
+    /// Returns the lanes that a request needs.
     #[inline]
     fn place(&self, registered: &'static Registered, args: &Args<'_>, request: u32) -> Place {
         let job = |hash| Job { registered, hash, request, db: self.db };
@@ -183,7 +183,7 @@ impl<'s> Router<'s> {
         lane_of(shard_of(hash), self.lanes)
     }
 
-    /// The lanes of a request that has not exactly one key.
+    /// Returns the lanes of a request that has not exactly one key.
     #[inline(never)]
     fn lanes_of(&self, registered: &'static Registered, args: &Args<'_>) -> Lanes {
         let all = (1 << self.lanes) - 1;
@@ -195,7 +195,7 @@ impl<'s> Router<'s> {
         if lanes == 0 { all } else { lanes }
     }
 
-    /// The tasks for the requests of a batch that were taken.
+    /// Returns the tasks for the requests of a batch that were taken.
     fn plan<R: Requests>(&self, batch: &Arc<R>) -> Vec<Vec<Task<R>>> {
         let meets = |place: &Place| !place.lanes.is_power_of_two();
         let runs = self.places.chunk_by(|a, b| meets(a) && meets(b));
@@ -214,10 +214,10 @@ impl<'s> Router<'s> {
 /// The tasks of a batch that is being planned.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
-    /// What each lane will run, behind its tasks.
+    /// The jobs that each lane will run, behind its tasks.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// What lanes will meet for, behind all that.
+    /// The jobs that lanes will meet for, behind all that.
     met: Vec<Job>,
     met_lanes: Lanes,
 }

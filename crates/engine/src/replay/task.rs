@@ -1,4 +1,4 @@
-//! What lanes have to do.
+//! The tasks of lanes.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::table::Registered;
 
 /// Requests as they were read, in their order.
 pub trait Requests {
-    /// How many there are.
+    /// Returns their number.
     fn count(&self) -> usize;
 
-    /// The bytes of request `index`, from its first one on, and its words.
+    /// Returns the bytes of request `index`, from its first one on, and its words.
     fn request(&self, index: usize) -> (&[u8], &[Span]);
 
-    /// Where request `index` begins in the file, in bytes.
+    /// Returns the start of request `index` in the file, in bytes.
     fn offset(&self, index: usize) -> u64;
 }
 
 /// A request of a file that ended with an error.
 pub struct Failed<'a> {
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub offset: u64,
     /// The full name of its command.
     pub command: &'static str,
@@ -52,18 +52,18 @@ pub struct Slice<R> {
 }
 
 impl<R> Slice<R> {
-    /// How many requests they are.
+    /// Returns the number of requests.
     pub fn count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The batch, where nobody else needs it any more.
+    /// Returns the batch, if nothing else needs it any more.
     pub fn into_batch(self) -> Option<R> {
         Arc::into_inner(self.batch)
     }
 }
 
-/// What a lane does next.
+/// The next task of a lane.
 pub enum Task<R> {
     /// It runs these requests.
     Run(Slice<R>),
@@ -89,26 +89,26 @@ impl<R> Meeting<R> {
         Self { slice, missing: AtomicU32::new(lanes), state: FutexWord::new(UNDER_WAY) }
     }
 
-    /// What is to be run.
+    /// Returns the requests to run.
     pub fn slice(&self) -> &Slice<R> {
         &self.slice
     }
 
-    /// A lane has come to it; whether it is the last, which runs the requests and then calls
-    /// [`end`](Self::end).
+    /// Notes that a lane has come to it. Returns true for the last one, which runs the requests
+    /// and then calls [`end`](Self::end).
     pub fn arrive(&self) -> bool {
         // What all lanes did before is seen by the last.
         self.missing.fetch_sub(1, AcqRel) == 1
     }
 
-    /// The requests have run.
+    /// Notes that the requests have run.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `is_over`.
         self.state.store(OVER, Release);
         self.state.wake_all();
     }
 
-    /// Whether the requests have run.
+    /// Returns true if the requests have run.
     pub fn is_over(&self) -> bool {
         // Acquire: pairs with the Release in `end`.
         self.state.load(Acquire) == OVER

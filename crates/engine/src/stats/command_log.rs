@@ -11,7 +11,7 @@ use commands::Args;
 
 use crate::secret::is_secret;
 
-/// What made a command notable.
+/// The reason why a command is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It ran for long; the value is in microseconds.
@@ -33,7 +33,7 @@ const ARG_LEN_BYTES_MAX: usize = 128;
 pub struct Entry {
     /// Counts up for each kind.
     pub id: u64,
-    /// When it ended, Unix seconds.
+    /// The time of its end, in Unix seconds.
     pub unix_s: i64,
     /// Microseconds or bytes, by kind.
     pub value: u64,
@@ -67,12 +67,12 @@ impl CommandLogs {
         ring.entries.truncate(len_max);
     }
 
-    /// The newest `count` entries, newest first.
+    /// Returns the newest `count` entries, newest first.
     pub fn newest(&self, kind: Kind, count: usize) -> Vec<Entry> {
         self.ring(kind).entries.iter().take(count).cloned().collect()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self, kind: Kind) -> usize {
         self.ring(kind).entries.len()
     }
@@ -87,8 +87,8 @@ impl CommandLogs {
     }
 }
 
-/// A copy of a request's arguments, cut to what an entry keeps. What Redis hides, the words behind
-/// AUTH and the values of CONFIG SET that are secret, is hidden. `full_name` is the command's,
+/// Copies a request's arguments, cut to the length that an entry keeps. The words that Redis hides
+/// are hidden: those behind AUTH and secret values of CONFIG SET. `full_name` is the command's,
 /// whatever the request calls it.
 pub fn kept_args(full_name: &str, args: &Args<'_>) -> Vec<Vec<u8>> {
     let len = args.len();

@@ -1,4 +1,4 @@
-//! How long requests took from the arrival of their bytes until their replies were handed to the
+//! The time of requests from the arrival of their bytes until their replies were handed to the
 //! kernel: LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
 //!
 //! ```text
@@ -6,18 +6,19 @@
 //!        ╎ waits  │ gate, other requests of the turn │ the command │ others │ replies sent │
 //!        ╰╌╌╌╌╌╌╌╌┴────────────────── end to end ──────────────────────────────────────────┤
 //! ```
-//! All replies of a turn leave together at its end, so what a request took is known then, for all
-//! requests of the turn at once: one reading of the clock and one step of a counter per command
-//! that ran in it. While the turn goes on, only calls are counted.
+//! All replies of a turn are sent together at its end, so the time of all its requests is known
+//! then. That takes one reading of the clock and one step of a counter per command that ran in it.
+//! During the turn, only calls are counted.
 //!
-//! **Where it begins.** A thread cannot know when bytes came while it was busy; it finds them when
-//! it looks. It looked and did not sleep where looking took less time than the turn before. Then
+//! **Its start.** A thread cannot know when bytes came while it was busy; it finds them when it
+//! looks. It looked and did not sleep if looking took less time than the turn before. Then
 //! requests of connections that this turn did not answer may have come at any time of it, and are
-//! counted from its beginning: at most one turn too much, and whoever waited behind a slow command
-//! is seen. All others are counted from the beginning of the turn that ran them.
+//! counted from its beginning. That is at most one turn too much, and it shows every request that
+//! waited behind a slow command. All others are counted from the beginning of the turn that ran
+//! them.
 //!
-//! **What is left out.** Commands that waited for a key (their time with the wait is in LATENCY
-//! HISTOGRAM), what runs inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the
+//! **Not counted** are commands that waited for a key (their time with the wait is in LATENCY
+//! HISTOGRAM), commands inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the
 //! client's own unread replies held a request back, and the sends themselves with io_uring, where
 //! the kernel makes them once the turn is over.
 
@@ -32,9 +33,9 @@ pub struct TurnClock {
     number: u64,
     began: Instant,
     ended: Instant,
-    /// How long the turn before took.
+    /// The length of the turn before.
     took: Duration,
-    /// When the turn before began, if the thread did not sleep since.
+    /// The start of the turn before, if the thread did not sleep since.
     busy_since: Option<Instant>,
     /// Requests of the present connection may have come at any time since `busy_since`.
     is_late: bool,
@@ -45,7 +46,7 @@ pub struct TurnClock {
 }
 
 impl TurnClock {
-    /// A clock for `command_count` commands.
+    /// Creates a clock for `command_count` commands.
     pub fn new(command_count: usize, now: Instant) -> Self {
         Self {
             number: 1,
@@ -59,7 +60,7 @@ impl TurnClock {
         }
     }
 
-    /// A turn begins: the thread has looked for input.
+    /// Begins a turn: the thread has looked for input.
     pub fn begin(&mut self, now: Instant) {
         let looked = now.saturating_duration_since(self.ended);
         self.busy_since = (looked < self.took).then_some(self.began);
@@ -67,8 +68,8 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// The requests that follow are those of a connection that was answered last in turn
-    /// `answered`, 0 for never, and is answered now.
+    /// Begins the requests of a connection that was answered last in turn `answered`, 0 for never,
+    /// and is answered now.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
@@ -85,7 +86,7 @@ impl TurnClock {
         of_command[usize::from(self.is_late)] += calls as u32;
     }
 
-    /// The turn has ended and its replies were sent.
+    /// Ends the turn, whose replies were sent.
     #[inline]
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;
@@ -124,7 +125,8 @@ mod tests {
     /// A turn: when it begins and ends, in microseconds, and by connection how often it calls GET.
     type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
 
-    /// These turns of a thread give these times in microseconds, each with a number of calls.
+    /// Checks that these turns of a thread give these times in microseconds, each with a number of
+    /// calls.
     fn check(turns: &[Turn<'_>], expected: &[(u64, u64)]) {
         let table = CommandTable::new(std::iter::empty());
         let get = table.find(b"GET").expect("it exists");

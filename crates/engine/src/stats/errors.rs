@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 /// Different codes that are counted; scripts could invent any number of them.
 const CODES_MAX: usize = 128;
-/// Where the space behind a code is at the latest.
+/// The latest place of the space behind a code.
 const CODE_LEN_MAX: usize = 31;
 
 /// Counts of error replies. One lock, taken only when an error is sent; a leaf in the lock order.
@@ -29,7 +29,7 @@ impl ErrorCounts {
         }
     }
 
-    /// All codes with their counts.
+    /// Returns all codes with their counts.
     pub fn by_code(&self) -> BTreeMap<String, u64> {
         self.lock().clone()
     }

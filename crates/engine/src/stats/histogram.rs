@@ -23,7 +23,7 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a time. O(1).
+/// Returns the bucket of a time. O(1).
 fn bucket(nanos: u64) -> usize {
     let nanos = nanos.min((1 << POWER_MAX) - 1);
     let power = (nanos | ((1 << SUB_BITS) - 1)).ilog2();
@@ -31,7 +31,7 @@ fn bucket(nanos: u64) -> usize {
     ((shift << SUB_BITS) as usize) + (nanos >> shift) as usize
 }
 
-/// The largest time of a bucket, in nanoseconds.
+/// Returns the largest time of a bucket, in nanoseconds.
 fn upper(bucket: usize) -> u64 {
     let shift = ((bucket >> SUB_BITS) as u32).saturating_sub(1);
     let low = bucket as u64 - (u64::from(shift) << SUB_BITS);
@@ -59,7 +59,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// The sum of these. O(buckets) each.
+    /// Sums these histograms. O(buckets) each.
     pub fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
         let mut counts = vec![0; BUCKETS];
         for histogram in histograms {
@@ -71,7 +71,7 @@ impl Times {
         Self { counts, calls }
     }
 
-    /// The time in nanoseconds that `percent` of the calls did not exceed, to 3 %.
+    /// Returns the time in nanoseconds that `percent` of the calls did not exceed, to 3 %.
     pub fn percentile_nanos(&self, percent: f64) -> u64 {
         let rank = ((percent / 100.0 * self.calls as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -82,9 +82,9 @@ impl Times {
         found.map_or(0, upper)
     }
 
-    /// For each of these limits in nanoseconds, ascending, the number of calls that
-    /// took less. Exact for powers of two; else calls that took up to 3 % less than the
-    /// limit may not be counted.
+    /// Returns, for each of these ascending limits in nanoseconds, the number of calls that took
+    /// less. Exact for powers of two; else calls that took up to 3 % less than the limit may not
+    /// be counted.
     pub fn below(&self, limits: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut seen, mut at) = (0, 0);
         let below = |limit: u64| {

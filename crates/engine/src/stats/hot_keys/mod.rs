@@ -1,14 +1,14 @@
-//! Which keys take most of the time and of the network: what HOTKEYS starts, stops and shows, as
-//! Redis 8.6 has it. How often keys are asked for, as Valkey 9.2 counts it, is in `windows.rs`.
+//! The keys that take most of the time and of the network, counted by HOTKEYS as in Redis 8.6. The
+//! frequency of keys, as Valkey 9.2 counts it, is in `windows.rs`.
 //!
-//! A session counts, per I/O thread and metric, who has most of the weight ([`HeavyHitters`]): a
-//! command's time, and the bytes of its request and reply, in equal shares for its keys. With a
-//! ratio of `r` each command is counted with a chance of `1 / r`; the sums over all commands are
-//! exact whatever the ratio.
+//! A session counts, per I/O thread and metric, the keys with most of the weight
+//! ([`HeavyHitters`]): a command's time, and the bytes of its request and reply, in equal shares
+//! for its keys. With a ratio of `r` each command is counted with a chance of `1 / r`; the sums
+//! over all commands are exact whatever the ratio.
 //!
-//! Without a session all of this costs a command one predictable branch on a flag that the thread
-//! reads once per turn. With one, commands are timed singly, and each counted one takes a lock that
-//! only its own thread and HOTKEYS GET ever want: a leaf, held for a look-up.
+//! Without a session a command pays one predictable branch on a flag that the thread reads once
+//! per turn. With one, commands are timed singly. Each counted one takes a lock that only its own
+//! thread and HOTKEYS GET ever take: a leaf, held for a look-up.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
@@ -31,7 +31,7 @@ pub use windows::{Rate, Sampling, Windows};
 /// Counters per thread and metric for each key shown; more counters make errors smaller.
 const COUNTERS_PER_SHOWN: usize = 32;
 
-/// What HOTKEYS START asks for.
+/// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionOptions {
     /// Time per key is counted.
@@ -53,7 +53,7 @@ struct Session {
     started_ms: i64,
     /// Process time, user and system, and bytes over the network, when it started.
     began: Totals,
-    /// When it was stopped, with the totals of then.
+    /// The time at which it was stopped, with the totals of then.
     stopped: Option<(i64, Totals)>,
 }
 
@@ -78,7 +78,7 @@ impl Totals {
     }
 }
 
-/// What one thread counted.
+/// The counters of one thread.
 struct Part {
     options: SessionOptions,
     cpu_nanos: HeavyHitters,
@@ -94,20 +94,20 @@ pub struct HotKeys {
     /// Its lock is a leaf but for those of the parts.
     session: Mutex<Option<Session>>,
     parts: Box<[Lock<Option<Part>>]>,
-    /// What is counted without a session.
+    /// The counters that need no session.
     pub windows: Windows,
 }
 
-/// What HOTKEYS GET shows.
+/// The content of HOTKEYS GET.
 #[derive(Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// The options of the session.
     pub options: SessionOptions,
-    /// Whether commands are being counted.
+    /// True while commands are counted.
     pub active: bool,
-    /// When it started, Unix milliseconds.
+    /// The time of its start, in Unix milliseconds.
     pub started_ms: i64,
-    /// How long commands were counted.
+    /// The time for which commands were counted.
     pub duration_ms: i64,
     /// Time of all commands on keys, sampled or not.
     pub all_time: Duration,
@@ -128,7 +128,7 @@ pub struct Report {
 pub struct InProgress;
 
 impl HotKeys {
-    /// No session, for so many threads.
+    /// Creates the state without a session, for this number of threads.
     pub fn new(threads: usize, now: Instant) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
         Self {
@@ -139,7 +139,7 @@ impl HotKeys {
         }
     }
 
-    /// Whether commands are counted now.
+    /// Returns true if commands are counted now.
     #[inline]
     pub fn is_active(&self, now_ms: i64) -> bool {
         self.until_ms.load(Relaxed) > now_ms
@@ -194,7 +194,8 @@ impl HotKeys {
         Ok(())
     }
 
-    /// What the session has counted so far; none if there is none. O(counters log counters).
+    /// Returns the counts of the session so far; `None` without a session. O(counters log
+    /// counters).
     pub fn report(&self, totals: Totals, now_ms: i64) -> Option<Report> {
         let mut guard = self.session();
         let session = guard.as_mut()?;

@@ -1,18 +1,17 @@
-//! How often keys are asked for, window by window: what HOTKEYS GET shows where
-//! `hotkeys-top-k` is set.
+//! The frequency of keys, window by window: HOTKEYS GET shows it if `hotkeys-top-k` is set.
 //!
-//! Each I/O thread counts what it samples, one of `100 / hotkeys-sampling-percentage` commands,
-//! with all keys that the command names. When a window is over, the threads' counts are added up,
-//! the first `hotkeys-top-k` keys are kept as the last window, and counting begins anew. A window
-//! that was over for as long again before somebody looked (the server was held up) is too long to
-//! be shown as one and is thrown away.
+//! Each I/O thread counts a sample, one of `100 / hotkeys-sampling-percentage` commands, with all
+//! keys that the command names. At the end of a window the threads' counts are added up, the first
+//! `hotkeys-top-k` keys are kept as the last window, and counting begins anew. A window that
+//! lasted twice its time (the server was held up) is too long to be shown as one and is thrown
+//! away.
 //!
 //! ```text
 //!   command ─► sampled? ─► live part of its thread ─(window over)─► last window ─► HOTKEYS, INFO
 //! ```
-//! On or off, a command counts a number down. A sampled one draws how many are passed over until
-//! the next, and takes its thread's lock, a leaf that otherwise only the end of a window takes.
-//! What is done at the end is done without a thread's lock, except for swapping its counters.
+//! On or off, a command counts a number down. A sampled one draws the number of commands until the
+//! next, and takes its thread's lock, a leaf that otherwise only the end of a window takes. The
+//! work at the end is done without a thread's lock, except for swapping its counters.
 //!
 //! Source: Valkey's topic "hot keys" and its test suite, as of version 9.2.
 
@@ -28,7 +27,7 @@ const COUNTERS_PER_SHOWN: usize = 8;
 /// Bytes of a database's number before a key's name.
 const DB_BYTES: usize = 4;
 
-/// What is sampled.
+/// The sampling options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// `hotkeys-top-k`: keys that are shown; 0 for not counting.
@@ -64,7 +63,7 @@ struct Finished {
     took: Duration,
 }
 
-/// What one thread counts.
+/// The counters of one thread.
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
@@ -87,7 +86,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Nothing is counted yet, for so many threads.
+    /// Creates empty counters for this number of threads.
     pub fn new(threads: usize, now: Instant) -> Self {
         let parts = (0..threads).map(|_| Lock::new(None)).collect();
         let state = State { sampling: Sampling::default(), since: now, last: Finished::default() };
@@ -158,14 +157,14 @@ impl Windows {
             if took < 2 * window { Finished::new(&parts, state.sampling, took) } else { Finished::default() };
     }
 
-    /// The last window's keys, most often asked for first; none where nothing is counted.
+    /// Returns the last window's keys, the most frequent first; `None` if nothing is counted.
     pub fn report(&self, now: Instant) -> Option<Vec<Rate>> {
         self.turn(now);
         let state = self.state();
         (state.sampling.shown > 0).then(|| state.last.rates.clone())
     }
 
-    /// Sampled accesses of the last window, and how long it was; zeros where there is none.
+    /// Returns the sampled accesses of the last window, and its length; zeros if there is none.
     pub fn last(&self) -> (u64, Duration) {
         let state = self.state();
         (state.last.samples, state.last.took)

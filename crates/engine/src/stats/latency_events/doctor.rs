@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Sample, Series};
 
-/// What the report depends on besides the spikes.
+/// The input of the report besides the spikes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput {
     /// Now, Unix seconds.
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-/// What helps against spikes of an event.
+/// Returns the advice against spikes of an event.
 fn advice(event: &str) -> &'static [&'static str] {
     match event {
         "command" => &[
@@ -70,7 +70,7 @@ fn advice(event: &str) -> &'static [&'static str] {
     }
 }
 
-/// The report.
+/// Formats the report.
 pub fn report(all: &[Series], at: ReportInput) -> String {
     if at.threshold_ms == 0 && all.is_empty() {
         return "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n"
