@@ -1,5 +1,5 @@
-//! What fuzzers show access control: rules and files of any bytes are taken or refused without a
-//! panic, and what describes a user makes the same user again, by its line and by a file.
+//! Fuzz target of access control. Rules and ACL files of any bytes are accepted or rejected
+//! without a panic. The description of a user, as a line and as a file, makes an equal user.
 
 use std::sync::OnceLock;
 
@@ -14,19 +14,19 @@ fn table() -> &'static CommandTable {
     TABLE.get_or_init(|| crate::commands::table().0)
 }
 
-/// Takes lines as the rules of a user, the last one as a request that it makes, and all of it as a
-/// file.
+/// Applies the lines of `data` as the rules of a user and checks the last line as a request of
+/// that user. Also loads all of `data` as an ACL file.
 ///
 /// # Panics
-/// If a user's description makes another user.
+/// If the description of a user makes a different user.
 pub fn fuzz_rules(data: &[u8]) {
     let new = NewUsers { table: table(), channels: NewChannels::None };
-    // Any file may be refused.
+    // Any file may be rejected.
     let _ = parse_users(data, "users.acl", &new);
     let mut lines: Vec<&[u8]> = data.split(|&byte| byte == b'\n').collect();
     let request = lines.pop().unwrap_or_default();
     let mut user = new.user(b"u");
-    // Rules that are refused leave those before them.
+    // A rejected rule leaves the rules before it in effect.
     let _ = new.apply_all(&mut user, lines.iter().copied());
     let text = user.rules_text();
     let mut again = new.user(b"u");

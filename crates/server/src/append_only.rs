@@ -1,4 +1,4 @@
-//! What the server knows of its append-only file: the writer, the files, the rewrites.
+//! State of the append-only file: the writer, the files, the rewrites.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -14,104 +14,105 @@ use crate::config::ConfigStore;
 use crate::config::table::persistence as options;
 use crate::snapshots::folder_path;
 
-/// What the server knows of its append-only file.
+/// The append-only file of a server.
 #[derive(Default)]
 pub struct AppendOnly {
     state: Mutex<State>,
     /// Wakes the thread that syncs.
     pub(crate) signal: Signal,
-    /// With so many units waiting a sync begins at once; with fewer it waits a little for more.
+    /// Number of waiting units at which a sync starts at once; with fewer, it waits briefly for
+    /// more.
     pub(crate) gathers_units: AtomicU64,
-    /// How long a write with its sync takes at present, in microseconds.
+    /// Mean time of a write with its sync, in microseconds.
     pub(crate) sync_us: RunningMean,
-    /// The position up to which all is synced; 0 where nothing is written.
+    /// The log position up to which everything is synced; 0 if changes are not written.
     pub(crate) synced: AtomicU64,
-    /// Clients that wait for a sync.
+    /// Number of clients that wait for a sync.
     pub(crate) waiters: AtomicU64,
-    /// How long each write takes longer, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
+    /// Extra time of each write, in microseconds: DEBUG AOF-FLUSH-SLEEP, for tests.
     pub(crate) sleep_us: AtomicU64,
 }
 
-/// A mean in which the last few values count most. Any thread; values that come at the same moment
-/// may be lost.
+/// A running mean that weights recent values most. Usable from any thread; values that arrive at
+/// the same moment may be lost.
 #[derive(Default)]
 pub(crate) struct RunningMean(AtomicU64);
 
 impl RunningMean {
-    /// What a new value counts, as a part.
+    /// The divisor of a new value's weight: it counts 1/8.
     const PART: u64 = 8;
 
     /// Adds a value.
     pub fn add(&self, value: u64) {
-        // Relaxed, here and below: a figure.
+        // Relaxed, here and below: only a statistic.
         let mean = self.0.load(Relaxed);
-        // Rounded up: else a mean of less than a part would never grow.
+        // Rounded up: otherwise a mean below `PART` would never grow.
         self.0.store((mean * (Self::PART - 1) + value).div_ceil(Self::PART), Relaxed);
     }
 
-    /// The mean, 0 before the first value.
+    /// Returns the mean, 0 before the first value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Guarded by one lock, a leaf.
+/// State of the append-only file. Guarded by one lock, a leaf.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The writer, where changes are written.
+    /// The writer, if changes are written.
     pub active: Option<Active>,
-    /// The files, as far as they are known.
+    /// The files, if they are known.
     pub files: Option<Files>,
-    /// The folder that they are in.
+    /// The folder of the files.
     pub files_path: Option<PathBuf>,
-    /// Bytes of the files that are not appended to any more.
+    /// Bytes of the files that are no longer appended to.
     pub earlier_len_bytes: u64,
     /// Bytes of all files after the last rewrite, or at the start.
     pub base_len_bytes: u64,
-    /// The rewrite under way.
+    /// The rewrite in progress.
     pub rewrite: Option<Rewrite>,
-    /// A rewrite begins as soon as it can.
+    /// True if a rewrite starts as soon as possible.
     pub is_scheduled: bool,
-    /// The option asks for a file that has no base so far.
+    /// True if the option asks for a file that has no base yet.
     pub awaits_base: bool,
-    /// What rewrites have come to.
+    /// Results of the rewrites so far.
     pub record: RewriteRecord,
-    /// Not before this time is a rewrite tried again that nobody asked for.
+    /// The earliest time at which an automatic rewrite is tried again.
     pub retry_at: Option<Instant>,
-    /// Files of the history are being removed: no rewrite begins.
+    /// True while files of the history are being removed: no rewrite starts.
     pub is_removing: bool,
-    /// Not before this time is that tried again.
+    /// The earliest time at which that removal is tried again.
     pub remove_at: Option<Instant>,
-    /// The data was taken back to this time, in Unix seconds, and has no base so far.
+    /// The time to which the data was restored, in Unix seconds, while this data has no base.
     pub restored_until_s: Option<i64>,
 }
 
-/// What changes are written with.
+/// The writer of changes and its reader of the change log.
 #[derive(Clone)]
 pub(crate) struct Active {
-    /// What decides.
+    /// Decides what is written and when.
     pub writer: Arc<Writer>,
-    /// The log's reader.
+    /// The writer's reader of the change log.
     pub reader: ReaderId,
 }
 
-/// A rewrite under way.
+/// A rewrite in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rewrite {
-    /// When it began.
+    /// The start time.
     pub since: Instant,
 }
 
-/// What rewrites have come to.
+/// Results of the rewrites so far.
 #[derive(Clone, Debug)]
 pub struct RewriteRecord {
-    /// Those that began.
+    /// Number of rewrites started.
     pub begun: u64,
-    /// Those in a row that failed.
+    /// Number of consecutive failures.
     pub failures: u64,
-    /// How long the last one took, in seconds.
+    /// Duration of the last rewrite, in seconds.
     pub last_took_s: Option<u64>,
-    /// Whether the last one succeeded.
+    /// True if the last rewrite succeeded.
     pub last_succeeded: bool,
 }
 
@@ -121,26 +122,26 @@ impl Default for RewriteRecord {
     }
 }
 
-/// What is shown.
+/// Statistics of the append-only file for INFO.
 pub struct Figures {
-    /// Whether the option is on and served.
+    /// True if the option is on and in effect.
     pub is_enabled: bool,
-    /// The writer's figures.
+    /// The writer's statistics.
     pub writer: Option<writer::Figures>,
     /// Bytes of all files.
     pub len_bytes: u64,
     /// Bytes of all files after the last rewrite.
     pub base_len_bytes: u64,
-    /// For how long the rewrite under way runs.
+    /// Time since the rewrite in progress started.
     pub rewrites_for: Option<Duration>,
-    /// Whether one is scheduled.
+    /// True if a rewrite is scheduled.
     pub is_scheduled: bool,
-    /// What rewrites have come to.
+    /// Results of the rewrites so far.
     pub record: RewriteRecord,
 }
 
 impl State {
-    /// Rewrites that failed delay the next one no more.
+    /// Forgets failed rewrites, so that they no longer delay the next one.
     pub(crate) fn forget_failures(&mut self) {
         self.record.failures = 0;
         self.retry_at = None;
@@ -148,27 +149,27 @@ impl State {
 }
 
 impl AppendOnly {
-    /// What is known, to read or change.
+    /// Locks the state for reading or writing.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// The writer, where changes are written.
+    /// Returns the writer, if changes are written.
     pub(crate) fn active(&self) -> Option<Active> {
         self.state().active.clone()
     }
 
-    /// Whether all up to `position` is synced.
+    /// Returns true if everything up to `position` is synced.
     pub fn has_synced(&self, position: u64) -> bool {
         self.active().is_some() && self.synced.load(Acquire) >= position
     }
 
-    /// Whether a rewrite is under way.
+    /// Returns true while a rewrite is in progress.
     pub fn is_rewriting(&self) -> bool {
         self.state().rewrite.is_some()
     }
 
-    /// What INFO shows.
+    /// Returns the statistics that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
         let writer = state.active.as_ref().map(|active| active.writer.figures());
@@ -185,12 +186,12 @@ impl AppendOnly {
     }
 }
 
-/// The folder of the append-only files.
+/// Returns the folder of the append-only files.
 pub fn files_path(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::APPENDDIRNAME.of(store)).as_ref())
 }
 
-/// Their base name.
+/// Returns the base name of the append-only files.
 pub fn files_name(store: &ConfigStore) -> String {
     String::from_utf8_lossy(options::APPENDFILENAME.of(store)).into_owned()
 }
@@ -203,13 +204,13 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// There is work.
+    /// Signals that there is work.
     pub fn set(&self) {
         *self.is_set.lock().expect("nothing panics while it is locked") = true;
         self.changed.notify_one();
     }
 
-    /// Waits for work, for so long at most.
+    /// Waits for work, at most for `timeout`.
     pub fn wait(&self, timeout: Duration) {
         let is_set = self.is_set.lock().expect("nothing panics while it is locked");
         let waited = self.changed.wait_timeout_while(is_set, timeout, |is_set| !*is_set);

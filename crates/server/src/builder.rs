@@ -38,44 +38,44 @@ use crate::tls::Tls;
 use crate::users;
 use crate::worker::Worker;
 
-/// What a server is started with: the options of the configuration, at their defaults until told
-/// otherwise (127.0.0.1 and ::1, port 6379, one I/O thread per core), without `save` rules.
+/// Builds a server from configuration options. They start at their defaults (127.0.0.1 and ::1,
+/// port 6379, one I/O thread per core), without `save` rules.
 #[derive(Debug)]
 pub struct Builder {
     store: ConfigStore,
-    /// What port 0 means.
+    /// The meaning of port 0.
     zeros: PortZeros,
-    /// The first option that could not be taken; `start` tells.
+    /// The first invalid option; `start` returns it.
     problem: Option<StartError>,
-    /// Who has started the process; `None` for nobody.
+    /// The supervisor that started the process; `None` without one.
     supervisor: Option<&'static str>,
-    /// What the data folder holds at the start.
+    /// Use of the data that the folder holds at the start.
     found: Found,
-    /// The time that the data is taken back to.
+    /// The time to which the data is restored.
     restore_until_s: Option<i64>,
 }
 
-/// What becomes of data that the folder holds at the start.
+/// Use of the data that the folder holds at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// It is loaded.
+    /// Loaded at the start.
     Loaded,
-    /// It stays there, of no interest.
+    /// Ignored and left in place.
     Left,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         let store = ConfigStore::new(crate::commands::is_command);
-        // Part of somebody else's process: it writes files only when it is told to.
+        // An embedded server writes files only if the caller asks for it.
         let builder = Self { found: Found::Left, ..Self::from_config(store) };
         builder.words(&persistence::SAVE, &[Vec::new()])
     }
 }
 
 impl Builder {
-    /// A server with these options, as a configuration file and a command line give
-    /// them. Port 0 means no TCP.
+    /// Creates a builder from the options of a configuration file and a command line. Port 0
+    /// means no TCP.
     pub fn from_config(store: ConfigStore) -> Self {
         Self {
             store,
@@ -87,9 +87,8 @@ impl Builder {
         }
     }
 
-    /// Any option of the configuration by its name, its value as it stands in a configuration file
-    /// (quotes included, where it needs them). A value that cannot be taken makes
-    /// [`Builder::start`] fail.
+    /// Sets an option of the configuration by name. The value has the form of the configuration
+    /// file, with quotes where it needs them. An invalid value makes [`Builder::start`] fail.
     pub fn option(self, name: &str, value: &str) -> Self {
         match stdx::quoted::split_quoted(value.as_bytes()) {
             Some(words) => self.load(name, &words),
@@ -117,20 +116,20 @@ impl Builder {
         self
     }
 
-    /// The TCP port; 0 takes any free one ([`Server::port`] tells which).
+    /// Sets the TCP port; 0 chooses a free one ([`Server::port`] returns it).
     pub fn port(mut self, port: u16) -> Self {
         self.zeros.plain = PortZero::AnyPort;
         self.word(&network::PORT, port.to_string())
     }
 
-    /// The TCP port for TLS; 0 takes any free one ([`Server::tls_port`] tells which). The options
-    /// `tls-cert-file` and `tls-key-file` say with what.
+    /// Sets the TCP port for TLS; 0 chooses a free one ([`Server::tls_port`] returns it). The
+    /// options `tls-cert-file` and `tls-key-file` name the certificate and its key.
     pub fn tls_port(mut self, port: u16) -> Self {
         self.zeros.tls = PortZero::AnyPort;
         self.word(&options::PORT, port.to_string())
     }
 
-    /// The addresses to listen on; none for no TCP at all.
+    /// Sets the addresses to listen on; an empty list means no TCP.
     pub fn bind(self, addresses: &[IpAddr]) -> Self {
         let mut words: Vec<Vec<u8>> =
             addresses.iter().map(|address| address.to_string().into_bytes()).collect();
@@ -140,47 +139,48 @@ impl Builder {
         self.words(&network::BIND, &words)
     }
 
-    /// A Unix socket to listen on, with its permission bits.
+    /// Sets a Unix socket to listen on, with its permission bits.
     pub fn unix_socket(self, path: impl Into<PathBuf>, mode: Option<u32>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         self.word(&network::UNIXSOCKET, path)
             .word(&network::UNIXSOCKETPERM, format!("{:o}", mode.unwrap_or(0)))
     }
 
-    /// Number of I/O threads, at least 1.
+    /// Sets the number of I/O threads, at least 1.
     pub fn io_threads(self, count: usize) -> Self {
         self.word(&network::IO_THREADS, count.max(1).to_string())
     }
 
-    /// The way to the kernel.
+    /// Sets the I/O backend.
     pub fn backend(self, backend: BackendChoice) -> Self {
         self.word(&network::IO_BACKEND, backend.word())
     }
 
-    /// The folder of the data: the snapshot in it is loaded at the start. Without it, nothing is.
+    /// Sets the data folder. Its data is loaded at the start; without this call nothing is
+    /// loaded.
     pub fn data_folder(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into().into_os_string().into_encoded_bytes();
         Self { found: Found::Loaded, ..self }.word(&persistence::DIR, path)
     }
 
-    /// Number of databases.
+    /// Sets the number of databases, at least 1.
     pub fn databases(self, count: usize) -> Self {
         self.word(&network::DATABASES, count.max(1).to_string())
     }
 
-    /// The name of who has started this process and is notified of its state, for INFO.
+    /// Sets the name of the supervisor that started this process, for INFO.
     pub fn supervised_by(mut self, name: &'static str) -> Self {
         self.supervisor = Some(name);
         self
     }
 
-    /// Takes the data back to a time, in Unix seconds, unless that was done by an earlier start:
-    /// see `persistence::restore`.
+    /// Restores the data to a time, in Unix seconds, unless an earlier start has done so: see
+    /// `persistence::restore`.
     pub fn restore_until(self, time_s: Option<i64>) -> Self {
         Self { restore_until_s: time_s, ..self }
     }
 
-    /// Starts the server: it accepts clients when this returns.
+    /// Starts the server; when this returns, it accepts clients.
     pub fn start(mut self) -> Result<Server, StartError> {
         structures::alloc::configure();
         if let Some(problem) = self.problem {
@@ -216,7 +216,7 @@ impl Builder {
         started
     }
 
-    /// Starts what serves `listeners`.
+    /// Starts the threads that serve `listeners`.
     fn start_threads(
         self,
         start: StartOptions,
@@ -265,7 +265,7 @@ impl Builder {
         shared.engine.startup_bytes.store(structures::alloc::used_memory_bytes() as u64, Relaxed);
         let host = ServerHost::new(Arc::clone(&shared), handlers);
         if self.found == Found::Loaded {
-            // Before anybody can ask for a key.
+            // Before any client can ask for a key.
             threads.extend(crate::persistence::startup::load_at_start(&shared).map_err(StartError::Thread)?);
         }
         handout.give(&host, listeners);
@@ -284,8 +284,8 @@ impl Builder {
     }
 }
 
-/// Starts the threads that a file or a web server may keep waiting, for which the server does not
-/// wait when it stops.
+/// Starts the threads that a file or a web server may block. The server does not wait for them
+/// when it stops.
 fn start_unjoined(shared: &Shared) -> io::Result<()> {
     if let Some(oidc) = shared.oidc.clone() {
         std::thread::Builder::new().name("oidc-keys".to_owned()).spawn(move || oidc::run(&oidc))?;
@@ -297,19 +297,19 @@ fn start_unjoined(shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// The audit log of the configuration.
+/// Opens the audit log of the configuration.
 fn open_audit(store: &ConfigStore) -> Result<Audit, StartError> {
     let path = security::AUDIT_LOG_FILE.of(store);
     let path = (!path.as_os_str().is_empty()).then_some(path);
     Audit::open(path).map_err(|error| refused(("audit-log-file", error.to_string())))
 }
 
-/// An option that the server cannot start with.
+/// Returns the error for an option with which the server cannot start.
 fn refused((name, reason): (&'static str, String)) -> StartError {
     StartError::Option { name: name.to_owned(), reason }
 }
 
-/// The listeners of the metrics endpoint, none when it is off.
+/// Opens the listeners of the metrics endpoint; none if it is off.
 fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartError> {
     let Some(port) = start.metrics_port else { return Ok(Vec::new()) };
     let failed = |(address, error): (SocketAddr, io::Error)| StartError::Listen {
@@ -320,7 +320,8 @@ fn listen_for_scrapes(start: &StartOptions) -> Result<Vec<TcpListener>, StartErr
     patiently(|| metrics::listen(&start.metrics_addresses, port).map_err(failed))
 }
 
-/// Raises the limit of open files for `maxclients`, or lowers `maxclients` to what is possible.
+/// Raises the limit of open files for `maxclients`, or lowers `maxclients` to the possible
+/// number.
 fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
     let wanted = clients::MAXCLIENTS.of(store) as u64;
     let possible = limits::raise_open_files(wanted, io_threads);
@@ -333,17 +334,17 @@ fn fit_maxclients(store: &mut ConfigStore, io_threads: usize) {
     }
 }
 
-/// What the event loops of all threads report.
+/// The event loops of all threads.
 struct Loops {
-    /// The way to the kernel.
+    /// The I/O backend.
     backend: Backend,
-    /// One of each thread.
+    /// The mailboxes, one per thread.
     mailboxes: Vec<Mailbox<Message>>,
     /// The addresses listened on.
     listening: Vec<Listening>,
 }
 
-/// What the threads will share, and what runs the commands of this crate.
+/// Creates the state that the threads share, and the handlers of this crate's commands.
 fn shared(
     store: ConfigStore,
     settings: Settings,
@@ -401,17 +402,17 @@ fn shared(
     (shared, handlers)
 }
 
-/// What a thread reports once its event loop stands.
+/// A thread's report after it has created its event loop.
 struct Made {
     mailbox: Mailbox<Message>,
     backend: Backend,
 }
 
-/// What a thread needs to start working.
+/// The input with which a thread starts to work.
 type Start = (ServerHost, Vec<Listener>);
 
-/// Hands the shared state to threads that are already waiting for it: event loops must be built on
-/// their own threads, and the shared state holds their wakers.
+/// Gives the shared state to threads that already wait for it. Event loops must be built on their
+/// own threads, and the shared state holds their wakers.
 struct Handout {
     senders: Vec<mpsc::Sender<Start>>,
     receivers: std::cell::RefCell<Vec<Option<mpsc::Receiver<Start>>>>,
@@ -427,11 +428,11 @@ impl Handout {
         self.receivers.borrow_mut()[index].take().expect("each thread takes its receiver once")
     }
 
-    /// Thread 0 gets the listeners: it accepts for all.
+    /// Sends the shared state to all threads. Thread 0 gets the listeners: it accepts for all.
     fn give(&self, host: &ServerHost, listeners: Vec<Listener>) {
         let mut listeners = Some(listeners);
         for sender in &self.senders {
-            // A thread that is gone has reported why already.
+            // A thread that has ended has already reported the reason.
             let _ = sender.send((host.clone(), listeners.take().unwrap_or_default()));
         }
     }
@@ -446,7 +447,7 @@ fn thread_main(
     let net = match EventLoop::new(options) {
         Ok(net) => net,
         Err(error) => {
-            // The builder waits for this report and then fails.
+            // The builder receives this report and then fails.
             let _ = ready.send((index, Err(error)));
             return;
         }
@@ -462,10 +463,10 @@ fn thread_main(
     };
     let made = Made { mailbox: Mailbox::new(MAILBOX_MESSAGES_MAX, wake), backend: net.backend() };
     let _ = ready.send((index, Ok(made)));
-    // Without the shared state the start was given up.
+    // Without the shared state, the start has failed.
     let Ok((host, listeners)) = start.recv() else { return };
     let shared = host.shared();
-    // Relaxed: whoever reads 0 shows no time yet.
+    // Relaxed: a reader that sees 0 shows no time yet.
     shared.ports[index].tid.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
     let mut worker = Worker::new(net, &host, index, random_u64());
     for listener in listeners {
@@ -489,42 +490,43 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts describing a server.
+    /// Creates a builder with the default options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The TCP port it listens on; 0 for none.
+    /// Returns the TCP port; 0 for none.
     pub fn port(&self) -> u16 {
         self.shared.tcp_port()
     }
 
-    /// The TCP port for TLS, 0 for none.
+    /// Returns the TCP port for TLS; 0 for none.
     pub fn tls_port(&self) -> u16 {
         self.shared.tls_port()
     }
 
-    /// The way to the kernel it uses.
+    /// Returns the I/O backend in use.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// The file of its Unix socket. It stays when the server stops, unless the caller removes it.
+    /// Returns the file of the Unix socket. It stays after the server stops, unless the caller
+    /// removes it.
     pub fn socket_file(&self) -> Option<&SocketFile> {
         self.socket_file.as_ref()
     }
 
-    /// What its threads share.
+    /// Returns the state that the server's threads share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Stops it and waits until all its threads have ended.
+    /// Stops the server and waits until all its threads have ended.
     pub fn stop(mut self) {
         self.stop_threads();
     }
 
-    /// Waits until it is stopped from elsewhere (SHUTDOWN, a signal).
+    /// Waits until SHUTDOWN, a signal or another thread stops the server.
     pub fn wait(mut self) {
         for thread in self.threads.drain(..) {
             join(thread);
@@ -540,7 +542,7 @@ impl Server {
         }
         crate::persistence::wait_for_end(&self.shared);
         if self.shared.audit.is_on() {
-            // Last: the others may note something until they have ended.
+            // Last: the other threads may write audit events until they have ended.
             self.shared.audit.end();
         }
     }
@@ -558,12 +560,12 @@ fn join(thread: JoinHandle<()>) {
     }
 }
 
-/// 40 random hex digits.
+/// Returns 40 random hex digits.
 fn random_id() -> String {
     format!("{:016x}{:016x}{:08x}", random_u64(), random_u64(), random_u64() as u32)
 }
 
-/// A random number that nobody can guess, from the standard library's per-process keys.
+/// Returns an unpredictable random number, from the standard library's per-process keys.
 fn random_u64() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let state = std::collections::hash_map::RandomState::new();

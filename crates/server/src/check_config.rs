@@ -1,5 +1,5 @@
-//! `--check-config`: what would keep a server from starting, as far as that shows without starting
-//! one. The lines of its files were read before.
+//! `--check-config`: finds problems that would keep a server from starting, without starting one.
+//! The lines of the configuration files were checked before.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use server::snapshots::{DataFolder, save_rules};
 use server::tls;
 use server::users;
 
-/// Everything that is wrong, a sentence each, for people.
+/// Returns all problems, each as a sentence for people.
 pub fn problems(store: &ConfigStore) -> Vec<String> {
     let mut problems = Vec::new();
     match apply::start_options(store, PortZeros::default()) {
@@ -49,7 +49,7 @@ pub fn problems(store: &ConfigStore) -> Vec<String> {
     problems
 }
 
-/// What is wrong with the manifest of the append-only file.
+/// Returns the problem with the manifest of the append-only file, if any.
 fn manifest_problem(store: &ConfigStore) -> Option<String> {
     if !table::persistence::APPENDONLY.of(store) {
         return None;
@@ -59,7 +59,7 @@ fn manifest_problem(store: &ConfigStore) -> Option<String> {
     Some(format!("the manifest in '{}' cannot be used: {error}", path.display()))
 }
 
-/// What is wrong with the folder of the data.
+/// Returns the problem with the data folder, if any.
 fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     if !folder.is_dir() {
         return Some(format!("there is no folder '{}' (option 'dir')", folder.display()));
@@ -75,7 +75,7 @@ fn folder_problem(store: &ConfigStore, folder: &Path) -> Option<String> {
     })
 }
 
-/// What is wrong with a file that `option` has the server make.
+/// Returns the problem with a file that the server creates because of `option`, if any.
 fn file_problem(option: &str, path: &Path) -> Option<String> {
     let folder = path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let shown = path.display();

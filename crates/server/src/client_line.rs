@@ -1,4 +1,4 @@
-//! A client as CLIENT LIST and CLIENT INFO show it: one line of fields.
+//! The line of fields that CLIENT LIST and CLIENT INFO show for a client.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,9 +7,8 @@ use net::Address;
 
 use crate::shared::Shared;
 
-/// One client as CLIENT LIST shows it, the line's end included. `own` are the words of its request
-/// where it is the one that asks: that request is still in the buffer; what others sent has run, or
-/// waits there.
+/// Formats one client as CLIENT LIST shows it, with a line end. If the client is the caller,
+/// `own` holds the words of its request, which is still in the query buffer.
 pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> String {
     let now = shared.uptime_ms();
     let names = client.names().clone();
@@ -28,7 +27,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
     if !own.is_empty() {
         resp::encode_request(own, &mut request);
     }
-    // What is noted of its input may include this request, or what of it came first.
+    // The recorded input may already include this request, or a part of it.
     let noted = client.held.pending_input_bytes.load(Relaxed);
     let unread = noted.max(request.len() as u64);
     let (unsent, chunks) =
@@ -60,7 +59,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
         queued_bytes = client.held.queued_bytes.load(Relaxed),
         buffer = client.held.output_buffer_bytes.load(Relaxed),
         peak = client.held.output_peak_bytes.load(Relaxed),
-        // Its own thread may have consumed what was noted by now.
+        // The client's own thread may have consumed the recorded input by now.
         total = client.memory_bytes() + (unread - noted),
         events = if unsent > 0 { "rw" } else { "r" },
         user = text(&names.user),
@@ -75,7 +74,7 @@ pub fn client_line(shared: &Shared, client: &ClientInfo, own: &[&[u8]]) -> Strin
     )
 }
 
-/// The letters for what a client is and does; none where Redis shows `N`.
+/// Returns the flag letters of a client's type and state; empty where Redis shows `N`.
 pub fn flags(client: &ClientInfo) -> String {
     let tracking = client.tracking.mode();
     let letters = [
@@ -97,7 +96,7 @@ pub fn flags(client: &ClientInfo) -> String {
     letters.iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect()
 }
 
-/// An address as Redis writes it: `ip:port`, `[ip6]:port`, `/path:0`.
+/// Formats an address as Redis does: `ip:port`, `[ip6]:port`, `/path:0`.
 pub fn address_text(address: &Address) -> String {
     match address {
         Address::Tcp(address) => address.to_string(),

@@ -1,5 +1,5 @@
-//! Connections to other servers that stay open between two commands, because MIGRATE is called in
-//! series.
+//! Connections to other servers, kept open between two commands because MIGRATE is often called
+//! in series.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -9,40 +9,40 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// Where a connection goes, and where from.
+/// The destination of a connection, and its source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// A name or an address.
+    /// A host name or an address.
     pub host: String,
-    /// Its TCP port.
+    /// The TCP port of the host.
     pub port: u16,
-    /// `bind-source-addr`.
+    /// The value of `bind-source-addr`.
     pub source: Vec<u8>,
-    /// Whether it is encrypted.
+    /// The encryption of the connection.
     pub encryption: Encryption,
 }
 
-/// Whether a connection is encrypted.
+/// The encryption of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// It is not.
+    /// No encryption.
     None,
-    /// By TLS, as `tls-cluster` says.
+    /// TLS, as configured by `tls-cluster`.
     Tls,
 }
 
-/// A connection that waits for its bytes.
+/// A blocking connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// Not encrypted.
+    /// A connection without encryption.
     Plain(TcpStream),
-    /// Encrypted, behind its handshake.
+    /// An encrypted connection after its handshake.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
-    /// Shakes hands over `socket` with the server that is called `host`; fails when it is not
-    /// trusted, or takes longer than the socket's timeouts.
+    /// Performs the TLS handshake over `socket` with the server named `host`. Fails if that
+    /// server is not trusted or exceeds the socket's timeouts.
     pub fn encrypted(mut socket: TcpStream, config: Arc<ClientConfig>, host: &str) -> io::Result<Self> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -52,7 +52,7 @@ impl Stream {
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, socket))))
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(socket) => socket,
@@ -86,13 +86,13 @@ impl Write for Stream {
     }
 }
 
-/// Connections that are kept, in all.
+/// Maximum number of kept connections to all targets.
 const KEPT_MAX: usize = 64;
-/// How long a connection is kept after its last use.
+/// Time for which an unused connection is kept.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Connections to targets that are not in use, each for some seconds. Guarded by a lock of its
-/// own, a leaf, never held across a system call.
+/// Idle connections to targets, each kept for [`KEPT_FOR`] after its last use. The lock is a
+/// leaf, never held across a system call.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
     kept: Mutex<Vec<Kept>>,
@@ -107,8 +107,8 @@ struct Kept {
 }
 
 impl ConnectionPool {
-    /// Takes a connection to `target` out, with the database that it has selected, if
-    /// known. O(connections).
+    /// Removes and returns a connection to `target`, with its selected database if known.
+    /// O(connections).
     pub fn take(&self, target: &Target) -> Option<(Stream, Option<i64>)> {
         let mut kept = self.lock();
         let at = kept.iter().position(|kept| kept.target == *target && kept.used.elapsed() < KEPT_FOR)?;
@@ -116,24 +116,23 @@ impl ConnectionPool {
         Some((found.stream, found.db))
     }
 
-    /// Keeps a connection that has no answer outstanding. Closes another one
-    /// when there are too many.
+    /// Keeps a connection that has no reply outstanding. Closes another one if the pool is full.
     pub fn keep(&self, target: Target, stream: Stream, db: Option<i64>) {
         let mut kept = self.lock();
         let displaced = if kept.len() >= KEPT_MAX { Some(kept.swap_remove(0)) } else { None };
         kept.push(Kept { target, stream, db, used: Instant::now() });
         drop(kept);
-        // Closed here, after the lock.
+        // Closed here, after the lock is released.
         drop(displaced);
     }
 
-    /// Closes what was not used for a while.
+    /// Closes connections that have been idle for [`KEPT_FOR`].
     pub fn close_idle(&self) {
         let idle: Vec<Kept> = self.lock().extract_if(.., |kept| kept.used.elapsed() >= KEPT_FOR).collect();
         drop(idle);
     }
 
-    /// How many there are.
+    /// Returns the number of kept connections.
     pub fn count(&self) -> usize {
         self.lock().len()
     }

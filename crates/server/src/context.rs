@@ -1,4 +1,4 @@
-//! What a command about the server or its connection may touch, and how the engine gets to it.
+//! The context of commands about the server or the connection, and the engine's access to them.
 
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
@@ -20,12 +20,12 @@ use crate::audit::{Event, Outcome};
 use crate::client_line::client_line;
 use crate::shared::Shared;
 
-/// What runs a command of this crate.
+/// The function that runs a command of this crate.
 #[derive(Clone, Copy)]
 pub enum Runner {
-    /// A data command: gets its locked keys.
+    /// A handler of a data command: it receives its locked keys.
     Data(commands::Handler),
-    /// A command about the server or the connection.
+    /// A handler of a command about the server or the connection.
     Server(ServerHandler),
 }
 
@@ -36,42 +36,42 @@ impl Run for Runner {
 /// The function that runs a server command.
 pub type ServerHandler = fn(&mut ServerCtx<'_, '_, '_>, &Args<'_>) -> Result<(), CommandError>;
 
-/// A server command's surroundings.
+/// The context of a server command.
 pub struct ServerCtx<'a, 'g, 's> {
     /// The server.
     pub shared: &'a Arc<Shared>,
     /// The settings of this turn.
     pub settings: &'a Settings,
-    /// The client that asks.
+    /// The session of the calling client.
     pub session: &'a mut Session,
-    /// The command itself.
+    /// The command.
     pub registered: &'static Registered,
-    /// Where the reply goes.
+    /// The destination of the reply.
     pub reply: Reply<'a>,
-    /// The thread that runs it.
+    /// The number of the thread that runs the command.
     pub thread: usize,
-    /// This turn's pass through the gate: can be made exclusive. No shard is locked.
+    /// This turn's pass through the gate; it can be made exclusive. No shard is locked.
     pub pass: &'a mut SharedPass<'g>,
-    /// Now, in Unix milliseconds.
+    /// The current time, in Unix milliseconds.
     pub now_ms: i64,
-    /// Random numbers.
+    /// The random number generator.
     pub rng: &'a mut fastrand::Rng,
-    /// For work on keys.
+    /// Access to keys.
     pub data: DataAccess<'a, 's>,
 }
 
-/// Collects the handlers of this crate's commands, by the numbers that the engine knows
-/// them by. For start-up.
+/// Collects the handlers of this crate's commands at start-up, numbered as the engine numbers
+/// them.
 #[derive(Default)]
 pub struct Handlers(RefCell<Vec<ServerHandler>>);
 
 impl Handlers {
-    /// All of them, by number.
+    /// Returns all handlers, by number.
     pub fn into_shared(self) -> Arc<[ServerHandler]> {
         self.0.into_inner().into()
     }
 
-    /// A command of this crate as the engine's table has it.
+    /// Registers the handler of a command and returns the command for the engine's table.
     pub fn register(&self, command: &Command<Runner>) -> Command<engine::table::Runner> {
         command.map(|runner| match runner {
             Runner::Data(handler) => engine::table::Runner::Data(handler),
@@ -88,17 +88,17 @@ impl Handlers {
 #[derive(Clone)]
 pub struct ServerHost {
     shared: Arc<Shared>,
-    /// What runs the commands of this crate, by the number that the engine knows them by.
+    /// The handlers of this crate's commands, by the engine's numbers.
     handlers: Arc<[ServerHandler]>,
 }
 
 impl ServerHost {
-    /// For the threads of a server; each takes a clone.
+    /// Creates the host for the threads of a server; each thread takes a clone.
     pub fn new(shared: Arc<Shared>, handlers: Arc<[ServerHandler]>) -> Self {
         Self { shared, handlers }
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -145,9 +145,9 @@ impl Host for ServerHost {
     }
 }
 
-/// The processor's counter of its own steady ticks, or the monotonic clock where it has none. The
-/// first use measures it against that clock, which takes about a millisecond on idle processors,
-/// tens of them on busy ones, and 200 ms at the most.
+/// The processor's counter of steady ticks, or the monotonic clock on processors without one. The
+/// first use calibrates it against that clock. That takes about 1 ms on idle processors, tens of
+/// milliseconds on busy ones, and at most 200 ms.
 static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
 
 /// The system's clocks.
@@ -155,7 +155,7 @@ static COUNTER: LazyLock<quanta::Clock> = LazyLock::new(quanta::Clock::new);
 pub struct SystemClock;
 
 impl SystemClock {
-    /// Measures the processor's counter, so that no request waits for that later.
+    /// Calibrates the processor's counter, so that no request waits for it later.
     pub fn calibrate(self) {
         LazyLock::force(&COUNTER);
     }
@@ -183,7 +183,7 @@ impl engine::Clock for SystemClock {
     }
 }
 
-/// Unix time in milliseconds.
+/// Returns the Unix time in milliseconds.
 pub fn unix_ms() -> i64 {
     engine::Clock::unix_ms(&SystemClock)
 }

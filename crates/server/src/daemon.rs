@@ -1,30 +1,31 @@
 //! `daemonize yes`: running in the background.
 //!
-//! A process with threads cannot fork safely, and this program has no unsafe code; so the
-//! foreground process starts itself anew, in a session of its own. It ends when that one serves, or
-//! cannot: its standard error is a pipe to the foreground process, which shows what arrives there,
-//! and [`READY`] as the last byte says that it serves.
+//! A process with threads cannot fork safely, and this program has no unsafe code. Therefore the
+//! foreground process starts a new process of the same program, in its own session. The
+//! foreground process ends when the new one serves or has failed. The standard error of the new
+//! process is a pipe to the foreground process, which prints what arrives. [`READY`] as the last
+//! byte means that the new process serves.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Tells the new process that it is the one in the background.
+/// The environment variable that marks the background process.
 const MARK: &str = "SAKER_IN_BACKGROUND";
-/// The last byte of the new process's standard error, once it serves.
+/// The last byte that the new process writes to standard error, once it serves.
 const READY: u8 = 0;
 
-/// Whether this process is the one in the background.
+/// Returns true if this process is the background process.
 pub fn is_in_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Leaves the foreground. `input` is what standard input held: the new process finds it there
-/// again. The exit code of the process in the foreground, once the other serves or has failed;
-/// `None` in the one that is to serve.
+/// Starts the background process and gives it `input`, the bytes read from standard input.
+/// Returns the exit code of the foreground process once the other one serves or has failed.
+/// Returns `None` in the background process.
 pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if is_in_background() {
-        // Fails only where the process leads a session already, which is what is wanted.
+        // Fails only if the process already leads a session, which is the wanted state.
         let _ = rustix::process::setsid();
         return Ok(None);
     }
@@ -37,7 +38,7 @@ pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
         .spawn()?;
     if let Some(mut stdin) = process.stdin.take() {
         match stdin.write_all(input) {
-            // It has ended, and says why.
+            // The process has ended and has reported why.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             result => result?,
         }
@@ -50,17 +51,17 @@ pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if serves {
         said.pop();
     }
-    // Nobody may be there to read it.
+    // Standard error may have no reader.
     let _ = io::stderr().write_all(&said);
     Ok(Some(if serves { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
-/// Lets the process in the foreground end: this one serves.
+/// Lets the foreground process end, because this process now serves.
 pub fn release_foreground() -> io::Result<()> {
     if !is_in_background() {
         return Ok(());
     }
-    // The process in the foreground may have been ended.
+    // The foreground process may have been killed.
     let _ = io::stderr().write_all(&[READY]);
     rustix::stdio::dup2_stderr(File::options().write(true).open("/dev/null")?)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Files that are there while the server runs: the process id, and the Unix socket.
+//! Files that exist while the server runs: the pidfile and the Unix socket.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use net::SocketFile;
 use server::config::{ConfigStore, table};
 
-/// The file of the process id where the server runs in the background and `pidfile` does not say.
+/// The default pidfile of a background server without `pidfile`.
 const PIDFILE: &str = "/var/run/saker.pid";
 
-/// The files of a server, removed at its end.
+/// The files of a server, removed when it ends.
 pub struct Files {
-    /// Absolute: the working folder may change later.
+    /// Absolute path of the pidfile: the working folder may change later.
     pid: Option<PathBuf>,
-    /// Whether the server has written the above.
+    /// True if the server has written the pidfile.
     wrote_pid: bool,
     unix_socket: Option<SocketFile>,
 }
 
 impl Files {
-    /// The files that the options name.
+    /// Returns the files that the options name.
     pub fn of(store: &ConfigStore) -> Self {
         let named = table::process::PIDFILE.of(store);
         let pid = (!named.as_os_str().is_empty())
@@ -27,15 +27,15 @@ impl Files {
         Self { pid, wrote_pid: false, unix_socket: None }
     }
 
-    /// The same for a server in the background, which has a file of the process id in any case.
+    /// Returns the files of a background server, which always has a pidfile.
     pub fn in_background(store: &ConfigStore) -> Self {
         let mut files = Self::of(store);
         files.pid.get_or_insert_with(|| Path::new(PIDFILE).to_owned());
         files
     }
 
-    /// Writes the process id, and takes over the file of the socket, once the server listens. A
-    /// server without its pidfile still serves.
+    /// Writes the pidfile and takes over the file of the socket, once the server listens. If the
+    /// pidfile cannot be written, the server still serves.
     pub fn begin(&mut self, unix_socket: Option<SocketFile>) {
         if let Some(path) = &self.pid {
             match fs::write(path, own_id()) {
@@ -46,7 +46,7 @@ impl Files {
         self.unix_socket = unix_socket;
     }
 
-    /// Removes this server's files unless they were replaced.
+    /// Removes this server's files unless another process has replaced them.
     pub fn remove(&self) {
         if let Some(path) = &self.pid
             && self.wrote_pid

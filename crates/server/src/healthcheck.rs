@@ -1,18 +1,18 @@
-//! `saker-server --healthcheck [FILE] [options]`: asks a running server whether it answers, for
-//! containers and supervisors that have no client at hand.
+//! `saker-server --healthcheck [FILE] [options]`: checks that a running server replies, for
+//! containers and supervisors without a client.
 //!
-//! File and options are those that the server runs with: they say where it listens. The password is
-//! that of the environment variable `REDISCLI_AUTH`, else `requirepass`. With a password the reply
-//! must be PONG; without one a server that asks for it is healthy as well, so that the check needs
-//! no secret.
+//! The file and options are those of the running server: they give its addresses. The password
+//! comes from the environment variable `REDISCLI_AUTH`, else from `requirepass`. With a password
+//! the reply must be PONG. Without one, a server that requires a password counts as healthy too,
+//! so that the check needs no secret.
 //!
-//! Where the server listens with TLS only, the check shows the certificate for other servers, and
-//! takes no certificate but the server's own of the options.
+//! If the server listens with TLS only, the check presents the certificate for other servers. It
+//! accepts only the server's own certificate from the options.
 //!
-//! Places are asked in order, loopback first: the next one when a place fails, or after
-//! [`NEXT_AFTER`] beside those that have not answered yet. One healthy answer is enough. Each place
-//! has a thread of its own, because connecting to a Unix socket and resolving a name have no limit
-//! in time; the process ends without waiting for them.
+//! Places are asked in order, loopback first. The next place is asked when one fails, or after
+//! [`NEXT_AFTER`] in parallel with those that have not replied. One healthy reply is enough. Each
+//! place has its own thread, because connecting to a Unix socket and resolving a name have no
+//! time limit. The process ends without waiting for these threads.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,17 +29,17 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::config::{ConfigStore, apply, table};
 use server::tls::settings::TlsSettings;
 
-/// The flag, the first of the arguments.
+/// The flag, which must be the first argument.
 pub const FLAG: &[u8] = b"--healthcheck";
 
-/// Longest time of the whole check.
+/// Maximum duration of the whole check.
 const TIME_MAX: Duration = Duration::from_secs(3);
-/// How long one place is given before the next is asked as well.
+/// Time given to one place before the next is asked in parallel.
 const NEXT_AFTER: Duration = Duration::from_millis(500);
-/// Bytes of the longest reply: a status or an error.
+/// Maximum length of a reply in bytes: a status or an error.
 const REPLY_LEN_BYTES_MAX: u64 = 1024;
 
-/// Asks the server that runs with these options, and prints the result.
+/// Checks the server that runs with these options, and prints the result.
 pub fn run(store: &ConfigStore) -> ExitCode {
     let password = std::env::var_os("REDISCLI_AUTH").map(OsStringExt::into_vec);
     let password = password.unwrap_or_else(|| table::security::REQUIREPASS.of(store).to_vec());
@@ -52,12 +52,12 @@ pub fn run(store: &ConfigStore) -> ExitCode {
     }
 }
 
-/// Where a server may listen.
+/// An address on which a server may listen.
 #[derive(Clone, Debug)]
 enum Place {
     /// A word of `bind` and the port.
     Tcp(Vec<u8>, u16),
-    /// The same for encrypted connections, and what to encrypt with.
+    /// A word of `bind`, the TLS port, and the TLS configuration.
     Tls(Vec<u8>, u16, Arc<ClientConfig>),
     Unix(PathBuf),
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The places of the options, in the order in which they are asked.
+/// Returns the places of the options, in the order in which they are asked.
 fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
     let (port, tls_port) = (table::network::PORT.of(store), table::tls::PORT.of(store));
     let mut words: Vec<&Vec<u8>> =
@@ -94,7 +94,7 @@ fn places(store: &ConfigStore) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-/// The address to connect to for a word of `bind` that is no name.
+/// Returns the address to connect to for a word of `bind` that is not a host name.
 fn literal(word: &[u8]) -> Option<IpAddr> {
     let word = std::str::from_utf8(word.strip_prefix(b"-").unwrap_or(word)).ok()?;
     match word {
@@ -104,7 +104,7 @@ fn literal(word: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The address to connect to where a server listens on `ip`.
+/// Returns the address to connect to if a server listens on `ip`.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -128,7 +128,7 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
                 let (sender, password) = (sender.clone(), password.to_vec());
                 let ask = move || {
                     let answer = place.ask(&password);
-                    // The check may be over.
+                    // The check may have ended.
                     let _ = sender.send((place, answer));
                 };
                 let thread = std::thread::Builder::new().spawn(ask);
@@ -156,7 +156,7 @@ fn check(places: Vec<Place>, password: &[u8], time_max: Duration) -> Result<(), 
 }
 
 impl Place {
-    /// Whether a server answers here as a healthy one does. Waits without a limit.
+    /// Checks for a healthy reply at this place. Waits without a time limit.
     fn ask(&self, password: &[u8]) -> Result<(), String> {
         let words = |error: io::Error| error.to_string();
         let reply = match self {
@@ -175,14 +175,14 @@ impl Place {
     }
 }
 
-/// The address to connect to for a word of `bind`.
+/// Returns the address to connect to for a word of `bind`.
 fn address(word: &Vec<u8>, port: u16) -> Result<SocketAddr, String> {
     let bound = apply::bind_addresses(std::slice::from_ref(word));
     let address = bound.ok().and_then(|bound| bound.first().copied()).ok_or("no such address")?;
     Ok(SocketAddr::new(reachable(address.ip), port))
 }
 
-/// Sends PING, behind AUTH where there is a password; the line that answers PING.
+/// Sends PING, after AUTH if there is a password; returns the reply to PING.
 fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     let mut requests = Vec::new();
     if !password.is_empty() {
@@ -193,7 +193,7 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     let mut replies = BufReader::new(stream.take(2 * REPLY_LEN_BYTES_MAX));
     let mut reply = Vec::new();
     if !password.is_empty() {
-        // Whether the password was right shows in the reply to PING.
+        // The reply to PING shows if the password was right.
         replies.read_until(b'\n', &mut reply)?;
         reply.clear();
     }
@@ -203,8 +203,8 @@ fn ping(mut stream: impl Read + Write, password: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether a line is the answer of a healthy server. The words for one that is not have no byte
-/// that a terminal would obey.
+/// Checks that a line is the reply of a healthy server. The error text contains no control bytes
+/// for a terminal.
 fn judge(line: &[u8], password: &[u8]) -> Result<(), String> {
     match line.strip_suffix(b"\r\n") {
         Some(b"+PONG") => Ok(()),
@@ -253,7 +253,7 @@ mod tests {
         check(&["*"], "0", &["/s"]);
     }
 
-    /// A place that gives each connection `answer` and closes it.
+    /// Starts a server that sends `answer` to each connection and closes it.
     fn answering(answer: &'static [u8]) -> Place {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
@@ -269,8 +269,8 @@ mod tests {
     fn one_healthy_place_is_enough_and_the_whole_check_has_a_limit() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("s");
-        // Nobody accepts: the connections of the kernel's queue get no answer, and once it is full
-        // connecting waits.
+        // Connections are never accepted. Connections in the kernel's queue get no reply; when
+        // the queue is full, connecting blocks.
         let _silent = UnixListener::bind(&path).expect("bound");
         let silent = Place::Unix(path.clone());
         let limit = Duration::from_millis(50);

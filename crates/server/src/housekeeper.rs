@@ -1,6 +1,6 @@
-//! A background thread for what must be done from time to time and must never delay a request:
-//! active expiry, sampling of rates, ending idle clients, freeing big values, taking departed
-//! clients out of the tracking tables.
+//! A background thread for periodic work that must not delay requests: active expiry, rate
+//! sampling, closing idle clients, freeing big values, removing closed clients from the tracking
+//! tables.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,22 +15,22 @@ use crate::context::{ServerHost, SystemClock};
 use crate::process::{HugePages, set_huge_pages};
 use crate::shared::{Message, Shared};
 
-/// Between two rounds.
+/// Time between two rounds.
 const ROUND: Duration = Duration::from_millis(100);
-/// What need not be done each round is done each second.
+/// Rounds per second; some work is done only once per second.
 const ROUNDS_PER_SECOND: u64 = 10;
-/// Rounds over which rates are averaged.
+/// Number of rounds over which rates are averaged.
 const RATE_ROUNDS: usize = 16;
-/// Pieces of big values that are freed between two looks at the clock: some
-/// hundred microseconds of work.
+/// Number of pieces of big values freed between two checks of the clock: some hundred
+/// microseconds of work.
 const FREED_PIECES_PER_STEP: usize = 4096;
 
-/// Used memory from which on huge pages pay. Below, their 2 MiB steps cost more memory than they
-/// save time; above, a million random keys are read with about a tenth less CPU
+/// Used memory in bytes above which huge pages are allowed. Below it, their 2 MiB steps cost more
+/// memory than they save time. Above it, reading a million random keys takes about 10 % less CPU
 /// (docs/performance.md).
 const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 
-/// Runs until the server stops. Expiry and freeing take turns.
+/// Runs the housekeeper until the server stops. Expiry and freeing alternate.
 pub fn run(host: &ServerHost, seed: u64) {
     let shared = host.shared();
     let mut executor = Executor::new(&shared.engine, None, seed, (SystemClock, host.clone()));
@@ -56,10 +56,10 @@ pub fn run(host: &ServerHost, seed: u64) {
     }
 }
 
-/// What active expiry runs its units with.
+/// The executor that runs the units of active expiry.
 type HousekeeperExecutor<'s> = Executor<'s, SystemClock, ServerHost>;
 
-/// Takes departed clients out of the tables of caches, for a step; whether there was one.
+/// Removes some closed clients from the tracking tables; returns true if there were any.
 fn remove_departed(engine: &engine::Shared) -> bool {
     let gate_index = engine.gate_index(GateSlot::Housekeeper);
     engine.tracking.remove_departed(&engine.keyspace, &engine.gate, gate_index)
@@ -95,7 +95,7 @@ impl Housekeeper {
             set_huge_pages(huge_pages);
         }
         if engine::evict::is_exceeded(&shared.engine) {
-            // A full mailbox belongs to a thread that has turns anyhow.
+            // If the mailbox is full, the thread has a turn anyway.
             let _ = shared.ports[0].mailbox.send(Message::EnforceMemory);
         } else {
             shared.engine.over_limit.note_within(shared.engine.uptime(Instant::now()));
@@ -125,9 +125,9 @@ impl Housekeeper {
         }
     }
 
-    /// A slice of active expiry, if one is due; when the next one is.
+    /// Runs a slice of active expiry if one is due; returns the time of the next one.
     fn expire(&mut self, shared: &Shared, executor: &mut HousekeeperExecutor<'_>) -> Option<Instant> {
-        // What expires in a file that is loaded, a command of the file removes.
+        // While a file is loaded, its commands remove the expired keys.
         let is_loading = shared.engine.standing.is_loading.load(Relaxed);
         if is_loading
             || shared.switched_off.active_expire.load(Relaxed)
@@ -164,7 +164,7 @@ impl Housekeeper {
         ];
         for ((history, value), target) in self.rates.iter_mut().zip(now).zip(targets) {
             if history.last().is_some_and(|&last| value < last) {
-                // Set to zero by CONFIG RESETSTAT.
+                // CONFIG RESETSTAT has reset the counters to zero.
                 history.clear();
             }
             history.push(value);
@@ -178,7 +178,7 @@ impl Housekeeper {
     }
 }
 
-/// What the turns of the I/O threads leave of the cores that the server may use.
+/// The CPU time that the turns of the I/O threads leave unused on the server's cores.
 struct IdleTime {
     cores: u64,
     since: Instant,
@@ -191,12 +191,12 @@ impl IdleTime {
         Self { cores, since: Instant::now(), turns_nanos: 0 }
     }
 
-    /// What they left since the last call, in percent of one core, at most 100. `turns_nanos` is
-    /// the time of all turns up to `now`.
+    /// Returns the unused time since the last call, in percent of one core, at most 100.
+    /// `turns_nanos` is the time of all turns up to `now`.
     fn percent(&mut self, now: Instant, turns_nanos: u64) -> u32 {
         let elapsed = now.duration_since(std::mem::replace(&mut self.since, now)).as_nanos() as u64;
         let before = std::mem::replace(&mut self.turns_nanos, turns_nanos);
-        // Set to zero by CONFIG RESETSTAT: nothing is known of this time.
+        // CONFIG RESETSTAT has reset the counter, so the busy time is unknown.
         let Some(busy) = turns_nanos.checked_sub(before) else { return 0 };
         let left = (self.cores * elapsed).saturating_sub(busy);
         (left * 100 / elapsed.max(1)).min(100) as u32

@@ -1,4 +1,4 @@
-//! The server: threads, sockets, options, INFO, metrics. Also a library that starts an embedded
+//! The server: threads, sockets, options, INFO, metrics. As a library, it starts an embedded
 //! server in the caller's process.
 //!
 //! ```
@@ -51,9 +51,9 @@ pub mod worker;
 pub use builder::{Builder, Server};
 pub use start_error::StartError;
 
-/// The Redis version whose behaviour clients find here: they choose features by it.
+/// The Redis version that is reported to clients, which choose features by it.
 pub const REDIS_VERSION: &str = "8.0.2";
 
-/// Counts every byte, per thread; mimalloc underneath.
+/// The global allocator: mimalloc with a byte count per thread.
 #[global_allocator]
 static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;

@@ -1,15 +1,15 @@
-//! The limit of open files: each client needs one.
+//! The limit of open files: each client needs one file descriptor.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files a server has open beside its clients: log, listeners, and a handful per I/O
-/// thread (event loop, waker).
+/// Number of files open besides the clients and the I/O threads' own: log and listeners. Each I/O
+/// thread adds [`RESERVED_FILES_PER_THREAD`] (event loop, waker).
 const RESERVED_FILES: u64 = 32;
 const RESERVED_FILES_PER_THREAD: u64 = 8;
 
-/// Lets the process open as many files as `clients` need beside its own, as far as it may. Gives
-/// the number of clients that are possible, at most `clients`. The limit is the process's, so an
-/// embedded server raises it for its host too; it is never lowered.
+/// Raises the limit of open files to what `clients` and the server need, as far as permitted.
+/// Returns the possible number of clients, at most `clients`. The limit belongs to the process,
+/// so an embedded server raises it for its host too; it is never lowered.
 pub fn raise_open_files(clients: u64, io_threads: usize) -> u64 {
     let reserved = RESERVED_FILES + RESERVED_FILES_PER_THREAD * io_threads as u64;
     let wanted = clients.saturating_add(reserved);
@@ -18,7 +18,7 @@ pub fn raise_open_files(clients: u64, io_threads: usize) -> u64 {
     if current >= wanted {
         return clients;
     }
-    // Raising the hard limit is for the privileged; up to the hard limit is for all.
+    // Raising the hard limit needs privileges; every process may use its hard limit.
     let attempts = [maximum.map(|maximum| maximum.max(wanted)), maximum];
     for maximum in attempts {
         let limit = Rlimit { current: Some(wanted.min(maximum.unwrap_or(u64::MAX))), maximum };

@@ -11,28 +11,28 @@ use crate::config::apply::{BindAddress, StartOptions};
 use crate::shared::{Listening, Message, Shared};
 use crate::start_error::{Place, StartError};
 
-/// How often another port is tried when any will do and one address has it free but another has
-/// not.
+/// Number of ports tried when any port is accepted, because a port may be free on one address and
+/// taken on another.
 const ANY_PORT_ATTEMPTS: usize = 16;
 
-/// How long a taken address is tried: after a `kill -9` the kernel ends an io_uring, and with it
-/// the listening sockets, some 0.1 s later than the process, and a supervisor starts the next one
-/// at once.
+/// Time for which a taken address is retried. After a `kill -9` the kernel closes the listening
+/// sockets of an io_uring about 0.1 s after the process. A supervisor starts the next process at
+/// once.
 const TAKEN_TRIED_FOR: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const TAKEN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where a server listens at its start.
+/// The listeners of a server at its start.
 pub struct Listeners {
-    /// All of them.
+    /// All listeners.
     pub all: Vec<Listener>,
-    /// The TCP port, where there is one.
+    /// The TCP port, if any.
     pub port: Option<u16>,
-    /// The TCP port for TLS, where there is one.
+    /// The TCP port for TLS, if any.
     pub tls_port: Option<u16>,
 }
 
-/// Listens where `start` says, with `tls` on the port for that.
+/// Opens the listeners of `start`, with `tls` on the TLS port.
 pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners, StartError> {
     let (mut listeners, mut port, mut tls_port) = (Vec::new(), None, None);
     if let Some(wanted) = start.port.filter(|_| !start.addresses.is_empty()) {
@@ -55,7 +55,7 @@ pub fn listen(start: &StartOptions, tls: Option<&TlsServer>) -> Result<Listeners
     Ok(Listeners { all: listeners, port, tls_port })
 }
 
-/// Repeats `attempt` while the address is taken, for [`TAKEN_TRIED_FOR`].
+/// Repeats `attempt` while the address is taken, for at most [`TAKEN_TRIED_FOR`].
 pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, StartError> {
     let begun = Instant::now();
     let mut waits = false;
@@ -75,10 +75,10 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T, StartError>) -> Result<T, St
     }
 }
 
-/// Makes a running server listen where `start` says instead of the TCP addresses it has, with `tls`
-/// on the port for that; an address it has already stays as it is. Connections stay. An error
-/// leaves things as they were; one is that an address overlaps with one that is to go (`*` and
-/// 127.0.0.1).
+/// Replaces the TCP addresses of a running server by those of `start`, with `tls` on the TLS
+/// port. Addresses that it already has stay as they are, and connections stay open. On an error
+/// nothing changes. An address that overlaps with one to be removed (`*` and 127.0.0.1) is an
+/// error.
 pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsServer>) -> io::Result<()> {
     let mut listening = shared.listening();
     let (mut add, mut keep) = (Vec::new(), Vec::new());
@@ -111,7 +111,7 @@ pub fn listen_elsewhere(shared: &Shared, start: &StartOptions, tls: Option<&TlsS
     Ok(())
 }
 
-/// Listens on one port of all `addresses`; port 0 takes one that is free on all.
+/// Listens on one port of all `addresses`; port 0 chooses one that is free on all.
 fn tcp(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<Listener>, u16), StartError> {
     for attempt in 1.. {
         match tcp_once(addresses, port, backlog) {
@@ -143,7 +143,7 @@ fn tcp_once(addresses: &[BindAddress], port: u16, backlog: u32) -> Result<(Vec<L
     Ok((listeners, port))
 }
 
-/// Whether the machine does not have the address, or not even its family.
+/// Returns true if the machine lacks the address or its address family.
 pub fn is_missing(error: &io::Error) -> bool {
     let missing = [
         Errno::ADDRNOTAVAIL,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_optional_address_may_be_missing() {
-        // 192.0.2.0/24 is for documentation: no machine has it.
+        // 192.0.2.0/24 is reserved for documentation: no machine has such an address.
         let addresses = [address("127.0.0.1"), optional("192.0.2.1")];
         let (listeners, port) = tcp(&addresses, 0, 16).expect("the loopback is there");
         assert_eq!(listeners.len(), 1);

@@ -1,10 +1,11 @@
-//! The log's file, found by its name at every line: after a rotation lines go to the file that has
-//! the name now.
+//! The log file, looked up by name for every line: after a rotation, lines go to the new file
+//! with this name.
 //!
-//! Redis opens and closes its log file for each line. Here it stays open, and a line costs a `stat`
-//! of the name beside its `write`. Where the name leads to another file, or to none, it is opened
-//! anew and created. While that fails (no folder, no permission, no space) lines are lost: the
-//! server goes on, and the log says how many were lost as soon as it can. Where only a part of a
+//! Redis opens and closes its log file for each line. Here the file stays open, and a line costs
+//! a `stat` of the name besides its `write`. If the name refers to another file or to none, the
+//! file is opened or created again. While that fails (no folder, no permission, no space), lines
+//! are lost. The server continues, and the log reports the number of lost lines as soon as it
+//! can. After a partly written line, the next line starts on a new line.
 //! line could be written, the next one begins on a new line.
 
 use std::fs::{self, File, OpenOptions};
@@ -19,36 +20,36 @@ use rustix::fs::OFlags;
 /// written.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Absolute: the working folder may change.
+    /// Absolute path: the working folder may change.
     path: PathBuf,
-    /// Its permission bits where it is created.
+    /// Permission bits of a created file.
     mode: u32,
-    /// The line that says how many were lost.
+    /// Returns the line that reports the number of lost lines.
     loss: fn(u64) -> String,
     open: Mutex<Open>,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// `None` while the file cannot be opened.
+    /// The open file; `None` while it cannot be opened.
     file: Option<(File, Identity)>,
     lost_lines: u64,
-    /// The file that ends with a part of a line.
+    /// The identity of the file that ends with a partial line.
     torn: Option<Identity>,
 }
 
-/// The device and the number of a file. It is of no other file while the file is open.
+/// The device and inode number of a file. No other file has them while the file is open.
 type Identity = (u64, u64);
 
 impl LogFile {
-    /// Opens or creates the file at `path`. `loss` writes the line, newline included, for a number
-    /// of lines that were lost.
+    /// Opens or creates the file at `path`. `loss` formats the line, newline included, that
+    /// reports the number of lost lines.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
-        // The group may read the log, whatever the umask leaves it: writing is for the server.
+        // The group may read the log if the umask permits; only the server may write.
         Self::with_mode(path, 0o644, loss)
     }
 
-    /// The same for a file that only the server and its group may read.
+    /// Opens or creates a file that only the server and its group may read.
     pub fn open_private(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
         Self::with_mode(path, 0o640, loss)
     }
@@ -59,7 +60,7 @@ impl LogFile {
         Ok(Self { path, mode, loss, open: Mutex::new(open) })
     }
 
-    /// Opens the file anew, whatever its name led to before.
+    /// Reopens the file by its name, even if the open file still has this name.
     pub fn reopen(&self) -> io::Result<()> {
         let mut open = self.lock();
         open.file = None;
@@ -67,20 +68,20 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes lines, newlines included; how many of them are lost.
+    /// Writes lines, newlines included; returns the number of lost lines.
     pub fn append(&self, lines: &[u8]) -> u64 {
         let mut open = self.lock();
         let Err((written, error)) = self.try_write(&mut open, lines) else { return 0 };
         let lost = lines[written..].iter().filter(|&&byte| byte == b'\n').count() as u64;
         if open.lost_lines == 0 {
-            // Nobody may be there to read it: that is no reason to stop.
+            // Standard error may have no reader; that is no reason to stop.
             let _ = writeln!(io::stderr(), "saker-server: the log {}: {error}", self.path.display());
         }
         open.lost_lines += lost;
         lost
     }
 
-    /// Writes lines; where that fails, how many of their bytes were written.
+    /// Writes lines; an error includes the number of bytes written.
     fn try_write(&self, open: &mut Open, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let found = fs::metadata(&self.path).ok();
         let named = found.as_ref().map(identity);
@@ -89,7 +90,7 @@ impl LogFile {
             open.file = Some(self::open(&self.path, self.mode).map_err(|error| (0, error))?);
         }
         let Some((file, identity)) = &mut open.file else { unreachable!("opened above") };
-        // A file that was cut meanwhile is empty and needs no new line.
+        // A file that was truncated meanwhile is empty and needs no newline.
         if open.torn == Some(*identity) && found.is_some_and(|found| found.len() > 0) {
             file.write_all(b"\n").map_err(|error| (0, error))?;
         }
@@ -111,8 +112,8 @@ impl LogFile {
     }
 }
 
-/// One call is one line or more. It always succeeds, as far as the caller is concerned: the loss of
-/// a line is dealt with here.
+/// Each `write` call receives one or more whole lines. It always succeeds for the caller: lost
+/// lines are counted here.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.append(line);
@@ -124,7 +125,7 @@ impl Write for &LogFile {
     }
 }
 
-/// Writes lines. The first of the result is how many bytes were written.
+/// Writes lines. Returns the number of bytes written first.
 fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < lines.len() {
@@ -139,7 +140,7 @@ fn write_all(file: &mut File, lines: &[u8]) -> (usize, io::Result<()>) {
 }
 
 fn open(path: &Path, mode: u32) -> io::Result<(File, Identity)> {
-    // A named pipe that nobody reads is an error; it must not make its opener wait for a reader.
+    // A named pipe without a reader is an error; opening it must not wait for a reader.
     let at_once = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().create(true).append(true).mode(mode).custom_flags(at_once).open(path)?;
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
@@ -172,7 +173,7 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         line("3\n");
         assert_eq!(written(&path), "3\n");
-        // As logrotate does with `copytruncate`.
+        // Like logrotate with `copytruncate`.
         fs::write(&path, "").expect("cut");
         line("4\n");
         assert_eq!(written(&path), "4\n");

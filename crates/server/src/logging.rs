@@ -5,11 +5,11 @@
 //! pid=4711 role=primary timestamp="2026-11-21T01:07:06.209+00:00" level=notice message="Ready …"
 //! {"pid":4711,"role":"primary","timestamp":1795223226209,"level":"notice","message":"Ready …"}
 //! ```
-//! `legacy` is what tools for Redis read: the process, the role (always `M`), the time, the level
-//! (`.` debug, `-` verbose, `*` notice, `#` warning), the message. `logfmt` has Valkey's names and
-//! order; `json` has the same names, one object a line. The fields of an event follow its message,
-//! under their own names. Times are in UTC. Level and forms may change while the server runs: each
-//! line reads them anew.
+//! `legacy` is the form that tools for Redis read: the process id, the role (always `M`), the
+//! time, the level (`.` debug, `-` verbose, `*` notice, `#` warning), the message. `logfmt` has
+//! Valkey's names and order. `json` has the same names, one object per line. The fields of an
+//! event follow its message, under their own names. Times are in UTC. Level and forms may change
+//! while the server runs: each line reads them again.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -31,33 +31,33 @@ use tracing_subscriber::{Layer, reload};
 
 use crate::log_file::LogFile;
 
-/// How lines of the log are written.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Format {
-    /// As Redis does.
+    /// The format of Redis.
     Legacy,
     /// `name=value` pairs.
     Logfmt,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// How times are written in the log.
+/// The format of times in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TimeFormat {
-    /// As Redis does.
+    /// The format of Redis.
     Legacy,
     /// ISO 8601, with milliseconds.
     Iso8601,
-    /// A number: milliseconds since 1970.
+    /// Milliseconds since 1970, as a number.
     Milliseconds,
 }
 
-/// The filter of the process's log, once there is one.
+/// The filter of the process's log; empty before [`start`].
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
-/// Where the process's log goes, once there is one.
+/// The destination of the process's log; empty before [`start`].
 static TARGET: OnceLock<Target> = OnceLock::new();
 /// The current [`Format`] and [`TimeFormat`], as numbers. Relaxed: a line written while they change
 /// may have either.
@@ -69,8 +69,9 @@ enum Target {
     File(Arc<LogFile>),
 }
 
-/// Starts logging to `file`, or to standard output, lines from `level` on. Once per process; an
-/// embedded server leaves it to its host. What cannot be written is lost, and nothing else happens.
+/// Starts logging lines of `level` and above to `file` or standard output. Called once per
+/// process; an embedded server leaves logging to its host. Lines that cannot be written are lost
+/// without another effect.
 pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
     let (writer, target) = match file {
         None => (BoxMakeWriter::new(io::stdout), Target::StandardOutput),
@@ -80,8 +81,7 @@ pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
         }
     };
     let (filter, handle) = reload::Layer::new(level);
-    // Without `log_internal_errors`: it panics where standard error has gone with the terminal,
-    // too.
+    // Without `log_internal_errors`: it panics if standard error was closed with the terminal.
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .event_format(Lines)
@@ -94,7 +94,8 @@ pub fn start(level: LevelFilter, file: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the log file anew, for a process that has rotated it. `None` where the log is no file.
+/// Reopens the log file after a rotation by another process. Returns `None` if the log is not a
+/// file.
 pub fn reopen() -> Option<io::Result<()>> {
     match TARGET.get()? {
         Target::StandardOutput => None,
@@ -102,20 +103,20 @@ pub fn reopen() -> Option<io::Result<()>> {
     }
 }
 
-/// Whether errors in the log stand on standard output.
+/// Returns true if errors are logged to standard output.
 pub fn shows_errors_on_stdout() -> bool {
     let filter = FILTER.get().and_then(|filter| filter.clone_current());
     matches!(TARGET.get(), Some(Target::StandardOutput)) && filter.is_some_and(|level| level >= Level::ERROR)
 }
 
-/// The line that reports how many lines were lost.
+/// Formats the line that reports the number of lost lines.
 fn loss(lines: u64) -> String {
     let mut line = Line::now(Level::WARN);
     line.message = format!("Lines of the log could not be written and are lost: {lines}");
     line.chosen_text() + "\n"
 }
 
-/// Writes lines from `level` on from now on. Nothing happens in a process that logs its own way.
+/// Sets the lowest level that is logged. Has no effect in a process that logs in its own way.
 pub fn set_level(level: LevelFilter) {
     if let Some(handle) = FILTER.get()
         && let Err(error) = handle.reload(level)
@@ -124,20 +125,20 @@ pub fn set_level(level: LevelFilter) {
     }
 }
 
-/// Writes lines in these forms from now on.
+/// Sets the formats of later lines.
 pub fn set_forms(format: Format, time_format: TimeFormat) {
     FORMAT.store(format as u8, Relaxed);
     TIME_FORMAT.store(time_format as u8, Relaxed);
 }
 
-/// The forms that were set last.
+/// Returns the current formats.
 fn forms() -> (Format, TimeFormat) {
     const FORMATS: [Format; 3] = [Format::Legacy, Format::Logfmt, Format::Json];
     const TIME_FORMATS: [TimeFormat; 3] = [TimeFormat::Legacy, TimeFormat::Iso8601, TimeFormat::Milliseconds];
     (FORMATS[usize::from(FORMAT.load(Relaxed))], TIME_FORMATS[usize::from(TIME_FORMAT.load(Relaxed))])
 }
 
-/// Writes events as lines.
+/// Formats events as lines.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -159,15 +160,15 @@ where
 
 /// The value of an event's field.
 enum FieldValue {
-    /// A number or a truth value: it stands without quotes.
+    /// A number or a boolean, written without quotes.
     Plain(String),
     /// Bytes from outside: quoted in formats that have quotes.
     Text(String),
-    /// The text of an error or the like, as its type writes it.
+    /// The text of an error or similar, as its type formats it.
     Shown(String),
 }
 
-/// One event on its way to the log.
+/// One event, collected for the log.
 struct Line {
     level: Level,
     unix_ms: u64,
@@ -218,13 +219,13 @@ impl Line {
         }
     }
 
-    /// The line as `log-format` and `log-timestamp-format` want it now.
+    /// Formats the line as `log-format` and `log-timestamp-format` require now.
     fn chosen_text(&self) -> String {
         let (format, time_format) = forms();
         self.text(format, time_format)
     }
 
-    /// The line in these forms.
+    /// Formats the line in these forms.
     fn text(&self, format: Format, time_format: TimeFormat) -> String {
         let time = match time_format {
             TimeFormat::Legacy => time_text(self.unix_ms),
@@ -273,7 +274,7 @@ impl Line {
         line
     }
 
-    /// `time` as a value of JSON.
+    /// Formats the line as JSON; `time` is a JSON value.
     fn json(&self, time: &str) -> String {
         let (pid, level) = (std::process::id(), self.level_name());
         let mut line = format!(
@@ -288,7 +289,7 @@ impl Line {
         line
     }
 
-    /// The level as `loglevel` names it.
+    /// Returns the level's name in `loglevel`.
     fn level_name(&self) -> &'static str {
         match self.level {
             Level::TRACE => "debug",
@@ -306,8 +307,8 @@ fn push_field_value(line: &mut String, value: &FieldValue) {
     }
 }
 
-/// `text` in quotes, escaped as JSON wants it and readers of logfmt take it: no byte of it ends the
-/// line or the quotes.
+/// Appends `text` in quotes, escaped for JSON and readable by logfmt parsers. No byte of it ends
+/// the line or the quotes.
 fn push_quoted(line: &mut String, text: &str) {
     line.push('"');
     for character in text.chars() {
@@ -327,10 +328,10 @@ fn push_quoted(line: &mut String, text: &str) {
     line.push('"');
 }
 
-/// A moment in the calendar, in UTC.
+/// A time in the calendar, in UTC.
 struct UtcTime {
     year: u64,
-    /// From 1.
+    /// The month, from 1.
     month: u64,
     day: u64,
     hour: u64,
@@ -339,8 +340,8 @@ struct UtcTime {
     ms: u64,
 }
 
-/// The days are counted from 1 March 0000, so that a leap day is a year's last day (Howard Hinnant,
-/// "chrono-compatible low-level date algorithms").
+/// Converts a time to the calendar. Days are counted from 1 March 0000, so that a leap day is the
+/// last day of a year (Howard Hinnant, "chrono-compatible low-level date algorithms").
 fn moment(unix_ms: u64) -> UtcTime {
     const DAYS_TO_1970: u64 = 719_468;
     let (days, ms) = (unix_ms / 86_400_000 + DAYS_TO_1970, unix_ms % 86_400_000);
@@ -360,7 +361,7 @@ fn moment(unix_ms: u64) -> UtcTime {
     }
 }
 
-/// `21 Nov 2026 01:07:06.209`.
+/// Formats a time as `21 Nov 2026 01:07:06.209`.
 fn time_text(unix_ms: u64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -369,7 +370,7 @@ fn time_text(unix_ms: u64) -> String {
     format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{ms:03}")
 }
 
-/// `2026-11-21T01:07:06.209+00:00`.
+/// Formats a time as `2026-11-21T01:07:06.209+00:00`.
 fn iso_time(unix_ms: u64) -> String {
     let UtcTime { year, month, day, hour, minute, second, ms } = moment(unix_ms);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}+00:00")

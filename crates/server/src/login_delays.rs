@@ -1,19 +1,21 @@
-//! Failed logins by address, and how long an address that has many must wait for its next try.
+//! Failed logins by address, and the delay of the next login from an address with many failures.
 //!
-//! The first [`FREE_FAILURES`] are free; one is forgiven each [`FORGIVEN_EACH_MS`]. Beyond them the
-//! address has a slot every `auth-failure-delay` milliseconds: a try, right or wrong, waits for the
-//! next free slot and takes it. So an address tests one password per slot, however many connections
-//! it opens. A try that would wait for more than [`SLOTS_WAITING_MAX`] slots is refused before its
-//! password is looked at. The connection waits, its thread does not.
+//! The first [`FREE_FAILURES`] cause no delay; one is forgiven each [`FORGIVEN_EACH_MS`]. Beyond
+//! them the address has one slot per `auth-failure-delay` milliseconds. A login attempt, right or
+//! wrong, waits for the next free slot and takes it. So an address tests one password per slot,
+//! however many connections it opens. An attempt that would wait for more than
+//! [`SLOTS_WAITING_MAX`] slots is rejected before its password is checked. The connection waits,
+//! its thread does not.
 //!
-//! Who keeps all slots of a shared address (NAT) taken would lock the others out. Therefore the
-//! last [`KNOWN_USERS_MAX`] users that logged in from an address have slots of their own there:
-//! they wait behind tries with their own name only.
+//! An attacker behind a shared address (NAT) could keep all slots taken and lock out the others.
+//! Therefore the last [`KNOWN_USERS_MAX`] users that logged in from an address have their own
+//! slots there. They wait only for attempts with their own name.
 //!
-//! An address is an IPv4 address or the first 64 bits of an IPv6 address, which is what one network
-//! is given. Clients of this machine are never delayed: behind one address there may be a proxy of
-//! many. The table is bounded; addresses with few failures leave it first, and of these the one
-//! that was quiet for longest. Who has very many addresses can make the server forget some.
+//! An address here is an IPv4 address or the first 64 bits of an IPv6 address, because one
+//! network receives that prefix. Loopback and Unix-socket clients are never delayed, because they
+//! may be a proxy with many users. The table is bounded. Addresses with few failures are removed
+//! first, and among them the one idle for longest. An attacker with very many addresses can push
+//! out others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -24,57 +26,57 @@ use std::sync::{Mutex, MutexGuard};
 
 use net::Address;
 
-/// Failed logins of an address that cost nothing.
+/// Number of failed logins of an address without a delay.
 const FREE_FAILURES: u32 = 10;
-/// One failure is forgiven after this time, in milliseconds.
+/// Time after which one failure is forgiven, in milliseconds.
 const FORGIVEN_EACH_MS: u64 = 60_000;
-/// Slots that tries may wait for.
+/// Maximum number of slots that an attempt may wait for.
 const SLOTS_WAITING_MAX: u64 = 10;
-/// Addresses that are remembered.
+/// Maximum number of addresses in the table.
 const ADDRESSES_MAX: usize = 4096;
-/// Users of an address that have slots of their own; the one that logged in first is forgotten.
+/// Maximum number of users per address with their own slots; the first one known is removed.
 const KNOWN_USERS_MAX: usize = 8;
 
-/// The error for a try that is refused.
+/// The error reply to a rejected attempt.
 pub const TOO_MANY_FAILED_LOGINS: &str = "ERR too many failed logins from this address, try again later";
 
-/// What becomes of a try to log in.
+/// The delay of a login attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// It goes on at once.
+    /// No delay.
     None,
-    /// It goes on at this time, in milliseconds of the server's clock.
+    /// A delay until this time, in milliseconds of the server's clock.
     Until(u64),
-    /// It is refused.
+    /// Rejected without a check of the password.
     Refused,
 }
 
-/// See the module. Its lock is a leaf in the lock order, taken by logins only.
+/// The table of failed logins (see the module). Its lock is a leaf, taken by logins only.
 #[derive(Debug, Default)]
 pub struct LoginDelays {
     addresses: Mutex<HashMap<Network, Tries>>,
-    /// Names of users are kept as keyed hashes: a client cannot make two of them equal.
+    /// The hasher of user names; its key keeps clients from finding two names with an equal hash.
     hasher: RandomState,
     delayed: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The bits of an address that count.
+/// The significant bits of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
-/// What is known of an address.
+/// The record of an address.
 #[derive(Clone, Debug)]
 struct Tries {
     failures: u32,
-    /// When the failures were last brought up to date.
+    /// The time up to which failures were forgiven, in milliseconds.
     counted_ms: u64,
-    /// The last login or try.
+    /// The time of the last attempt, in milliseconds.
     seen_ms: u64,
-    /// The first free slot of all that have none of their own.
+    /// The first free slot of users without their own slots, in milliseconds.
     next_slot_ms: u64,
     known: Vec<KnownUser>,
 }
@@ -86,7 +88,7 @@ struct KnownUser {
 }
 
 impl Tries {
-    /// Forgives what is to be forgiven by now; whether tries must wait.
+    /// Forgives the failures due by now; returns true if attempts must wait.
     fn must_wait(&mut self, now_ms: u64) -> bool {
         let forgiven = now_ms.saturating_sub(self.counted_ms) / FORGIVEN_EACH_MS;
         self.failures = self.failures.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
@@ -96,7 +98,7 @@ impl Tries {
 }
 
 impl LoginDelays {
-    /// How long a try of `peer` to log in as `user` waits, which takes its slot. O(1).
+    /// Takes a slot for an attempt of `peer` to log in as `user`, and returns its delay. O(1).
     #[cold]
     pub fn take_slot(&self, peer: &Address, user: &[u8], now_ms: u64, delay_ms: u64) -> Delay {
         let Some(network) = network(peer) else { return Delay::None };
@@ -119,14 +121,14 @@ impl LoginDelays {
         Delay::Until(slot_ms)
     }
 
-    /// Whether tries of `peer` have to wait. O(1).
+    /// Returns true if attempts of `peer` must wait. O(1).
     #[cold]
     pub fn must_wait(&self, peer: &Address, now_ms: u64) -> bool {
         let Some(network) = network(peer) else { return false };
         self.lock().get_mut(&network).is_some_and(|tries| tries.must_wait(now_ms))
     }
 
-    /// Notes that a try of `peer` failed. O(1), O(addresses) when the table is full.
+    /// Records a failed attempt of `peer`. O(1), O(addresses) when the table is full.
     #[cold]
     pub fn note_failure(&self, peer: &Address, now_ms: u64) {
         let Some(network) = network(peer) else { return };
@@ -135,7 +137,7 @@ impl LoginDelays {
         tries.failures = tries.failures.saturating_add(1);
     }
 
-    /// Notes that `peer` has logged in as `user`. O(1), O(addresses) when the table is full.
+    /// Records that `peer` has logged in as `user`. O(1), O(addresses) when the table is full.
     #[cold]
     pub fn note_success(&self, peer: &Address, user: &[u8], now_ms: u64) {
         let Some(network) = network(peer) else { return };
@@ -151,7 +153,7 @@ impl LoginDelays {
         tries.known.push(KnownUser { name_hash, next_slot_ms: 0 });
     }
 
-    /// Tries that had to wait, tries that were refused, addresses with failures.
+    /// Returns the number of delayed attempts, rejected attempts, and addresses with failures.
     pub fn figures(&self) -> (u64, u64, usize) {
         let failing = self.lock().values().filter(|tries| tries.failures > 0).count();
         (self.delayed.load(Relaxed), self.refused.load(Relaxed), failing)
@@ -162,7 +164,7 @@ impl LoginDelays {
     }
 }
 
-/// What is known of an address, brought up to date.
+/// Returns the updated record of an address; creates it if needed.
 fn entry(addresses: &mut HashMap<Network, Tries>, network: Network, now_ms: u64) -> &mut Tries {
     if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&network) {
         let rank = |tries: &Tries| (tries.failures >= FREE_FAILURES, tries.seen_ms);
@@ -177,7 +179,7 @@ fn entry(addresses: &mut HashMap<Network, Tries>, network: Network, now_ms: u64)
     tries
 }
 
-/// The network of an address that is not of this machine.
+/// Returns the network of an address, or `None` for this machine.
 fn network(peer: &Address) -> Option<Network> {
     let Address::Tcp(peer) = peer else { return None };
     match peer.ip().to_canonical() {
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(slots[..3], [Delay::Until(1_100), Delay::Until(1_200), Delay::Until(1_300)]);
         assert_eq!(slots[9..], [Delay::Until(2_000), Delay::Refused]);
         assert_eq!(delays.take_slot(&good, b"u", 1_000, 100), Delay::None);
-        // A minute forgives one.
+        // After a minute one failure is forgiven.
         assert_eq!(delays.take_slot(&bad, b"u", 1_000 + FORGIVEN_EACH_MS, 100), Delay::None);
         delays.note_failure(&bad, 61_000);
         assert_eq!(delays.take_slot(&bad, b"u", 61_000, 100), Delay::Until(61_100));
@@ -239,9 +241,9 @@ mod tests {
         while delays.take_slot(&shared, b"guessed", 0, 100) != Delay::Refused {}
         assert_eq!(delays.take_slot(&shared, b"user-9", 0, 100), Delay::Until(100));
         assert_eq!(delays.take_slot(&shared, b"user-2", 0, 100), Delay::Until(100));
-        // These are forgotten: a few only are kept.
+        // This user was removed: only a few are kept.
         assert_eq!(delays.take_slot(&shared, b"user-1", 0, 100), Delay::Refused);
-        // Its own slots are bounded, too.
+        // A user's own slots are bounded, too.
         let slots = (0..10).map(|_| delays.take_slot(&shared, b"user-9", 0, 100)).collect::<Vec<_>>();
         assert_eq!(slots[8..], [Delay::Until(1_000), Delay::Refused]);
     }
@@ -255,7 +257,7 @@ mod tests {
         assert_eq!(delays.figures().2, ADDRESSES_MAX);
         let knows = |ip| delays.lock().contains_key(&Network::V4(ip));
         assert!(!knows([10, 0, 0, 0]), "the oldest is still there");
-        // One that must wait stays while there are others.
+        // An address that must wait stays while there are others.
         let attacker = peer("192.0.2.1");
         (0..FREE_FAILURES).for_each(|_| delays.note_failure(&attacker, 10_000));
         for at in 0..ADDRESSES_MAX as u64 {

@@ -24,8 +24,8 @@ mod healthcheck;
 mod signals;
 
 fn main() -> ExitCode {
-    // Small servers stay small: the housekeeper allows huge pages once there is data to fill them.
-    // First of all, because what the allocator touches from here on would be of pages of 2 MiB.
+    // A small server must stay small, so the housekeeper allows huge pages only once there is
+    // enough data. This comes first, because the allocator would get huge pages otherwise.
     process::set_huge_pages(HugePages::Forbidden);
     let mut args: Vec<Vec<u8>> = std::env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let asks_for_health = args.first().is_some_and(|arg| arg == healthcheck::FLAG);
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Read here and not by `load`, because a process that goes to the background hands it on.
+    // Read here and not by `load`, because a process that goes to the background passes it on.
     let mut input = Vec::new();
     if args.iter().any(|arg| arg == b"-")
         && let Err(error) = io::stdin().read_to_end(&mut input)
@@ -64,18 +64,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// The flag that asks whether the configuration is good.
+/// The flag that checks the configuration.
 const CHECK_CONFIG: &[u8] = b"--check-config";
 
-/// The flag that takes the data back to a time. It is no option of the configuration: who goes back
-/// does so once, by hand.
+/// The flag that restores the data to a time. It is not a configuration option, because a restore
+/// is done once, by hand.
 const RESTORE_UNTIL: &[u8] = b"--restore-until";
 
-/// Takes `--restore-until TIME` out of the arguments: the time in Unix seconds. Its words may be
-/// several arguments.
+/// Removes `--restore-until TIME` from the arguments and returns the time in Unix seconds. The
+/// time may be several arguments.
 ///
 /// # Errors
-/// What it should look like.
+/// If the flag is repeated or the time is invalid; the text shows the valid forms.
 fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     let Some(at) = args.iter().position(|arg| arg == RESTORE_UNTIL) else { return Ok(None) };
     let words = args[at + 1..].iter().take_while(|word| !word.starts_with(b"-")).count();
@@ -92,8 +92,8 @@ fn take_restore_until(args: &mut Vec<Vec<u8>>) -> Result<Option<i64>, String> {
     })
 }
 
-/// Says whether a server could start with these options, as far as that shows without starting one.
-/// What is wrong with a line of a file was said before.
+/// Reports if a server could start with these options, as far as possible without starting one.
+/// Errors in lines of a file were reported before.
 fn check_config(store: &ConfigStore) -> ExitCode {
     let problems = check_config::problems(store);
     if !problems.is_empty() {
@@ -112,7 +112,7 @@ fn check_config(store: &ConfigStore) -> ExitCode {
     print(&lines.join("\n"))
 }
 
-/// Prints what was asked for. A reader that is gone does not want it.
+/// Prints the requested text. Fails without a message if standard output is closed.
 fn print(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,11 +145,11 @@ Examples:
         .to_owned()
 }
 
-/// Runs a server with these options until it is told to stop; `input` is what standard input held.
-/// An error is for people.
+/// Runs a server with these options until it is stopped; `input` holds the bytes read from
+/// standard input. An error is a text for people.
 fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result<ExitCode, String> {
     let supervisor = Supervisor::wanted(table::process::SUPERVISED.of(&store));
-    // Who starts a server to watch it wants it to stay.
+    // A supervisor must be able to watch the server, so it stays in the foreground.
     let in_background =
         table::process::DAEMONIZE.of(&store) && !matches!(&supervisor, Ok(found) if found.is_there());
     if in_background && let Some(file) = store.unrepeatable_file() {
@@ -201,8 +201,8 @@ fn run(store: ConfigStore, input: &[u8], restore_until_s: Option<i64>) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Begins the log, in the working folder of the configuration: a relative `logfile` is one there,
-/// as in Redis.
+/// Starts the log in the working folder of the configuration: a relative `logfile` is relative to
+/// it, as in Redis.
 fn start_log(store: &ConfigStore) -> Result<(), String> {
     let folder = table::persistence::DIR.of(store);
     std::env::set_current_dir(folder)
@@ -214,7 +214,7 @@ fn start_log(store: &ConfigStore) -> Result<(), String> {
         .map_err(|error| format!("Can't open the log file '{}' (option 'logfile'): {error}", path.display()))
 }
 
-/// Warns about passwords that everyone may read, or refuses to start with them.
+/// Warns about passwords in files that everyone may read, or refuses to start with them.
 fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     let mut secrets = store.readable_secrets().iter();
     match table::security::SECRETS_IN_READABLE_FILES.of(store) {
@@ -230,7 +230,7 @@ fn look_at_readable_secrets(store: &ConfigStore) -> Result<(), String> {
     }
 }
 
-/// Shows why the server ends: in its log, and on standard error unless the log is on standard
+/// Reports why the server ends: in its log, and on standard error unless the log is on standard
 /// output already.
 fn report(problem: &str) {
     tracing::error!("{problem}");
@@ -239,7 +239,7 @@ fn report(problem: &str) {
     }
 }
 
-/// Writes a line to standard error. Nobody may be there to read it.
+/// Writes a line to standard error, which may have no reader.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

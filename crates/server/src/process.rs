@@ -1,5 +1,5 @@
-//! What the kernel knows of this process and machine. Linux tells it in /proc;
-//! elsewhere the figures are zero.
+//! The kernel's statistics of this process and machine. Linux provides them in /proc; elsewhere
+//! the figures are zero.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 /// Clock ticks per second in /proc: fixed by the kernel's interface.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Bytes of a page of memory.
+/// Returns the size of a memory page in bytes.
 fn page_len_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// User and system CPU time of the process so far.
+/// Returns the user and system CPU time of the process so far.
 pub fn cpu_time() -> (Duration, Duration) {
     cpu_time_of("/proc/self/stat".as_ref())
 }
 
-/// User and system CPU time of a thread of this process so far.
+/// Returns the user and system CPU time of a thread of this process so far.
 pub fn thread_cpu_time(tid: i32) -> (Duration, Duration) {
     cpu_time_of(format!("/proc/self/task/{tid}/stat").as_ref())
 }
@@ -34,16 +34,16 @@ fn cpu_time_of(stat: &Path) -> (Duration, Duration) {
     (seconds(ticks(11)), seconds(ticks(12)))
 }
 
-/// How much processor time threads had.
+/// Processor time of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// On a core.
+    /// Time running on a core.
     pub running: Duration,
-    /// Ready to run, waiting for one.
+    /// Time ready to run, waiting for a core.
     pub ready: Duration,
 }
 
-/// The time of this process's threads so far, by their names; those of one name together.
+/// Returns the times of this process's threads so far, summed by thread name.
 pub fn thread_times() -> BTreeMap<String, ThreadTime> {
     let mut times: BTreeMap<String, ThreadTime> = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -56,12 +56,12 @@ pub fn thread_times() -> BTreeMap<String, ThreadTime> {
     times
 }
 
-/// The time of a thread of this process so far.
+/// Returns the times of a thread of this process so far.
 pub fn thread_time(tid: i32) -> ThreadTime {
     time_of_task(format!("/proc/self/task/{tid}").as_ref())
 }
 
-/// A thread may end meanwhile: its file is empty then.
+/// Reads the times of a task; zero if the thread has ended meanwhile.
 fn time_of_task(task: &Path) -> ThreadTime {
     let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
     let mut nanos = schedstat.split_whitespace().map(|field| field.parse().unwrap_or(0));
@@ -69,8 +69,8 @@ fn time_of_task(task: &Path) -> ThreadTime {
     ThreadTime { running: next(), ready: next() }
 }
 
-/// Resident memory of the process in bytes: all of it, and without what is a
-/// file's, such as the program.
+/// Returns the resident memory of the process in bytes: all of it, and without file-backed pages
+/// such as the program's.
 pub fn resident_bytes() -> (u64, u64) {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut fields = statm.split_whitespace().skip(1);
@@ -80,16 +80,16 @@ pub fn resident_bytes() -> (u64, u64) {
     (all, all.saturating_sub(of_files))
 }
 
-/// Whether the kernel may back the memory of this process with huge pages.
+/// The kernel's permission to use huge pages for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// It may.
+    /// Huge pages are allowed.
     Allowed,
-    /// It may not.
+    /// Huge pages are not allowed.
     Forbidden,
 }
 
-/// Allows or forbids huge pages for what the process touches from now on. Linux only; elsewhere,
+/// Allows or forbids huge pages for memory that the process touches later. Linux only; elsewhere,
 /// and in containers that forbid the choice, nothing changes.
 pub fn set_huge_pages(huge_pages: HugePages) {
     #[cfg(target_os = "linux")]
@@ -100,9 +100,9 @@ pub fn set_huge_pages(huge_pages: HugePages) {
     let _ = huge_pages;
 }
 
-/// Brings the program's code into memory, so that no request waits for a page of it: the first of
-/// each kind would. It is read through /proc/self/mem, which maps what it reads. Linux only; where
-/// /proc is not to be had the code comes when it is needed. A millisecond or two.
+/// Loads the program's code into memory, so that the first request of a kind does not wait for
+/// page faults. Reads it through /proc/self/mem, which maps the pages. Linux only; without /proc,
+/// code is loaded on demand. Takes one or two milliseconds.
 pub fn load_code() {
     let program = fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn load_code() {
     }
 }
 
-/// Where a line of /proc/self/maps has code of `program`.
+/// Returns the address range of a line of /proc/self/maps that has code of `program`.
 fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace();
     let (range, rights) = (fields.next()?, fields.next()?);
@@ -128,18 +128,19 @@ fn code_range(line: &str, program: &Path) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
 }
 
-/// File descriptors that are open; none where the kernel does not tell. O(their number).
+/// Returns the number of open file descriptors; `None` where the kernel does not report it.
+/// O(descriptors).
 pub fn open_fds() -> Option<usize> {
-    // One of them is this look's own.
+    // Reading the folder opens one descriptor itself.
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
 }
 
-/// The most file descriptors that may be open; none without a limit.
+/// Returns the limit of open file descriptors; `None` without a limit.
 pub fn max_fds() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// Memory of the machine, in bytes.
+/// Returns the memory of the machine in bytes.
 pub fn system_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));

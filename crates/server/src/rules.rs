@@ -1,10 +1,10 @@
-//! What the options say about values that are read from elsewhere.
+//! The rules for values read from files and payloads, from the options.
 
 use ::commands::ValueLimits;
 use keyspace::{Hasher, PackLimits, SetLimits, StreamLimits};
 use persist::rdb::{Rules, VersionCheck};
 
-/// What values that are read become under these limits.
+/// Returns the rules for decoding values under these limits.
 pub fn rules<'a>(limits: &ValueLimits, hasher: &'a Hasher) -> Rules<'a> {
     let pack = |entries_max, value_len_bytes_max| PackLimits { entries_max, value_len_bytes_max };
     Rules {

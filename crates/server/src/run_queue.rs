@@ -1,4 +1,4 @@
-//! Which connection's requests a thread runs next.
+//! The order in which a thread runs the requests of its connections.
 //!
 //! ```text
 //!   something arrived ──▶ fresh ──┐
@@ -7,16 +7,17 @@
 //!                        ▲                     │ it sent more than that
 //!                        └─────────────────────┘
 //! ```
-//! A connection is in at most one of the two queues, once. Fresh ones come first, in the order in
-//! which they became ready, so that a client that sends one request waits for no pipeline. One that
-//! was visited and has more goes to the end of the carried ones. A turn that spends its budget on
-//! fresh ones still visits one that was carried into it, so each gets on. Thread: the connections'.
+//! A connection is in at most one of the two queues, once. Fresh connections come first, in the
+//! order in which they became ready, so that a client with one request does not wait for a
+//! pipeline. A connection that was visited and has more requests moves to the end of the carried
+//! ones. A turn whose budget is used up by fresh connections still visits one carried into it, so
+//! each makes progress. Thread: the connections' thread.
 
 use std::collections::VecDeque;
 
 use net::ConnId;
 
-/// A connection whose requests are to be run, and the queue that it comes from.
+/// A connection whose requests are to be run, and its original queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     /// The connection.
@@ -30,41 +31,42 @@ enum Queue {
     Deferred,
 }
 
-/// See the module. All operations are O(1).
+/// The connections with requests to run (see the module). All operations are O(1).
 #[derive(Debug, Default)]
 pub struct RunQueue {
     fresh: VecDeque<ConnId>,
     deferred: VecDeque<ConnId>,
-    /// Some connection was carried into this turn, and none of those was visited yet.
+    /// True if a connection was carried into this turn and none of the carried ones was visited
+    /// yet.
     has_unvisited_deferred: bool,
 }
 
 impl RunQueue {
-    /// Begins a turn; how many connections are ready.
+    /// Begins a turn; returns the number of ready connections.
     pub fn begin_turn(&mut self) -> usize {
         self.has_unvisited_deferred = !self.deferred.is_empty();
         self.fresh.len() + self.deferred.len()
     }
 
-    /// Adds a connection that became ready and is in no queue.
+    /// Adds a connection that became ready and is in neither queue.
     #[inline]
     pub fn push(&mut self, conn: ConnId) {
         self.fresh.push_back(conn);
     }
 
-    /// Whether no connection is ready.
+    /// Returns true if no connection is ready.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.deferred.is_empty()
     }
 
-    /// Whether a turn without time must go on all the same.
+    /// Returns true if a turn without time left must still visit a carried connection.
     #[inline]
     pub fn has_unvisited_deferred(&self) -> bool {
         self.has_unvisited_deferred
     }
 
-    /// The next connection of a turn that has time left.
+    /// Takes the next connection of a turn that has time left.
     #[inline]
     pub fn next_ready(&mut self) -> Option<Visit> {
         match self.fresh.pop_front() {
@@ -73,7 +75,7 @@ impl RunQueue {
         }
     }
 
-    /// The connection that a turn without time still owes a visit, once.
+    /// Takes the one connection that a turn without time left must still visit.
     #[cold]
     pub fn next_owed(&mut self) -> Option<Visit> {
         if self.has_unvisited_deferred { self.next_carried() } else { None }
@@ -84,13 +86,13 @@ impl RunQueue {
         self.deferred.pop_front().map(|conn| Visit { conn, queue: Queue::Deferred })
     }
 
-    /// Adds a connection that was visited and has more to run.
+    /// Adds a connection that was visited and has more requests.
     pub fn defer(&mut self, conn: ConnId) {
         self.deferred.push_back(conn);
     }
 
-    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Of
-    /// several, the last comes first.
+    /// Undoes [`RunQueue::next_ready`] for a visit that could not begin. Several visits are put
+    /// back in reverse order.
     pub fn put_back(&mut self, visit: Visit) {
         match visit.queue {
             Queue::Fresh => self.fresh.push_front(visit.conn),
@@ -98,7 +100,7 @@ impl RunQueue {
         }
     }
 
-    /// The connections that are left, in order.
+    /// Returns the remaining connections, in order.
     pub fn left(&self) -> impl Iterator<Item = ConnId> {
         self.fresh.iter().chain(&self.deferred).copied()
     }

@@ -1,5 +1,5 @@
-//! What must hold for whatever a client sends, before and after it has authenticated, as a function
-//! that a fuzzer calls. It has a server in its own process, for all inputs.
+//! Fuzz target of a client session, before and after authentication. One server in the fuzzer's
+//! process serves all inputs.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::Server;
 
-/// What the server asks for.
+/// The password of the server.
 const PASSWORD: &str = "secret";
-/// A reply that takes so long does not come: the client is blocked.
+/// Time after which a missing reply means that the client is blocked.
 const WITHIN: Duration = Duration::from_millis(200);
-/// The server answers others within this time.
+/// Time within which the server must reply to another client.
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-/// Commands that end the server, change what is tested, reach files or others, or run as long as
-/// they like: these have targets of their own (`config`, `lua`).
+/// Commands left out of the test. They end the server, change the test itself, access files or
+/// other servers, or run without a time limit. Some have their own targets (`config`, `lua`).
 const LEFT_OUT: &[&str] = &[
     "SHUTDOWN",
     "CONFIG",
@@ -34,10 +34,10 @@ const LEFT_OUT: &[&str] = &[
     "ACL",
 ];
 
-/// Any bytes are answered with well-formed replies, or none, and the server serves others
-/// afterwards. The first byte says whether the client authenticates ahead of the rest. In the rest
-/// a line that begins with `> ` is a request as the scripts in tests/cmd have it; where there are
-/// such lines, others are remarks.
+/// Sends any bytes and checks that the replies are well formed. Checks that the server then
+/// serves another client. The first byte decides if the client authenticates before it sends the
+/// rest. In the rest, a line that begins with `> ` is a request as in the scripts of tests/cmd.
+/// If there are such lines, other lines are comments.
 ///
 /// # Panics
 /// If a reply is malformed, or the server does not answer another client.
@@ -50,7 +50,7 @@ pub fn fuzz_session(data: &[u8]) {
     while at < replies.len() {
         match resp::decode(&replies[at..]) {
             Ok(Some((_, len))) => at += len,
-            // Cut off where the client was closed, or where it stopped to wait.
+            // The reply is cut off because the client was closed or blocked.
             Ok(None) => break,
             Err(error) => panic!("{error:?} in {}", replies.escape_ascii()),
         }
@@ -58,14 +58,14 @@ pub fn fuzz_session(data: &[u8]) {
     assert_alive(port);
 }
 
-/// The bytes to send.
+/// Returns the bytes to send.
 fn requests(rest: &[u8]) -> Vec<u8> {
     let lines = rest.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"> "));
     let lines: Vec<u8> = lines.flat_map(|line| [line, b"\r\n"].concat()).collect();
     if lines.is_empty() { rest.to_vec() } else { lines }
 }
 
-/// The port of the server, which lives as long as the process.
+/// Returns the port of the server, which lives as long as the process.
 fn port() -> u16 {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let start = || {
@@ -85,12 +85,12 @@ fn port() -> u16 {
     SERVER.get_or_init(start).port()
 }
 
-/// Everything that comes back until the server closes or waits for more.
+/// Sends `bytes`; returns everything received until the server closes the connection or waits.
 fn send(port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(WITHIN))?;
     stream.set_write_timeout(Some(WITHIN))?;
-    // It may have been closed already.
+    // The server may have closed the connection already.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut replies = Vec::new();
@@ -107,7 +107,7 @@ fn send(port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The server answers another client, whatever the first has done.
+/// Checks that the server still replies to another client.
 fn assert_alive(port: u16) {
     let ask = || -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -117,7 +117,8 @@ fn assert_alive(port: u16) {
         stream.read_to_end(&mut replies)?;
         Ok(replies)
     };
-    // A client of the input that is still served may kill this one: it has ended by the next try.
+    // A client of the input that is still served may kill this one; it has ended by the next
+    // attempt.
     let tries = (0..3).map(|_| ask());
     let last = tries.take_while(|reply| !matches!(reply, Ok(reply) if reply == b"+OK\r\n+PONG\r\n+OK\r\n"));
     let last: Vec<_> = last.collect();

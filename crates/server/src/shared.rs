@@ -1,4 +1,4 @@
-//! What all threads of a server share: the engine, and what it must not know.
+//! State shared by all threads of a server: the engine, and parts that the engine must not know.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,22 +23,22 @@ use crate::shutdown::ShutdownRequest;
 use crate::snapshots::Persistence;
 use crate::tls::Tls;
 
-/// A place where clients connect.
+/// An address on which the server listens for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// The address.
     pub address: Address,
-    /// Whether its connections are encrypted.
+    /// True if its connections are encrypted.
     pub is_encrypted: bool,
 }
 
 impl Listening {
-    /// Where `listener` listens.
+    /// Returns the address of `listener`.
     pub fn of(listener: &Listener) -> Self {
         Self { address: listener.local_address().clone(), is_encrypted: listener.tls().is_some() }
     }
 
-    /// Its TCP address, if it has one.
+    /// Returns the TCP address, if it is one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self.address {
             Address::Tcp(address) => Some(address),
@@ -49,84 +49,84 @@ impl Listening {
 
 /// A message to an I/O thread.
 pub enum Message {
-    /// A connection accepted elsewhere that will live here.
+    /// A connection accepted by another thread and moved to this one.
     Adopt(Socket),
-    /// Look into the inboxes.
+    /// A request to read the inboxes.
     Delivered,
-    /// Look again at sessions that were held back: the pause ended, or something was freed.
+    /// A request to check postponed sessions: the pause has ended, or memory was freed.
     Resume,
-    /// Listen on these too, and no longer on TCP addresses other than those to keep. For the thread
-    /// that accepts.
+    /// Changed TCP addresses, for the accepting thread: listens on the new ones and closes all
+    /// that are not kept.
     Listen {
         /// New listeners.
         add: Vec<Listener>,
-        /// What stays of TCP.
+        /// TCP addresses that stay.
         keep: Vec<Listening>,
     },
-    /// Memory is over its limit while all are idle: have a turn, which evicts.
+    /// A request for a turn, which evicts: memory is over its limit while all threads are idle.
     EnforceMemory,
-    /// Count all clients anew: there is a limit to the memory that they hold.
+    /// A request to measure all clients again, because their memory has a limit.
     CountClients,
-    /// Close clients that have been silent for too long.
+    /// A request to close clients that have been idle for too long.
     CloseIdle,
-    /// Look for clients that are gone, which the kernel has not said.
+    /// A request to find clients whose connection has ended without a report of the kernel.
     LookForEnds,
-    /// Close the sessions of users that were removed or have lost a channel.
+    /// A request to close the sessions of users that were removed or have lost a channel.
     CheckUsers,
-    /// Leave the loop.
+    /// A request to leave the event loop.
     Stop,
 }
 
-/// Messages that may wait for one thread; each takes 80 bytes, used or not. A sender that finds the
-/// box full does without (a thread keeps the connection that it accepted, CONFIG SET of an address
-/// fails), or drops what a turn looks at by itself (`Delivered`, `Resume`, `EnforceMemory`,
-/// `CheckUsers`, `Stop`: the thread of a full mailbox has a turn) or the housekeeper asks again
-/// (`CloseIdle`, `LookForEnds`, `CountClients`). What must not be lost and has no place to wait is
-/// left in the engine's inbox.
+/// Capacity of a thread's mailbox; each message takes 80 bytes, used or not. A sender with a full
+/// mailbox does without: a thread keeps the connection that it accepted, CONFIG SET of an address
+/// fails. Some messages may be dropped, because the thread of a full mailbox has a turn that does
+/// the same (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The housekeeper
+/// repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not be lost
+/// goes into the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
-/// How an I/O thread is reached.
+/// The state through which other threads reach an I/O thread.
 pub struct Port {
-    /// Its mailbox.
+    /// The thread's mailbox.
     pub mailbox: Mailbox<Message>,
-    /// Its number at the kernel; 0 before it runs.
+    /// The kernel's thread id; 0 before the thread runs.
     pub tid: AtomicI32,
-    /// How its replies wait for the change log.
+    /// The waits of the thread's replies for the change log.
     pub reply_waits: ReplyWaits,
 }
 
-/// How replies of an I/O thread wait for the change log. Only that thread writes it, except that
-/// CONFIG RESETSTAT starts it over.
+/// Waits of an I/O thread's replies for the change log. Only that thread writes it, except that
+/// CONFIG RESETSTAT resets it.
 #[derive(Debug, Default)]
 pub struct ReplyWaits {
-    /// Parts of connections' output that wait now.
+    /// Number of parts of connections' output that wait now.
     pub waiting: AtomicU64,
-    /// How long parts have waited in all, in nanoseconds.
+    /// Total time that parts have waited, in nanoseconds.
     pub nanos: AtomicU64,
-    /// The longest of these waits.
+    /// The longest wait, in nanoseconds.
     pub nanos_max: AtomicU64,
 }
 
 impl ReplyWaits {
-    /// Counts a wait that is over.
+    /// Records a wait that has ended.
     pub fn note(&self, waited: Duration) {
         let nanos = waited.as_nanos() as u64;
-        // Relaxed: figures.
+        // Relaxed: only statistics.
         self.nanos.store(self.nanos.load(Relaxed) + nanos, Relaxed);
         self.nanos_max.fetch_max(nanos, Relaxed);
     }
 
-    /// Starts over, without what waits now.
+    /// Resets the times, but not the number of parts that wait now.
     pub fn reset(&self) {
         self.nanos.store(0, Relaxed);
         self.nanos_max.store(0, Relaxed);
     }
 }
 
-/// Values that the housekeeper samples.
+/// Rates sampled by the housekeeper.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// Requests per second, over the last second and a half.
+    /// Requests per second, over the last 1.5 seconds.
     pub ops_per_second: AtomicU64,
     /// Input, in bytes per second.
     pub input_bytes_per_second: AtomicU64,
@@ -138,89 +138,90 @@ pub struct Samples {
     pub cycles_nanos_per_second: AtomicU64,
 }
 
-/// What goes on by itself until DEBUG switches it off.
+/// Background work that DEBUG has switched off.
 #[derive(Debug, Default)]
 pub struct SwitchedOff {
     /// DEBUG PAUSE-CRON: the housekeeper does nothing.
     pub cron: AtomicBool,
-    /// DEBUG SET-ACTIVE-EXPIRE: keys expire only when they are met.
+    /// DEBUG SET-ACTIVE-EXPIRE 0: keys expire only when they are accessed.
     pub active_expire: AtomicBool,
 }
 
-/// The heart of a server. Threads hold it by `Arc`.
+/// The shared state of a server. Threads hold it by `Arc`.
 pub struct Shared {
-    /// Data, clients, and all that happens to requests.
+    /// Data, clients, and the processing of requests.
     pub engine: engine::Shared,
-    /// One port per I/O thread.
+    /// The ports of the I/O threads, one per thread.
     pub ports: Vec<Port>,
-    /// All options. Its lock is a leaf; the engine's settings follow it.
+    /// All options. Its lock is a leaf; the engine's settings are derived from it.
     pub config: Mutex<ConfigStore>,
     /// The housekeeper's samples.
     pub samples: Samples,
-    /// When the server started, Unix seconds.
+    /// The start time of the server, in Unix seconds.
     pub started_unix_s: i64,
-    /// The way to the kernel.
+    /// The I/O backend.
     pub backend: Backend,
-    /// Where clients connect. Its lock is a leaf.
+    /// The addresses on which clients connect. Its lock is a leaf.
     pub listening: Mutex<Vec<Listening>>,
-    /// What connections are encrypted with.
+    /// TLS certificates and settings of connections.
     pub tls: Tls,
-    /// 40 hex digits that name this run.
+    /// The id of this run: 40 hex digits.
     pub run_id: String,
-    /// Who has started the process, as INFO names them.
+    /// The supervisor that started the process, as INFO names it.
     pub supervisor: &'static str,
-    /// 40 hex digits that name the history of the data. Guarded by a lock of its own, a leaf.
+    /// The replication id, which names the history of the data: 40 hex digits. Its lock is a
+    /// leaf.
     pub repl_id: Mutex<String>,
-    /// Connections that MIGRATE keeps.
+    /// Open connections for MIGRATE.
     pub migrations: ConnectionPool,
     /// Snapshots.
     pub persistence: Persistence,
     /// The append-only file.
     pub append_only: Arc<AppendOnly>,
-    /// Scripts.
+    /// The script cache.
     pub script_cache: ScriptCache,
-    /// Libraries of functions.
+    /// Function libraries.
     pub functions: Functions,
     /// Clients that debug their scripts.
     pub debuggers: Debuggers,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// Who has failed to log in, and must wait.
+    /// Delays of logins after failures.
     pub login_delays: LoginDelays,
-    /// Logins by token, where they are taken.
+    /// Logins by token, if they are accepted.
     pub oidc: Option<Arc<Oidc>>,
-    /// A signal's request to end, which SHUTDOWN ABORT takes back.
+    /// The shutdown request of a signal, which SHUTDOWN ABORT cancels.
     pub shutdown_request: ShutdownRequest,
-    /// Set once the server shall stop.
+    /// True once the server must stop.
     pub stopping: AtomicBool,
-    /// What DEBUG has switched off.
+    /// Background work that DEBUG has switched off.
     pub switched_off: SwitchedOff,
-    /// Connections refused because of `maxclients`.
+    /// Number of connections rejected because of `maxclients`.
     pub rejected_connections: AtomicU64,
 }
 
 impl Shared {
-    /// The number of the thread that accepts connections.
+    /// Returns the number of the thread that accepts connections.
     pub fn accepting_thread(&self) -> usize {
         0
     }
 
-    /// All options, to read or change.
+    /// Locks all options for reading or writing.
     pub fn config(&self) -> MutexGuard<'_, ConfigStore> {
         self.config.lock().expect("nothing panics while the options are locked")
     }
 
-    /// Where clients connect.
+    /// Locks the addresses on which clients connect.
     pub fn listening(&self) -> MutexGuard<'_, Vec<Listening>> {
         self.listening.lock().expect("nothing panics while the addresses are locked")
     }
 
-    /// The TCP port, 0 for none.
+    /// Returns the TCP port; 0 for none.
     pub fn tcp_port(&self) -> u16 {
         self.port_of(|listening| !listening.is_encrypted)
     }
 
-    /// The TCP port for TLS, 0 for none.
+    /// Returns the TCP port for TLS; 0 for none.
     pub fn tls_port(&self) -> u16 {
         self.port_of(|listening| listening.is_encrypted)
     }
@@ -231,32 +232,31 @@ impl Shared {
         ports.next().map_or(0, |address| address.port())
     }
 
-    /// The replication id, to read or change.
+    /// Locks the replication id for reading or writing.
     pub fn repl_id(&self) -> MutexGuard<'_, String> {
         self.repl_id.lock().expect("nothing panics while the replication id is locked")
     }
 
-    /// Milliseconds since the server started, monotonic.
+    /// Returns the milliseconds since the server started, monotonic.
     pub fn uptime_ms(&self) -> u64 {
         self.engine.uptime(Instant::now()).as_millis() as u64
     }
 
-    /// Wakes the threads for which something was left. The caller holds no shard.
+    /// Wakes the threads with new deliveries. The caller holds no shard.
     #[cold]
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
-            // A full mailbox belongs to a thread that is awake: it looks into its inbox each turn.
+            // If its mailbox is full, the thread is awake and reads its inbox each turn.
             let _ = self.ports[thread].mailbox.send(Message::Delivered);
         }
     }
 
-    /// Asks all threads to stop. Returns at once.
+    /// Requests all threads to stop. Returns at once.
     pub fn stop(&self) {
-        // Release: pairs with the Acquire of whoever waits for the stop.
+        // Release: pairs with the Acquire of the threads that wait for the stop.
         if !self.stopping.swap(true, Ordering::AcqRel) {
             for port in &self.ports {
-                // A full mailbox belongs to a thread that is awake: it looks
-                // at `stopping` each turn.
+                // If its mailbox is full, the thread is awake and checks `stopping` each turn.
                 let _ = port.mailbox.send(Message::Stop);
             }
             self.append_only.signal.set();
@@ -266,8 +266,8 @@ impl Shared {
         }
     }
 
-    /// Sends the same message to all threads; a full mailbox misses it, so it must be one
-    /// that a turn does without.
+    /// Sends the same message to all threads. A full mailbox drops it, so the message must be one
+    /// that may be lost.
     pub fn broadcast(&self, message: impl Fn() -> Message) {
         for port in &self.ports {
             let _ = port.mailbox.send(message());

@@ -1,27 +1,27 @@
-//! How a server shall end, and whether that can still be undone.
+//! The options of a shutdown, and the shutdown request of a signal, which can be cancelled.
 
 use std::sync::{Mutex, MutexGuard};
 
-/// How a server shall end.
+/// The options of a shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownWish {
-    /// All data shall be saved.
+    /// True if all data must be saved.
     pub saves: bool,
-    /// Nothing shall be saved.
+    /// True if nothing may be saved.
     pub forbids_save: bool,
-    /// The end shall come even if the data cannot be saved.
+    /// True if the server must end even if the data cannot be saved.
     pub by_force: bool,
 }
 
 impl ShutdownWish {
-    /// The wish that these words are. Unknown words say nothing.
+    /// Parses the words of SHUTDOWN; ignores unknown words.
     pub fn of(words: &[Vec<u8>]) -> Self {
         let mut wish = Self::default();
         words.iter().for_each(|word| _ = wish.add(word));
         wish
     }
 
-    /// Adds a word of SHUTDOWN; false if it is not one.
+    /// Adds a word of SHUTDOWN; returns false if it is unknown.
     pub fn add(&mut self, word: &[u8]) -> bool {
         match word.to_ascii_lowercase().as_slice() {
             b"save" => self.saves = true,
@@ -34,13 +34,13 @@ impl ShutdownWish {
         true
     }
 
-    /// Whether it does not contradict itself.
+    /// Returns true if the options do not contradict each other.
     pub fn is_possible(self) -> bool {
         !(self.saves && self.forbids_save)
     }
 }
 
-/// A signal's request to end. It can be aborted until the end has begun.
+/// The shutdown request of a signal. It can be aborted until the shutdown has begun.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
     state: Mutex<State>,
@@ -48,15 +48,15 @@ pub struct ShutdownRequest {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the request that is pending, if one is.
+    /// The number of the pending request, if any.
     pending: Option<u64>,
-    /// Whether its end has begun.
+    /// True once its shutdown has begun.
     has_begun: bool,
     last_number: u64,
 }
 
 impl ShutdownRequest {
-    /// Asks for the end. Returns the request's number, or `None` if one is pending already.
+    /// Requests a shutdown. Returns the request's number, or `None` if one is pending already.
     pub fn ask(&self) -> Option<u64> {
         let mut state = self.state();
         if state.pending.is_some() {
@@ -67,24 +67,24 @@ impl ShutdownRequest {
         state.pending
     }
 
-    /// Whether a request is pending: neither aborted nor given up.
+    /// Returns true while a request is pending: neither aborted nor given up.
     pub fn is_pending(&self) -> bool {
         self.state().pending.is_some()
     }
 
-    /// Whether this request is pending.
+    /// Returns true while request `number` is pending.
     pub fn is_wanted(&self, number: u64) -> bool {
         self.state().pending == Some(number)
     }
 
-    /// Takes the request back, as SHUTDOWN ABORT does; false if there is none, or its end has
-    /// begun.
+    /// Cancels the request, as SHUTDOWN ABORT does. Returns false if there is none or its
+    /// shutdown has begun.
     pub fn abort(&self) -> bool {
         let mut state = self.state();
         !state.has_begun && state.pending.take().is_some()
     }
 
-    /// Begins the end that this request asked for; false if it was aborted.
+    /// Begins the shutdown of request `number`; returns false if it was aborted.
     pub fn begin(&self, number: u64) -> bool {
         let mut state = self.state();
         let is_wanted = state.pending == Some(number);
@@ -92,7 +92,7 @@ impl ShutdownRequest {
         is_wanted
     }
 
-    /// Gives up this request: the data could not be saved.
+    /// Gives up request `number`: the data could not be saved.
     pub fn give_up(&self, number: u64) {
         let mut state = self.state();
         if state.pending == Some(number) {
@@ -128,8 +128,8 @@ mod tests {
         assert!(!request.is_pending() && request.ask().is_some());
     }
 
-    /// Who slept while its request was aborted and another came neither begins the other one nor
-    /// gives it up.
+    /// Checks a thread that slept while its request was aborted and replaced by another: it
+    /// neither begins nor gives up the other request.
     #[test]
     fn a_late_beginner_leaves_the_next_request_alone() {
         let request = ShutdownRequest::default();

@@ -1,6 +1,6 @@
-//! What signals ask for: SIGTERM and SIGINT to end, SIGHUP to open the log file anew. SIGXFSZ, by
-//! which the system ends a process whose file is as long as files may be, asks for nothing, nor do
-//! SIGALRM and SIGUSR2, which do not end Redis either: it writes a stack trace to its log.
+//! Signal handling. SIGTERM and SIGINT shut the server down, SIGHUP reopens the log file. SIGXFSZ
+//! is ignored: by default it ends a process whose file has reached the maximum file size. SIGALRM
+//! and SIGUSR2 are ignored because Redis survives them too: it writes a stack trace to its log.
 
 use std::io;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use server::supervisor::Supervisor;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// How often an end that waits is looked at.
+/// Time between two checks of a shutdown that waits.
 const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Takes the signals over from the system, whose answer to each of them is to end the process.
+/// Installs handlers for the signals, whose default action is to end the process.
 pub fn take_over() -> io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ, SIGALRM, SIGUSR2])
 }
 
-/// Ends the server at a signal to end, unless SHUTDOWN ABORT comes first or the data cannot be
-/// saved; a second SIGINT, from somebody who does not want to wait, ends the process at once.
+/// Shuts the server down on a signal, unless SHUTDOWN ABORT comes first or the data cannot be
+/// saved. A second SIGINT ends the process at once, for users who do not want to wait.
 pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             match signal {
                 SIGHUP => reload(&supervisor, &shared),
-                // A file reached the length that files may have: who writes to it gets an error.
+                // A file has reached its maximum size: its writer gets an error.
                 SIGXFSZ => {}
                 SIGALRM | SIGUSR2 => {
                     tracing::info!("A signal without a meaning here was received: {signal}.")
@@ -51,7 +51,7 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
                     if let Some(request) = shared.shutdown_request.ask() {
                         let wish = ShutdownWish::of(wish.of(&shared.config()));
                         let shared = Arc::clone(&shared);
-                        // On a thread of its own, so that others are still heard meanwhile.
+                        // On its own thread, so that other signals are still handled meanwhile.
                         std::thread::spawn(move || end(&shared, request, wish));
                     }
                 }
@@ -60,10 +60,10 @@ pub fn obey(mut signals: Signals, shared: Arc<Shared>, supervisor: Supervisor) {
     });
 }
 
-/// Ends the server as this request of a signal asks for, unless that is aborted first.
+/// Runs the shutdown of this request unless it is aborted first.
 fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
     let requests = &shared.shutdown_request;
-    // As in Redis, where the cron obeys signals.
+    // As in Redis, where the cron handles signals.
     while shared.switched_off.cron.load(Relaxed) && requests.is_wanted(request) {
         std::thread::sleep(PAUSED_POLL_INTERVAL);
     }
@@ -81,8 +81,8 @@ fn end(shared: &Shared, request: u64, wish: ShutdownWish) {
     }
 }
 
-/// Opens the log file and the audit log anew. A terminal that goes away sends SIGHUP, too: without
-/// a log file nothing happens.
+/// Reopens the log file and the audit log. A closing terminal sends SIGHUP, too: without a log
+/// file nothing happens.
 fn reload(supervisor: &Supervisor, shared: &Shared) {
     supervisor.reloading();
     match logging::reopen() {

@@ -1,61 +1,61 @@
-//! Why a server does not start, in words that say what to do.
+//! Errors of a server's start, with a text that says what to do.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
 use net::UNIX_PATH_LEN_MAX;
 
-/// Why a server does not start.
+/// The reason why a server does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// An address that cannot be listened on.
     Listen {
-        /// What asks for it.
+        /// The purpose of the address.
         place: Place,
-        /// The address, or the path.
+        /// The address, or the path of the Unix socket.
         address: String,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The event loop cannot be set up.
+    /// A failure to set up the event loop.
     EventLoop(io::Error),
-    /// A thread cannot be started.
+    /// A failure to start a thread.
     Thread(io::Error),
-    /// An option has no such value, or there is no such option.
+    /// An unknown option or an invalid value of an option.
     Option {
         /// The option.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A word of `bind` or `metrics-bind` is neither an address nor a known host name.
+    /// A word of `bind` or `metrics-bind` that is neither an address nor a known host name.
     InvalidAddress {
         /// The option.
         option: &'static str,
         /// The word.
         address: String,
     },
-    /// The options about TLS do not fit together, or what they name cannot be read.
+    /// TLS options that contradict each other, or files of theirs that cannot be read.
     Tls(String),
-    /// No TCP and no Unix socket: nobody could reach the server.
+    /// A configuration without TCP and Unix socket: no client could connect.
     NowhereToListen,
-    /// The users of the configuration, or those of `aclfile`, cannot be taken.
+    /// Invalid users in the configuration or in `aclfile`.
     Users(String),
 }
 
-/// What clients connect to, or scrapers.
+/// The purpose of an address: clients or metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// `port` and `bind`.
+    /// Client connections over TCP: `port` and `bind`.
     Clients(u16),
-    /// `metrics-port` and `metrics-bind`.
+    /// Scrapes of metrics: `metrics-port` and `metrics-bind`.
     Metrics(u16),
-    /// `unixsocket`.
+    /// Client connections over `unixsocket`.
     UnixSocket,
 }
 
 impl StartError {
-    /// Whether somebody else has the address.
+    /// Returns true if another process uses the address.
     pub fn is_taken(&self) -> bool {
         matches!(self, StartError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse)
     }
@@ -90,7 +90,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Begins as Redis' line: tools look for it to try another port.
+/// Writes the error of a TCP address. It begins as in Redis: tools search for it to try another
+/// port.
 fn tcp(
     f: &mut fmt::Formatter<'_>,
     (port_option, address_option, port): (&str, &str, u16),

@@ -1,8 +1,9 @@
-//! `supervised`: sends systemd or upstart what they wait for.
+//! `supervised`: notifies systemd or upstart of the server's state.
 //!
-//! systemd's protocol is a datagram of `NAME=value` lines to the Unix socket that `NOTIFY_SOCKET`
-//! names, where `@` stands for the zero byte of an abstract name (sd_notify(3)). It is written here
-//! with the standard library: the crate sd-notify 0.5 takes an abstract name for a path.
+//! systemd's protocol is a datagram of `NAME=value` lines to the Unix socket named by
+//! `NOTIFY_SOCKET`. In that name `@` stands for the zero byte of an abstract name (sd_notify(3)).
+//! The code uses the standard library, because the crate sd-notify 0.5 treats an abstract name as
+//! a path.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,15 +15,15 @@ use net::UNIX_PATH_LEN_MAX;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long a notification may wait where the supervisor's socket is full.
+/// Maximum time to send a notification while the supervisor's socket is full.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
-/// The state that is shown while the server serves.
+/// The status shown while the server serves.
 const READY: &str = "Ready to accept connections";
 
-/// Who has started this process and waits for news of it.
+/// The supervisor that started this process and receives notifications.
 #[derive(Clone, Debug, Default)]
 pub enum Supervisor {
-    /// Nobody.
+    /// No supervisor.
     #[default]
     None,
     /// Upstart, which waits until the process stops itself.
@@ -31,21 +32,22 @@ pub enum Supervisor {
     Systemd(SocketAddr),
 }
 
-/// Which supervisor is to be notified: `supervised`.
+/// The supervisor to notify, from the option `supervised`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervision {
     /// Upstart.
     Upstart,
     /// systemd.
     Systemd,
-    /// The one that has started this process, if any.
+    /// The supervisor that started this process, if any.
     Auto,
-    /// None.
+    /// No supervisor.
     No,
 }
 
 impl Supervisor {
-    /// The supervisor that is wanted, by the environment. The error says why it cannot be notified.
+    /// Returns the wanted supervisor, according to the environment. The error says why it cannot
+    /// be notified.
     pub fn wanted(supervision: Supervision) -> Result<Self, String> {
         Self::within(supervision, |name| std::env::var_os(name))
     }
@@ -70,12 +72,12 @@ impl Supervisor {
         }
     }
 
-    /// Whether there is one.
+    /// Returns true if there is a supervisor.
     pub fn is_there(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Its name in INFO.
+    /// Returns the supervisor's name in INFO.
     pub fn name(&self) -> &'static str {
         match self {
             Self::None => "no",
@@ -84,7 +86,8 @@ impl Supervisor {
         }
     }
 
-    /// The process has begun. For upstart it stops here until upstart lets it go on.
+    /// Reports that the process has started. With upstart, stops the process until upstart
+    /// continues it.
     pub fn loading(&self) {
         match self {
             Self::None => {}
@@ -101,19 +104,19 @@ impl Supervisor {
         }
     }
 
-    /// Clients can connect.
+    /// Reports that clients can connect.
     pub fn ready(&self) {
         self.send(&format!("READY=1\nSTATUS={READY}\nMAINPID={}\n", std::process::id()));
     }
 
-    /// What the signal to reload asks for begins; [`ready`](Self::ready) ends it.
+    /// Reports the begin of a reload; [`ready`](Self::ready) reports its end.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}\n"));
     }
 
-    /// The server is about to end.
+    /// Reports that the server is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=Saker is shutting down...\n");
     }
@@ -130,9 +133,9 @@ impl Supervisor {
     }
 }
 
-/// The address of systemd's socket: a path, or an abstract name behind `@`.
+/// Returns the address of systemd's socket: a path, or an abstract name after `@`.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
-    // Without the `@`, which stands for a byte, an abstract name has the same limit as a path.
+    // Without the `@`, which stands for one byte, an abstract name has the same limit as a path.
     let len_bytes = socket.as_bytes().strip_prefix(b"@").map_or(socket.len(), <[u8]>::len);
     if len_bytes > UNIX_PATH_LEN_MAX {
         let problem = format!("the name has {len_bytes} bytes, at most {UNIX_PATH_LEN_MAX} are possible");

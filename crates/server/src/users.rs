@@ -1,6 +1,6 @@
-//! Users of a running server: where they come from and where they are written to (the
-//! configuration's `user` lines, `aclfile`), and what a change of users does to sessions. What
-//! users are is in `engine::acl`.
+//! Users of a running server: their sources and files (the configuration's `user` lines,
+//! `aclfile`), and the effect of changed users on sessions. The users themselves are in
+//! `engine::acl`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,21 +16,21 @@ use crate::config::rewrite;
 use crate::config::table::{persistence, security};
 use crate::shared::{Message, Shared};
 
-/// What new users of this server begin with.
+/// Returns the initial state of new users of this server.
 pub fn new_users<'a>(engine: &'a engine::Shared, settings: &Settings) -> NewUsers<'a> {
     NewUsers { table: &engine.table, channels: settings.new_channels }
 }
 
-/// The file of users, where one is configured.
+/// Returns the ACL file, if one is configured.
 pub fn file(store: &ConfigStore) -> Option<PathBuf> {
     let path = security::ACLFILE.of(store);
     (!path.as_os_str().is_empty()).then(|| persistence::DIR.of(store).join(path))
 }
 
-/// Puts the users of the configuration in place, before there are clients.
+/// Loads the users of the configuration, before the first client connects.
 ///
 /// # Errors
-/// Why the server may not start.
+/// The reason why the server must not start.
 pub fn load_at_start(store: &ConfigStore, engine: &engine::Shared) -> Result<(), String> {
     let settings = engine.settings.get();
     engine.acl.users.set_default_password(security::REQUIREPASS.of(store));
@@ -64,14 +64,14 @@ pub fn load_at_start(store: &ConfigStore, engine: &engine::Shared) -> Result<(),
     Ok(())
 }
 
-/// What is wrong with the users of a configuration, if something is.
+/// Returns the first problem with the users of a configuration, if any.
 pub fn problem(store: &ConfigStore, table: &CommandTable, settings: &Settings) -> Option<String> {
     let new = NewUsers { table, channels: settings.new_channels };
     let in_lines = store.users().iter().find_map(|line| configured_user(line, &new).err());
     in_lines.or_else(|| file(store).and_then(|path| read_file(&path, &new).err()))
 }
 
-/// A user that a line of the configuration describes.
+/// Parses the user of a `user` line of the configuration.
 fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String> {
     let (name, rules) = line.split_first().ok_or("a 'user' line has no name")?;
     if !check_name(name) {
@@ -92,7 +92,7 @@ fn configured_user(line: &[Vec<u8>], new: &NewUsers<'_>) -> Result<User, String>
     Ok(user)
 }
 
-/// A rule as it may be shown in a log: a password is not.
+/// Returns the part of a rule that may be logged: no password.
 fn shown_rule(rule: &[u8]) -> &[u8] {
     match rule.first() {
         Some(b'>' | b'<') => &rule[..1],
@@ -100,10 +100,10 @@ fn shown_rule(rule: &[u8]) -> &[u8] {
     }
 }
 
-/// The users of a file.
+/// Reads the users of an ACL file.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors of the file.
 pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>, String> {
     let shown = path.display().to_string();
     let text = fs::read(path).map_err(|error| {
@@ -114,10 +114,10 @@ pub fn read_file(path: &std::path::Path, new: &NewUsers<'_>) -> Result<Vec<User>
     parse_users(&text, &shown, new)
 }
 
-/// Writes users to a file, which is replaced at once. Its remarks stay.
+/// Writes users to an ACL file, which is replaced atomically. Comments in the file are kept.
 ///
 /// # Errors
-/// That of the file: it cannot be read or replaced.
+/// If the file cannot be read or replaced.
 pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Result<()> {
     let old = match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -130,7 +130,7 @@ pub fn write_file(path: &std::path::Path, users: &[Arc<User>]) -> std::io::Resul
 pub struct Running<'a> {
     /// The server's data, with its users.
     pub engine: &'a engine::Shared,
-    /// Its options.
+    /// The server's options.
     pub config: &'a ConfigStore,
 }
 
@@ -150,7 +150,7 @@ impl Running<'_> {
     }
 }
 
-/// Where users are in a file of their own, a configuration has none.
+/// With an ACL file, the configuration contains no users.
 impl rewrite::RunningUsers for Running<'_> {
     fn lines_beside(&self, elsewhere: &ConfigStore) -> Result<Vec<Vec<u8>>, String> {
         if file(self.config).is_some() {
@@ -208,15 +208,15 @@ impl rewrite::RunningUsers for Running<'_> {
     }
 }
 
-/// A user as a line of a configuration, whose words may be in quotes.
+/// Formats a user as a line of the configuration; quotes words where needed.
 fn config_line(user: &User) -> Vec<u8> {
     let (name, rules) = (user.name(), user.rules_text());
     let words = [b"user".as_slice(), name].into_iter().chain(rules.split(|&byte| byte == b' '));
     words.map(quoted_if_needed).collect::<Vec<_>>().join(&b' ')
 }
 
-/// Has all threads close the sessions of users that were removed or have lost a channel.
+/// Requests all threads to close the sessions of users that were removed or have lost a channel.
 pub fn close_sessions(shared: &Shared) {
-    // A thread whose mailbox is full has a turn, in which it looks.
+    // A thread with a full mailbox has a turn, in which it checks.
     shared.broadcast(|| Message::CheckUsers);
 }

@@ -6,30 +6,31 @@
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
-//! **Fairness.** A turn has a time budget. A connection has one visit in a batch, and what it sent
-//! beyond that waits behind the others (`crate::run_queue`). What is left when the budget is spent
-//! waits for the next turn, and nothing more is received from its connections until then. Between
-//! two requests the thread steps aside for whoever waits to own the keyspace alone, so such an
-//! owner waits for one command.
+//! **Fairness.** A turn has a time budget. A connection has one visit in a batch; its other
+//! requests wait behind the other connections (`crate::run_queue`). Requests left when the budget
+//! is used up wait for the next turn; until then nothing more is received from their connections.
+//! Between two requests the thread releases the gate to a thread that waits for exclusive access
+//! to the keyspace. So that thread waits for one command at most.
 //!
-//! **A busy script** that owns the keyspace keeps the thread outside the gate. The turn goes on
-//! there: it reads and parses, what is allowed then runs, and all else is answered `-BUSY`. What
-//! needs a shard (ended waits, deliveries, the keys that clients of closed connections watched or
-//! waited for) is left to the first turn inside, which the thread tries each [`BUSY_RETRY`]. A busy
-//! script of the thread itself lets such turns run in between (`busy`).
+//! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
+//! turn continues outside: it reads and parses, runs the commands allowed then, and replies
+//! `-BUSY` to all others. Work that needs a shard waits for the first turn inside: ended waits,
+//! deliveries, and keys that clients of closed connections watched or blocked on. The thread
+//! tries to enter each [`BUSY_RETRY`]. A busy script of the thread itself lets such turns run in
+//! between (`busy`).
 //!
 //! | Module | Part of the thread |
 //! |---|---|
-//! | this one | the loop: events, messages, publications, how long to sleep |
+//! | this one | the loop: events, messages, publications, the time to sleep |
 //! | `clients` | new and closed connections |
-//! | `requests` | what runs in a turn, and what follows for a connection |
-//! | `busy` | running scripts, and serving others while one is busy |
+//! | `requests` | the requests of a turn, and their effects on a connection |
+//! | `busy` | running scripts, and serving other clients while one is busy |
 //! | `blocked` | timeouts of blocked clients, and replies that other threads made for them |
 //! | `limits` | output and query-buffer limits, client eviction, idle clients |
 //! | `debugged`, `debugger` | clients that debug their scripts, and the threads of these |
 //! | `release` | output that waits for the change log |
-//! | `watched` | tries to log in that wait, the audit log |
-//! | `figures` | what others see of a client |
+//! | `watched` | delayed login attempts, the audit log |
+//! | `figures` | the statistics of a client that other threads see |
 
 mod blocked;
 mod busy;
@@ -72,28 +73,28 @@ use crate::shared::{Listening, Message, Shared};
 /// The engine of an I/O thread.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// How long a thread sleeps at most while there are such clients: their soft
-/// limits are over some time.
+/// Longest sleep while clients have pending output: their soft limits are exceeded after some
+/// time.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// How long a thread sleeps at most while a busy script keeps it from what it has to do.
+/// Longest sleep while a busy script keeps the thread from its work.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
-/// How long a thread sleeps at most while writes wait for the change log: whoever merges makes
-/// room, and wakes others when replies are released, which may be later.
+/// Longest sleep while writes wait for the change log. The merging thread makes room, but may
+/// wake others later, when replies are released.
 const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
-/// A client of this thread: its session, and what its connection needs besides.
+/// A client of this thread: its session and the state of its connection.
 struct Client {
     session: Session,
-    /// How far an incomplete request was parsed.
+    /// The parse state of an incomplete request.
     progress: Progress,
     over_soft_limit: OverSoftLimit,
-    /// When it was last seen authenticated, to the second, or connected: `authentication-timeout`
-    /// counts from there.
+    /// The time at which the client connected or was last seen authenticated, to the second.
+    /// `authentication-timeout` counts from it.
     unauthenticated_since_ms: u64,
-    /// Its connection is in the [`RunQueue`].
+    /// True while its connection is in the [`RunQueue`].
     is_queued: bool,
-    /// It has pending output, which is checked after each flush.
+    /// True while it has pending output, which is checked after each flush.
     has_pending_output: bool,
 }
 
@@ -135,9 +136,10 @@ pub struct Worker<'s> {
     shared: &'s Shared,
     thread: usize,
     engine: Box<Engine<'s>>,
-    /// What serves others in its place while it runs a script that is busy.
+    /// The engine that serves other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
-    /// A busy script of this thread is being attended: the thread's pass is the script's.
+    /// True while a busy script of this thread is served in between: the thread's pass is the
+    /// script's.
     attends: bool,
     batch: Batch<Visit>,
     /// Connections with input to parse.
@@ -148,33 +150,33 @@ pub struct Worker<'s> {
     awaiting_log: Vec<ConnId>,
     /// Clients that debug their scripts.
     debugged: Vec<Arc<Link>>,
-    /// Clients of WAITAOF, by their waits' tickets.
+    /// Clients blocked in WAITAOF, with the tickets of their waits.
     awaiting_sync: Vec<(ConnId, u64)>,
-    /// Sessions held back by CLIENT PAUSE.
+    /// Sessions postponed by CLIENT PAUSE.
     postponed: Vec<ConnId>,
-    /// Clients whose try to log in waits, and until when.
+    /// Delayed login attempts: the time until which each waits, and its connection.
     awaiting_login: Vec<(u64, ConnId)>,
-    /// Sessions held back because they publish faster than threads take it.
+    /// Sessions postponed because they publish faster than threads deliver.
     subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
-    /// Clients whose connections were closed while a script was busy: their keys are to be given
-    /// up.
+    /// Clients whose connections were closed while a script was busy; their watches and blocks on
+    /// keys must still be removed.
     departed: Vec<Client>,
-    /// Clients with output that did not or may not fit their sockets: looked at after a flush.
+    /// Clients with output that did not or may not fit their sockets: checked after a flush.
     pending_output: VecDeque<ConnId>,
-    /// Which changes of users it has looked for sessions to close at.
+    /// The number of the last change of users for which sessions were checked.
     closings_seen: u64,
-    /// What this thread accepts from: the first one does for all.
+    /// The listeners of this thread; only the first thread accepts, for all threads.
     listeners: Vec<(ListenerId, Listening)>,
-    /// The memory of a request that runs scripts.
+    /// The reused memory of a request that runs scripts.
     script_request: Vec<u8>,
-    /// The memory of its reply.
+    /// The reused memory of its reply.
     script_reply: ByteQueue,
 }
 
 impl<'s> Worker<'s> {
-    /// A worker over `net`, as thread `thread` of the server.
+    /// Creates a worker over `net`, as thread `thread` of the server.
     pub fn new(net: EventLoop, host: &'s ServerHost, thread: usize, seed: u64) -> Self {
         let shared = host.shared();
         let executor = |seed| Executor::new(&shared.engine, Some(thread), seed, (SystemClock, host.clone()));
@@ -215,7 +217,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Takes over new TCP addresses.
+    /// Replaces the TCP listeners: adds `add`, closes all except `keep`.
     fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
         self.listeners.retain(|(id, listening)| {
@@ -232,7 +234,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs until the server stops. An error means the event loop itself failed.
+    /// Runs turns until the server stops. Returns an error if the event loop itself fails.
     pub fn run(mut self) -> io::Result<()> {
         let shared = self.shared;
         let mailbox = &shared.ports[self.thread].mailbox;
@@ -252,7 +254,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// A turn with what the kernel reported, by a pass that is given or taken now.
+    /// Runs a turn for the events of the kernel, with the pass `barred` or a new one.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, barred: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -284,7 +286,7 @@ impl<'s> Worker<'s> {
         self.run_ready(began, &mut pass);
         if pass.is_inside() {
             if self.engine.keep_limits() {
-                // A full mailbox has other messages, which make a turn as well.
+                // A full mailbox has other messages, which cause a turn as well.
                 let _ = shared.ports[self.thread].mailbox.send(Message::EnforceMemory);
             }
             self.engine.executor.commit.broadcast();
@@ -297,8 +299,8 @@ impl<'s> Worker<'s> {
         self.send(began);
     }
 
-    /// Ends a turn that `began` then, outside the gate: wakes others, sends,
-    /// looks at what was not sent.
+    /// Ends a turn that started at `began`, outside the gate: wakes other threads, sends output,
+    /// checks pending output.
     #[inline]
     fn send(&mut self, began: Instant) {
         self.wake_others();
@@ -308,12 +310,12 @@ impl<'s> Worker<'s> {
         executor.meter.turn.end(Instant::now(), executor.stats());
         executor.free_displaced_values(|_| began.elapsed());
         self.check_pending_output();
-        // Clients that were evicted for what they have not read, on whatever thread.
+        // Clients on any thread were evicted because of unread output.
         self.wake_others();
         self.shared.engine.pubsub.note_sent(self.thread);
     }
 
-    /// Has the change log take what this turn changed, and sorts out what may leave.
+    /// Merges this turn's changes into the change log, and releases output.
     #[inline]
     fn merge_log(&mut self) {
         if !self.release.is_empty() {
@@ -344,15 +346,15 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Marks what was appended to the queue of `conn` behind its first `from_bytes` if it shows
-    /// more of the change log than is released.
+    /// Marks the output of `conn` after its first `from_bytes` if it depends on changes that the
+    /// change log has not released.
     fn mark_seen(&mut self, conn: ConnId, from_bytes: usize) {
         if let Some(session) = session_of(&self.clients, conn) {
             self.release.mark_seen(session, from_bytes, &self.shared.engine.log);
         }
     }
 
-    /// Wakes the threads for whose clients something was left. No shard is locked.
+    /// Wakes the threads with deliveries for their clients. No shard is locked.
     #[inline]
     fn wake_others(&self) {
         let outbox = &self.engine.executor.commit.outbox;
@@ -361,11 +363,11 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// How long to sleep: until the pause that holds sessions back ends or a client stops waiting,
-    /// else until something happens.
+    /// Returns the longest time to sleep: until a pause ends or a client's timeout, else `None`.
     fn timeout(&self) -> Option<Duration> {
         if !self.engine.executor.is_inside {
-            // A deadline that has passed must not keep the thread awake: it is dealt with inside.
+            // A deadline that has passed must not keep the thread awake: it is handled inside the
+            // gate.
             return Some(BUSY_RETRY);
         }
         let pause = (!self.postponed.is_empty()).then(|| {
@@ -378,7 +380,7 @@ impl<'s> Worker<'s> {
         let pending_output = (!self.pending_output.is_empty()).then_some(PENDING_OUTPUT_SLEEP);
         let departed = (!self.departed.is_empty()).then_some(BUSY_RETRY);
         let log_full = (!self.awaiting_log.is_empty()).then_some(LOG_FULL_SLEEP);
-        // A sync may end between the look at it and the wait.
+        // A sync may end between this check and the sleep.
         let sync = (!self.awaiting_sync.is_empty()).then_some(LOG_FULL_SLEEP);
         let login = self.awaiting_login.iter().map(|(until_ms, _)| *until_ms).min().map(|until_ms| {
             Duration::from_millis(until_ms).saturating_sub(self.shared.engine.started.elapsed())
@@ -420,8 +422,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Delivers published messages to this thread's subscribers, closes those that do not read, and
-    /// resumes publishers that waited for room.
+    /// Delivers published messages to this thread's subscribers, closes subscribers over their
+    /// output limit, and resumes publishers that waited for room.
     fn take_publications(&mut self) {
         let mut outputs = NetOutputs::new(self.net.split().1, &mut self.release, self.shared);
         if self.engine.deliver_publications(&mut outputs, &mut self.slow_subscribers) {
@@ -477,7 +479,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// A connection has sent all its output.
+    /// Handles a connection that has sent all its output.
     fn drained(&mut self, conn: ConnId) {
         let client = self.clients.get(conn.index()).and_then(Option::as_deref);
         if let Some(client) = client.filter(|client| client.session.conn == conn) {
@@ -487,12 +489,12 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// The session of a connection, without a look at its generation.
+/// Returns the session of a connection, without a check of its generation.
 fn session_of(clients: &[Option<Box<Client>>], conn: ConnId) -> Option<&Session> {
     clients[conn.index()].as_deref().map(|client| &client.session)
 }
 
-/// As [`session_of`], to change.
+/// Returns the session of a connection for writing, without a check of its generation.
 #[inline]
 fn session_mut(clients: &mut [Option<Box<Client>>], conn: ConnId) -> Option<&mut Session> {
     clients[conn.index()].as_deref_mut().map(|client| &mut client.session)
