@@ -1,7 +1,7 @@
 //! Completions of saker-server's command line for bash, zsh and fish.
 //!
-//! The server reads its options from the table and not with clap; a clap command that is made from
-//! the table gets clap's completions.
+//! The server reads its options from the table and not with clap. A clap command built from the
+//! table provides clap's completions.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::described;
 
 const PROGRAM: &str = "saker-server";
 
-/// Writes the three files into `folder`.
+/// Writes the three completion files into `folder`.
 pub fn write(folder: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         generate_to(shell, &mut command(), PROGRAM, folder)?;
@@ -59,7 +59,7 @@ fn argument(option: &'static Opt) -> Arg {
     }
 }
 
-/// What fits beside a name in a list.
+/// Returns the first sentence of `text`, which is short enough for a list.
 fn first_sentence(text: &str) -> String {
     let end = text.find(['.', ';', ':']).unwrap_or(text.len());
     text[..end].to_owned()

@@ -1,5 +1,5 @@
-//! The annotated configuration file: every option, described, as a comment with its default; what a
-//! package sets is set.
+//! The annotated configuration file: each option with its description, and its default as a
+//! comment. Options that a package sets are not comments.
 
 use server::config::option::{DefaultValue, Opt};
 use server::config::rewrite;
@@ -7,14 +7,14 @@ use server::config::table::{self, THEMES};
 
 use super::described;
 
-/// What the package sets.
+/// Options and values that a package sets.
 const PACKAGED: &[(&str, &str)] = &[
     ("dir", "/var/lib/saker"),
     ("logfile", "/var/log/saker/saker-server.log"),
     ("pidfile", "/run/saker/saker-server.pid"),
 ];
 
-/// Characters of a line.
+/// Maximum length of a line, in characters.
 const WIDTH: usize = 100;
 
 const HEAD: &str = "\
@@ -34,7 +34,7 @@ const HEAD: &str = "\
 # Written by `cargo xtask docs` from the options table.
 ";
 
-/// The file.
+/// Returns the text of the file.
 pub fn text() -> String {
     let mut text = HEAD.to_owned();
     for theme in THEMES {
@@ -50,7 +50,7 @@ pub fn text() -> String {
     text
 }
 
-/// An option's description and its line.
+/// Formats an option's description and its line.
 fn entry(option: &Opt) -> String {
     let packaged = PACKAGED.iter().find(|(name, _)| *name == option.name).map(|(_, value)| *value);
     let mut facts = described::summary(option);
@@ -79,13 +79,13 @@ fn entry(option: &Opt) -> String {
     entry
 }
 
-/// The lines that set the default, as CONFIG REWRITE would write them.
+/// Returns the lines that set the default, as CONFIG REWRITE would write them.
 fn default_lines(option: &Opt) -> Vec<String> {
     let lines = rewrite::lines(option.name, table::id_of(option), &option.default_value());
     lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
-/// `text` as lines of a comment.
+/// Formats `text` as lines of a comment.
 fn comment(text: &str) -> String {
     let mut lines = vec![String::from("#")];
     for word in text.split_whitespace() {

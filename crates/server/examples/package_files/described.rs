@@ -1,17 +1,18 @@
-//! What there is to say about an option besides its summary, in words.
+//! The description of an option besides its summary, in words.
 
 use server::config::option::{Change, Opt};
 use server::config::value::Kind;
 
-/// A part of a theme: options that act, or those that have no effect for the same reason.
+/// A part of a theme: the options in effect, or options without effect for the same reason.
 pub struct Group {
-    /// Why its options have no effect; `None` when they do what they say.
+    /// The reason why its options have no effect; `None` for options in effect.
     pub idle: Option<&'static str>,
-    /// Its options.
+    /// The options of the group.
     pub options: Vec<&'static Opt>,
 }
 
-/// A theme's options without the hidden ones: first those that act, then the others by reason.
+/// Groups a theme's options without the hidden ones: first those in effect, then the others by
+/// reason.
 pub fn groups(options: &[&'static Opt]) -> Vec<Group> {
     let mut groups = vec![Group { idle: None, options: Vec::new() }];
     for option in options.iter().copied().filter(|option| !option.hidden) {
@@ -25,12 +26,12 @@ pub fn groups(options: &[&'static Opt]) -> Vec<Group> {
     groups
 }
 
-/// The summary without the backquotes of the documentation.
+/// Returns the summary without the backquotes of the documentation.
 pub fn summary(option: &Opt) -> String {
     option.summary.replace('`', "")
 }
 
-/// Which values it takes; empty where the summary says it.
+/// Describes the valid values; empty if the summary describes them.
 pub fn values(option: &Opt) -> String {
     match option.kind {
         Kind::Flag => "yes or no".into(),
@@ -45,7 +46,7 @@ pub fn values(option: &Opt) -> String {
     }
 }
 
-/// When it can be changed.
+/// Describes when the option can be changed.
 pub fn change(option: &Opt) -> &'static str {
     match option.change {
         Change::Live => "Can be changed at run time.",
@@ -54,7 +55,7 @@ pub fn change(option: &Opt) -> &'static str {
     }
 }
 
-/// A range of whole numbers; an end as wide as the type is no end to a reader.
+/// Describes a range of integers; a bound as wide as the type counts as unlimited.
 fn integers(min: i64, max: i64) -> String {
     const WIDE: i64 = i32::MAX as i64;
     match (min, max) {

@@ -1,10 +1,10 @@
-//! Writes what a package contains and the options table knows:
+//! Writes the files of a package that come from the options table:
 //!
 //! ```text
 //! cargo run -p server --example package_files -- conf FILE [--check]   packaging/saker.conf
 //! cargo run -p server --example package_files -- pages FOLDER          saker.conf.5, completions
 //! ```
-//! With `--check` nothing is written, and the exit status tells whether the file is up to date.
+//! With `--check` nothing is written, and the exit status is 0 if the file is up to date.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use server::config::table::THEMES;
 
 use super::described;
 
-/// What stands before the options, paragraph by paragraph.
+/// The paragraphs before the options.
 const SYNTAX: &[&str] = &[
     "The file consists of lines with the name of an option and its value, separated by blanks. Blank lines \
      and lines that begin with # are ignored. A value with blanks stands in double quotes, where \\n, \\r, \
@@ -20,7 +20,7 @@ const SYNTAX: &[&str] = &[
      effect are accepted, with a warning in the log where the value differs from the default.",
 ];
 
-/// Lines that are no options.
+/// Directives: lines of the file that are not options.
 const DIRECTIVES: &[(&str, &str, &str)] = &[
     ("include", "file", "Reads another file in this place. The name may contain the wildcards * and ?."),
     (
@@ -30,7 +30,7 @@ const DIRECTIVES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The page.
+/// Returns the manual page.
 pub fn page() -> String {
     let mut page = Roff::new();
     page.control("TH", ["saker.conf", "5", "", concat!("Saker ", env!("CARGO_PKG_VERSION")), "File formats"]);
@@ -80,7 +80,7 @@ fn entry(page: &mut Roff, option: &Opt) {
     tagged(page, [bold(option.name), roman(" "), default], &facts);
 }
 
-/// A paragraph with a tag before it, each sentence group on a line of the source.
+/// Writes a tagged paragraph, with each text on its own source line.
 fn tagged(page: &mut Roff, tag: [Inline; 3], text: &[String]) {
     page.control("TP", []);
     page.text(tag);

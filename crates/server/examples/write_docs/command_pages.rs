@@ -11,17 +11,17 @@ use crate::Pages;
 use crate::examples::Examples;
 use crate::{session, shape};
 
-/// How to read the examples, at the top of each page.
+/// The explanation of the examples, at the top of each page.
 const HOW_TO_READ: &str = "\
 The examples are sessions of redis-cli, each on an empty server; CI runs them all. Where a reply of RESP3 differs
 from that of RESP2 it is shown beside it. `w>` is another connection, and `w<` what that is sent while it waits.";
 
-/// What holds for all commands of the cluster.
+/// The state of all cluster commands.
 const NO_CLUSTER: &str = "\
 There is no cluster yet: the server refuses all commands of this group with the error of a Redis that runs without
 cluster support.";
 
-/// One page per group, and the index.
+/// Builds one page per group, and the index.
 pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
     let mut groups: BTreeMap<&str, Vec<&Registered>> = BTreeMap::new();
     for registered in table.iter() {
@@ -54,31 +54,31 @@ pub fn pages(table: &CommandTable, examples: &Examples<'_>) -> Pages {
     pages
 }
 
-/// What sections are written from beside the records.
+/// The sources of a section besides the command's record.
 struct Shown<'a> {
     table: &'a CommandTable,
     examples: &'a Examples<'a>,
 }
 
-/// `CLIENT LIST`.
+/// Returns the name as typed: `CLIENT LIST`.
 fn name(registered: &Registered) -> String {
     registered.full_name.replace('|', " ").to_ascii_uppercase()
 }
 
-/// A link to the command's section on `page`.
+/// Returns a link to the command's section on `page`.
 fn link(registered: &Registered, page: &str) -> String {
     let name = name(registered);
     format!("[{name}]({page}#{})", name.to_ascii_lowercase().replace(' ', "-"))
 }
 
-/// A command's row of the index, and those of its subcommands.
+/// Writes the rows of the index for a command and its subcommands.
 fn index_rows(index: &mut String, registered: &Registered, group: &str) {
     let _ =
         writeln!(index, "| {} | {} |", link(registered, &format!("{group}.md")), registered.command.summary);
     registered.subcommands.iter().for_each(|subcommand| index_rows(index, subcommand, group));
 }
 
-/// A command's section, and those of its subcommands below it.
+/// Writes the section of a command, followed by those of its subcommands.
 fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, heading: &str) {
     let command = &registered.command;
     let name = name(registered);
@@ -115,7 +115,7 @@ fn section(page: &mut String, registered: &Registered, shown: &Shown<'_>, headin
     }
 }
 
-/// What it replies, and its examples.
+/// Writes the replies of a command and its examples.
 fn replies_and_examples(page: &mut String, registered: &Registered, shown: &Shown<'_>) {
     let mut replies: Vec<String> = Vec::new();
     for meaning in shown.examples.meanings(shown.table, registered) {
@@ -151,11 +151,10 @@ fn arity(command: &Command<Runner>) -> String {
     }
 }
 
-/// The longest term that is written twice to say that it may be repeated.
+/// Maximum length in bytes of a repeated term that is written out twice.
 const REPEATED_LEN_MAX: usize = 60;
 
-/// A command's syntax: a line, and below it the forms of what it names because
-/// it is long and repeated.
+/// Formats a command's syntax line, followed by the forms of long repeated terms.
 fn syntax(name: &str, args: &[Arg]) -> String {
     let mut forms = Forms::default();
     let terms: Vec<String> = args.iter().map(|arg| forms.term(arg, arg.name)).collect();
@@ -169,24 +168,24 @@ fn syntax(name: &str, args: &[Arg]) -> String {
     text
 }
 
-/// Names of a syntax line that stand for one of several forms.
+/// Names in a syntax line, each with the forms that it stands for.
 #[derive(Default)]
 struct Forms(Vec<(String, Vec<String>)>);
 
 impl Forms {
-    /// One argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name` stands for
-    /// it where it is long and repeated.
+    /// Formats one argument: `key`, `[EX seconds]`, `<NX | XX>`, `member [member ...]`. `name`
+    /// replaces the argument if it is long and repeated.
     fn term(&mut self, arg: &Arg, name: &str) -> String {
         let text = self.required(arg, name);
         if arg.optional { format!("[{text}]") } else { text }
     }
 
-    /// As [`Forms::term`], without the brackets of an optional argument.
+    /// Formats an argument like [`Forms::term`], without the brackets of an optional argument.
     fn required(&mut self, arg: &Arg, name: &str) -> String {
         let value = match arg.kind {
             ArgKind::PureToken => String::new(),
             ArgKind::OneOf => {
-                // One of them is taken: none of them is optional by itself.
+                // One of the members is always used, so none is optional by itself.
                 let members: Vec<String> =
                     arg.args.iter().map(|member| self.required(member, arg.name)).collect();
                 let text = members.join(" | ");

@@ -1,4 +1,4 @@
-//! Which examples of tests/cmd show which command, and which commands have none.
+//! The examples of tests/cmd by command, and the commands without examples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use engine::table::{CommandTable, Registered};
 use testkit::Value;
 use testkit::script::{Answer, Example, Exchange, Script};
 
-/// Commands whose replies no example can show, or not in full, with what they reply.
+/// Stated replies of commands for which no example can show all replies.
 const STATED_REPLIES: &[(&str, &str)] = &[
     (
         "config|rewrite",
@@ -40,16 +40,16 @@ const STATED_REPLIES: &[(&str, &str)] = &[
 const NO_MODULES: &str = "An error: `enable-module-command` does not permit it, or there is no such module.";
 const NO_CLUSTER: &str = "An error: the server is no node of a cluster.";
 
-/// What HELP replies, for whatever command.
+/// The reply of every HELP subcommand.
 const HELP_REPLY: &str = "Array of simple strings: the subcommands with their arguments and what they do.";
 
-/// A parsed script and its name, which is that of a command.
+/// A parsed script and its name, which is the name of a command.
 pub struct Named {
     name: String,
     script: Script,
 }
 
-/// The scripts of `folder`.
+/// Loads the scripts of `folder`.
 pub fn scripts(folder: &Path) -> Result<Vec<Named>, Box<dyn std::error::Error>> {
     let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = entries.collect::<Result<Vec<PathBuf>, _>>()?;
@@ -62,30 +62,30 @@ pub fn scripts(folder: &Path) -> Result<Vec<Named>, Box<dyn std::error::Error>> 
     Ok(paths.into_iter().map(load).collect::<Result<_, _>>()?)
 }
 
-/// What a reply of a command means, and the reply.
+/// The meaning of a command's reply, and the reply.
 pub struct Meaning<'s> {
-    /// In a few words.
+    /// The meaning, in a few words.
     pub text: &'s str,
-    /// In RESP2.
+    /// The reply in RESP2.
     pub resp2: &'s Value,
-    /// In RESP3.
+    /// The reply in RESP3.
     pub resp3: &'s Value,
 }
 
-/// The examples of all scripts, by the commands that they show.
+/// The examples of all scripts, by command.
 pub struct Examples<'s> {
     all: Vec<Example<'s>>,
-    /// By a command's full name: indexes into `all`.
+    /// Indexes into `all`, by the command's full name.
     shown_with: BTreeMap<&'static str, Vec<usize>>,
-    /// By a command's full name: the kinds of its replies in its script, as
-    /// [`Script::reply_kinds`] has them.
+    /// The kinds of replies in a command's script, by the command's full name, as in
+    /// [`Script::reply_kinds`].
     kinds: BTreeMap<&'static str, BTreeSet<char>>,
 }
 
 impl<'s> Examples<'s> {
-    /// Looks through the scripts. An example is shown with the commands that it says the
-    /// replies of; one that says none with the command that its script is named after, or with
-    /// that of its last request.
+    /// Collects the examples of the scripts. An example belongs to the commands whose replies it
+    /// explains. If it explains none, it belongs to the command that its script is named after,
+    /// or to the command of its last request.
     pub fn gather(table: &CommandTable, scripts: &'s [Named]) -> Result<Self, String> {
         let mut examples = Self { all: Vec::new(), shown_with: BTreeMap::new(), kinds: BTreeMap::new() };
         for Named { name, script } in scripts {
@@ -115,12 +115,12 @@ impl<'s> Examples<'s> {
         Ok(examples)
     }
 
-    /// The examples that show `registered`.
+    /// Returns the examples of `registered`.
     pub fn of(&self, registered: &Registered) -> impl Iterator<Item = &Example<'s>> {
         self.shown_with.get(registered.full_name).into_iter().flatten().map(|at| &self.all[*at])
     }
 
-    /// What the replies of `registered` mean, in the order of the examples.
+    /// Returns the meanings of the replies of `registered`, in the order of the examples.
     pub fn meanings(&self, table: &CommandTable, registered: &Registered) -> Vec<Meaning<'_>> {
         let mut meanings = Vec::new();
         for example in self.of(registered) {
@@ -139,7 +139,7 @@ impl<'s> Examples<'s> {
         meanings
     }
 
-    /// What stands in the place of a reply's meaning where no example can show it in full.
+    /// Returns the stated reply of a command for which no example can show all replies.
     pub fn stated_reply(registered: &Registered) -> Option<&'static str> {
         let stated = STATED_REPLIES.iter().find(|(name, _)| *name == registered.full_name);
         let of_kind = || match registered.full_name {
@@ -150,8 +150,8 @@ impl<'s> Examples<'s> {
         stated.map(|(_, reply)| *reply).or_else(of_kind)
     }
 
-    /// One line for each command without an example or without a word on one
-    /// of its kinds of replies.
+    /// Returns one line for each command without an example or without the meaning of one of its
+    /// kinds of replies.
     pub fn missing(&self, table: &CommandTable) -> Vec<String> {
         let mut missing = Vec::new();
         for top in table.iter() {
@@ -188,13 +188,13 @@ impl<'s> Examples<'s> {
     }
 }
 
-/// The name of the script about a command: that of its container.
+/// Returns the name of a command's script: the name of its container.
 fn script_of(registered: &Registered) -> &'static str {
     registered.full_name.split('|').next().unwrap_or_default()
 }
 
-/// The command that request `at` of `example` calls; where the connection only waits there, the
-/// last one that it called before.
+/// Returns the command called by request `at` of `example`. If the connection only waits there,
+/// returns the last command that it called before.
 fn command_of(table: &CommandTable, example: &Example<'_>, at: usize) -> Option<&'static Registered> {
     let client = example.exchanges[at].client;
     let mut earlier = example.exchanges[..=at].iter().rev();
@@ -208,7 +208,7 @@ fn called(table: &CommandTable, args: &[Vec<u8>]) -> Option<&'static Registered>
     Some(args.get(1).and_then(|name| found.subcommand(name)).unwrap_or(found))
 }
 
-/// The kind of a reply in RESP3, as [`Script::reply_kinds`] has it.
+/// Returns the kind of a reply in RESP3, as in [`Script::reply_kinds`].
 fn kind_of(value: &Value) -> char {
     match value {
         Value::NullArray => '_',
@@ -238,7 +238,7 @@ fn named(kind: char) -> &'static str {
 mod tests {
     use super::*;
 
-    /// What is missing about PING where its script has this text.
+    /// Returns the problems with PING if its script has this text.
     fn missing(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         fs::write(folder.path().join("ping.resp"), text).expect("it can be written");

@@ -1,7 +1,7 @@
 //! Writes docs/commands from the command records and the examples of tests/cmd, docs/options.md
 //! from the options table and docs/metrics.md from the catalog of metrics: `cargo run -p server
 //! --example write_docs -- FOLDER [--check]`. With `--check` nothing is written, and the exit
-//! status tells whether the files are as they would be written.
+//! status is 0 if the files are up to date.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes or compares the pages; gives what is wrong with them.
+/// Writes or compares the pages; returns the problems found.
 fn run(folder: &Path, check: bool) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let table = server::commands::table().0;
     let scripts = examples::scripts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cmd"))?;
@@ -62,7 +62,8 @@ fn run(folder: &Path, check: bool) -> Result<Vec<String>, Box<dyn std::error::Er
     Ok(wrong)
 }
 
-/// The pages that differ from what is on disk, and files in docs/commands that no page belongs to.
+/// Returns the paths of pages that differ on disk, and files in docs/commands that belong to no
+/// page.
 fn compare(folder: &Path, pages: &Pages) -> io::Result<Vec<String>> {
     let mut differences = Vec::new();
     for (path, text) in pages {
@@ -77,7 +78,7 @@ fn compare(folder: &Path, pages: &Pages) -> io::Result<Vec<String>> {
     Ok(differences)
 }
 
-/// Writes every page and removes what no page belongs to.
+/// Writes every page and removes the files in docs/commands that belong to no page.
 fn write(folder: &Path, pages: &Pages) -> io::Result<()> {
     fs::create_dir_all(folder.join("commands"))?;
     for (path, text) in pages {
@@ -89,7 +90,7 @@ fn write(folder: &Path, pages: &Pages) -> io::Result<()> {
     Ok(())
 }
 
-/// Files in docs/commands that are no page (any more).
+/// Returns the files in docs/commands that belong to no page.
 fn leftovers(folder: &Path, pages: &Pages) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(folder.join("commands")) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use server::metrics::catalog;
 
-/// docs/metrics.md: every metric by name, and the numbers of INFO without one.
+/// Builds docs/metrics.md: every metric by name, and the numbers of INFO without a metric.
 pub fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\

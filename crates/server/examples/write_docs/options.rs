@@ -6,7 +6,7 @@ use server::config::option::{Change, DefaultValue, Opt};
 use server::config::table::{THEMES, Theme};
 use server::config::value::Kind;
 
-/// docs/options.md: by theme, what acts before what is only accepted.
+/// Builds docs/options.md: in each theme, options in effect come before those only accepted.
 pub fn page() -> String {
     let mut page = String::from(
         "# Options\n\n\
@@ -56,7 +56,7 @@ fn theme_section(page: &mut String, theme: &Theme) {
     }
 }
 
-/// The option's name, and its older ones.
+/// Formats the option's name and its aliases.
 fn names(option: &Opt) -> String {
     let mut text = format!("`{}`", option.name);
     for alias in option.aliases {
@@ -65,7 +65,7 @@ fn names(option: &Opt) -> String {
     text
 }
 
-/// Two cells: the default, and what values there are.
+/// Formats two cells: the default and the valid values.
 fn default_and_values(option: &Opt) -> String {
     let default = match option.default {
         DefaultValue::Fixed("") => String::new(),
@@ -85,7 +85,7 @@ fn default_and_values(option: &Opt) -> String {
     format!("{default} | {values} |")
 }
 
-/// A range of whole numbers; an end as wide as the type is no end to a reader.
+/// Describes a range of integers; a bound as wide as the type counts as unlimited.
 fn range(min: i64, max: i64) -> String {
     const WIDE: i64 = i32::MAX as i64;
     match (min, max) {
@@ -95,7 +95,7 @@ fn range(min: i64, max: i64) -> String {
     }
 }
 
-/// Text that may stand in a table.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,16 +1,16 @@
-//! An example as a session of redis-cli, the replies of RESP3 beside those of
-//! RESP2 where they differ.
+//! An example as a session of redis-cli, with the replies of RESP2 and RESP3 side by side where
+//! they differ.
 
 use testkit::Value;
 use testkit::notation::{command_line, quote};
 use testkit::script::{Answer, Example, Exchange};
 
-/// Longer replies are cut here, in lines.
+/// Maximum number of lines of a reply; longer replies are cut.
 const LINES_MAX: usize = 26;
-/// Wider ones stand below each other rather than side by side, in columns.
+/// Maximum width in columns for replies side by side; wider ones are placed below each other.
 const LEFT_COLUMN_MAX: usize = 60;
 
-/// The lines of a session.
+/// Formats the lines of a session.
 pub fn text(example: &Example<'_>) -> String {
     let mut lines = Vec::new();
     for exchange in &example.exchanges {
@@ -22,7 +22,7 @@ pub fn text(example: &Example<'_>) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A request as it is typed; text that is not ASCII stays as it is.
+/// Formats a request as typed; text that is not ASCII is not escaped.
 fn typed(args: &[Vec<u8>]) -> String {
     let word = |arg: &Vec<u8>| match str::from_utf8(arg) {
         Ok(text) if !text.is_ascii() && text.chars().all(char::is_alphanumeric) => text.to_owned(),
@@ -39,7 +39,7 @@ fn answer(exchange: &Exchange<'_>) -> Vec<String> {
         (Answer::Closed, _) | (_, Answer::Closed) => vec!["(the connection is closed)".into()],
         _ => Vec::new(),
     };
-    // What another connection gets meanwhile is marked as that connection's.
+    // Output that another connection receives meanwhile is marked with that connection's name.
     if exchange.args.is_empty()
         && let Some(first) = lines.first_mut()
     {
@@ -50,7 +50,7 @@ fn answer(exchange: &Exchange<'_>) -> Vec<String> {
     lines
 }
 
-/// Both replies: one if they look the same.
+/// Formats both replies; only one if they look the same.
 fn both(resp2: &[String], resp3: &[String]) -> Vec<String> {
     if resp2 == resp3 {
         return resp3.to_vec();
@@ -79,7 +79,7 @@ fn cut(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// A reply as redis-cli shows it.
+/// Formats a reply as redis-cli shows it.
 fn shown(value: &Value) -> Vec<String> {
     match value {
         Value::Simple(text) => vec![String::from_utf8_lossy(text).into_owned()],
@@ -105,7 +105,7 @@ fn plain(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text).lines().map(str::to_owned).collect()
 }
 
-/// `1) first`, with the lines of each part aligned.
+/// Formats parts as `1) first`, with the lines of each part aligned.
 fn numbered(parts: &[Value], mark: &str, empty: &str) -> Vec<String> {
     if parts.is_empty() {
         return vec![empty.into()];
@@ -122,7 +122,7 @@ fn numbered(parts: &[Value], mark: &str, empty: &str) -> Vec<String> {
     lines
 }
 
-/// `1# key => value`, a value of several lines below its key.
+/// Formats pairs as `1# key => value`; a value of several lines is placed below its key.
 fn map(pairs: &[(Value, Value)]) -> Vec<String> {
     if pairs.is_empty() {
         return vec!["(empty hash)".into()];
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What is shown below a command where a script states its reply with these lines.
+    /// Checks the lines shown below a command whose script states this reply.
     fn check(lines: &[&str], expected: &[&str]) {
         let (reply, _) = notation::parse(lines).expect("the lines state a reply");
         let in_protocol = |protocol| Answer::Reply(as_sent(&reply, protocol).expect("there is no pattern"));

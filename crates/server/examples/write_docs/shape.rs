@@ -1,15 +1,16 @@
-//! What kind of value a reply is, in words: `Array of bulk strings and nulls`.
+//! The type of a reply in words: `Array of bulk strings and nulls`.
 
 use testkit::Value;
 
-/// How deep the parts of a reply are described.
+/// Maximum depth to which the parts of a reply are described.
 const DEPTH_MAX: usize = 3;
-/// Up to how many parts of different kinds are named one by one.
+/// Maximum number of parts of different types that are named one by one.
 const NAMED_PARTS_MAX: usize = 4;
-/// Up to how many kinds of parts are named where there are more parts. Nulls are not counted.
+/// Maximum number of part types named if there are more parts. Nulls are not counted.
 const KINDS_MAX: usize = 2;
 
-/// The reply's kind in RESP3, and that in RESP2 where it is another: `Double (RESP2: bulk string)`.
+/// Describes the reply's type in RESP3, and in RESP2 if it differs: `Double (RESP2: bulk
+/// string)`.
 pub fn of_both(resp2: &Value, resp3: &Value) -> String {
     let newer = of(resp3, DEPTH_MAX);
     let older = match (resp2, resp3) {
@@ -34,7 +35,7 @@ pub fn of_both(resp2: &Value, resp3: &Value) -> String {
     text
 }
 
-/// The words for one value, without an article.
+/// Describes the type of one value, without an article.
 fn of(value: &Value, depth: usize) -> String {
     match parts(value) {
         Some(parts) if depth > 0 => name(value).to_owned() + &of_parts(parts, depth - 1),
@@ -42,8 +43,8 @@ fn of(value: &Value, depth: usize) -> String {
     }
 }
 
-/// ` of integers` for parts that are alike, ` (integer, double)` for few that are not, nothing
-/// where there is no short way to say it.
+/// Describes parts: ` of integers` if they have one type, ` (integer, double)` for a few
+/// different types. Empty if no short description exists.
 fn of_parts(parts: &[Value], depth: usize) -> String {
     let mut kinds = kinds(parts);
     let nulls = kinds.iter().any(|kind| is_null(kind));
@@ -63,7 +64,7 @@ fn of_parts(parts: &[Value], depth: usize) -> String {
     if words.is_empty() { format!(" of {last}") } else { format!(" of {} and {last}", words.join(", ")) }
 }
 
-/// One of the parts of each kind: that with the most parts of its own, which says the most.
+/// Returns one part of each type: the part with the most parts, which is the most specific.
 fn kinds(parts: &[Value]) -> Vec<&Value> {
     let mut kinds: Vec<&Value> = Vec::new();
     for part in parts {
@@ -112,7 +113,7 @@ fn name(value: &Value) -> &'static str {
     }
 }
 
-/// `arrays of …` for `array of …`.
+/// Returns the plural: `arrays of …` for `array of …`.
 fn plural(words: &str) -> String {
     let end = [" of ", " ("].iter().filter_map(|mark| words.find(mark)).min().unwrap_or(words.len());
     format!("{}s{}", &words[..end], &words[end..])
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of the reply that these lines of a script state.
+    /// Checks the description of the reply that these script lines state.
     fn check(lines: &[&str], expected: &str) {
         let (reply, _) = notation::parse(lines).expect("the lines state a reply");
         let in_protocol = |protocol| as_sent(&reply, protocol).expect("there is no pattern");
