@@ -1,5 +1,5 @@
-//! Users over connections: what a change of users does to clients, on all threads, and where users
-//! come from and are written to.
+//! Users over connections: the effect of changed users on clients of all threads, and the files
+//! of users.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn say(client: &mut Client, line: &str) -> String {
     flat(&client.command(&words))
 }
 
-/// A reply on one line.
+/// Formats a reply on one line.
 fn flat(value: &Value) -> String {
     match value {
         Value::Array(values) => format!("[{}]", values.iter().map(flat).collect::<Vec<_>>().join(" ")),
@@ -24,7 +24,7 @@ fn flat(value: &Value) -> String {
     }
 }
 
-/// A client that has logged in as this user.
+/// Connects a client and logs it in as this user.
 fn login(server: &Server, user: &str, password: &str) -> Client {
     let mut client = connect(server);
     assert_eq!(client.command(&["AUTH", user, password]).to_string(), "OK");
@@ -155,7 +155,7 @@ fn users_of_a_file_are_loaded_saved_and_loaded_again() {
     assert_eq!(say(&mut ben, "ACL LOAD"), "OK");
     let list = say(&mut ben, "ACL LIST");
     assert!(list.contains("(~x resetchannels -@all +get)"), "{list}");
-    // A file with mistakes changes nothing, and all of them are reported.
+    // A file with errors changes nothing, and all errors are reported.
     fs::write(&file, "user ann on +nosuch\nann\nuser ben on\nuser ben off\nuser dora %X~a\n")
         .expect("written");
     let errors = say(&mut ben, "ACL LOAD");
@@ -169,7 +169,7 @@ fn users_of_a_file_are_loaded_saved_and_loaded_again() {
         assert!(errors.contains(part), "{errors}");
     }
     assert_eq!(say(&mut ann, "GET a"), "nil");
-    // Who is not in the file any more is closed, others go on with its rules.
+    // Users missing from the file are disconnected; other users get the file's rules.
     fs::write(&file, "user ben on nopass +@all ~b* &*\n").expect("written");
     assert_eq!(say(&mut ben, "ACL LOAD"), "OK");
     assert!(is_closed(&mut ann));
@@ -275,7 +275,8 @@ fn a_client_that_waits_for_a_login_gets_what_default_may_do_now() {
     assert!(say(&mut early, "PING").contains("NOAUTH"));
 }
 
-/// As Redis 8.0.2 shows them: the client has the refused command, not the one before.
+/// As in Redis 8.0.2, the log entry shows the client with the denied command, not the previous
+/// one.
 #[test]
 fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     let server = Server::builder().port(0).io_threads(2).start().expect("starts");
@@ -304,13 +305,13 @@ fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
 }
 
-/// Every row but two was asked of Redis 8.0.2.
+/// Every row but two has the reply of Redis 8.0.2.
 #[test]
 fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
     let mut admin = connect(&server);
     for (rules, shown) in [
-        // Redis shows `~* ~b`, which it does not load again.
+        // Redis shows `~* ~b`, which it cannot load again.
         ("%RW~* ~b", "%RW~* ~b"),
         ("%R~* ~b %W~*", "%RW~* ~b"),
         ("%R %W %RW ~", "~"),
@@ -347,7 +348,7 @@ fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     }
 }
 
-/// Every row was asked of Redis 8.0.2.
+/// Every row has the reply of Redis 8.0.2.
 #[test]
 fn issue_33_no_star_matches_an_empty_name() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");

@@ -1,5 +1,5 @@
-//! Scripts that run for ever or take all memory, on the only I/O thread: others are answered,
-//! SCRIPT KILL and FUNCTION KILL end them, the process lives, and the memory comes back.
+//! Scripts on the only I/O thread that run forever or take all memory. Other clients get replies,
+//! SCRIPT KILL and FUNCTION KILL end the scripts, the process survives, and the memory is freed.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use testkit::{Client, Value};
 use crate::busy::{BUSY, BUSY_FUNCTION, ask, expect};
 use crate::support::{connect, info, on_each_back_end_with};
 
-/// Of each kind of script that never ends one; the others are ended without a server, in the tests
-/// of the crate `script`.
+/// One endless script of each kind; the tests of the crate `script` end the others without a
+/// server.
 const ENDLESS: &[&str] = &[
     "while true do end",
     "local s = ('x'):rep(2^24) while true do local t = s .. 'y' end",
@@ -21,7 +21,7 @@ const ENDLESS: &[&str] = &[
     "local t = {} for i = 1, 1e5 do t[i] = i end while true do cmsgpack.unpack(cmsgpack.pack(t)) end",
 ];
 
-/// Asks until a script is busy.
+/// Sends PING until the reply reports a busy script.
 fn await_busy(client: &mut Client, busy: &str) {
     while ask(client, "PING") != Value::Error(busy.into()) {
         std::thread::yield_now();
@@ -89,7 +89,7 @@ fn what_ends_by_itself_does() {
         }
         let big = client.command(&["EVAL", "return string.rep('x', 64 * 1024 * 1024)", "0"]);
         assert!(matches!(&big, Value::Bulk(bytes) if bytes.len() == 64 << 20));
-        // Nothing reads an error object.
+        // The error object is never read.
         let odd = "error(setmetatable({}, {__tostring = function() while true do end end}))";
         assert!(matches!(client.command(&["EVAL", odd, "0"]), Value::Error(_)));
     });

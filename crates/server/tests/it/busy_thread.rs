@@ -1,5 +1,5 @@
-//! A busy script on the only I/O thread: the other clients of the thread are answered meanwhile,
-//! and what comes behind the script keeps its order.
+//! A busy script on the only I/O thread. The other clients of the thread get replies meanwhile,
+//! and the requests after the script keep their order.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{connect, info, on_each_back_end_with};
 
 const ENDLESS: &str = "while true do end";
 
-/// Does `test` with a server of one I/O thread, where scripts are busy soon, on each back end.
+/// Runs `test` on each backend with one I/O thread and a low `busy-reply-threshold`.
 fn on_one_thread(test: impl Fn(&Server)) {
     on_each_back_end_with(1, |server| {
         ask(&mut connect(server), "CONFIG SET busy-reply-threshold 10");
@@ -19,14 +19,14 @@ fn on_one_thread(test: impl Fn(&Server)) {
     });
 }
 
-/// Asks until a script is busy.
+/// Sends DBSIZE until the reply reports a busy script.
 fn await_busy(client: &mut Client) {
     while matches!(ask(client, "DBSIZE"), Value::Integer(_)) {
         std::thread::yield_now();
     }
 }
 
-/// Sends a script, and waits until it is busy.
+/// Sends a script and waits until it is busy; returns its client.
 fn start(server: &Server, script: &str, keys: &str) -> Client {
     let mut client = connect(server);
     client.set_read_timeout(Duration::from_secs(60));
@@ -68,10 +68,11 @@ fn what_is_pipelined_around_a_script_keeps_its_order() {
         let mut client = connect(server);
         let mut others = [0; 5].map(|_| connect(server));
         send(&mut client, &format!("SET a 1\r\nEVAL \"{ENDLESS}\" 1 a\r\nINCR a\r\nGET a"));
-        // They may come with the script, before it is busy, or after that.
+        // They may arrive with the script, before it is busy, or later.
         others.iter_mut().for_each(|other| send(other, "PING\r\nPING"));
         await_busy(&mut connect(server));
-        // More than a connection's share of a batch, which is not read meanwhile.
+        // More than one connection's share of a batch, which is not read while the script is
+        // busy.
         send(&mut client, &"INCR a\r\n".repeat(500));
         for other in &mut others {
             for reply in other.read_many(2).expect("replies") {
@@ -94,7 +95,7 @@ fn who_leaves_while_its_script_runs_is_forgotten() {
         let clients_before = info(&mut admin, "connected_clients");
         for _ in 0..3 {
             drop(start(server, ENDLESS, "0"));
-            // Some of them may get the place of the one that left.
+            // A new client may get the slot of the closed one.
             let mut new = [0; 3].map(|_| connect(server));
             new.iter_mut().for_each(|new| expect_error(new, "PING", BUSY));
             expect(&mut admin, "SCRIPT KILL", "OK");

@@ -1,4 +1,4 @@
-//! DEBUG's digests beside a real Redis, and what it does to other threads.
+//! DEBUG's digests compared with a real Redis, and its effects on other threads.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ const KEYS: &[&str] = &[
     "stream",
     "no such key",
 ];
-/// Makes collections large from the first element on.
+/// Gives collections their large encoding from the first element on.
 const LARGE: &[&[&str]] = &[
     &["FLUSHALL"],
     &["CONFIG", "SET", "hash-max-listpack-entries", "0"],
@@ -55,7 +55,7 @@ const LARGE: &[&[&str]] = &[
     &["CONFIG", "SET", "list-max-listpack-size", "1"],
 ];
 
-/// The first number of the server's `redis_version`.
+/// Returns the major version in the server's `redis_version`.
 fn major_version(client: &mut Client) -> u32 {
     let Value::Bulk(info) = client.command(&["INFO", "server"]) else { panic!("INFO is a bulk string") };
     let info = String::from_utf8(info).expect("INFO is text");
@@ -64,7 +64,7 @@ fn major_version(client: &mut Client) -> u32 {
     major.expect("INFO has redis_version")
 }
 
-/// Whether `row` sets no option, or one that the server has: Redis 7.0 lacks one.
+/// Returns true if `row` sets no option, or an option that the server has: Redis 7.0 lacks one.
 fn knows_option_of(client: &mut Client, row: &[&str]) -> bool {
     match row {
         ["CONFIG", "SET", option, _] => {
@@ -90,7 +90,8 @@ fn data_has_the_digest_that_redis_gives_it() {
     let peer = peer::start().expect("the peer starts");
     let server = start(BackendChoice::Auto);
     let mut clients = [peer.connect(), connect(&server)];
-    // Before 8.0 Redis mixed scores with seventeen digits: of those only the rest can be compared.
+    // Before 8.0, Redis computed digests of scores with 17 digits, so sorted sets cannot be
+    // compared.
     let shortest_digits = major_version(&mut clients[0]) >= 8;
     let large: Vec<_> = LARGE.iter().copied().filter(|row| knows_option_of(&mut clients[0], row)).collect();
     let data: Vec<_> = DATA.iter().copied().filter(|row| shortest_digits || row[0] != "ZADD").collect();
@@ -123,7 +124,7 @@ fn populated_keys_are_those_of_redis_and_leave_what_is_there() {
 #[test]
 fn who_sleeps_does_not_hold_up_those_who_want_to_be_alone() {
     let server = start(BackendChoice::Auto);
-    // Two threads: one of the two connections shares neither thread nor fate with the sleeper.
+    // There are two threads, so the two connections are on different ones.
     let mut clients = [connect(&server), connect(&server)];
     clients.iter_mut().for_each(|client| do_all(client, &[&["PING"]]));
     let [sleeper, other] = &mut clients;

@@ -1,4 +1,4 @@
-//! Random commands to Saker and to a real Redis, where there is one. CI runs it for longer.
+//! Random commands to Saker and to a real Redis, if available. CI runs it for longer.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testkit::{Address, Client, Rng, Value, peer};
 
 use crate::support;
 
-/// Requests whose keys are compared.
+/// Number of requests whose keys are compared.
 const REQUESTS: usize = 20_000;
 
 #[test]
@@ -26,15 +26,15 @@ fn random_commands_are_answered_as_redis_does() {
         .expect_success();
 }
 
-/// Whether a word is one that Redis 8.0.2 cuts to a number where it looks for a count of keys: it
-/// reads them with C's `atoi`.
+/// Returns true if Redis 8.0.2 truncates the word to a number where it expects a count of keys:
+/// it parses counts with C's `atoi`.
 fn is_cut_to_a_number(word: &[u8]) -> bool {
     let begins_like_one = word.strip_prefix(b"-").unwrap_or(word).first().is_some_and(u8::is_ascii_digit);
     let number = stdx::number::parse_i64(word).and_then(|number| i32::try_from(number).ok());
     begins_like_one && number.is_none()
 }
 
-/// Whether the server is of the version that Saker follows, and not an older one.
+/// Returns true if the server has at least the version that Saker follows.
 fn is_of_version_8(client: &mut Client) -> bool {
     let text = client.command(&["INFO", "server"]);
     let text = String::from_utf8_lossy(text.as_bytes().expect("INFO is text")).into_owned();
@@ -43,8 +43,8 @@ fn is_of_version_8(client: &mut Client) -> bool {
     major.is_some_and(|major| major >= 8)
 }
 
-/// Returns true if the value of an option is called like an option that keys follow. Redis 7.0
-/// tells other keys then than it uses; `command_facts` has those of 8.0.2.
+/// Returns true if the value of an option looks like an option before a key. Redis 7.0 then
+/// reports other keys than it uses; `command_facts` has the keys of 8.0.2.
 fn has_disguised_option(request: &[Vec<u8>]) -> bool {
     let is = |at: usize, words: &[&str]| {
         request
@@ -58,14 +58,14 @@ fn has_disguised_option(request: &[Vec<u8>]) -> bool {
     (2..request.len()).any(|at| is(at, &["STORE", "STREAMS"]) && follows(at))
 }
 
-/// The keys in a reply of GETKEYSANDFLAGS, without their flags.
+/// Returns the keys of a reply of GETKEYSANDFLAGS, without their flags.
 fn keys_of(reply: &Value) -> Option<Vec<&Value>> {
     let Value::Array(keys) = reply else { return None };
     keys.iter().map(|key| if let Value::Array(parts) = key { parts.first() } else { None }).collect()
 }
 
-/// Whether two servers' answers agree. Redis 7.0 knows fewer forms of some commands, and
-/// has other flags for some.
+/// Returns true if the replies of two servers agree. Redis 7.0 knows fewer forms of some
+/// commands, and has other flags for some.
 fn agree(told: &Value, found: &Value, exactly: bool) -> bool {
     told == found
         || (told.is_error() && (found.is_error() || !exactly))
@@ -95,7 +95,7 @@ fn keys_are_told_as_redis_tells_them() {
         }
         let question = [vec![b"COMMAND".to_vec(), b"GETKEYSANDFLAGS".to_vec()], request].concat();
         let [told, found] = clients.each_mut().map(|client| client.command(&question));
-        // Redis 7.0 tells keys of these whose options are none, 8.0.2 and Saker an error.
+        // With invalid options of these, Redis 7.0 returns keys, 8.0.2 and Saker an error.
         let is_reader = matches!(question[2].to_ascii_lowercase().as_slice(), b"xread" | b"xreadgroup");
         let is_refused = !exactly && is_reader && found.is_error();
         if !is_refused && !agree(&told, &found, exactly) {

@@ -1,4 +1,4 @@
-//! Values on their way between Saker and a real server, as DUMP payloads, and damaged ones.
+//! Values moved between Saker and a real server as DUMP payloads, and damaged payloads.
 
 use net::BackendChoice;
 use testkit::rng::Rng;
@@ -8,13 +8,13 @@ use crate::support::{connect, payload_version, start, start_in, version_of};
 
 type Command = Vec<Vec<u8>>;
 
-/// Values of each type that a run sends around.
+/// Number of values of each type in a run.
 const VALUES_PER_TYPE: usize = 12;
-/// Elements of the largest ones.
+/// Number of elements of the largest values.
 const ELEMENTS_MAX: usize = 700;
 const TYPES: [&str; 8] = ["string", "list", "intset", "set", "hash", "expiring hash", "zset", "stream"];
 
-/// A text: often a number, sometimes long, sometimes one that can be compressed.
+/// Generates a text: often a number, sometimes long, sometimes compressible.
 fn text(rng: &mut Rng) -> Vec<u8> {
     match rng.below(8) {
         0..3 => (rng.next_u64() as i64 >> rng.below(64)).to_string().into_bytes(),
@@ -37,7 +37,7 @@ fn words(words: &[&str]) -> Command {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Commands that make a value of one type at `key`.
+/// Generates commands that create a value of one type at `key`.
 fn value(kind: &str, key: &str, rng: &mut Rng) -> Vec<Command> {
     let count = 1 + if rng.percent(50) { rng.below(6) } else { rng.below(ELEMENTS_MAX) };
     let mut many = |name: &str, element: &dyn Fn(&mut Rng) -> Command| {
@@ -99,7 +99,7 @@ fn is_ok(reply: &Value) -> bool {
     *reply == Value::Simple(b"OK".to_vec())
 }
 
-/// Brings the value at `from` of one server to `to` of the other.
+/// Copies the value at `from` of one server to `to` of the other.
 fn transfer(source: &mut Client, from: &str, target: &mut Client, to: &str) {
     let payload = bulk(source.command(&["DUMP", from]));
     let reply = target.command(&[b"RESTORE".as_slice(), to.as_bytes(), b"0", &payload, b"REPLACE"]);
@@ -115,12 +115,12 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
     let peer = peer::start().expect("the peer starts");
     let server = start(BackendChoice::Auto);
     let (mut saker, mut redis) = (connect(&server), peer.connect());
-    // What the peer lacks is a value of its own that cannot be had here.
+    // The peer may lack this option.
     let _ = redis.command(&["CONFIG", "SET", "sanitize-dump-payload", "yes"]);
     let newest = payload_version(&mut redis);
     let mut rng = Rng::new(1);
     let info = bulk(redis.command(&["INFO", "server"]));
-    // Valkey has another form for fields that expire, and older Redis none.
+    // Valkey has another format for fields that expire, and older Redis versions have none.
     let knows_deadlines = String::from_utf8_lossy(&info).contains("\nredis_version:8.");
     for kind in TYPES.into_iter().filter(|kind| *kind != "expiring hash" || knows_deadlines) {
         for number in 0..VALUES_PER_TYPE {
@@ -130,13 +130,13 @@ fn values_of_each_type_go_to_a_real_server_and_come_back() {
                 assert!(!reply.is_error(), "{reply}");
             }
             if version_of(&bulk(saker.command(&["DUMP", &key]))) > newest {
-                // An older server has no such form: nothing to compare with.
+                // An older server lacks this format: there is nothing to compare.
                 continue;
             }
             transfer(&mut saker, &key, &mut redis, &key);
             transfer(&mut redis, &key, &mut saker, "back");
-            // Redis 7 gives scores with other digits than Redis 8: theirs are
-            // compared on Saker alone.
+            // Redis 7 formats scores with other digits than Redis 8: values are compared on Saker
+            // alone.
             let of = |client: &mut Client, key: &str| client.command(&["DEBUG", "DIGEST-VALUE", key]);
             assert_eq!(of(&mut saker, "back"), of(&mut saker, &key), "{key} came back changed");
             let encodings = [&key, "back"].map(|key| saker.command(&["OBJECT", "ENCODING", key]));

@@ -1,4 +1,4 @@
-//! Scripts as clients see them: under the locks of their keys, alone, undone, and ended.
+//! Scripts as clients observe them: under the locks of their keys, exclusive, undone, and ended.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -30,12 +30,12 @@ fn expect_error(reply: &Value, start: &str) {
     }
 }
 
-/// What the data is, and how often it was changed.
+/// Returns the digest of the data and its number of changes.
 fn digest(client: &mut Client) -> (Value, u64) {
     (ask(client, "DEBUG DIGEST"), info(client, "rdb_changes_since_last_save"))
 }
 
-/// Moves an amount between two keys, the second of which it may not declare.
+/// Moves an amount between two keys; the second key may be undeclared.
 const MOVE: &str = "redis.call('DECRBY', KEYS[1], ARGV[2]) redis.call('INCRBY', ARGV[1], ARGV[2]) \
                     return redis.call('GET', KEYS[1])";
 
@@ -58,7 +58,8 @@ fn sums_hold_whatever_keys_are_declared() {
                         for turn in 0..MOVES {
                             let (from, to) = (rng.u64(..ACCOUNTS), rng.u64(..ACCOUNTS));
                             let [from, to] = [from, to].map(|account| format!("account:{account}"));
-                            // A text of its own: it is not known yet to need more keys.
+                            // A unique text: the server does not know yet that the script needs
+                            // more keys.
                             let script = format!("{MOVE} -- {mover} {turn}");
                             let keys = [&*from, &*to];
                             let declared = if rng.bool() { &keys[..] } else { &keys[..1] };
@@ -100,7 +101,7 @@ fn a_script_waits_for_a_key_that_it_did_not_declare() {
                 }
                 held
             });
-            // Several clients: some of them are another thread's than the holder.
+            // With several clients, some are on another thread than the holder.
             let mut clients: Vec<_> = (0..8).map(|_| connect(server)).collect();
             let mut added = 0;
             while info(&mut clients[0], "scripts_rerun") == 0 && added < 20_000 {
@@ -126,7 +127,7 @@ fn a_script_that_runs_again_leaves_one_trace() {
         ask(&mut client, "SET text old EX 1000");
         ask(&mut client, "ZADD ranks 1 a 2 b");
         let before = digest(&mut client);
-        // Undone, run again alone, and failing there at the same place.
+        // The script is undone, runs again with exclusive access, and fails at the same place.
         let script = "redis.call('RPUSH', KEYS[1], 'd') redis.call('DEL', KEYS[2]) redis.call('SET', KEYS[4], 1) \
                       redis.call('ZADD', KEYS[3], 3, 'c') \
                       if redis.call('PUBLISH', 'nobody', 'x') == 0 then \
@@ -206,7 +207,7 @@ fn scripts_are_cached_until_they_are_flushed() {
         assert_eq!(exists, Value::Array([1, 0].map(Value::Integer).into()));
         assert_eq!(ask(&mut client, "SCRIPT FLUSH"), Value::Simple("OK".into()));
         expect_error(&ask(&mut client, &format!("EVALSHA {sha} 0")), missing);
-        // Those of EVAL are bounded, those that were loaded stay.
+        // Scripts of EVAL are bounded; loaded scripts stay.
         client.command(&["SCRIPT", "LOAD", "return 1"]);
         for number in 0..600 {
             eval(&mut client, &format!("return {number} -- text"), &[], &[]);
@@ -217,7 +218,7 @@ fn scripts_are_cached_until_they_are_flushed() {
     });
 }
 
-/// A client that has sent an endless script, of which others are told that it is busy.
+/// Starts an endless script and waits until it is busy; returns its client.
 fn start_endless(server: &Server, script: &str, keys: &str) -> Client {
     ask(&mut connect(server), "CONFIG SET busy-reply-threshold 20");
     let mut client = connect(server);
@@ -260,7 +261,7 @@ fn a_script_that_has_written_is_not_killed() {
         let _client = start_endless(server, script, "1 key");
         let mut other = connect(server);
         expect_error(&ask(&mut other, "SCRIPT KILL"), "UNKILLABLE Sorry the script already executed write");
-        // Whoever stops the server ends it.
+        // A shutdown of the server ends it.
     });
 }
 

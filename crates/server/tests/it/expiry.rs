@@ -1,4 +1,4 @@
-//! Active expiry: what it may not disturb, and that it keeps up.
+//! Active expiry: it does not disturb transactions, and it keeps up.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use testkit::Value;
 
 use crate::support::{connect, info, on_each_back_end};
 
-/// Keys to expire, many rounds' worth of work in a build for tests.
+/// Number of keys to expire: work for many rounds in a test build.
 const KEYS: usize = 200_000;
 
-/// Far longer than the housekeeper takes to come by.
+/// Time in seconds that is far longer than the housekeeper's interval.
 const COMES_BY_S: &str = "0.4";
-/// A test that needs longer has failed.
+/// Time after which a test has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -21,7 +21,7 @@ fn a_transaction_that_runs_alone_sees_no_key_expire() {
         let since = Instant::now();
         loop {
             assert!(since.elapsed() < PATIENCE, "the key is never there when the transaction begins");
-            // With a command that names no key it owns the keyspace.
+            // A transaction with a command without keys has exclusive access to the keyspace.
             let requests = [
                 vec!["SET", "k", "v", "PX", "100"],
                 vec!["MULTI"],
@@ -40,8 +40,8 @@ fn a_transaction_that_runs_alone_sees_no_key_expire() {
     });
 }
 
-/// What is measured is the share of the time that expiry works while there is something to do, not
-/// how fast it is: this depends on the machine.
+/// Measures the share of the time in which expiry works while it has work. Its speed depends on
+/// the machine.
 #[test]
 fn expiry_takes_a_larger_share_of_a_core_while_much_is_overdue() {
     on_each_back_end(|server| {
@@ -61,7 +61,7 @@ fn expiry_takes_a_larger_share_of_a_core_while_much_is_overdue() {
         }
         let took_ms = since.elapsed().as_millis() as u64;
         let worked_ms = info(&mut client, "expire_cycle_cpu_milliseconds") - ms_before;
-        // Up to a round passes before it begins, and the least share is 25 %.
+        // Up to one round passes before it begins, and its smallest share is 25 %.
         let rounds_ms = took_ms.saturating_sub(100);
         assert!(worked_ms * 8 >= rounds_ms, "{worked_ms} of {took_ms} ms");
     });

@@ -1,5 +1,6 @@
-//! A client waits for one command of another client, not for a pipeline of them. Times are compared
-//! with the time of one such command on the same machine, so that a slow or busy one changes both.
+//! A client waits for one command of another client, not for its pipeline. Times are compared
+//! with the time of one such command on the same machine, so that a slow or busy machine changes
+//! both.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,15 @@ use testkit::{Client, Value};
 
 use crate::support::{connect, connect_on, on_each_back_end_with};
 
-/// Members of each set: to intersect two takes a millisecond or more.
+/// Members of each set: an intersection of two takes a millisecond or more.
 const MEMBERS: usize = 20_000;
-/// Commands in the pipeline.
+/// Number of commands in the pipeline.
 const PIPELINE: usize = 200;
-/// Commands that somebody else may wait for: far from one, since the machine may be busy, and
-/// far from the pipeline.
+/// Maximum wait, in commands: far more than one, because the machine may be busy, and far less
+/// than the pipeline.
 const WAITED_MAX: u32 = 40;
 
-/// Two big sets; how long a command takes that goes through both.
+/// Creates two big sets; returns the time of a command that reads both.
 fn fill(client: &mut Client) -> Duration {
     for first in (0..MEMBERS).step_by(1000) {
         let members: Vec<String> = (first..first + 1000).map(|member| member.to_string()).collect();
@@ -36,8 +37,8 @@ fn fill(client: &mut Client) -> Duration {
 
 const LONG: [&str; 4] = ["SINTERCARD", "2", "{sets}a", "{sets}b"];
 
-/// Sends the pipeline from one client; the longest that `request` of another one, on thread
-/// `thread`, takes while it runs, in times of one command of the pipeline.
+/// Sends the pipeline from one client and `request` from another one on thread `thread`. Returns
+/// the longest time of `request` meanwhile, in multiples of one pipeline command.
 fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
     let mut busy = connect_on(server, 0);
     let one = fill(&mut busy);
@@ -66,8 +67,8 @@ fn longest_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -
     (longest.as_secs_f64() / one.as_secs_f64()) as u32
 }
 
-/// The least of three tries of [`longest_beside_a_pipeline`], as soon as one is short: another
-/// test may take the processor away from one of them, a server that is unfair shows in each.
+/// Returns the least of three results of [`longest_beside_a_pipeline`]; stops at the first short
+/// one. Other tests may take the processor during one of them; an unfair server is slow in each.
 fn waits_beside_a_pipeline(server: &Server, thread: usize, request: &[&str]) -> u32 {
     let mut least = u32::MAX;
     for _ in 0..3 {

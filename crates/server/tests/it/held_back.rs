@@ -1,25 +1,24 @@
-//! Requests behind one that holds its client back run once, in order, and nothing else
-//! runs, wherever the network cuts the stream: a client that is blocked or paused has input
-//! that was parsed ahead.
+//! Requests after one that blocks or pauses its client run once, in order, and nothing else runs,
+//! wherever the network cuts the stream. Such a client has input that was parsed ahead.
 
 use server::Server;
 use testkit::{Client, Protocol, Rng, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// Streams that are tried on each back end, each with another seed.
+/// Number of streams per backend, each with another seed.
 const STREAMS: u64 = 60;
 
-/// How a client is held back, and released.
+/// The way in which a client is held back and released.
 #[derive(Clone, Copy)]
 enum Hold {
-    /// It waits in BLPOP for an element.
+    /// Blocked in BLPOP until there is an element.
     Blocked,
-    /// CLIENT PAUSE postpones its write.
+    /// Paused: CLIENT PAUSE postpones its write.
     Paused,
 }
 
-/// A request of random arguments that look like requests themselves, as its words.
+/// Generates the words of a request with random arguments that look like requests themselves.
 fn append(rng: &mut Rng) -> Vec<String> {
     let count = rng.below(90) + 1;
     let words = ["FLUSHALL", "v", "$8", "*1", "*1\r\n$8\r\nFLUSHALL", ""];
@@ -27,7 +26,7 @@ fn append(rng: &mut Rng) -> Vec<String> {
     ["RPUSH".to_owned(), "list".to_owned()].into_iter().chain(values).collect()
 }
 
-/// The figure behind `name=` in a client's line of CLIENT LIST.
+/// Returns the value after `name=` in a client's line of CLIENT LIST.
 fn shown(admin: &mut Client, id: &str, name: &str) -> String {
     let list = admin.command(&["CLIENT", "LIST", "ID", id]);
     let text = String::from_utf8_lossy(list.as_bytes().expect("CLIENT LIST is text")).into_owned();
@@ -70,7 +69,7 @@ fn check(server: &Server, hold: Hold, seed: u64) {
             admin.command(&["CLIENT", "UNPAUSE"]);
         }
     }
-    // The rest comes at once, or when the first requests are through.
+    // The rest arrives at once, or after the first requests have run.
     let answered = match hold {
         Hold::Blocked => Value::Array(vec![Value::Bulk(b"queue".to_vec()), Value::Bulk(b"x".to_vec())]),
         Hold::Paused => Value::Integer(1),
@@ -103,10 +102,10 @@ fn a_paused_clients_requests_run_as_they_were_sent() {
     on_each_back_end(|server| (0..STREAMS).for_each(|seed| check(server, Hold::Paused, seed)));
 }
 
-/// Messages that a client has not read: more than a server holds before the client's requests wait.
+/// Bytes of unread messages: more than the server buffers before the client's requests must wait.
 const UNREAD_BYTES: usize = 90 << 20;
 
-/// A client that has so much to read, and another one.
+/// Returns a client with [`UNREAD_BYTES`] of messages to read, and another client.
 fn with_unread_messages(server: &Server) -> (Client, Client) {
     let (mut admin, mut client) = (connect(server), connect(server));
     client.hello(Protocol::Resp3);

@@ -1,20 +1,21 @@
-//! Input that is wrong, huge or never finished, and clients that do not read or vanish: the answer
-//! is Redis' error and a closed connection, memory stays bounded, and other clients notice nothing.
+//! Wrong, huge or unfinished input, and clients that do not read or disappear. The reply is
+//! Redis' error and a closed connection, memory stays bounded, and other clients are not
+//! affected.
 
 use server::Server;
 use testkit::{Client, Value};
 
 use crate::support::{as_process_on_each_back_end, connect, on_each_back_end};
 
-/// What the server may hold in memory while clients misbehave.
+/// Maximum memory of the server while clients misbehave, in bytes.
 const MEMORY_BYTES_MAX: i64 = 100 << 20;
 
-/// A server still serves others when they get their PONG.
+/// Checks that the server still serves other clients.
 fn assert_unharmed(client: &mut Client) {
     assert_eq!(client.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
 }
 
-/// The figure that `INFO memory` gives as `used_memory`.
+/// Returns `used_memory` of `INFO memory`.
 fn used_memory(client: &mut Client) -> i64 {
     let info = client.command(&["INFO", "memory"]);
     let text = String::from_utf8_lossy(info.as_bytes().expect("INFO answers text")).into_owned();
@@ -24,7 +25,7 @@ fn used_memory(client: &mut Client) -> i64 {
 
 fn check_refused(server: &Server, input: &[u8], expected: &str) {
     let mut client = connect(server);
-    // The server may close before all is sent.
+    // The server may close the connection before all bytes are sent.
     let _ = client.send(input);
     let shown = input[..input.len().min(60)].escape_ascii();
     match client.read() {
@@ -160,7 +161,8 @@ fn a_browser_is_cut_off_before_the_commands_it_smuggles() {
     });
 }
 
-/// How many commands of a transaction are queued before the server closes the connection.
+/// Returns the number of commands queued in a transaction before the server closes the
+/// connection.
 fn queued_before_the_end(server: &Server, word_len: usize) -> usize {
     let mut client = connect(server);
     client.command(&["MULTI"]);
@@ -178,14 +180,13 @@ fn a_transaction_that_is_queued_counts_as_unread_input() {
     on_each_back_end(|server| {
         let mut other = connect(server);
         other.command(&["CONFIG", "SET", "client-query-buffer-limit", "1mb"]);
-        // As in Redis 8.0.2: the words and a pointer for each, together with
-        // what is not parsed yet.
+        // As in Redis 8.0.2: the words and a pointer for each, plus the input not yet parsed.
         for (word_len, expected) in [(900_000, 1), (500_000, 2), (100_000, 10), (1_000, 1_029)] {
             assert_eq!(queued_before_the_end(server, word_len), expected, "words of {word_len} bytes");
         }
         let info = other.command(&["INFO", "stats"]).to_string();
         assert!(info.contains("client_query_buffer_limit_disconnections:4"), "{info}");
-        // What ran or was discarded counts no more.
+        // Executed and discarded commands no longer count.
         let mut client = connect(server);
         for end in ["EXEC", "DISCARD", "EXEC"] {
             client.command(&["MULTI"]);

@@ -1,4 +1,4 @@
-//! HOTKEYS: the keys that take most are found, on all threads, in transactions and with samples.
+//! HOTKEYS finds the keys with the highest cost on all threads, in transactions and with samples.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect, start};
 
-/// What HOTKEYS GET says, by its fields.
+/// Returns the fields of HOTKEYS GET by name.
 fn report(client: &mut Client) -> BTreeMap<String, Value> {
     let Value::Array(mut rows) = client.command(&["HOTKEYS", "GET"]) else { panic!("an array") };
     let Some(Value::Array(fields)) = rows.pop() else { panic!("with the fields") };
@@ -26,14 +26,14 @@ fn number(value: &Value) -> i64 {
     *number
 }
 
-/// Keys with their numbers.
+/// Returns keys with their numbers.
 fn keys(value: &Value) -> Vec<(String, i64)> {
     let Value::Array(items) = value else { panic!("{value} is no array") };
     let name = |value| String::from_utf8_lossy(text(value)).into_owned();
     items.chunks_exact(2).map(|pair| (name(&pair[0]), number(&pair[1]))).collect()
 }
 
-/// A thousand requests, a third of them for one key, sent in one go.
+/// Sends 999 requests in one pipeline; a third of them writes the key `hot`.
 fn work(client: &mut Client) {
     let requests: Vec<Vec<String>> = (0..999)
         .map(|at| match at % 3 {
@@ -64,7 +64,7 @@ fn the_key_that_takes_most_is_named_first() {
     assert_eq!(number(&fields["tracking-active"]), 0);
     assert_eq!(number(&fields["sample-ratio"]), 1);
     let by_bytes = keys(&fields["by-net-bytes"]);
-    // Requests of 33 bytes and replies of 5, and half of the MSET and its reply.
+    // Requests of 33 bytes with replies of 5 bytes, and half of the MSET and its reply.
     let set = 38 * 666;
     assert_eq!(by_bytes[0].0, "hot");
     assert!(by_bytes[0].1 > set && by_bytes[0].1 < set + 100, "{by_bytes:?}");
@@ -97,7 +97,7 @@ fn samples_find_the_same_and_a_session_ends_by_itself() {
     assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
 }
 
-/// The rows of HOTKEYS GET: key, database, requests per second.
+/// Returns the rows of HOTKEYS GET: key, database, requests per second.
 fn rates(client: &mut Client) -> Vec<(String, i64, i64)> {
     let Value::Array(rows) = client.command(&["HOTKEYS", "GET"]) else { panic!("an array") };
     let row = |row: &Value| {
@@ -109,8 +109,8 @@ fn rates(client: &mut Client) -> Vec<(String, i64, i64)> {
     rows.iter().map(row).collect()
 }
 
-/// What HOTKEYS GET shows of requests that were all in one window. A machine that is held up for a
-/// second loses it: it is tried again then.
+/// Returns the rows of HOTKEYS GET for requests that were all in one window. A machine that
+/// stalls for a second loses the window: then the requests are sent again.
 fn in_one_window(client: &mut Client, requests: &[Vec<&str>]) -> Vec<(String, i64, i64)> {
     for _ in 0..20 {
         client.pipeline(requests).expect("they are answered");
@@ -136,7 +136,7 @@ fn keys_are_shown_by_requests_per_second_of_the_last_window() {
     assert_eq!(client.command(&["HOTKEYS", "GET"]), Value::Null);
     set(&mut client, "2");
     assert!(rates(&mut client).is_empty(), "no window is over");
-    // In one transaction, so in one window: keys that are not there count, OBJECT does not.
+    // One transaction, so one window: missing keys count, OBJECT does not.
     client.command(&["SELECT", "3"]);
     let mut requests = vec![vec!["MULTI"]];
     requests.extend((0..300).map(|_| vec!["GET", "missing"]));
@@ -146,11 +146,11 @@ fn keys_are_shown_by_requests_per_second_of_the_last_window() {
     let shown = in_one_window(&mut client, &requests);
     let names: Vec<_> = shown.iter().map(|(key, db, _)| (key.as_str(), *db)).collect();
     assert_eq!(names, [("missing", 3), ("c", 3)], "{shown:?}");
-    // In a second and a bit, unless the machine was held up.
+    // The window takes a little over a second, unless the machine stalled.
     assert!((150..=300).contains(&shown[0].2) && (100..=201).contains(&shown[1].2), "{shown:?}");
     let Value::Bulk(info) = client.command(&["INFO", "hotkeys"]) else { panic!("a text") };
     assert!(String::from_utf8_lossy(&info).contains("hotkeys_last_window_samples:701\r\n"));
-    // A session that somebody started is shown before that, until it is reset.
+    // A session started by a client is shown instead, until it is reset.
     assert!(!client.command(&["HOTKEYS", "START", "METRICS", "1", "NET"]).is_error());
     assert_eq!(number(&report(&mut client)["tracking-active"]), 1);
     for word in ["STOP", "RESET"] {

@@ -1,5 +1,5 @@
-//! `import-mode`: what is past its time stays for the client that imports, and counts as absent for
-//! all others. As Valkey 9.1 does it.
+//! `import-mode`: expired keys stay for the importing client and count as missing for all others,
+//! as in Valkey 9.1.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use testkit::{Client, Value, notation};
 
 use crate::support::{connect, info, on_each_back_end, start};
 
-/// Longer than the housekeeper takes to come by.
+/// Time longer than the housekeeper's interval.
 const COMES_BY: Duration = Duration::from_millis(300);
 
-/// A reply in one line, in the notation of scripts.
+/// Returns a reply in one line, in the notation of scripts.
 fn ask(client: &mut Client, line: &str) -> String {
     notation::one_line(&client.command(&line.split(' ').collect::<Vec<_>>()))
 }
@@ -76,7 +76,7 @@ fn keys_past_their_time_are_seen_by_the_import_source_alone() {
                 ("EXEC", "*1 \"v\""),
             ],
         );
-        // Writes of others find nothing, and what they find past its time goes.
+        // Writes of other clients find no expired keys and remove them.
         check(
             &mut client,
             &[
@@ -137,7 +137,7 @@ fn reads_of_several_keys_find_no_key_past_its_time() {
             check(&mut source, &[(line, importer)]);
         }
         check(&mut source, &[("EXISTS set zset hll string", ":4")]);
-        // To write is to remove what is found past its time: the results are of what is left.
+        // Writes remove the expired keys that they find: the results come from the other keys.
         check(
             &mut client,
             &[
@@ -170,13 +170,13 @@ fn a_client_that_waited_before_the_import_began_leaves_imported_keys() {
                 ("XADD stream 5-2 f v", "\"5-2\""),
             ],
         );
-        // It went on waiting: others see the stream only now.
+        // The reader was still blocked: other clients see the stream only now.
         let served = notation::one_line(&reader.read().expect("a reply"));
         assert!(served.starts_with("*1 *2 \"stream\" "), "{served}");
     });
 }
 
-/// Returns when a client waits.
+/// Waits until a client is blocked.
 fn until_one_waits(client: &mut Client) {
     let since = Instant::now();
     while info(client, "blocked_clients") != 1 {
@@ -269,7 +269,7 @@ fn nothing_expires_or_is_evicted_by_itself_until_the_import_is_over() {
         for key in 0..20 {
             check(&mut client, &[(&format!("SET key{key} v PXAT 1000"), "+OK")]);
         }
-        // Nothing can be waited for: what would be wrong happens within this time.
+        // There is no event to wait for: a wrong expiry would happen within this time.
         std::thread::sleep(COMES_BY);
         check(&mut client, &[("DBSIZE", ":20"), ("CONFIG SET maxmemory-policy allkeys-lru", "+OK")]);
         check(&mut client, &[("CONFIG SET maxmemory 1", "+OK")]);
@@ -283,7 +283,7 @@ fn nothing_expires_or_is_evicted_by_itself_until_the_import_is_over() {
             assert!(since.elapsed() < Duration::from_secs(60), "the keys expire when the import is over");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The mark stays and means nothing.
+        // The client's mark stays without an effect.
         check(&mut source, &[("SET k v PXAT 1000", "+OK"), ("GET k", "_")]);
         assert!(ask(&mut source, "CLIENT INFO").contains(" flags=I "));
     });

@@ -1,4 +1,4 @@
-//! INFO beside the list of Redis' fields, and what some of them mean.
+//! INFO compared with the list of Redis' fields, and the meaning of some fields.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use testkit::{Client, Value};
 
 use crate::support::connect;
 
-/// All fields of INFO by name.
+/// Returns all fields of INFO by name.
 fn fields(client: &mut Client) -> BTreeMap<String, String> {
     let text = client.command(&["INFO", "everything"]);
     let text = String::from_utf8_lossy(text.as_bytes().expect("INFO answers text")).into_owned();
@@ -84,8 +84,8 @@ fn keys_that_clients_wait_for_are_counted_once() {
     while number(&mut client, "blocked_clients") != 0.0 {
         std::thread::yield_now();
     }
-    // A served client does not count as blocked; its own thread takes it out of the queues of its
-    // other keys after that.
+    // A served client no longer counts as blocked; its own thread removes it from the queues of
+    // its other keys later.
     for field in ["total_blocking_keys", "total_blocking_keys_on_nokey"] {
         while number(&mut client, field) != 0.0 {
             std::thread::yield_now();
@@ -113,8 +113,8 @@ fn memory_figures_agree_with_each_other() {
     let fields = fields(&mut client);
     let number = |name: &str| fields[name].parse::<f64>().expect("a number");
     assert_eq!(number("used_memory_overhead") + number("used_memory_dataset"), number("used_memory"));
-    // Memory is counted for the process, in which other tests have servers: only
-    // what holds in any case.
+    // Memory is counted for the process, which also runs servers of other tests. Only facts that
+    // always hold are checked.
     assert!(number("used_memory_overhead") > 0.0);
     assert!(number("used_memory_rss") > number("allocator_resident"));
     assert!(number("allocator_resident") >= number("allocator_active"));

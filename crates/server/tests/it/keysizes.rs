@@ -1,5 +1,5 @@
-//! INFO keysizes beside a real server's, after random commands that make, change and
-//! remove keys of all types.
+//! INFO keysizes compared with a real server after random commands that create, change and remove
+//! keys of all types.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support::{connect, start, start_in};
 
-/// What both servers say about the sizes of their keys.
+/// Returns INFO keysizes.
 fn keysizes(client: &mut Client) -> String {
     match client.command(&["INFO", "keysizes"]) {
         Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8(text).expect("INFO is text"),
@@ -16,7 +16,7 @@ fn keysizes(client: &mut Client) -> String {
     }
 }
 
-/// What INFO keysizes must say, from the lengths a server tells of each key.
+/// Computes INFO keysizes from the length of each key.
 fn from_lengths(client: &mut Client) -> String {
     let mut text = String::from("# Keysizes\r\n");
     for db in 0..3 {
@@ -46,7 +46,7 @@ fn from_lengths(client: &mut Client) -> String {
     text
 }
 
-/// Types, which command tells the size, and how INFO calls them.
+/// Types: the name, the command for the length, and the name in INFO.
 const TYPES: [(&str, &str, &str); 5] = [
     ("string", "STRLEN", "strings_sizes"),
     ("list", "LLEN", "lists_items"),
@@ -55,7 +55,7 @@ const TYPES: [(&str, &str, &str); 5] = [
     ("hash", "HLEN", "hashes_items"),
 ];
 
-/// Draws commands.
+/// Generates random commands.
 struct Draw(fastrand::Rng);
 
 impl Draw {
@@ -63,7 +63,7 @@ impl Draw {
         format!("{of}{}", self.0.u32(..4))
     }
 
-    /// `count` short words; `each` makes the arguments of one.
+    /// Generates up to `count_max` words; `each` turns each word into arguments.
     fn words(&mut self, count_max: usize, each: impl Fn(u32) -> Vec<String>) -> Vec<String> {
         (0..self.0.usize(1..=count_max)).flat_map(|_| each(self.0.u32(..400))).collect()
     }
@@ -180,8 +180,8 @@ fn sizes_of_keys_are_counted_as_redis_counts_them() {
             clients.iter_mut().for_each(|client| assert!(!client.command(&["FLUSHALL"]).is_error()));
         }
     }
-    // Redis 8.0 counts some changes wrong (APPEND that creates its key, INCRBY in place, the end of
-    // a sorted set), and is right again after FLUSHALL.
+    // Redis 8.0 counts some changes wrong (APPEND that creates its key, INCRBY in place, the
+    // removal of a sorted set). After FLUSHALL it is correct again.
     assert!(agreed > 10, "seed {seed}: Redis said the same {agreed} times");
 }
 

@@ -1,4 +1,4 @@
-//! What is noted of commands' times: spikes, and commands that waited for a key.
+//! Recorded command times: latency spikes, and blocked commands.
 
 use server::Server;
 use testkit::{Client, Value};
@@ -9,7 +9,7 @@ fn start() -> Server {
     Server::builder().port(0).io_threads(2).option("enable-debug-command", "yes").start().expect("it starts")
 }
 
-/// A field of INFO that begins with `name:`, empty where it is missing.
+/// Returns the rest of an INFO line that begins with `name:`; empty if the line is missing.
 fn info(client: &mut Client, section: &str, name: &str) -> String {
     let text = client.command(&["INFO", section]);
     let text = String::from_utf8_lossy(text.as_bytes().expect("INFO answers text")).into_owned();
@@ -85,7 +85,7 @@ fn end_to_end_times_count_every_answered_request_and_include_others_of_the_turn(
     let server = start();
     let mut client = connect(&server);
     client.command(&["CONFIG", "RESETSTAT"]);
-    // One turn: PING's reply leaves when the sleep is over.
+    // One turn: the reply to PING leaves when the sleep ends.
     let replies =
         client.pipeline(&[vec!["PING"], vec!["DEBUG", "SLEEP", "0.005"]]).expect("both are answered");
     assert_eq!(replies.len(), 2);

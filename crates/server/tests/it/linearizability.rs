@@ -1,5 +1,5 @@
-//! Clients that share keys see one order of their commands and scripts, whatever threads and back
-//! end serve them: recorded histories, checked against a sequential model (see testkit's
+//! Clients that share keys observe one order of their commands and scripts, with any threads and
+//! backend. Recorded histories are checked against a sequential model (see testkit's
 //! linearizability.rs).
 
 use net::{Backend, BackendChoice};
@@ -8,19 +8,21 @@ use testkit::Client;
 use testkit::history::{Mix, Recording, record};
 use testkit::linearizability::check;
 
-/// Histories of each mix of commands, each from empty keys. `SAKER_HISTORIES=100` makes it more.
+/// Returns the number of histories of each mix of commands, each from empty keys.
+/// `SAKER_HISTORIES=100` sets another number.
 fn histories() -> u64 {
     const HISTORIES: u64 = 4;
     std::env::var("SAKER_HISTORIES").map_or(HISTORIES, |count| count.parse().expect("a number"))
 }
 
-/// Records and checks histories with so many I/O threads, on each back end that the kernel permits.
+/// Records and checks histories with `io_threads` I/O threads, on each backend that the kernel
+/// permits.
 fn check_with(io_threads: usize) {
     let start = |choice| {
         Server::builder().port(0).io_threads(io_threads).backend(choice).start().expect("the server starts")
     };
     check_histories(&start(BackendChoice::Epoll), io_threads);
-    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    // Containers often forbid io_uring. Then epoll is used instead, which was tested above.
     let server = start(BackendChoice::Auto);
     if server.backend() == Backend::IoUring {
         check_histories(&server, io_threads);

@@ -1,4 +1,4 @@
-//! Long lists that are compressed.
+//! Long compressed lists.
 
 use net::BackendChoice;
 use testkit::{Client, Value};
@@ -11,14 +11,14 @@ fn value(at: usize) -> String {
     format!("value:value:value:{at}")
 }
 
-/// Makes `key` a list of [`ELEMENTS`] elements.
+/// Fills `key` with a list of [`ELEMENTS`] elements.
 fn fill(client: &mut Client, key: &str) {
     for at in 1..=ELEMENTS {
         assert_eq!(client.command(&["RPUSH", key, &value(at)]), Value::Integer(at as i64));
     }
 }
 
-/// The fields that DEBUG OBJECT has for quicklists.
+/// Returns the quicklist fields of DEBUG OBJECT.
 fn figures(client: &mut Client, key: &str) -> String {
     let Value::Simple(line) = client.command(&["DEBUG", "OBJECT", key]) else { panic!("a line") };
     let line = String::from_utf8_lossy(&line).into_owned();
@@ -39,10 +39,10 @@ fn a_list_made_with_a_compress_depth_takes_less_and_holds_the_same() {
     fill(&mut client, "plain");
     client.command(&["CONFIG", "SET", "list-compress-depth", "1"]);
     fill(&mut client, "deep");
-    // Lists that exist keep the depth that they were made with.
+    // Existing lists keep the depth with which they were created.
     client.command(&["CONFIG", "SET", "list-compress-depth", "0"]);
 
-    // As Redis 8.0.2 shows them.
+    // The output of Redis 8.0.2.
     let shown = |compressed: u8| {
         format!(
             "ql_nodes:9 ql_avg_node:333.33 ql_listpack_max:-2 ql_compressed:{compressed} ql_uncompressed_size:70956"
@@ -75,7 +75,7 @@ fn a_list_made_with_a_compress_depth_takes_less_and_holds_the_same() {
     }
     assert_eq!(integer(&mut client, &["MEMORY", "USAGE", "deep"]), deep);
 
-    // Writing does the same to both and leaves it compressed.
+    // Writing has the same effect on both lists and leaves the deep one compressed.
     for command in [
         &["LSET", "KEY", "1500", "another"][..],
         &["LINSERT", "KEY", "BEFORE", "another", "one more"],

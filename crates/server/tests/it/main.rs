@@ -1,4 +1,4 @@
-//! The server through its sockets, embedded in the test process, on each way to the kernel.
+//! Tests of the server through its sockets, embedded in the test process, with each I/O backend.
 
 mod acl;
 mod acl_matrix;

@@ -1,4 +1,4 @@
-//! Memory at its limit: eviction by each policy, refusal, and what is counted.
+//! Memory at its limit: eviction by each policy, rejected writes, and the accounting.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn set_option(client: &mut Client, name: &str, value: &str) {
     assert_eq!(client.command(&["CONFIG", "SET", name, value]), ok(), "{name} {value}");
 }
 
-/// Sets a limit of `room` bytes above what is used now.
+/// Sets a limit of `room` bytes above the used memory; returns the limit.
 fn limit_to(client: &mut Client, room: u64) -> u64 {
     let limit = info(client, "used_memory") + room;
     set_option(client, "maxmemory", &limit.to_string());
@@ -36,7 +36,7 @@ fn without_eviction_writes_are_refused_and_reads_are_not() {
         let line = "OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(refused.as_deref(), Some(line));
         assert_eq!(client.command(&["GET", "k0"]), Value::Bulk(value.clone().into_bytes()));
-        // More than the threads may be beyond the limit together (1 % of it).
+        // Frees more memory than the threads together may exceed the limit by (1 % of it).
         for n in 0..100 {
             assert_eq!(client.command(&["DEL", &format!("k{n}")]), Value::Integer(1));
         }
@@ -49,7 +49,8 @@ fn without_eviction_writes_are_refused_and_reads_are_not() {
 fn each_policy_keeps_memory_at_its_limit() {
     as_process_on_each_back_end(|server| {
         let mut client = server.connect();
-        // What a save holds does not count against the limit, and this many writes would start one.
+        // Memory of a save does not count against the limit, and this number of writes would
+        // start a save.
         set_option(&mut client, "save", "");
         for policy in [
             "allkeys-lru",
@@ -115,8 +116,8 @@ fn a_lowered_limit_is_reached_without_requests() {
         let limit = info(&mut client, "used_memory") - (10 << 20);
         set_option(&mut client, "maxmemory-policy", "allkeys-random");
         set_option(&mut client, "maxmemory", &limit.to_string());
-        // INFO evicts nothing itself: eviction goes on in turns that it asks for.
-        // INFO counts its own reply, too, which was not there when the limit was reached.
+        // INFO does not evict: eviction continues in turns that it requests. INFO also counts its
+        // own reply, which did not exist when the limit was reached.
         let limit = limit + (64 << 10);
         assert!(happens(|| info(&mut client, "used_memory") <= limit));
     });
@@ -137,7 +138,7 @@ fn a_large_value_evicts_as_much_as_it_takes() {
         let large = "x".repeat(8 << 20);
         assert_eq!(client.command(&["SET", "large", &large]), ok());
         assert_eq!(client.command(&["STRLEN", "large"]), Value::Integer(8 << 20));
-        // What was evicted is freed in turns, by a thread of its own.
+        // Evicted values are freed in steps by another thread.
         let mut used = 0;
         let reached = happens(|| {
             used = info(&mut client, "used_memory");
@@ -152,7 +153,7 @@ fn the_largest_clients_go_when_all_hold_too_much() {
     as_process_on_each_back_end(|server| {
         let (mut client, mut protected) = (server.connect(), server.connect());
         assert_eq!(protected.command(&["CLIENT", "NO-EVICT", "ON"]), ok());
-        // Requests that are never finished stay in the clients' buffers.
+        // Unfinished requests stay in the clients' buffers.
         let unfinished = |announced: usize| {
             let head = format!("*2\r\n$3\r\nGET\r\n${announced}\r\n");
             [head.into_bytes(), vec![b'x'; announced - 1000]].concat()
@@ -201,7 +202,7 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
         client.command(&["SUNIONSTORE", "d", "big"]);
         let before = info(&mut client, "used_memory");
         let value_bytes = before / 2;
-        // Under locks, and alone because of PING, which names no key: 200 MB go in each.
+        // Under key locks, and with exclusive access because PING names no key: 200 MB each.
         let count = (200 << 20) / value_bytes as usize;
         for more in [vec![], vec![vec!["PING"]]] {
             let stores = std::iter::repeat_n(vec!["SUNIONSTORE", "d", "big"], count);
@@ -209,13 +210,13 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
             let replies = client.pipeline(&transaction.chain([vec!["EXEC"]]).collect::<Vec<_>>());
             let replies = replies.expect("the server answers");
             assert!(matches!(replies.last(), Some(Value::Array(_))), "{:?}", replies.last());
-            // Queued commands, what threads keep for themselves, and a value on its
-            // way are beside the limit.
+            // Queued commands, memory reserves of threads, and a value in transit are not part of
+            // the limit.
             let peak = info(&mut client, "used_memory_peak");
             let bound = before + (64 << 20) + 3 * value_bytes + (8 << 20);
             assert!(peak < bound, "{peak} bytes with values of {value_bytes}, more than {bound}");
         }
-        // What is being freed at this moment is in neither count.
+        // A value that is being freed now is in neither count.
         let until = Instant::now() + Duration::from_secs(20);
         while info(&mut client, "lazyfreed_objects") < 2 * count as u64 && Instant::now() < until {}
         assert_eq!(info(&mut client, "lazyfreed_objects"), 2 * count as u64);

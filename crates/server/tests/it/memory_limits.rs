@@ -1,4 +1,4 @@
-//! `maxmemory` at its edges: requests nearly as large as the limit, and changes of the policy.
+//! `maxmemory` edge cases: requests nearly as large as the limit, and changes of the policy.
 
 use testkit::{Client, Value};
 
@@ -25,7 +25,7 @@ fn keys(client: &mut Client) -> i64 {
     }
 }
 
-/// The largest value that Redis 8.0.2 takes under this limit is of 50.3 MB, with and without keys
+/// The largest value that Redis 8.0.2 accepts under this limit is 50.3 MB, with and without keys
 /// to evict.
 #[test]
 fn issue_33_values_up_to_half_of_the_limit_fit() {
@@ -97,7 +97,7 @@ fn issue_33_existing_keys_count_as_new_after_a_change_to_lfu() {
                 }
             }
         }
-        // Between two policies of a kind nothing changes.
+        // A change between two LRU or two LFU policies keeps the values.
         (0..4).for_each(|_| drop(client.command(&["GET", "k0"])));
         policy(&mut client, "allkeys-lfu");
         assert_eq!(frequency(&mut client, "k0"), Value::Integer(9));
@@ -105,7 +105,7 @@ fn issue_33_existing_keys_count_as_new_after_a_change_to_lfu() {
         assert_eq!(frequency(&mut client, "renamed"), Value::Integer(9));
         assert_eq!(says(&mut client, &["SELECT", "3"]), "OK");
         assert_eq!(frequency(&mut client, "other"), Value::Integer(5));
-        // Of a pipeline, the next request works by the new policy.
+        // The next request in the pipeline uses the new policy.
         policy(&mut client, "noeviction");
         client
             .send(b"CONFIG SET maxmemory-policy allkeys-lfu\r\nSET p 1\r\nOBJECT FREQ p\r\n")

@@ -1,5 +1,4 @@
-//! MIGRATE between servers: Saker to Saker, to a real Redis, and what must hold
-//! when something goes wrong.
+//! MIGRATE between servers: Saker to Saker, to a real Redis, and its behaviour after errors.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -46,14 +45,14 @@ fn keys_move_to_a_real_server() {
         return;
     }
     let peer = peer::start().expect("the peer starts");
-    // Sets and streams are sent in the form of Redis 7.2.
+    // Sets and streams are sent in the format of Redis 7.2.
     if payload_version(&mut peer.connect()) < 11 {
         eprintln!("the peer is older than Redis 7.2: it does not take what Saker sends");
         return;
     }
     let source = start(BackendChoice::Auto);
     moves(&mut connect(&source), &mut peer.connect(), peer.port());
-    // And from it.
+    // Also in the other direction.
     let mut redis = peer.connect();
     assert_eq!(redis.command(&["SET", "from", "redis"]), ok());
     assert_eq!(migrate(&mut redis, source.port(), "from 0 5000"), ok());
@@ -86,7 +85,7 @@ fn moves(here: &mut Client, there: &mut Client, port: u16) {
     assert_eq!(there.command(&["ZSCORE", "z", "b"]), bulk("2.5"));
     let Value::Integer(ttl_ms) = there.command(&["PTTL", "s"]) else { panic!("an integer") };
     assert!((900_000..=1_000_000).contains(&ttl_ms), "{ttl_ms}");
-    // Another database, over the connection that was kept.
+    // Another database, over the kept connection.
     here.command(&["SET", "other", "db"]);
     assert_eq!(migrate(here, port, "other 3 5000"), ok());
     assert_eq!(there.command(&["EXISTS", "other"]), Value::Integer(0));
@@ -128,7 +127,7 @@ fn a_target_that_does_not_answer_takes_no_key() {
     let source = start(BackendChoice::Auto);
     let mut here = connect(&source);
     here.command(&["SET", "k", "v"]);
-    // Accepted by the system, read by nobody.
+    // The kernel accepts connections, but they are never read.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = silent.local_addr().expect("it is bound").port();
     let reply = migrate(&mut here, port, "k 0 50");
@@ -147,14 +146,14 @@ fn connections_come_from_the_address_of_bind_source_addr() {
     let port = target.local_addr().expect("it is bound").port();
     let mut check = |option: &str, expected: &str| {
         assert_eq!(here.command(&["CONFIG", "SET", "bind-source-addr", option]), ok());
-        // The target never answers: that it is connected to is enough.
+        // The target never replies; the connection itself is enough.
         error_begins(&migrate(&mut here, port, "k 0 50"), "IOERR error or timeout reading");
         let (_, from) = target.accept().expect("a connection was made");
         assert_eq!(from.ip().to_string(), expected, "{option}");
     };
     check("127.0.0.2", "127.0.0.2");
     check("", "127.0.0.1");
-    // No address of this machine, and one of another family: the system chooses.
+    // For an address of another machine or another family, the system chooses.
     check("192.0.2.1", "127.0.0.1");
     check("::1", "127.0.0.1");
 }
@@ -174,8 +173,8 @@ fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     assert_eq!(connect(&target).command(&["GET", "b"]), bulk("2"));
 }
 
-/// A client counts a key up while it is migrated to and fro. No step may be lost: at the end both
-/// servers together hold as many as were confirmed.
+/// A client appends to a list while it is migrated back and forth. No write may be lost: at the
+/// end both servers together hold as many elements as were confirmed.
 #[test]
 fn no_write_is_lost_while_its_key_moves() {
     let (source, target) = (start(BackendChoice::Auto), start(BackendChoice::Auto));

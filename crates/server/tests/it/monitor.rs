@@ -4,7 +4,7 @@ use testkit::{Client, Protocol, Value, saker};
 
 use crate::support::{BINARY, connect, on_each_back_end};
 
-/// The next line behind its time and address: the arguments.
+/// Reads the next line; returns its arguments without time and address.
 fn line(monitor: &mut Client) -> String {
     let Value::Simple(line) = monitor.read().expect("a line") else { panic!("a status") };
     let line = String::from_utf8(line).expect("escaped text");
@@ -178,7 +178,7 @@ fn commands_of_scripts_come_behind_their_script_with_lua_in_place_of_the_address
             r#"5 lua: "GET" "a""#.to_owned(),
         ];
         assert_eq!(lines_of(&["EVAL", script, "1", "a"]), expected);
-        // It is shown whatever becomes of it.
+        // It is shown even if it fails.
         assert_eq!(lines_of(&["EVALSHA", "none", "0"]), [r#"client: "EVALSHA" "none" "0""#]);
     });
 }

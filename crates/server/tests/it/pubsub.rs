@@ -11,7 +11,7 @@ use crate::support::{connect, on_each_back_end, speaking};
 const PUBLISHERS: usize = 4;
 const MESSAGES: usize = 300;
 
-/// The payload of the next message.
+/// Reads the next message; returns its payload.
 fn payload(subscriber: &mut Client) -> String {
     let (Value::Array(items) | Value::Push(items)) = subscriber.read().expect("a message") else {
         panic!("a message is an array or a push")
@@ -97,7 +97,7 @@ fn a_subscriber_that_does_not_read_is_closed_and_others_go_on() {
         let mut other = connect(server);
         other.command(&["SUBSCRIBE", "small"]);
         let payload_sent = "x".repeat(100_000);
-        // What the sockets hold comes on top of the limit.
+        // Data in the sockets' buffers is not part of the limit.
         let left = (0..1000).find(|_| {
             admin.command(&["PUBLISH", "big", &payload_sent]);
             admin.command(&["PUBSUB", "NUMSUB", "big"]).to_string().contains('0')

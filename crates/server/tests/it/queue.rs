@@ -1,5 +1,5 @@
-//! A queue under 64 clients that are killed at random loses nothing and serves nothing twice: see
-//! testkit's queue.rs for what that says about requests whose replies nobody read.
+//! A queue under 64 clients that are killed at random loses no element and delivers none twice.
+//! For requests whose replies were not read, see testkit's queue.rs.
 
 use testkit::Address;
 use testkit::queue::{Queue, run};
@@ -8,8 +8,8 @@ use crate::support::on_each_back_end_with;
 
 const CLIENTS: usize = 64;
 
-/// Elements that go through the queue of each server here: with six of them, nearly half a million
-/// in all. `SAKER_QUEUE_ELEMENTS=1000000` makes it more.
+/// Returns the number of elements that pass through the queue of each server; six servers handle
+/// nearly half a million. `SAKER_QUEUE_ELEMENTS=1000000` sets another number.
 fn elements() -> usize {
     const ELEMENTS: usize = 80_000;
     std::env::var("SAKER_QUEUE_ELEMENTS").map_or(ELEMENTS, |count| count.parse().expect("a number"))

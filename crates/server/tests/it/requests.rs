@@ -1,4 +1,4 @@
-//! Requests as clients may send them: cut anywhere, piled up, inline, from many connections at
+//! Requests as clients may send them: cut anywhere, pipelined, inline, from many connections at
 //! once, over TCP and a Unix socket.
 
 use std::thread;
@@ -23,8 +23,8 @@ fn a_request_may_be_cut_at_any_byte() {
         let mut client = connect(server);
         for at in 1..request.len() {
             client.send(&request[..at]).unwrap();
-            // Another connection's answer shows that the server had its chance
-            // to see the first part.
+            // The reply to another connection shows that the server had time to read the first
+            // part.
             connect(server).command(&["PING"]);
             client.send(&request[at..]).unwrap();
             assert_eq!(client.read().unwrap(), simple("OK"), "cut at {at}");

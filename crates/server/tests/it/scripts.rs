@@ -1,4 +1,4 @@
-//! Every script of tests/cmd, on RESP2 and RESP3, on each back end.
+//! Every script of tests/cmd, on RESP2 and RESP3, with each I/O backend.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! No stalls: values of many elements grow, shrink and go while others are served.
+//! No stalls: values with many elements grow, shrink and are removed while other clients are
+//! served.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -7,15 +8,17 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::support::{as_process_on_each_back_end, info};
 
-/// Elements of a value: to free so many at once takes tens of milliseconds.
+/// Elements of a value: freeing all of them at once takes tens of milliseconds.
 const ELEMENTS: usize = 100_000;
-/// Far more than any step of ours, and little enough to notice work in proportion to a value of
-/// this size that is done many times: the machine that runs this may be busy with other tests.
+/// Maximum wait of a client. It is far more than any single step, because the machine may be busy
+/// with other tests. It is short enough to detect work proportional to such a value that repeats
+/// often.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Tries of which the best counts: a busy machine delays anybody, a stall of ours comes each time.
+/// Number of attempts, of which the best counts: a busy machine delays any client, a real stall
+/// each time.
 const TRIES: usize = 2;
 
-/// What makes the value of `big` go.
+/// Commands that remove the value of `big`.
 const WAYS: &[&[&[&str]]] = &[
     &[&["DEL", "big"]],
     &[&["UNLINK", "big"]],
@@ -25,7 +28,7 @@ const WAYS: &[&[&[&str]]] = &[
     &[&["FLUSHALL"]],
 ];
 
-/// Makes `big` a value of so many elements, a hundred at a time.
+/// Creates a value with [`ELEMENTS`] elements at `big`, a hundred at a time.
 fn fill(client: &mut Client, kind: &str) {
     let requests: Vec<Vec<String>> = (0..ELEMENTS / 100)
         .map(|request| {
@@ -44,7 +47,7 @@ fn fill(client: &mut Client, kind: &str) {
     }
 }
 
-/// Stops the reader however the work ends: the scope waits for it.
+/// Stops the reader however `work` ends, because the scope waits for it.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -53,7 +56,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// The longest wait of a client that reads one key while `work` is done.
+/// Returns the longest wait of a client that reads one key while `work` runs.
 fn longest_wait(server: &ServerProcess, work: impl FnOnce()) -> Duration {
     let (stop, longest_ns) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut reader = server.connect();
@@ -84,7 +87,7 @@ fn big_values_grow_and_go_without_keeping_others_waiting() {
                             let reply = client.command(request);
                             assert!(!matches!(reply, Value::Error(_)), "{request:?}: {reply:?}");
                         }
-                        // Freeing it may not keep anybody waiting either.
+                        // Freeing the value must not delay clients either.
                         let deadline = Instant::now() + Duration::from_secs(20);
                         while info(&mut client, "lazyfree_pending_objects") > 0 {
                             assert!(Instant::now() < deadline, "{kind}: {requests:?} frees too slowly");
@@ -106,7 +109,7 @@ fn a_reply_that_waits_for_freeing_comes_in_its_place() {
         let ok = Value::Simple("OK".into());
         for flush in ["FLUSHALL", "FLUSHDB"] {
             fill(&mut client, "set");
-            // One that goes away while it waits leaves nothing behind.
+            // A client that disconnects while it waits leaves nothing behind.
             other.send(format!("{flush} SYNC\r\n").as_bytes()).expect("it is sent");
             drop(std::mem::replace(&mut other, server.connect()));
             fill(&mut client, "zset");

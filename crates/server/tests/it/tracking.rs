@@ -1,5 +1,5 @@
-//! Client-side caching with several connections: who hears of which change, in which order,
-//! on 1, 2 and 4 threads.
+//! Client-side caching with several connections: the invalidations that each receives, and their
+//! order, on 1, 2 and 4 threads.
 
 use net::{Backend, BackendChoice};
 use resp::Protocol;
@@ -16,7 +16,7 @@ fn simple(text: &str) -> Value {
     Value::Simple(text.into())
 }
 
-/// What a RESP3 client hears of these keys.
+/// Returns the invalidation message that a RESP3 client receives for these keys.
 fn invalidated(keys: &[&str]) -> Value {
     Value::Push(vec![bulk("invalidate"), Value::Array(keys.iter().map(|key| bulk(key)).collect())])
 }
@@ -25,11 +25,11 @@ fn everything_invalidated() -> Value {
     Value::Push(vec![bulk("invalidate"), Value::Null])
 }
 
-/// Does `test` on each back end, with 1, 2 and 4 I/O threads.
+/// Runs `test` on each backend, with 1, 2 and 4 I/O threads.
 fn on_each_count_of_threads(test: impl Fn(&Server)) {
     for backend in [BackendChoice::Epoll, BackendChoice::Auto] {
         for threads in [1, 2, 4] {
-            // DEBUG RELOAD saves: other tests do so at the same time.
+            // DEBUG RELOAD saves, and other tests do so at the same time.
             let folder = tempfile::tempdir().expect("a scratch folder");
             let builder = Server::builder().port(0).io_threads(threads).backend(backend);
             let builder = builder.data_folder(folder.path()).option("enable-debug-command", "yes");
@@ -42,7 +42,7 @@ fn on_each_count_of_threads(test: impl Fn(&Server)) {
     }
 }
 
-/// A RESP3 connection that tracks.
+/// Returns a RESP3 connection with tracking on.
 fn tracking(server: &Server, options: &[&str]) -> Client {
     let mut client = speaking(server, Protocol::Resp3);
     let words: Vec<&str> = ["CLIENT", "TRACKING", "ON"].iter().chain(options).copied().collect();
@@ -50,7 +50,7 @@ fn tracking(server: &Server, options: &[&str]) -> Client {
     client
 }
 
-/// Nothing waits to be read: the next thing is the reply to a PING.
+/// Checks that no message is pending: the next reply is that of a PING.
 fn hears_nothing(client: &mut Client) {
     assert_eq!(client.command(&["PING"]), simple("PONG"));
 }
@@ -166,7 +166,7 @@ fn what_expires_or_is_flushed_or_changed_in_a_transaction_is_told() {
         let mut reader = tracking(server, &[]);
         writer.command(&["PSETEX", "lazy", "1", "x"]);
         reader.command(&["EXISTS", "lazy"]);
-        // Read again until its time is over: then somebody's look removes it.
+        // Read again until the key has expired: then a read removes it.
         while writer.command(&["EXISTS", "lazy"]) == Value::Integer(1) {}
         let mut heard = reader.command(&["PING"]);
         if heard == invalidated(&["lazy"]) {
@@ -193,7 +193,8 @@ fn a_client_with_prefixes_hears_of_keys_that_expire_by_themselves() {
     on_each_count_of_threads(|server| {
         let mut writer = connect(server);
         let mut reader = tracking(server, &["BCAST", "PREFIX", "a"]);
-        // One message tells of all that happened to a key in a turn: they expire in a later one.
+        // All changes of a key in a turn cause one message, so the keys must expire in a later
+        // turn.
         writer.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         for key in ["a1", "b", "a2"] {
             writer.command(&["PSETEX", key, "20", "x"]);
@@ -273,19 +274,20 @@ fn no_more_keys_are_remembered_than_the_table_may_hold() {
 #[test]
 fn what_a_blocked_client_reads_comes_ahead_of_the_news_that_it_changed() {
     on_each_back_end_with(2, |server| {
-        // New clients go to the thread with the fewest.
+        // New clients are assigned to the thread with the fewest clients.
         let [mut writer, mut reader, mut admin, mut busy] =
             [0, 1, 0, 1].map(|thread| connect_on(server, thread));
         reader.hello(Protocol::Resp3);
         assert_eq!(reader.command(&["CLIENT", "TRACKING", "ON"]), simple("OK"));
         reader.send(b"XREAD BLOCK 0 STREAMS stream $\r\n").unwrap();
         while info(&mut admin, "blocked_clients") != "1" {}
-        // Its thread comes to both at once.
+        // Its thread handles both at once.
         busy.send(b"DEBUG SLEEP 0.3\r\n").unwrap();
         while !admin.command(&["CLIENT", "LIST"]).to_string().contains(" cmd=debug") {}
         (1..=2)
             .for_each(|id| drop(writer.command(&["XADD", "stream", &format!("{id}-0"), "field", "value"])));
-        // What it asked for when it began to wait, what it was given, and what has changed since.
+        // Invalidation of the key read when it blocked, the reply, and the invalidation of the
+        // later change.
         assert_eq!(reader.read().unwrap(), invalidated(&["stream"]));
         let entries = reader.read().unwrap();
         assert!(matches!(entries, Value::Map(_)), "{entries}");

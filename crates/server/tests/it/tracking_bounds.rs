@@ -1,5 +1,5 @@
-//! What tracking makes the server hold, and for how long: readers leave with their clients, keys
-//! keep to their limit, and what is evicted at a turn's end is told in that turn.
+//! Memory of tracking, and its lifetime: readers are removed with their clients, and keys obey
+//! their limit. Keys evicted at the end of a turn are invalidated in that turn.
 
 use resp::Protocol;
 use server::Server;
@@ -11,7 +11,7 @@ fn simple(text: &str) -> Value {
     Value::Simple(text.into())
 }
 
-/// A RESP3 connection that tracks.
+/// Returns a RESP3 connection with tracking on.
 fn tracking(server: &Server, options: &[&str]) -> Client {
     let mut client = speaking(server, Protocol::Resp3);
     let words: Vec<&str> = ["CLIENT", "TRACKING", "ON"].iter().chain(options).copied().collect();
@@ -19,14 +19,14 @@ fn tracking(server: &Server, options: &[&str]) -> Client {
     client
 }
 
-/// The thread that serves a client.
+/// Returns the thread that serves a client.
 fn thread_of(client: &mut Client) -> String {
     let text = client.command(&["CLIENT", "INFO"]).to_string();
     let word = text.split(' ').find_map(|word| word.strip_prefix("io-thread="));
     word.expect("it names the thread").trim().to_owned()
 }
 
-/// How many keys a message names.
+/// Returns the number of keys in an invalidation message.
 fn keys_in(message: &Value) -> u64 {
     match message {
         Value::Push(parts) => match &parts[..] {
@@ -57,7 +57,7 @@ fn readers_leave_the_table_when_they_go_or_stop_tracking() {
         assert_eq!(readers[3].command(&["RESET"]), simple("RESET"));
         let (mut stopped, gone) = (readers.drain(1..4).collect::<Vec<_>>(), readers);
         drop(gone);
-        // Connections are closed, and long lists removed, in turns of other threads.
+        // Other threads close connections and remove long lists in their turns.
         while info(&mut observer, "tracking_total_items") > 1 {}
         assert_eq!(info(&mut observer, "tracking_total_keys"), 1);
         assert_eq!(info(&mut observer, "tracking_clients"), 1);
@@ -126,10 +126,11 @@ fn what_is_evicted_at_the_end_of_a_turn_is_told_in_that_turn() {
         let limit = info(&mut observer, "used_memory") + (1 << 20);
         writer.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]);
         writer.command(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
-        // It allocates much more than its arguments, which only the end of the turn sees.
+        // It allocates much more than its arguments, which is noticed only at the end of the
+        // turn.
         assert_eq!(writer.command(&["SETRANGE", "k1", "2500000", "x"]), Value::Integer(2_500_001));
         let (mut evicted, mut told) = (0, 0);
-        // The thread that evicts is idle from here on.
+        // The evicting thread is idle from now on.
         while evicted == 0 || info(&mut observer, "evicted_keys") > evicted {
             evicted = info(&mut observer, "evicted_keys");
             while told < evicted {

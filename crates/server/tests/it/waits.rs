@@ -1,5 +1,5 @@
-//! Waits as a client sees them: none ends early. Pauses hold back what writes and nothing else. A
-//! script and a transaction see one time.
+//! Waits as a client observes them: none ends early. Pauses postpone writes and nothing else. A
+//! script and a transaction use one time.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use testkit::{Address, Client, Value};
 
 use crate::support::{connect, on_each_back_end};
 
-/// Waits of each kind on each of the connections. `SAKER_WAITS=10000` makes it more.
+/// Returns the number of waits of each kind on each connection. `SAKER_WAITS=10000` sets another
+/// number.
 fn waits() -> usize {
     const WAITS: usize = 5;
     std::env::var("SAKER_WAITS").map_or(WAITS, |count| count.parse().expect("a number"))
@@ -77,10 +78,10 @@ fn issue_33_scripts_that_do_not_write_run_while_writes_are_paused() {
             assert_eq!(client.command(words), Value::Simple("QUEUED".into()), "{words:?}");
         }
         assert_eq!(client.command(&["EXEC"]), Value::Array(vec![Value::Integer(7); scripts.len()]));
-        // What cannot run does not write.
+        // A script that cannot run does not write.
         assert!(matches!(client.command(&["EVAL", "#!lua flags=nonsense\nreturn 7", "0"]), Value::Error(_)));
         assert!(matches!(client.command(&["FCALL", "none", "0"]), Value::Error(_)));
-        // What may write waits, until the pause ends.
+        // A script that may write waits until the pause ends.
         let mut bytes = Vec::new();
         for words in [["EVAL", "return 7", "0"], ["FCALL", "writes", "0"]] {
             resp::encode_request(&words, &mut bytes);
@@ -103,7 +104,7 @@ fn client_list(admin: &mut Client) -> String {
     String::from_utf8_lossy(list.as_bytes().expect("it is text")).into_owned()
 }
 
-/// Sets a key, works for some milliseconds, and returns what has moved meanwhile.
+/// Sets a key, runs for some milliseconds, and returns the changes of the time.
 const LOOKS_AT_TIME: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
     local first = now() \
     redis.call('SET', 'k', 'v', 'PX', 5) \
