@@ -1,7 +1,7 @@
-//! Every command under every kind of rule, asked by ACL DRYRUN and tried by a real session, beside
-//! a real Redis where there is one: a quarter of a million questions, all answered alike.
+//! Every command under every kind of rule, by ACL DRYRUN and in a real session, compared with a
+//! real Redis if available: a quarter of a million checks, all with equal results.
 //!
-//! An older peer than Redis 8 has other words and other categories: it is not asked.
+//! A peer older than Redis 8 has other texts and categories: it is not compared.
 
 use commands::table::{Begin, Find, Flags};
 use engine::table::Registered;
@@ -10,7 +10,7 @@ use testkit::{Client, Value, peer};
 
 use crate::support;
 
-/// A request that a server is asked about.
+/// A request to check.
 type Words = Vec<String>;
 
 /// Requests whose keys and channels depend on their arguments.
@@ -25,7 +25,7 @@ const REQUESTS: &str = "SORT key:1 STORE other:1|SORT key:1 STORE key:2 STORE ot
     LCS key:1 other:1|MSETNX key:1 1 other:1 2|PFMERGE other:1 key:1|BITOP AND other:1 key:1|SELECT 0|SELECT 1|\
     ZRANGESTORE other:1 key:1 0 1|GEOSEARCHSTORE other:1 key:1 FROMMEMBER m BYRADIUS 1 m|DEBUG OBJECT x|WATCH key:1 other:1";
 
-/// Rules beside those of all categories and subcommands.
+/// Rules besides those of all categories and subcommands.
 const RULES: &[&str] = &[
     "-@all",
     "+@all",
@@ -61,8 +61,8 @@ fn rules(names: &[&Registered]) -> Vec<Words> {
     rules
 }
 
-/// Requests of a command with as many arguments as it takes, or some more: keys where its record
-/// has them.
+/// Generates requests of a command with its minimum number of arguments or some more. Their keys
+/// are at the positions of its record.
 fn requests_of(registered: &Registered) -> Vec<Words> {
     let name: Words = registered.full_name.split('|').map(str::to_owned).collect();
     let arity = registered.command.arity.as_number();
@@ -99,17 +99,17 @@ fn requests_of(registered: &Registered) -> Vec<Words> {
     requests
 }
 
-/// Whether a server is a Redis 8.
+/// Returns true if a server is Redis 8.
 fn is_of_version_8(client: &mut Client) -> bool {
     client.command(&["INFO", "server"]).to_string().contains("redis_version:8")
 }
 
-/// What is refused, without words.
+/// Returns true if a reply denies permission.
 fn is_denied(reply: &Value) -> bool {
     reply.to_string().contains("permissions to")
 }
 
-/// What DRYRUN says about all requests under these rules.
+/// Returns the replies of DRYRUN to all requests under these rules.
 fn ask(client: &mut Client, rules: &Words, requests: &[Words]) -> Vec<Value> {
     let words = |first: &[&str], rest: &[String]| -> Words {
         first.iter().map(|word| (*word).to_owned()).chain(rest.iter().cloned()).collect()
@@ -120,7 +120,7 @@ fn ask(client: &mut Client, rules: &Words, requests: &[Words]) -> Vec<Value> {
     asked.chunks(500).flat_map(|some| client.pipeline(some).expect("replies")).collect()
 }
 
-/// All commands, by name.
+/// Returns all commands, by name.
 fn all_commands() -> Vec<&'static Registered> {
     let table = server::commands::table().0;
     let mut all: Vec<&Registered> = (0..table.id_count()).map(|id| table.by_id(id)).collect();
@@ -128,7 +128,7 @@ fn all_commands() -> Vec<&'static Registered> {
     all
 }
 
-/// Whether a server knows a command.
+/// Returns true if a server knows a command.
 fn knows(client: &mut Client, name: &str) -> bool {
     let info = client.command(&["COMMAND", "INFO", name]);
     matches!(info, Value::Array(of_one) if matches!(&*of_one, [Value::Array(_)]))
@@ -150,7 +150,7 @@ fn every_command_under_every_kind_of_rule_is_permitted_as_in_redis() {
     let mut own = support::connect(&server);
     let known: Vec<&Registered> =
         all_commands().into_iter().filter(|it| knows(&mut peer, it.full_name)).collect();
-    // PFMERGE with one key is a way around the rules in Redis 8.0.2: it finds no key then.
+    // PFMERGE with one key bypasses the rules in Redis 8.0.2, which finds no key then.
     let is_hole = |request: &Words| request[0] == "pfmerge" && request.len() == 2;
     let requests = known.iter().flat_map(|it| requests_of(it)).filter(|request| !is_hole(request));
     let special =
@@ -165,7 +165,7 @@ fn every_command_under_every_kind_of_rule_is_permitted_as_in_redis() {
     }
 }
 
-/// Whether a request may be tried where it is permitted: it does not stop, block or change the
+/// Returns true if a request can be run where permitted: it does not stop, block or change the
 /// server.
 fn is_harmless(registered: &Registered) -> bool {
     let flags = registered.command.flags;

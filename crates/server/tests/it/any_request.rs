@@ -1,5 +1,5 @@
-//! Random requests of every command, valid and nearly so: whatever a client sends, the server stays
-//! up, answers each request once, and no handler uses a key that its record does not declare.
+//! Random requests of every command, valid and nearly valid. The server stays up and replies once
+//! to each request, and no handler uses a key that its record does not declare.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use testkit::{ClientError, Protocol, Rng, Value};
 
 use crate::support::{connect, info, on_each_back_end, speaking};
 
-/// How long each back end is asked.
+/// Test time of each backend.
 const TIME: Duration = Duration::from_secs(2);
-/// Requests sent before their replies are read.
+/// Number of requests sent before their replies are read.
 const BATCH: usize = 40;
-/// Batches before a client is followed by another.
+/// Number of batches sent by one client.
 const BATCHES_PER_CLIENT: usize = 20;
 
-/// Commands that end or silence the connection or the server, change its options, talk
-/// to others, or take long.
+/// Commands that end or silence the connection or the server, change its options, contact other
+/// servers, or take long.
 const LEFT_OUT: &[&str] = &[
     "shutdown",
     "debug",
@@ -33,7 +33,7 @@ const LEFT_OUT: &[&str] = &[
     "reset",
     "quit",
     "migrate",
-    // The next script is debugged, and the end of its session closes the connection.
+    // The next script would be debugged, and the end of its session closes the connection.
     "script|debug",
     "subscribe",
     "psubscribe",
@@ -46,7 +46,7 @@ const LEFT_OUT: &[&str] = &[
     "discard",
     "pfselftest",
 ];
-/// Commands that may wait, which they do not in a transaction.
+/// Commands that may block, but not in a transaction.
 const WAITING: &[&str] = &[
     "blpop",
     "brpop",
@@ -66,7 +66,7 @@ fn shown(request: &[Vec<u8>]) -> String {
     request.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// Sends batches until the time is over; each is a transaction half of the time.
+/// Sends batches for [`TIME`]; half of them are transactions. Returns the number of requests.
 fn send_any(server: &Server, commands: &[Documented], seed: u64) -> u64 {
     let (mut rng, end, mut sent) = (Rng::new(seed), Instant::now() + TIME, 0);
     let mut admin = connect(server);
@@ -112,8 +112,8 @@ fn no_request_ends_the_server_or_uses_a_key_that_is_not_declared() {
     });
 }
 
-/// Commands that end the server, change its options or hold it up, in a transaction as well; and
-/// those that confirm each of several channels within the array, as in Redis.
+/// Commands that end the server, change its options or block it, also in a transaction. Also the
+/// commands that confirm each channel separately within the array, as in Redis.
 const LEFT_OUT_OF_EXEC: &[&str] = &[
     "shutdown",
     "debug",
@@ -124,10 +124,10 @@ const LEFT_OUT_OF_EXEC: &[&str] = &[
     "migrate",
     "script|debug",
 ];
-/// Transactions with each command.
+/// Number of transactions with each command.
 const TRANSACTIONS: usize = 8;
 
-/// Runs `request` in a transaction and checks that EXEC's reply ends where it says.
+/// Runs `request` in a transaction and checks that EXEC's reply has the announced length.
 fn check_exec(server: &Server, protocol: Protocol, request: &[Vec<u8>]) {
     let mut client = speaking(server, protocol);
     let mut bytes = Vec::new();
@@ -141,22 +141,22 @@ fn check_exec(server: &Server, protocol: Protocol, request: &[Vec<u8>]) {
         match client.read() {
             Ok(Value::Push(_)) => {}
             Ok(reply) => replies.push(reply),
-            // QUIT.
+            // The connection was closed by QUIT.
             Err(ClientError::Closed | ClientError::Io(_)) if replies.len() < 3 => return,
             Err(error) => panic!("{error} after {replies:?} to {}", shown(request)),
         }
     }
     let Value::Array(elements) = &replies[2] else { return };
-    // MULTI itself and others are refused in a transaction, which is empty then.
+    // A transaction rejects MULTI itself and some other commands, and is empty then.
     let is_queued = replies[1] == Value::Simple(b"QUEUED".to_vec());
     let is_subscription = String::from_utf8_lossy(&request[0]).to_ascii_lowercase().ends_with("subscribe");
     let is_refused = matches!(elements[..], [Value::Error(_)]);
-    // Each channel is confirmed by an element; without one there is one confirmation.
+    // One element confirms each channel; without a channel there is one confirmation.
     let confirmations = (request.len() - 1).max(1);
     let len = if is_subscription && !is_refused { confirmations } else { usize::from(is_queued) };
     assert_eq!(elements.len(), len, "{}", shown(request));
     let is_behind = matches!(&replies[3], Value::Bulk(text) if text == b"behind");
-    // A subscriber that speaks RESP2 may not call ECHO.
+    // A RESP2 subscriber may not call ECHO.
     assert!(is_behind || matches!(replies[3], Value::Error(_)), "{replies:?} to {}", shown(request));
 }
 

@@ -1,8 +1,8 @@
-//! Faults of the append-only file's disk: one that is full and has room again, a file that cannot
-//! be written any more, zeros that a power failure leaves, a folder that another server has.
+//! Disk faults of the append-only file: a disk that is full and has room again, a file that
+//! cannot be written any more, zeros after a power failure, a folder locked by another server.
 //!
-//! A disk is full by the limit of a file's length (RLIMIT_FSIZE), which is set and lifted while
-//! the server runs.
+//! A limit on the file size (RLIMIT_FSIZE), set and removed while the server runs, simulates a
+//! full disk.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::support::{BINARY, pid};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
-/// Lets the server's files grow to this length at most; `None`: without limit.
+/// Limits the size of the server's files to this length; `None` removes the limit.
 fn limit_files(server: &ServerProcess, len_bytes: Option<u64>) {
     prlimit(Some(pid(server.pid())), Resource::Fsize, Rlimit { current: len_bytes, maximum: None })
         .expect("the limit is set");
@@ -28,8 +28,8 @@ fn send(client: &mut Client, words: &[&str]) {
     client.send(&requests(&[words])).expect("sent");
 }
 
-/// Sets keys until the file takes no more. Gives how many were acknowledged; the reply of one more
-/// may be under way.
+/// Sets keys until the file accepts no more. Returns the number of acknowledged writes; one more
+/// reply may be outstanding.
 fn fill_up(server: &ServerProcess, writer: &mut Client) -> usize {
     let mut other = server.connect();
     writer.set_read_timeout(Duration::from_millis(20));
@@ -74,7 +74,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         assert_eq!(reader.command(&["GET", "early"]).to_string(), "\"1\"", "reads go on");
         assert!(server.log().contains("Error writing to the AOF file: File too large"), "{}", server.log());
         limit_files(&server, None);
-        // The reply that waited.
+        // The reply that was delayed.
         assert_eq!(writer.read().expect("a reply").to_string(), "OK");
         await_field(&mut reader, "aof_last_write_status", "ok");
         ok(&mut reader, &["SET", "late", "1"]);
@@ -113,7 +113,7 @@ fn a_rewrite_makes_up_for_a_file_that_cannot_be_written() {
         for _ in 0..30 {
             ok(&mut writer, &["SET", "k", &"x".repeat(3000)]);
         }
-        // The file may not grow; others may become as long.
+        // The file cannot grow; other files may reach its length.
         limit_files(&server, Some(fs::metadata(files_of(folder.path()).join(INCR)).expect("there").len()));
         send(&mut writer, &["SET", "waits", "1"]);
         await_field(&mut other, "aof_last_write_status", "err");
@@ -179,7 +179,7 @@ fn a_save_asked_for_while_a_rewrite_begins_does_not_make_it_fail() {
     let mut client = server.connect();
     ok(&mut client, &["DEBUG", "POPULATE", "1000"]);
     for round in 0..20 {
-        // At once: the rewrite is on its way to its point.
+        // Immediately: the rewrite has not reached its point yet.
         client.send(&requests(&[&["BGREWRITEAOF"], &["BGSAVE"], &["BGREWRITEAOF"]])).expect("sent");
         let replies = client.read_many(3).expect("replies").iter().map(Value::to_string).collect::<Vec<_>>();
         assert!(replies[0].starts_with("Background append only file rewriting"), "{round}: {replies:?}");
@@ -198,7 +198,7 @@ fn it_is_turned_on_though_rewrites_have_failed_and_while_others_are_under_way() 
     let server = start_in(folder.path(), &["--rdb-key-save-delay", "200"]);
     let mut client = server.connect();
     ok(&mut client, &["DEBUG", "POPULATE", "1000"]);
-    // Without a folder for its files a rewrite fails.
+    // Without a folder for its files, a rewrite fails.
     fs::write(files_of(folder.path()), b"no folder").expect("written");
     for failures in 1..=5 {
         client.command(&["BGREWRITEAOF"]);
@@ -207,7 +207,7 @@ fn it_is_turned_on_though_rewrites_have_failed_and_while_others_are_under_way() 
         assert_eq!(counted, "1", "failure {failures}: who asks begins anew");
     }
     fs::remove_file(files_of(folder.path())).expect("removed");
-    // A rewrite for which nothing is kept cannot be that one.
+    // A rewrite started without kept changes cannot turn the file on.
     client.command(&["BGREWRITEAOF"]);
     ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     server.wait_for_log("Stopping background AOF and starting a rewrite now.");
@@ -238,7 +238,7 @@ fn options_changed_while_data_is_loaded_hold_afterwards() {
         let server = start_in(folder.path(), ON);
         let mut client = server.connect();
         ok(&mut client, &["DEBUG", "POPULATE", "300"]);
-        // The file has nothing of that.
+        // After the rewrite the incremental file contains no change.
         client.command(&["BGREWRITEAOF"]);
         await_rewrite(&mut client);
     }

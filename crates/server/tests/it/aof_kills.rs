@@ -1,9 +1,8 @@
-//! Kills of a server that writes an append-only file: what clients were told is there after the
-//! restart, nothing is half.
+//! Kills of a server that writes an append-only file: acknowledged writes survive the restart,
+//! and no transaction is incomplete.
 //!
-//! Each client writes keys of its own in order, so that what is left must be what one of its writes
-//! made: the last one that was acknowledged or one that was on its way. `SAKER_KILLS=300` makes it
-//! that many kills.
+//! Each client writes its own keys in order. So the remaining data must be the result of its last
+//! acknowledged write, or of a write in transit. `SAKER_KILLS=300` sets another number of kills.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,18 +14,18 @@ use testkit::{Client, Rng, ServerProcess, Value, saker};
 
 use crate::support::{BINARY, signal};
 
-/// Kills of a run of CI.
+/// Number of kills in CI.
 const KILLS: u64 = 12;
 const CLIENTS: usize = 4;
-/// What a client sends at once, at most.
+/// Maximum number of writes that a client sends at once.
 const PIPELINE_MAX: usize = 20;
-/// With `everysec` replies may leave so long ahead of the file while a sync blocks it.
+/// Maximum time by which replies may precede the file with `everysec` while a sync blocks it.
 const LAG_MAX: Duration = Duration::from_secs(2);
-/// How long a rewrite may take.
+/// Maximum time of a rewrite.
 const WITHIN: Duration = Duration::from_secs(30);
 const POLICIES: [&str; 3] = ["always", "everysec", "no"];
 
-/// How a server is started.
+/// The options with which a server is started.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     policy: &'static str,
@@ -69,18 +68,18 @@ impl Options {
     }
 }
 
-/// What a client knows of its keys: the number of its last write.
+/// The numbers of a client's last writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Writes that were sent.
+    /// The last write sent.
     sent: i64,
-    /// Writes that were acknowledged.
+    /// The last write acknowledged.
     acknowledged: i64,
-    /// Writes that were acknowledged before replies could leave ahead of the file.
+    /// The last write acknowledged before replies could precede the file.
     durable: i64,
 }
 
-/// The requests of write `number` of a client.
+/// Returns the requests of write `number` of a client.
 fn requests(client: usize, number: i64) -> Vec<Vec<String>> {
     let (n, big) = (number.to_string(), if number % 40 == 0 { 20_000 } else { 30 });
     let key = |name: &str| format!("{name}{client}");
@@ -98,7 +97,7 @@ fn requests(client: usize, number: i64) -> Vec<Vec<String>> {
     ]
 }
 
-/// Writes until the server is gone. What was acknowledged while promises hold counts.
+/// Writes until the server has ended. Writes acknowledged while `promises` is true are recorded.
 fn write(
     server: &ServerProcess,
     client: usize,
@@ -151,7 +150,8 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// What is there of a client's writes: whole transactions, one behind the other.
+/// Returns the number of a client's last write in the data; checks that the transactions are
+/// whole.
 fn found(connection: &mut Client, client: usize) -> Result<i64, String> {
     let mut ask = |words: &[&str]| connection.command(words);
     ask(&["SELECT", &(client % 2).to_string()]);
@@ -193,7 +193,7 @@ fn field(client: &mut Client, field: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// What happens besides writes until the kill.
+/// Runs other commands beside the writes until the kill.
 fn disturb(server: &ServerProcess, rng: &mut Rng, promises: &AtomicBool) {
     let mut client = server.connect();
     let until = Instant::now() + Duration::from_millis(100 + rng.below(900) as u64);
@@ -208,13 +208,13 @@ fn disturb(server: &ServerProcess, rng: &mut Rng, promises: &AtomicBool) {
                 let reply = client.command(&["CONFIG", "SET", "appendonly", "yes"]);
                 assert!(!reply.is_error(), "{reply}");
                 if rng.percent(30) {
-                    // The kill comes while the first base is written, or just behind it.
+                    // The kill comes while the first base is written, or shortly after.
                     return std::thread::sleep(Duration::from_millis(rng.below(40) as u64));
                 }
                 let since = Instant::now();
                 let is_on = |client: &mut Client| {
                     field(client, "aof_enabled") == "1"
-                        // First this: a scheduled one may begin between the two.
+                        // This is read first: a scheduled rewrite may start between the two.
                         && field(client, "aof_rewrite_scheduled") == "0"
                         && field(client, "aof_rewrite_in_progress") == "0"
                         && field(client, "aof_last_bgrewrite_status") == "ok"
@@ -238,7 +238,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     let kills = number_from("SAKER_KILLS").unwrap_or(KILLS);
     let mut rng = Rng::new(number_from("PROPTEST_RNG_SEED").unwrap_or(7));
     let mut folder = tempfile::tempdir().expect("a scratch folder");
-    // For a look at what a failed run leaves.
+    // Keeps the files of a failed run.
     folder.disable_cleanup(std::env::var_os("SAKER_KILLS").is_some());
     let mut known = [Known::default(); CLIENTS];
     let (mut lagging, mut last_policy, mut writes) = ([0; POLICIES.len()], POLICIES[0], 0);
@@ -255,7 +255,8 @@ fn what_was_acknowledged_is_there_after_a_kill() {
             let promised = if last_policy == "everysec" { known.durable } else { known.acknowledged };
             assert!(left >= promised, "{what}: only {left} are there");
             lost += known.acknowledged.saturating_sub(left).max(0);
-            // A transaction without the command behind it: the client goes on with that.
+            // A transaction without the following command: the client continues with that
+            // command.
             connection.command(&["SET", &format!("alone{client}"), &left.to_string()]);
             if number(&connection.command(&["GET", &format!("s{client}")])) > left {
                 connection.command(&["INCR", &format!("alone{client}")]);

@@ -1,4 +1,5 @@
-//! The append-only file: what is there after a restart, and files both ways with Redis.
+//! The append-only file: the data after a restart, and files exchanged with Redis in both
+//! directions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 use crate::persistence::versions_of;
 use crate::support::BINARY;
 
-/// How long a server may take for what is waited for.
+/// Maximum time for an expected state of the server.
 pub const WITHIN: Duration = Duration::from_secs(30);
-/// Most tests have a file.
+/// Options that turn the append-only file on, as most tests need.
 pub const ON: &[&str] = &["--appendonly", "yes"];
 
 pub fn folder() -> tempfile::TempDir {
@@ -37,7 +38,7 @@ fn digest(client: &mut Client) -> String {
     client.command(&["DEBUG", "DIGEST"]).to_string()
 }
 
-/// A field of INFO's section about files.
+/// Returns a field of INFO persistence.
 pub fn persistence(client: &mut Client, field: &str) -> String {
     let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -58,7 +59,7 @@ pub fn await_rewrite(client: &mut Client) {
     await_field(client, "aof_rewrite_in_progress", "0");
 }
 
-/// Ends a server at once, and what the system has of its files is there.
+/// Kills a server at once; the data that it passed to the kernel stays.
 pub fn kill(server: ServerProcess) {
     drop(server);
 }
@@ -79,7 +80,7 @@ pub fn manifest(folder: &Path) -> String {
     fs::read_to_string(files_of(folder).join("appendonly.aof.manifest")).expect("there is a manifest")
 }
 
-/// Requests as a file has them.
+/// Formats requests as in a file.
 pub fn requests(requests: &[&[&str]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for request in requests {
@@ -91,7 +92,7 @@ pub fn requests(requests: &[&[&str]]) -> Vec<u8> {
     bytes
 }
 
-/// Makes append-only files: a manifest of these files, with what they hold.
+/// Creates append-only files: a manifest of these files, with their contents.
 pub fn lay_out(folder: &Path, files: &[(&str, &str, &[u8])]) {
     fs::create_dir_all(files_of(folder)).expect("created");
     let mut lines = String::new();
@@ -103,7 +104,7 @@ pub fn lay_out(folder: &Path, files: &[(&str, &str, &[u8])]) {
     fs::write(files_of(folder).join("appendonly.aof.manifest"), lines).expect("written");
 }
 
-/// What a server that does not start logs.
+/// Returns the log of a server that does not start.
 pub fn refusal(folder: &Path, options: &[&str]) -> String {
     let dir = folder.to_str().expect("a name of text");
     let port = testkit::process::free_port().expect("a port").to_string();
@@ -132,8 +133,8 @@ pub fn refusal(folder: &Path, options: &[&str]) -> String {
     log()
 }
 
-/// Keys of every type in two databases, with and without expiry, by commands that are recorded as
-/// others too.
+/// Writes keys of every type in two databases, with and without expiry. Some of the commands are
+/// recorded as other commands.
 fn fill(client: &mut Client) {
     for db in ["0", "9"] {
         ok(client, &["SELECT", db]);
@@ -170,7 +171,7 @@ fn all_is_there_after_a_crash_whatever_was_rewritten_before() {
         fill(&mut client);
         client.command(&["BGREWRITEAOF"]);
         await_rewrite(&mut client);
-        // Behind the rewrite the file is a new one, which must say the database itself.
+        // After the rewrite the file is a new one, which must select the database itself.
         ok(&mut client, &["SELECT", "9"]);
         ok(&mut client, &["SET", "behind", "1"]);
         let expected = digest(&mut client);
@@ -199,7 +200,7 @@ fn all_is_there_after_a_crash_whatever_was_rewritten_before() {
     }
 }
 
-/// Ends the writers, also where a check fails.
+/// Ends the writers, also if a check fails.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -208,7 +209,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Writers that count in two databases while `act` runs. Gives what they have had confirmed.
+/// Runs writers that count in two databases while `act` runs. Returns their confirmed counts.
 fn with_writers(server: &ServerProcess, act: impl FnOnce(&mut Client)) -> Vec<u64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -242,7 +243,7 @@ fn with_writers(server: &ServerProcess, act: impl FnOnce(&mut Client)) -> Vec<u6
     })
 }
 
-/// Compares what is there with what was confirmed.
+/// Compares the data with the confirmed counts.
 fn check_writers(client: &mut Client, counts: &[u64]) {
     for (writer, count) in counts.iter().enumerate() {
         ok(client, &["SELECT", &(writer % 3).to_string()]);
@@ -413,7 +414,7 @@ fn the_file_of_redis_6_is_taken_over() {
         );
         kill(server);
     }
-    // With a snapshot in front, as aof-use-rdb-preamble has it.
+    // With a snapshot first, as with aof-use-rdb-preamble.
     let (source, folder) = (self::folder(), self::folder());
     let expected = {
         let server = start_in(source.path(), &[]);
@@ -431,7 +432,7 @@ fn the_file_of_redis_6_is_taken_over() {
 
 #[test]
 fn a_snapshot_alone_becomes_the_base() {
-    // Redis starts empty here and has lost the data with the next save.
+    // Redis starts empty here, and the next save loses the data.
     let folder = folder();
     let expected = {
         let server = start_in(folder.path(), &[]);
@@ -558,7 +559,7 @@ fn a_key_of_the_base_whose_time_is_over_is_there_for_the_requests_behind_it() {
     let folder = folder();
     let mut base = b"REDIS0011".to_vec();
     for key in [b'k', b'l'] {
-        // A string that expires at 1000 ms of 1970.
+        // A string that expired at 1000 ms of 1970.
         base.extend_from_slice(b"\xfc");
         base.extend_from_slice(&1000_u64.to_le_bytes());
         base.extend_from_slice(&[0, 1, key, 1, b'v']);
@@ -583,7 +584,7 @@ fn the_file_before_an_empty_one_may_be_torn() {
         folder.path(),
         &[("appendonly.aof.1.incr.aof", "i", torn), ("appendonly.aof.2.incr.aof", "i", b"")],
     );
-    // A rewrite had just begun the next file.
+    // A rewrite had just created the next file.
     let server = start_in(folder.path(), ON);
     assert_eq!(server.connect().command(&["DBSIZE"]), Value::Integer(1));
 }
@@ -618,7 +619,7 @@ fn it_is_rewritten_when_it_has_grown() {
     assert_eq!(server.connect().command(&["STRLEN", "k"]), Value::Integer(100));
 }
 
-/// A peer with the append-only files that are in the folder, loaded.
+/// Starts a peer that has loaded the append-only files in the folder.
 fn peer_in(folder: &Path, options: &[&str]) -> ServerProcess {
     let dir = folder.to_str().expect("a name of text");
     let options = [&["--dir", dir, "--appendonly", "yes"], options].concat();
@@ -644,7 +645,7 @@ fn a_real_server_goes_on_with_our_files_and_we_with_its() {
         let preamble = ["--aof-use-rdb-preamble", preamble];
         let own = ["--aof-timestamp-enabled", "yes", "--rdb-version", version];
         let options = [ON, &preamble, &own].concat();
-        // Each goes on where the other ended, with and without a rewrite of its own.
+        // Each server continues where the other ended, with and without its own rewrite.
         let mut expected = String::new();
         for round in 0..3 {
             let server = start_in(folder.path(), &options);
@@ -700,7 +701,7 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
     let script = "for i, name in ipairs(KEYS) do redis.set_repl(redis[name]) redis.call('SET', name, i) end \
                   return redis.call('DBSIZE')";
     let keys = ["REPL_ALL", "REPL_NONE", "REPL_AOF", "REPL_SLAVE", "REPL_REPLICA"];
-    // Under the locks of its keys, alone, and in a transaction.
+    // Under the locks of its keys, with exclusive access, and in a transaction.
     for database in ["1", "2", "3"] {
         ok(&mut client, &["SELECT", database]);
         if database == "3" {
@@ -709,7 +710,7 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
         let script =
             if database == "1" { script.replace("'DBSIZE'", "'GET', KEYS[1]") } else { script.to_owned() };
         client.command(&[&["EVAL", &script, "5"][..], &keys].concat());
-        // The next one is propagated again.
+        // The next script is propagated again.
         client.command(&["EVAL", "return redis.call('SET', KEYS[1], '6')", "1", "next"]);
         if database == "3" {
             assert!(matches!(client.command(&["EXEC"]), Value::Array(_)));
@@ -726,7 +727,8 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
     }
 }
 
-/// The only way out of a script that has written and never ends. What it did is not in the file.
+/// SHUTDOWN NOSAVE is the only way to end an endless script that has written. Its writes are not
+/// in the file.
 #[test]
 fn shutdown_nosave_ends_an_endless_script_and_the_file_with_it() {
     let scripts = [("1", "held", "KEYS[1]"), ("0", "", "'reached for'")];

@@ -1,5 +1,5 @@
-//! Blocked clients: many keys, many clients, killed clients. The stress ends with an
-//! account of all elements.
+//! Blocked clients: many keys, many clients, killed clients. The stress test accounts for all
+//! elements at its end.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use testkit::{Client, Rng, Value};
 
 use crate::support::{connect, connect_on, on_each_back_end};
 
-/// The reply to `words`, as text.
+/// Returns the reply to `words`, as text.
 fn text(client: &mut Client, words: &[&str]) -> String {
     String::from_utf8_lossy(client.command(words).as_bytes().expect("it is text")).into_owned()
 }
@@ -29,7 +29,7 @@ fn elements(reply: &Value) -> &[Value] {
     elements
 }
 
-/// Waits until so many clients are blocked.
+/// Waits until `count` clients are blocked.
 fn await_blocked(admin: &mut Client, count: usize) {
     let line = format!("blocked_clients:{count}\r\n");
     while !text(admin, &["INFO", "clients"]).contains(&line) {
@@ -43,10 +43,10 @@ fn send(client: &mut Client, words: &[impl AsRef<[u8]>]) {
     client.send(&bytes).expect("it is connected");
 }
 
-/// Keys of one request.
+/// Number of keys of one request.
 const KEYS: usize = 30_000;
-/// Requests that only look at all the keys, in whose time one may begin to wait for them and end:
-/// far from what it takes, and far from the square of the keys.
+/// Maximum time to block on all keys and to unblock, in requests that only read all keys. It is
+/// far above the real time, and far below a quadratic time.
 const LOOKS_MAX: u32 = 150;
 
 #[test]
@@ -111,7 +111,7 @@ fn to_wait_for_many_keys_takes_time_in_proportion_to_them() {
     });
 }
 
-/// Clients that wait in the same queues.
+/// Number of clients blocked on the same queues.
 const WORKERS: usize = 600;
 
 #[test]
@@ -141,8 +141,8 @@ fn workers_of_several_queues_are_served_in_their_order_by_whatever_brings_elemen
     });
 }
 
-/// As in Redis: list `b` came into being first, so who waits for it is served first, by what the
-/// first of its lists has.
+/// As in Redis: list `b` was created first, so the client blocked on it is served first, from the
+/// first of its lists that has elements.
 #[test]
 fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     on_each_back_end(|server| {
@@ -169,7 +169,7 @@ fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     });
 }
 
-/// Lets all workers block, one after the other.
+/// Blocks all workers, one after the other.
 fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize) -> String) {
     for (number, worker) in workers.iter_mut().enumerate() {
         send(worker, &request(number).split(' ').collect::<Vec<_>>());
@@ -177,7 +177,7 @@ fn block_all(admin: &mut Client, workers: &mut [Client], request: impl Fn(usize)
     }
 }
 
-/// Each worker has the element with its own number, and none is left.
+/// Checks that each worker has the element with its own number, and that none is left.
 fn check_order(admin: &mut Client, workers: &mut [Client], key: &str) {
     for (number, worker) in workers.iter_mut().enumerate() {
         let element = match worker.read().expect("a reply") {
@@ -192,12 +192,12 @@ fn check_order(admin: &mut Client, workers: &mut [Client], key: &str) {
 
 #[test]
 fn a_killed_client_is_off_all_lists_at_once_and_closed_though_its_thread_has_no_room_for_messages() {
-    // More than fit into a thread's mailbox.
+    // More messages than fit into a thread's mailbox.
     const MESSAGES: usize = 5000;
     on_each_back_end(|server| {
         let mut admin = connect_on(server, 0);
         let mut client = connect_on(server, 1);
-        // A new connection goes to the thread with the fewest.
+        // A new connection is assigned to the thread with the fewest.
         let _other = connect_on(server, 0);
         let mut busy = connect_on(server, 1);
         let number = id(&mut client);
@@ -209,7 +209,7 @@ fn a_killed_client_is_off_all_lists_at_once_and_closed_though_its_thread_has_no_
         send(&mut client, &["BLPOP", "queue", "0"]);
         await_blocked(&mut admin, 1);
         let before = connected(&mut admin);
-        // Its thread has no turn while this one sleeps.
+        // Its thread has no turn while this client sleeps.
         send(&mut busy, &["DEBUG", "SLEEP", "1.5"]);
         while !text(&mut admin, &["CLIENT", "LIST"]).contains(" cmd=debug") {
             std::thread::yield_now();
@@ -257,7 +257,7 @@ fn what_expires_while_a_command_runs_serves_nobody_and_is_an_event() {
         admin.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         admin.command(&["CONFIG", "SET", "notify-keyspace-events", "Kx"]);
         listener.command(&["SUBSCRIBE", "__keyspace@0__:list"]);
-        // So much that to copy it takes longer than its copy lives.
+        // So many elements that copying them takes longer than the copy's expiry time.
         let element = "x".repeat(100);
         let words: Vec<&str> = ["RPUSH", "source"].into_iter().chain([element.as_str(); 10_000]).collect();
         (0..20).for_each(|_| drop(admin.command(&words)));
@@ -293,17 +293,17 @@ fn the_error_of_a_blocked_client_whose_key_expires_counts_for_its_command() {
     });
 }
 
-/// Rounds of the stress on each back end.
+/// Number of rounds of the stress test on each backend.
 const ROUNDS: u64 = 3;
-/// Blocked clients in each.
+/// Number of blocked clients in each round.
 const CROWD: usize = 2000;
-/// Lists that they wait for.
+/// Number of lists that they are blocked on.
 const LISTS: usize = 12;
-/// Elements that each of the writers pushes in a round.
+/// Number of elements that each writer pushes in a round.
 const PUSHED: usize = 600;
 const WRITERS: usize = 3;
 
-/// What a blocked client may get.
+/// A blocked client and the lists from which it may get an element.
 struct Blocked {
     client: Client,
     id: String,
@@ -346,7 +346,7 @@ fn push_all(server: &Server, writer: usize, seed: u64) {
     }
 }
 
-/// Ends waits at random, until all is pushed. The clients that it killed.
+/// Unblocks or kills random clients until all elements are pushed. Returns the killed clients.
 fn end_some<'c>(server: &Server, crowd: &'c [String], pushed: &AtomicBool, seed: u64) -> HashSet<&'c str> {
     let mut rng = Rng::new(seed * 100 + 99);
     let mut client = connect(server);
@@ -364,7 +364,8 @@ fn end_some<'c>(server: &Server, crowd: &'c [String], pushed: &AtomicBool, seed:
     killed
 }
 
-/// Thousands of clients wait for several lists each, while elements come and clients are ended.
+/// Runs one round: thousands of clients block on several lists each, while elements arrive and
+/// clients are unblocked or killed.
 fn round(server: &Server, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut admin = connect(server);
@@ -402,7 +403,7 @@ fn round(server: &Server, seed: u64) {
     account_for(&mut admin, &mut crowd, &killed);
 }
 
-/// Ends the waits that are left, and checks that each element is where it belongs, once.
+/// Unblocks the remaining clients, and checks that each element is in its place exactly once.
 fn account_for(admin: &mut Client, crowd: &mut [Blocked], killed: &HashSet<&str>) {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut filled: HashSet<String> = HashSet::new();

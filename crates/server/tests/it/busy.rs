@@ -1,5 +1,5 @@
-//! A script that runs for too long: what others are answered meanwhile. A stand-in of DEBUG runs as
-//! one, on a thread of its own.
+//! A script that runs for too long, and the replies to other clients meanwhile. DEBUG
+//! SCRIPT-STANDIN acts as a script, on its own thread.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use testkit::{Client, Value};
 
 use crate::support::{connect_on, info, on_each_back_end};
 
-/// The thread that runs the stand-in, and the one of the clients that are looked at.
+/// The thread of the stand-in, and the thread of the observed clients.
 const SCRIPT: usize = 1;
 const OTHERS: usize = 0;
 
@@ -19,7 +19,7 @@ pub const BUSY_FUNCTION: &str =
 pub const ABORTED: &str = "EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
-/// Longer than any test: it is killed.
+/// Duration longer than any test: the stand-in is killed.
 const LONG_MS: &str = "600000";
 
 pub fn send(client: &mut Client, words: &str) {
@@ -44,26 +44,26 @@ pub fn expect_error(client: &mut Client, words: &str, error: &str) {
     assert_eq!(ask(client, words), Value::Error(error.into()), "{words}");
 }
 
-/// A stand-in that runs, and is busy.
+/// A running, busy stand-in.
 struct Busy {
     script: Client,
 }
 
 impl Busy {
-    /// Starts one on these keys, on all without; `others` are on another thread, and `key` is one
-    /// that it holds.
+    /// Starts a stand-in with these keys, or with all keys if none are given. `others` is on
+    /// another thread, and `key` is one of its keys.
     fn start(server: &Server, others: &mut Client, kind_and_keys: &str, key: &str) -> Self {
         ask(others, "CONFIG SET busy-reply-threshold 20");
         let mut script = connect_on(server, SCRIPT);
         send(&mut script, &format!("DEBUG SCRIPT-STANDIN {LONG_MS} {kind_and_keys}"));
-        // It may not have begun yet.
+        // It may not have started yet.
         while !matches!(ask(others, &format!("GET {key}")), Value::Error(_)) {
             std::thread::yield_now();
         }
         Self { script }
     }
 
-    /// Kills it, and waits until it has ended.
+    /// Kills the stand-in and waits until it has ended.
     fn kill(mut self, others: &mut Client) {
         expect(others, "SCRIPT KILL", "OK");
         let ended = self.script.read().expect("a reply");
@@ -71,7 +71,7 @@ impl Busy {
     }
 }
 
-/// As Redis 8.0.2 replies.
+/// The replies are those of Redis 8.0.2.
 #[test]
 fn what_may_not_run_beside_a_script_that_owns_the_keyspace_is_answered_so() {
     on_each_back_end(|server| {
@@ -92,8 +92,8 @@ fn what_may_not_run_beside_a_script_that_owns_the_keyspace_is_answered_so() {
     });
 }
 
-/// Asks for all kinds of things while a script is busy. As Redis 8.0.2 replies, but for DEBUG,
-/// which is not enabled there.
+/// Sends requests of all kinds while a script is busy. The replies are those of Redis 8.0.2,
+/// except for DEBUG, which is not enabled there.
 pub fn expect_answers(client: &mut Client) {
     for words in [
         "PING",
@@ -195,7 +195,7 @@ fn a_script_that_holds_shards_leaves_the_others_to_commands_that_name_their_keys
         }
         expect_error(&mut client, "EXEC", ABORTED);
         assert_eq!(ask(&mut client, "GET free"), Value::Bulk(b"2".to_vec()), "nothing of it was done");
-        // A client that waits for a key of another shard is served meanwhile.
+        // A client blocked on a key of another shard is served meanwhile.
         send(&mut waiting, "BLPOP list 0");
         assert_eq!(ask(&mut client, "RPUSH list x"), Value::Integer(1));
         assert!(matches!(waiting.read(), Ok(Value::Array(_))));
@@ -231,7 +231,7 @@ fn below_the_threshold_and_behind_what_is_no_script_others_wait() {
         await_waiting(&mut client);
         assert_eq!(slow.read().expect("a reply"), simple("OK"));
         ask(&mut client, "CONFIG SET lua-time-limit 1");
-        // Alone for as long as it sleeps, and no script.
+        // With exclusive access while it sleeps, but not a script.
         send(&mut slow, "MULTI\r\nDEBUG SLEEP 0.2\r\nEXEC");
         await_waiting(&mut client);
         assert_eq!(slow.read_many(3).expect("replies").pop(), Some(Value::Array(vec![simple("OK")])));
@@ -242,7 +242,7 @@ fn below_the_threshold_and_behind_what_is_no_script_others_wait() {
     });
 }
 
-/// Asks until a reply was waited for.
+/// Sends PING until a reply is delayed.
 fn await_waiting(client: &mut Client) {
     loop {
         let since = Instant::now();
@@ -267,11 +267,11 @@ fn watches_that_begin_and_end_meanwhile_protect_and_leave_nothing_behind() {
             expect(&mut during, "WATCH k", "OK");
             drop(closed);
             busy.kill(&mut admin);
-            // The key was not looked at: it counts as changed.
+            // The key was not checked: it counts as changed.
             expect(&mut during, "MULTI", "OK");
             expect(&mut during, "GET k", "QUEUED");
             assert_eq!(ask(&mut during, "EXEC"), Value::NullArray, "{held}");
-            // What was given up while it could not be reached does not count.
+            // Watches removed while the key could not be accessed do not count.
             expect(&mut admin, "SET k 1", "OK");
             expect(&mut before, "MULTI", "OK");
             expect(&mut before, "GET k", "QUEUED");
@@ -321,7 +321,8 @@ fn an_owner_to_be_does_not_keep_others_from_running_beside_a_script() {
         ask(&mut client, "CONFIG SET busy-reply-threshold 200");
         let mut script = connect_on(server, SCRIPT);
         send(&mut script, &format!("DEBUG SCRIPT-STANDIN {LONG_MS} SCRIPT held"));
-        // It waits for the script's turn, with the gate closed, until the script is busy.
+        // FLUSHALL waits for its turn after the script, with the gate closed, until the script is
+        // busy.
         send(&mut owner, "FLUSHALL");
         assert!(matches!(owner.read(), Ok(Value::Error(_) | Value::Simple(_))));
         while ask(&mut owner, "FLUSHALL") != Value::Error(BUSY.into()) {

@@ -1,4 +1,4 @@
-//! What CLIENT LIST says of clients in each state, and how clients end that are not heard.
+//! CLIENT LIST for clients in each state, and the end of clients that send no end.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use testkit::{Client, Protocol, Value};
 
 use crate::support::{connect, on_each_back_end, on_each_back_end_with, speaking};
 
-/// How long something may take that happens by itself.
+/// Maximum time for background work to take effect.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// The line of the client with this id; empty where there is none.
+/// Returns the line of the client with this id; empty if there is none.
 fn line(control: &mut Client, id: i64) -> String {
     match control.command(&["CLIENT", "LIST", "ID", &id.to_string()]) {
         Value::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
@@ -17,7 +17,7 @@ fn line(control: &mut Client, id: i64) -> String {
     }
 }
 
-/// A field of a client's line.
+/// Returns a field of a client's line.
 fn field(line: &str, name: &str) -> String {
     let start = format!("{name}=");
     let found = line.split_ascii_whitespace().find_map(|word| word.strip_prefix(&start));
@@ -35,7 +35,7 @@ fn id(client: &mut Client) -> i64 {
     }
 }
 
-/// Waits until the client's line is as wanted.
+/// Waits until the client's line satisfies `is_so`; returns it.
 fn until(control: &mut Client, id: i64, is_so: impl Fn(&str) -> bool) -> String {
     let begun = Instant::now();
     loop {
@@ -130,8 +130,8 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
             &["XREAD", "BLOCK", "0", "STREAMS", "x", "$"],
             &["MONITOR"],
         ];
-        // Some of them on each thread, with an ordinary client behind them: so that one
-        // was idle for less long.
+        // Each thread has some of them, and an ordinary client after them, which was idle for
+        // less time.
         for _ in 0..2 {
             for words in states {
                 let mut client = connect(server);
@@ -157,7 +157,7 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
         for client in &mut idle {
             assert_eq!(client.read_to_end().expect("the end"), b"");
         }
-        // Their threads looked at all clients at once: the others were spared.
+        // Their threads checked all clients at once: the other clients were not closed.
         let mut control = connect(server);
         assert!(!control.command(&["CONFIG", "SET", "timeout", "0"]).is_error());
         assert_eq!([('P', 6), ('b', 4), ('O', 2)].map(|(letter, _)| flags(&mut control, letter)), [6, 4, 2]);
@@ -167,7 +167,7 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
         control.command(&["RPUSH", "none", "a", "b"]);
         control.command(&["XADD", "x", "1-1", "f", "v"]);
         for (client, words) in spared.iter_mut().zip(states.iter().cycle()) {
-            // Its confirmation first, where there is one.
+            // The confirmation comes first, if the command has one.
             let replies = if matches!(words[0], "BLPOP" | "XREAD" | "SSUBSCRIBE") { 1 } else { 2 };
             assert_eq!(client.read_many(replies).expect("it is served").len(), replies, "{words:?}");
         }
@@ -185,7 +185,7 @@ fn commands_are_counted_when_they_run() {
             let line = line(&mut control, id);
             assert_eq!((number(&line, "tot-cmds"), field(&line, "cmd")), (tot_cmds, cmd.into()), "{request}");
         };
-        // CLIENT ID was the first.
+        // CLIENT ID was the first command.
         check("MULTI", 2, "multi");
         check("SET k 1", 2, "set");
         check("INCR k", 2, "incr");
@@ -265,7 +265,7 @@ fn what_a_client_did_not_ask_for_just_now_counts_as_sent_to_it() {
         control.command(&["CONFIG", "SET", "notify-keyspace-events", "E$"]);
         client.command(&["GET", "k"]);
         let before = number(&line(&mut control, id), "tot-net-out");
-        // What it causes itself: the reply, the event, the invalidation; and a
+        // Output that the client causes itself: the reply, the event, the invalidation, and a
         // message between two requests.
         client.send(b"SET k 1\r\nPUBLISH __keyevent@0__:set own\r\nPING\r\n").expect("sent");
         client.read_many(6).expect("replies and messages");

@@ -1,8 +1,9 @@
-//! What COMMAND DOCS and COMMAND INFO tell, beside what Redis 8.0 tells of the same commands.
+//! COMMAND DOCS and COMMAND INFO, compared with those of Redis 8.0 for the same commands.
 //!
-//! `command_facts.txt` has it, recorded: for each command a line of what holds for all of it, then
-//! one for each argument. Summaries, costs and the words of histories are left out: those are ours.
-//! What later versions brought is left out of the comparison by its version.
+//! `command_facts.txt` has Redis' recorded output: for each command one line for the whole
+//! command, then one line per argument. Summaries, complexities and the texts of histories are
+//! left out, because Saker has its own. Features of later versions are left out of the comparison
+//! by their version.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,14 @@ use testkit::{Client, Protocol, Value, peer};
 
 use crate::support;
 
-/// By name of a command, its lines.
+/// The lines of each command, by its name.
 type Facts = BTreeMap<String, Vec<String>>;
 
-/// What is told of which commands, and what Redis tells instead (another line or none), where Saker
-/// takes more than Redis 8.0 without a later version to say so: GEOSEARCH needs no centre for the
-/// polygon of Valkey 9; Valkey 8.0 brought ZSCAN's NOSCORES, and a BITCOUNT without an end; Valkey
-/// 8.1 made BGSAVE's SCHEDULE one of two words; Valkey 9 refuses CLIENT REPLY in transactions.
+/// Saker's lines that differ, with the command and the line of Redis (another line or none). Here
+/// Saker accepts more than Redis 8.0 without a later version in the record. GEOSEARCH needs no
+/// centre for the polygon of Valkey 9. Valkey 8.0 added ZSCAN's NOSCORES and a BITCOUNT without
+/// an end. Valkey 8.1 made BGSAVE's SCHEDULE one of two words. Valkey 9 rejects CLIENT REPLY in
+/// transactions.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("geosearch", "from type=oneof flags=optional", "from type=oneof"),
     ("geosearchstore", "from type=oneof flags=optional", "from type=oneof"),
@@ -90,13 +92,13 @@ fn parts(value: &Value) -> &[Value] {
     parts
 }
 
-/// Whether this version came after Redis 8.0.
+/// Returns true if this version is later than Redis 8.0.
 fn is_later(version: &str) -> bool {
     let mut numbers = version.split('.').filter_map(|part| part.parse::<u32>().ok());
     (numbers.next(), numbers.next()) > (Some(8), Some(0))
 }
 
-/// One line for each argument, its parts below it; those of later versions are left out.
+/// Adds one line per argument, followed by its parts; arguments of later versions are left out.
 fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     for arg in parts(list) {
         let field = |wanted: &str| pairs(arg).iter().find(|(name, _)| text(name) == wanted).map(|(_, it)| it);
@@ -111,7 +113,7 @@ fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
         let mut inner = Vec::new();
         if let Some(list) = field("arguments") {
             arguments(list, &format!("{name}/"), &mut inner);
-            // A choice of nothing but later words came with them.
+            // A choice with only later words is itself later.
             if inner.is_empty() {
                 continue;
             }
@@ -121,7 +123,7 @@ fn arguments(list: &Value, within: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// From COMMAND DOCS: the fields in their order, histories by their versions.
+/// Adds the facts of COMMAND DOCS: the fields in their order, histories by their versions.
 fn add_docs(docs: &Value, facts: &mut Facts) {
     for (name, doc) in pairs(docs) {
         let (mut line, mut below) = (String::from("docs"), Vec::new());
@@ -159,7 +161,7 @@ fn add_docs(docs: &Value, facts: &mut Facts) {
     }
 }
 
-/// From COMMAND INFO: all but the subcommands' own.
+/// Adds the facts of COMMAND INFO, except the subcommands' own.
 fn add_infos(infos: &Value, facts: &mut Facts) {
     for info in parts(infos) {
         let [name, fields @ .., subcommands] = parts(info) else { panic!("nothing told") };
@@ -201,7 +203,7 @@ fn commands_are_described_as_redis_describes_them() {
     }
     let mut compared = 0;
     for (command, theirs) in &theirs {
-        // Some commands of Redis are not there.
+        // Saker lacks some commands of Redis.
         let Some(ours) = ours.get(command) else { continue };
         assert_eq!(ours, theirs, "{command}");
         compared += 1;
@@ -223,7 +225,7 @@ fn the_record_is_what_redis_tells() {
         eprintln!("the peer is not Redis 8.0: the record is not about it");
         return;
     }
-    // Its modules' commands are not part of the record.
+    // The commands of its modules are not part of the record.
     let told: Facts = facts(&mut client).into_iter().filter(|(name, _)| !name.starts_with('V')).collect();
     let mut page = String::from("# What Redis 8.0 tells of its commands; command_facts.rs reads it.\n");
     for (name, lines) in &told {
@@ -256,7 +258,7 @@ fn acl_cat_lists_the_commands_whose_info_has_the_category() {
     });
 }
 
-/// The names of commands, those of subcommands included, by category.
+/// Collects the names of commands and subcommands by category.
 fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<String>>) {
     for command in parts(commands) {
         let fields = parts(command);
@@ -267,7 +269,7 @@ fn collect_categories(commands: &Value, of_category: &mut BTreeMap<String, Vec<S
     }
 }
 
-/// Requests with their keys as Redis 8.0.2 tells them.
+/// Requests with their keys according to Redis 8.0.2.
 const KEYS: &[(&str, &str)] = &[
     ("SORT s STORE BY STORE d", "s d"),
     ("SORT s BY STORE GET STORE STORE d", "s d"),

@@ -74,7 +74,7 @@ fn a_server_moves_to_another_port_and_keeps_its_clients() {
     assert_eq!(set(&mut client, &["port", &new.to_string(), "bind", "127.0.0.1"]), "OK");
     assert_eq!((server.port(), get(&mut client, "port")), (new, new.to_string()));
     assert_eq!(connect(&server).command(&["PING"]).to_string(), "PONG");
-    // The thread that listens lets go of the old port in its next turn.
+    // The accepting thread closes the old port in its next turn.
     while let Ok(mut left) = Client::connect(&testkit::Address::port(old)) {
         let _ = left.request(&["PING"]);
     }
@@ -86,12 +86,12 @@ fn a_server_moves_to_another_port_and_keeps_its_clients() {
     assert_eq!(get(&mut client, "timeout"), "0");
     let refusal = set(&mut client, &["bind", "192.0.2.1"]);
     assert!(refusal.contains("Failed to bind to specified addresses."), "{refusal}");
-    // Of two options that need the same, the one that was named first is to blame.
+    // If two options need the same address, the error names the first one.
     let refusal = set(&mut client, &["bind", "192.0.2.1", "port", &port]);
     assert!(refusal.contains("Failed to bind"), "{refusal}");
     let refusal = set(&mut client, &["port", &port, "bind", "192.0.2.1"]);
     assert!(refusal.contains("Unable to listen"), "{refusal}");
-    // All options change or none.
+    // All options change, or none.
     let refusal = set(&mut client, &["loglevel", "nothing", "bind", "192.0.2.1"]);
     assert!(refusal.contains("Failed to bind"), "{refusal}");
     assert_eq!(get(&mut client, "loglevel"), "notice");
@@ -117,7 +117,7 @@ fn resetstat_starts_counting_over() {
     assert!(!errors(&mut client).contains("errorstat_ERR"));
 }
 
-/// Starts the server with `file` and what else `options` say.
+/// Starts the server with `file` and `options`.
 fn start_with(file: &Path, options: &[&str]) -> ServerProcess {
     // The file comes first, before the --port that every server process gets.
     let command_line = [BINARY.into(), file.as_os_str().to_owned()];
@@ -165,7 +165,7 @@ fn renamed_commands_answer_to_their_new_names_only() {
     assert!(says(&["INFO", "all"]).contains("cmdstat_get:calls=1,"));
     assert_eq!(says(&[long, "REWRITE"]), "OK");
     assert!(fs::read_to_string(&file).expect("there").starts_with(&renames));
-    // Of a pipeline's neighbours, too, the old name is not the new one.
+    // Within a pipeline, too, the old name does not call the command.
     client.send(b"FETCH k\r\nGET k\r\nfetch k\r\n").expect("sent");
     let replies = client.read_many(3).expect("three replies");
     assert!(replies[1].to_string().contains("unknown command"), "{replies:?}");
@@ -224,7 +224,7 @@ fn version_and_help_are_printed() {
     assert!(printed("--help").starts_with("Usage: saker-server "));
 }
 
-/// Returns true if this process ignores a signal, and so do the servers that it starts.
+/// Returns true if this process, and thus its child processes, ignores a signal.
 fn is_ignored_here(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
@@ -232,8 +232,7 @@ fn is_ignored_here(signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// As with Redis 8.0.2, of which only the signals to end, or those that nobody handles, end a
-/// server.
+/// As with Redis 8.0.2, only termination signals and unhandled signals end a server.
 #[test]
 fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     let mut server = saker::start_binary(BINARY, &[]).expect("starts");
@@ -250,15 +249,15 @@ fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     ];
     for (count, ignored) in ignored.into_iter().enumerate() {
         signal(&server, ignored);
-        // One at a time: a signal that waits is not counted twice.
+        // One at a time: a pending signal is not counted twice.
         if count < 2 {
             server.wait_for_log(&format!("was received: {}", ignored.as_raw()));
         }
         assert_eq!(client.command(&["PING"]).to_string(), "PONG", "{ignored:?}");
     }
     for ending in [Signal::USR1, Signal::QUIT] {
-        // A shell that starts the tests in the background has them ignore SIGQUIT, and children
-        // inherit that.
+        // If a shell starts the tests in the background, they ignore SIGQUIT, and so do their
+        // children.
         if is_ignored_here(ending) {
             continue;
         }
@@ -268,7 +267,7 @@ fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     }
 }
 
-/// Options that Redis 8.0.2 lists and does not let CONFIG SET change.
+/// Options that Redis 8.0.2 lists but CONFIG SET cannot change.
 const FIXED_IN_REDIS: &[&str] = &[
     "aclfile",
     "always-show-logo",
@@ -308,7 +307,7 @@ const FIXED_IN_REDIS: &[&str] = &[
     "unixsocketperm",
 ];
 
-/// Options that Redis has not, and that are fixed from the start: Saker's and Valkey's.
+/// Options of Saker and Valkey that Redis lacks and that cannot be changed after the start.
 const FIXED_BESIDES: &[&str] = &[
     "audit-log-file",
     "cluster-databases",

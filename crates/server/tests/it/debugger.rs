@@ -1,9 +1,9 @@
-//! SCRIPT DEBUG: what the debugger says, and what others notice of it.
+//! SCRIPT DEBUG: the replies of the debugger, and its effects on other clients.
 //!
-//! `debugger.txt` has sessions as Redis 8.0.2 has them, the same with SYNC and YES: the command
-//! that runs the script with its keys (`@`), the script's lines (`|`), what the client sends (`>`),
-//! the lines of each reply (`<`), and the script's own reply behind the last one (`=`), after which
-//! the connection is closed; bytes as `escape_ascii` writes them.
+//! `debugger.txt` has sessions of Redis 8.0.2, the same with SYNC and YES. A session has the
+//! command that runs the script with its keys (`@`), the script's lines (`|`), the client's
+//! commands (`>`), and the lines of each reply (`<`). The script's own reply follows the last one
+//! (`=`); then the connection is closed. Bytes are in the form of `escape_ascii`.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn ask(client: &mut Client, words: &str) -> Value {
     client.command(&words.split(' ').collect::<Vec<_>>())
 }
 
-/// A client that debugs a script which stands at its first line.
+/// Starts a client that debugs a script, which stops at its first line.
 fn debug(server: &Server, mode: &str, script: &str, keys: &[&str]) -> Client {
     let mut client = connect(server);
     assert_eq!(ask(&mut client, &format!("SCRIPT DEBUG {mode}")), Value::Simple("OK".into()));
@@ -26,7 +26,7 @@ fn debug(server: &Server, mode: &str, script: &str, keys: &[&str]) -> Client {
     client
 }
 
-/// The lines of a reply of the debugger.
+/// Returns the lines of a reply of the debugger.
 #[track_caller]
 fn lines_of(reply: Value) -> Vec<String> {
     let Value::Array(lines) = reply else { panic!("{reply:?} is no reply of the debugger") };
@@ -41,7 +41,7 @@ fn say(client: &mut Client, words: &str) -> Vec<String> {
     lines_of(ask(client, words))
 }
 
-/// Lets the script run to its end; its reply. The connection is closed.
+/// Continues the script to its end and returns its reply. The connection is closed.
 fn finish(client: &mut Client) -> Value {
     let lines = say(client, "c");
     assert_eq!(lines.last().map(String::as_str), Some("<endsession>"), "{lines:?}");
@@ -50,7 +50,7 @@ fn finish(client: &mut Client) -> Value {
     reply
 }
 
-/// A reply as `debugger.txt` has it.
+/// Formats a reply as in `debugger.txt`.
 fn shown(value: &Value) -> String {
     match value {
         Value::Simple(text) => format!("+{}", text.escape_ascii()),
@@ -62,13 +62,13 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The inverse of `escape_ascii`.
+/// Reverses `escape_ascii`.
 fn unescape(text: &str) -> Vec<u8> {
     let quoted = format!("\"{}\"", text.replace("\\'", "'"));
     stdx::quoted::split_quoted(quoted.as_bytes()).expect("escaped text").remove(0)
 }
 
-/// Runs a session; what it was, in the form of the file.
+/// Runs a session and returns it in the form of the file.
 fn replay(server: &Server, mode: &str, expected: &str) -> String {
     let mut client = connect(server);
     ask(&mut client, "FLUSHALL");
@@ -133,7 +133,7 @@ fn with_yes_nobody_notices_the_script_and_nothing_of_it_stays() {
         let mut debugging = debug(server, "YES", script, &["a"]);
         say(&mut debugging, "s");
         say(&mut debugging, "s");
-        // Others read what was there, and write what it reads when it comes to that.
+        // Other clients read the old value, and write the value that the script reads later.
         assert_eq!(shown(&ask(&mut client, "GET a")), "\"old\"");
         ask(&mut client, "MSET a newer b newer");
         assert_eq!(shown(&finish(&mut debugging)), r#"["new", "newer", :3, ["x", "y", "z"], nil]"#);
@@ -167,7 +167,7 @@ fn with_sync_the_script_owns_the_keyspace_and_its_changes_stay() {
             assert_eq!(ask(other, "PING"), reply);
         }
         say(&mut debugging, "s");
-        // It has written: nobody ends it.
+        // It has written, so it cannot be killed.
         let reply = ask(&mut others[0], "SCRIPT KILL");
         assert!(matches!(&reply, Value::Error(line) if line.starts_with(b"UNKILLABLE")), "{reply:?}");
         assert_eq!(finish(&mut debugging), Value::Simple("OK".into()));
@@ -188,7 +188,7 @@ fn script_kill_ends_a_script_that_stands_still_and_has_not_written() {
         let reply = shown(&debugging.read().expect("the script's reply"));
         assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL."), "{reply}");
         assert_eq!(ask(&mut other, "GET a"), ask(&mut connect(server), "GET a"));
-        // Code of the client's is ended, too.
+        // Code sent by the client can be killed, too.
         let mut debugging = debug(server, "SYNC", "return 1", &[]);
         debugging.send(b"*2\r\n$4\r\neval\r\n$17\r\nwhile true do end\r\n").expect("sent");
         while ask(&mut other, "SCRIPT KILL") != Value::Simple("OK".into()) {
@@ -208,7 +208,7 @@ fn a_client_that_leaves_lets_its_script_run_to_its_end() {
         for mode in ["SYNC", "YES"] {
             let script = "redis.breakpoint()\nredis.call('SET', 'done', ARGV[1] or 'yes')\nreturn 1";
             drop(debug(server, mode, script, &[]));
-            // The next session finds the place free at some time, and the keyspace.
+            // After some time the next session gets the free slot, and the keyspace.
             let since = Instant::now();
             while matches!(ask(&mut other, "GET done"), Value::Error(_)) {
                 assert!(since.elapsed() < Duration::from_secs(20), "{mode}");
@@ -216,7 +216,7 @@ fn a_client_that_leaves_lets_its_script_run_to_its_end() {
             }
             assert_eq!(shown(&ask(&mut other, "GET done")), "\"yes\"", "{mode}: only SYNC writes");
         }
-        // One that never ends is ended.
+        // An endless script is ended.
         ask(&mut other, "CONFIG SET busy-reply-threshold 50");
         drop(debug(server, "SYNC", "while true do end", &[]));
         let since = Instant::now();
@@ -260,14 +260,14 @@ fn what_cannot_be_debugged_is_refused() {
         assert_eq!(ask(&mut client, "FCALL none 0"), error("ERR Function not found"));
         ask(&mut client, "SCRIPT DEBUG NO");
         assert_eq!(client.command(&["EVAL", "return 1", "0"]), Value::Integer(1));
-        // What comes behind the command that ends the connection is dropped, as in Redis.
+        // Requests after the command that ends the connection are dropped, as in Redis.
         let mut sessions: Vec<Client> = (0..4).map(|_| debug(server, "YES", "return 1", &[])).collect();
         ask(&mut client, "SCRIPT DEBUG YES");
         let reply = client.command(&["EVAL", "return 1", "0"]);
         assert_eq!(reply, error("ERR too many scripts are debugged at the moment"));
         assert_eq!(finish(&mut sessions[2]), Value::Integer(1));
         assert_eq!(lines_of(client.command(&["EVAL", "return 1", "0"])).len(), 2);
-        // A client that sends too much, or what is no command.
+        // A client that sends too much, or an invalid command.
         sessions[0].send(b"nonsense\r\n").expect("sent");
         assert_eq!(lines_of(sessions[0].read().expect("the end")), ["<endsession>"]);
         let sent =

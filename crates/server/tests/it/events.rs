@@ -1,7 +1,7 @@
-//! Keyspace events. What each command raises stands in tests/events: the commands of the scripts in
-//! tests/cmd, with their events as a real Redis raised them; `SAKER_RECORD_EVENTS=1` writes those
-//! of that Redis into the files. One that knows less than a script expects stops there, and Saker's
-//! further events are not compared.
+//! Keyspace events. tests/events lists the events of each command: the commands of the scripts in
+//! tests/cmd, with the events that a real Redis raised. `SAKER_RECORD_EVENTS=1` records them from
+//! that Redis. A Redis that lacks a script's features stops there, and Saker's further events are
+//! not compared.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use testkit::{Address, Client, Value, peer, script};
 
 use crate::support::{self, connect};
 
-/// Scripts whose events are not the same each time, or that change what is published.
+/// Scripts with varying events, and scripts that change the published events.
 const LEFT_OUT: &[&str] = &["client", "config", "debug", "migrate", "monitor", "pubsub", "shutdown"];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
 }
 
-/// The scripts whose commands' events are known, and where those stand.
+/// Returns the paths of the recorded events and of their scripts.
 fn scripts() -> Vec<(PathBuf, PathBuf)> {
     let entries = std::fs::read_dir(folder("cmd")).expect("the folder is part of the sources");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
@@ -33,7 +33,7 @@ fn scripts() -> Vec<(PathBuf, PathBuf)> {
         .collect()
 }
 
-/// Runs the scripts on a server and compares.
+/// Runs the scripts on a server and compares the events.
 fn check(address: &Address, what: &str) {
     let mut wrong = String::new();
     for (path, events) in scripts() {
@@ -109,7 +109,7 @@ fn a_real_redis_raises_them_too() {
     check(&redis.address(), "the real server");
 }
 
-/// Does `test` on each back end, with 1, 2 and 4 I/O threads.
+/// Runs `test` on each backend, with 1, 2 and 4 I/O threads.
 fn on_each_count_of_threads(test: impl Fn(&Server)) {
     for choice in [BackendChoice::Epoll, BackendChoice::Auto] {
         for threads in [1, 2, 4] {
@@ -122,7 +122,7 @@ fn on_each_count_of_threads(test: impl Fn(&Server)) {
     }
 }
 
-/// A subscriber to these channels, on a server that publishes what the letters say.
+/// Subscribes to these channels, on a server that publishes the events of `letters`.
 fn listener(server: &Server, letters: &str, pattern: &str) -> Client {
     connect(server).command(&["CONFIG", "SET", "notify-keyspace-events", letters]);
     let mut listener = connect(server);
@@ -130,7 +130,7 @@ fn listener(server: &Server, letters: &str, pattern: &str) -> Client {
     listener
 }
 
-/// The next message, as `channel message` without the prefix of the channel.
+/// Returns the next message, as `channel message` without the prefix of the channel.
 fn next(listener: &mut Client) -> String {
     let Value::Array(items) = listener.read().expect("a message") else { panic!("a message is an array") };
     let text = |at: usize| String::from_utf8_lossy(items[at].as_bytes().expect("text")).into_owned();
@@ -181,7 +181,7 @@ fn events_of_a_connection_come_in_the_order_of_its_commands() {
     });
 }
 
-/// What is known of a list from its events.
+/// The state of a list, derived from its events.
 #[derive(Default)]
 struct History {
     len: usize,
@@ -260,7 +260,7 @@ fn what_no_command_does_is_told_too() {
     on_each_count_of_threads(|server| {
         let mut listener = listener(server, "EA", "__keyevent@0__:*");
         let mut client = connect(server);
-        // Active expiry: of a key, of fields, of a hash's last fields.
+        // Active expiry of a key, of a field, and of the last field of a hash.
         client.command(&["SET", "k", "v", "PX", "1"]);
         expect(&mut listener, &["set k", "expire k", "expired k"]);
         client.command(&["HSET", "h", "a", "1", "b", "2"]);
@@ -268,13 +268,13 @@ fn what_no_command_does_is_told_too() {
         expect(&mut listener, &["hset h", "hexpire h", "hexpired h"]);
         client.command(&["HPEXPIRE", "h", "1", "FIELDS", "1", "b"]);
         expect(&mut listener, &["hexpire h", "hexpired h", "del h"]);
-        // A client that waited is served behind the writer's own event.
+        // A blocked client is served after the writer's own event.
         let mut waiting = connect(server);
         waiting.send(b"BLMOVE l m LEFT RIGHT 0\r\n").expect("it is sent");
         while !client.command(&["CLIENT", "LIST"]).to_string().contains("cmd=blmove") {}
         client.command(&["RPUSH", "l", "v"]);
         expect(&mut listener, &["rpush l", "rpush m", "lpop l", "del l"]);
-        // A transaction's events stand together.
+        // The events of a transaction are contiguous.
         for request in [&["MULTI"][..], &["SET", "a", "1"], &["RENAME", "a", "b"], &["EXEC"]] {
             client.command(request);
         }

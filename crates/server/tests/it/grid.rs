@@ -18,7 +18,7 @@ use changes::Change;
 use listeners::{Cell, Listener, Reason};
 use stage::{Rig, Stage, put};
 
-/// The first margin before an expiry; it doubles where a machine is too busy for it.
+/// The first margin before an expiry; it doubles if the machine is too busy.
 const MARGIN_MS: u64 = 40;
 
 /// The time that a cell may wait for a value that does not come at once.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_BROKEN: Duration = Duration::from_secs(1);
 const WRONG_MANY: usize = 3;
 
-/// Two servers for the cells without an append-only file and two with.
+/// Two servers for the cells without an append-only file, and two with it.
 struct Servers {
     plain: [Rig; 2],
     logged: [Rig; 2],
@@ -48,7 +48,7 @@ impl Servers {
         Self { plain, logged, version, is_saker: false }
     }
 
-    /// The reason why these servers have no value in a cell.
+    /// Returns the reason why these servers have no value in a cell.
     fn leaves_out(&self, change: Change, listener: Listener) -> Option<Reason> {
         match listener.cell(change) {
             Cell::Impossible(reason) => Some(reason),
@@ -106,7 +106,7 @@ fn name(change: Change, listener: Listener) -> String {
     format!("{change:?} {listener:?}")
 }
 
-/// The recorded values by the names of their cells.
+/// Returns the recorded values by the names of their cells.
 fn values() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(path()).expect("the values are part of the sources");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -114,7 +114,7 @@ fn values() -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Cells in which Saker differs from Redis 8.0.2, with its value.
+/// Returns Saker's value and the reason for a cell in which Saker differs from Redis 8.0.2.
 fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)> {
     Some(match (change, listener) {
         (Change::ListMove, Listener::KeySizes) => {

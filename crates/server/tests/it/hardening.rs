@@ -1,5 +1,5 @@
-//! What a client may do before it has authenticated and what it learns; what only clients on this
-//! machine may do; bytes of clients that would break replies apart; files with passwords.
+//! Rights of clients before authentication; requests allowed only on this machine; client bytes
+//! that could split replies; files with passwords.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -11,14 +11,14 @@ use testkit::{Address, Client, ClientError, Value, peer, saker};
 
 use crate::support::{BINARY, as_process_on_each_back_end, connect, info, run};
 
-/// Commands that are answered before authentication.
+/// Commands with replies before authentication.
 const BEFORE_AUTH: &[&str] = &["auth", "hello", "quit", "reset"];
 
-/// Commands of Redis 8.0.2 that are allowed to answer something else than there before
-/// authentication: DEBUG and MODULE LOAD say there whether the configuration permits them.
+/// Commands of Redis 8.0.2 that may have another reply before authentication. In Redis, DEBUG and
+/// MODULE LOAD then report if the configuration permits them.
 const TELL_LESS: &[&str] = &["debug", "module|load", "module|loadex", "module|unload"];
 
-/// A server with a password, and a client that has given it.
+/// Starts a server with a password; returns it with an authenticated client.
 fn guarded(options: &[(&str, &str)]) -> (Server, Client) {
     let mut builder = Server::builder().port(0).io_threads(2).option("requirepass", "secret");
     for (name, value) in options {
@@ -30,7 +30,7 @@ fn guarded(options: &[(&str, &str)]) -> (Server, Client) {
     (server, admin)
 }
 
-/// The full names of all commands and subcommands, with their arity.
+/// Returns the full names of all commands and subcommands, with their arity.
 fn commands(client: &mut Client) -> Vec<(String, i64)> {
     let mut found = Vec::new();
     let mut left = vec![client.command(&["COMMAND"])];
@@ -48,7 +48,7 @@ fn commands(client: &mut Client) -> Vec<(String, i64)> {
     found
 }
 
-/// Requests of a command: with enough words, and with one word too few.
+/// Returns requests of a command: with enough words, with one too few, and with one too many.
 fn requests((name, arity): &(String, i64)) -> Vec<Vec<String>> {
     let words: Vec<String> = name.split('|').map(str::to_owned).collect();
     let with = |len: usize| {
@@ -82,7 +82,7 @@ fn nothing_is_told_before_authentication() {
     assert!(client.command(&["PING"]).to_string().contains("NOAUTH"));
 }
 
-/// Each request of each command that both have, before authentication.
+/// Sends each request of each command that both servers have, before authentication.
 #[test]
 fn before_authentication_a_real_redis_answers_the_same() {
     if !peer::is_available() {
@@ -116,7 +116,7 @@ fn a_client_must_authenticate_in_time() {
     let mut silent = connect(&server);
     let mut busy = connect(&server);
     let began = Instant::now();
-    // Requests do not prolong it.
+    // Requests do not extend the timeout.
     while busy.request(&["PING"]).is_ok() {
         assert!(began.elapsed() < Duration::from_secs(20), "a client without a password stays");
         std::thread::sleep(Duration::from_millis(50));
@@ -124,7 +124,7 @@ fn a_client_must_authenticate_in_time() {
     assert!(began.elapsed() >= Duration::from_secs(1));
     assert!(matches!(silent.read(), Err(ClientError::Closed)));
     assert_eq!(admin.command(&["PING"]), Value::Simple(b"PONG".to_vec()));
-    // Who had authenticated and resets itself counts from there.
+    // For a client that has authenticated, the time starts at its RESET.
     admin.command(&["RESET"]);
     assert_eq!(admin.command(&["AUTH", "secret"]), Value::Simple(b"OK".to_vec()));
 }
@@ -140,7 +140,7 @@ fn requests_before_authentication_are_small() {
     };
     refused(b"*11\r\n", "ERR Protocol error: unauthenticated multibulk length");
     refused(b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "ERR Protocol error: unauthenticated bulk length");
-    // After it they may be what they like.
+    // After authentication, any size is allowed.
     let value = "x".repeat(100_000);
     assert_eq!(admin.command(&["SET", "k", &value]), Value::Simple(b"OK".to_vec()));
     assert_eq!(
@@ -155,13 +155,13 @@ fn before_authentication_little_is_held_for_a_client() {
     as_process_on_each_back_end(|server| {
         let mut admin = server.connect();
         admin.command(&["CONFIG", "SET", "requirepass", "secret"]);
-        // It reads nothing: replies beyond what its socket takes close it.
+        // It reads nothing: replies that exceed its socket's buffer close it.
         let mut flood = server.connect();
         let requests = b"PING\r\n".repeat(10_000);
         let closed = (0..5_000).any(|_| flood.send(&requests).is_err());
         assert!(closed, "30 million replies are held for a client without a password");
         assert_eq!(info(&mut admin, "client_output_buffer_limit_disconnections"), 1);
-        // A request that never ends is cut off before it is long.
+        // An endless request is rejected before it is long.
         let mut long = server.connect();
         let words = [&b"*10\r\n"[..], &b"$16384\r\n"[..], &[b'x'; 16_000]].concat();
         long.send(&words).expect("it is sent");
@@ -170,7 +170,7 @@ fn before_authentication_little_is_held_for_a_client() {
     });
 }
 
-/// An address of this machine that is no loopback, if it has one. Nothing is sent.
+/// Returns an address of this machine that is not loopback, if any. Nothing is sent.
 fn other_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -219,10 +219,10 @@ fn modules_are_permitted_by_an_option_and_fail() {
     assert_eq!(ask("no", &["MODULE", "LIST"]), "(empty array)");
 }
 
-/// What ends a line, and then looks like a reply.
+/// Bytes that end a line and then look like a reply.
 const HOSTILE: &str = "x\r\n+INJECTED\r\n:1\r\n$8\r\nINJECTED\r\n";
 
-/// Commands that end the connection or the server, answer more than once, or never.
+/// Commands that end the connection or the server, or reply more than once, or never.
 const NOT_ASKED: &[&str] = &[
     "shutdown",
     "quit",
@@ -241,7 +241,7 @@ const NOT_ASKED: &[&str] = &[
     "debug",
 ];
 
-/// The reply of one request; that it is one, whatever the request holds.
+/// Returns the reply to one request; checks that it is a single reply.
 fn one_reply(client: &mut Client, request: &[String]) -> Value {
     let mut bytes = Vec::new();
     resp::encode_request(request, &mut bytes);
@@ -268,7 +268,7 @@ fn no_reply_is_broken_apart_by_what_it_quotes() {
         }
         let base: Vec<String> = name.split('|').map(str::to_owned).collect();
         let len = arity.unsigned_abs() as usize;
-        // All words but the name, then each of them alone.
+        // All words but the name, then each word alone.
         for extra in 0..2 {
             let all = base.iter().cloned().chain(std::iter::repeat_n(HOSTILE.to_owned(), len + extra));
             one_reply(&mut client, &all.collect::<Vec<_>>());
@@ -305,19 +305,19 @@ fn no_reply_is_broken_apart_by_what_it_quotes() {
     ] {
         one_reply(&mut client, &request);
     }
-    // In a transaction that is queued.
+    // In a transaction with queued commands.
     client.command(&["MULTI"]);
     let unknown = client.command(&[HOSTILE, HOSTILE]);
     assert!(unknown.is_error(), "{unknown:?}");
     assert!(client.command(&["EXEC"]).is_error());
-    // Nor are the lists of clients and errors that others read.
+    // The lists of clients and errors, which other clients read, are not split either.
     for list in [&["CLIENT", "LIST"][..], &["INFO", "everything"], &["ACL", "LOG"]] {
         let text = client.command(list).to_string();
         assert!(!text.contains("\n+INJECTED"), "{list:?}: {text}");
     }
 }
 
-/// Starts the program with this configuration under `mode`; what it says before it ends.
+/// Checks this configuration in a file with `mode`; returns the program's output.
 fn checked(text: &str, mode: u32) -> String {
     let folder = tempfile::tempdir().expect("a scratch folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("changed");

@@ -1,15 +1,16 @@
-//! What a client can make the server hold, driven to its limit; docs/operations.md has the table of
-//! them all. Limits that are not driven to here are where their subject is: unread replies and
-//! queued transactions in `hostile.rs`, published messages in `subscribers.rs`, remembered keys in
-//! `tracking_bounds.rs`, data and what waits to be freed in `memory.rs`, kills in `blocking.rs`,
-//! the slow log in `tests/cmd/slowlog.resp`, descriptors in net's `descriptors.rs`.
+//! Limits of the server memory that a client can use, each tested at the limit.
+//! docs/operations.md has the table of all limits. Other files test further limits. `hostile.rs`:
+//! unread replies and queued transactions. `subscribers.rs`: published messages.
+//! `tracking_bounds.rs`: tracked keys. `memory.rs`: data and values to be freed. `blocking.rs`:
+//! kills. `tests/cmd/slowlog.resp`: the slow log. net's `descriptors.rs`: descriptors.
 
 use server::Server;
 use testkit::{Client, Value};
 
 use crate::support::{connect, info, on_each_back_end};
 
-/// Whether the server closes the connection of a client that sends `bytes` and reads what comes.
+/// Returns true if the server closes the connection of a client that sends `bytes` and reads
+/// replies.
 fn is_closed(client: &mut Client, bytes: &[u8]) -> bool {
     if client.send(bytes).is_err() {
         return true;
@@ -50,16 +51,17 @@ fn a_client_beyond_maxclients_is_refused() {
     });
 }
 
-/// The client, once the server has it.
+/// Returns the client after the server has registered it.
 fn answered(mut client: Client) -> Client {
     client.command(&["PING"]);
     client
 }
 
-/// What a client names and the server must remember for it.
+/// Commands whose names the server must keep for the client.
 const NAMING: &[&str] = &["WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"];
 
-/// Names without an end are counted as the client's memory: who holds most is closed.
+/// An unlimited number of names counts as the client's memory: the client with the most is
+/// closed.
 #[test]
 fn who_names_too_much_is_evicted() {
     on_each_back_end(|server| {
@@ -80,7 +82,7 @@ fn who_names_too_much_is_evicted() {
     });
 }
 
-/// Sends requests until the client is closed for its size.
+/// Sends requests until the client is closed because of its memory.
 fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     let mut control = connect(server);
     control.command(&["CLIENT", "NO-EVICT", "ON"]);
@@ -90,7 +92,7 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     for from in (0..40).map(|round| round * 1000) {
         let mut bytes = Vec::new();
         resp::encode_request(&request(from), &mut bytes);
-        // Replies are not read here: there is one for each name.
+        // The replies, one for each name, are not read here.
         if client.send(&bytes).is_err() || info(&mut control, "evicted_clients") > before {
             break;
         }
@@ -101,7 +103,7 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
 }
 
-/// Redis treats any limit below 128 KiB as 128 KiB, and shows it as it was set.
+/// Redis treats any limit below 128 KiB as 128 KiB, and shows it as configured.
 #[test]
 fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     on_each_back_end(|server| {
@@ -117,7 +119,7 @@ fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     });
 }
 
-/// A client that has messages made for it and takes none is closed at the limit of its class.
+/// A client that receives messages but does not read them is closed at the limit of its class.
 #[test]
 fn a_monitor_that_does_not_read_is_closed() {
     on_each_back_end(|server| {
@@ -126,7 +128,7 @@ fn a_monitor_that_does_not_read_is_closed() {
         let mut monitor = connect(server);
         monitor.command(&["MONITOR"]);
         let value = "x".repeat(100_000);
-        // What the sockets' buffers take is beside the limit.
+        // Data in the sockets' buffers is not part of the limit.
         let closed = (0..1000).any(|_| {
             control.command(&["SET", "key", &value]);
             info(&mut control, "client_output_buffer_limit_disconnections") == 1

@@ -1,4 +1,4 @@
-//! The audit log, logins that must wait, logins with tokens.
+//! The audit log, delayed logins, logins with tokens.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -15,7 +15,7 @@ use testkit::{Address, Client, ClientError, Value, saker};
 
 use crate::support::{BINARY, connect, info, signal};
 
-/// A server with these options.
+/// Starts a server with these options.
 fn start(options: &[(&str, &str)]) -> Server {
     let mut builder = Server::builder().port(0).io_threads(2);
     for (name, value) in options {
@@ -24,7 +24,7 @@ fn start(options: &[(&str, &str)]) -> Server {
     builder.start().expect("the server starts")
 }
 
-/// The lines of the audit log of a server that has ended.
+/// Returns the lines of the audit log of a server that has ended.
 fn lines(path: &Path) -> Vec<Json> {
     let text = std::fs::read_to_string(path).expect("the file is there");
     text.lines()
@@ -32,7 +32,7 @@ fn lines(path: &Path) -> Vec<Json> {
         .collect()
 }
 
-/// What a line says in short.
+/// Summarizes a line.
 fn shown(line: &Json) -> String {
     let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     let keys: Vec<&str> = line["keys"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
@@ -169,15 +169,15 @@ fn an_address_that_fails_often_waits() {
         assert_eq!(timed(&mut outside, "wrong"), (false, false));
     }
     assert_eq!(timed(&mut outside, "wrong"), (false, true));
-    // The right password waits too: else a try could end as soon as it is seen to take long. Others
-    // do not.
+    // The right password waits too: otherwise a guess could be abandoned as soon as it takes
+    // long. Clients from other addresses do not wait.
     let mut waiting = from_outside();
     waiting.send(b"AUTH secret\r\nPING\r\n").expect("it is sent");
     assert_eq!(timed(&mut local, "wrong"), (false, false));
     assert_eq!(timed(&mut local, "secret"), (true, false));
     assert_eq!(waiting.read().expect("OK"), Value::Simple(b"OK".to_vec()));
     assert_eq!(waiting.read().expect("PONG"), Value::Simple(b"PONG".to_vec()));
-    // More tries at once than have slots: the last are refused unseen.
+    // More simultaneous attempts than slots: the last ones are rejected without a check.
     let mut many: Vec<Client> = (0..15).map(|_| from_outside()).collect();
     many.iter_mut().for_each(|client| client.send(b"AUTH wrong\r\n").expect("it is sent"));
     let replies: Vec<String> =
@@ -202,7 +202,7 @@ impl Issuer {
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x}]}).to_string()
     }
 
-    /// A token for `users` that expires so many seconds from now.
+    /// Creates a token for `users` that expires in `expires_in_s` seconds.
     fn token(&self, users: &[&str], expires_in_s: i64) -> String {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
         let claims = json!({"iss": "https://issuer.example", "aud": ["saker"], "groups": users, "exp": now_s + expires_in_s});
@@ -266,7 +266,7 @@ fn a_token_logs_in_as_a_user_of_its_claims() {
         assert_eq!(login(&["AUTH", "team-app", wrong]), "WRONGPASS");
     }
     assert_eq!((info(&mut admin, "oidc_logins"), info(&mut admin, "oidc_keys")), (5, 1));
-    // A token is no password: it is not what ACL knows of the user.
+    // A token is not a password: ACL does not show it for the user.
     assert!(!admin.command(&["ACL", "LIST"]).to_string().contains(&token));
 }
 

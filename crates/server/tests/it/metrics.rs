@@ -1,5 +1,4 @@
-//! The metrics endpoint beside INFO: what it says, in which form, and that it
-//! is off unless asked for.
+//! The metrics endpoint compared with INFO: its contents and format; it is off by default.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -14,13 +13,13 @@ use testkit::{Client, Value};
 
 use crate::support::connect;
 
-/// A server with a metrics endpoint, and the endpoint's port. The port was free a moment ago, and
-/// somebody else may take it: then another is tried.
+/// Starts a server with a metrics endpoint; returns it with the endpoint's port. If another
+/// process takes the free port meanwhile, another port is tried.
 pub fn start() -> (Server, u16) {
     start_with(|builder| builder)
 }
 
-/// The same, with its data in this folder.
+/// Starts such a server with its data in this folder.
 pub fn start_in(folder: &Path) -> (Server, u16) {
     start_with(|builder| builder.data_folder(folder).option("enable-protected-configs", "yes"))
 }
@@ -38,14 +37,14 @@ fn start_with(prepare: impl Fn(Builder) -> Builder) -> (Server, u16) {
     panic!("no port stays free");
 }
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Text,
     OpenMetrics,
 }
 
-/// The head and the body of the answer to a request with these headers.
+/// Returns the head and the body of the response to a request with these headers.
 fn ask(port: u16, headers: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the endpoint listens");
     let request = format!("GET /metrics HTTP/1.1\r\nHost: saker\r\n{headers}\r\n");
@@ -58,12 +57,12 @@ fn ask(port: u16, headers: &str) -> (String, Vec<u8>) {
     (head, answer[end + 4..].to_vec())
 }
 
-/// A page as a client without a wish gets it.
+/// Returns a page in the default format.
 pub fn scrape(port: u16) -> String {
     String::from_utf8(ask(port, "").1).expect("a page is text")
 }
 
-/// A page in this format.
+/// Returns a page in this format.
 fn scrape_as(port: u16, format: Format) -> String {
     let (accept, kind) = match format {
         Format::Text => ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
@@ -77,7 +76,7 @@ fn scrape_as(port: u16, format: Format) -> String {
     String::from_utf8(page).expect("a page is text")
 }
 
-/// A page that is made after what the caller did before: one is given out for a tenth of a second.
+/// Returns a page from after the caller's last action: a page is cached for a tenth of a second.
 pub fn scrape_until(port: u16, is_there: impl Fn(&str) -> bool) -> String {
     let begun = Instant::now();
     loop {
@@ -135,7 +134,7 @@ fn every_number_of_info_is_a_metric_or_left_out_for_a_reason() {
     for (field, value) in &fields {
         let known = catalog::FIELDS.iter().find(|known| known.info == *field);
         if let Some(known) = known {
-            // A time that there was none of yet.
+            // A time of -1 means that there is none yet: it has no sample.
             assert!(
                 *value == "-1" || names.contains(&*known.metric.query_name()),
                 "{} is not in the page",
@@ -189,8 +188,8 @@ fn saves_are_seen_in_a_scrape() {
     assert_eq!(value(&page, "rdb_saves_total"), Some(1.0));
 }
 
-/// Runs every command that is safe for a test as it comes, in whatever way it
-/// fails: it counts as run.
+/// Runs `count` different commands that are safe for a test with any arguments. Failed commands
+/// count.
 fn run_many_commands(client: &mut Client, count: usize) {
     let never =
         ["shutdown", "subscribe", "psubscribe", "ssubscribe", "monitor", "quit", "debug", "migrate", "auth"];
@@ -198,12 +197,12 @@ fn run_many_commands(client: &mut Client, count: usize) {
         |name: &str| name.starts_with('b') || ["wait", "waitaof", "multi", "reset", "hello"].contains(&name);
     let table = server::commands::table().0;
     let mut names: Vec<&str> = table.iter().map(|command| command.full_name).collect();
-    // Always the same ones, and SET among them.
+    // Always the same commands, SET included.
     names.sort_unstable_by_key(|name| (*name != "set", *name));
     let fit = names.iter().filter(|name| !never.contains(name) && !waits(name) && !name.contains('|'));
     let mut ran = 0;
     for name in fit {
-        // The first argument fits the command's arity; whether it makes sense does not matter.
+        // The arguments fit the command's arity; they may be meaningless.
         let words: Vec<&str> = std::iter::once(*name).chain(std::iter::repeat_n("1", 8)).collect();
         let arity = table.find(name.as_bytes()).expect("it exists").command.arity;
         let len = match arity {
@@ -274,14 +273,14 @@ fn the_form_is_what_the_scraper_asks_for() {
     check_page(std::str::from_utf8(&page).expect("text"), Format::OpenMetrics);
 }
 
-/// A metric family as it is announced.
+/// A metric family from its TYPE line.
 struct Family {
     name: String,
     kind: String,
     has_help: bool,
 }
 
-/// Whether text is the name of a metric or, without a colon, of a label.
+/// Returns true if `text` is a valid name of a metric or, without a colon, of a label.
 fn is_name(text: &str, may_have_colon: bool) -> bool {
     let fits = |at: usize, letter: char| {
         letter.is_ascii_alphabetic()
@@ -292,7 +291,7 @@ fn is_name(text: &str, may_have_colon: bool) -> bool {
     !text.is_empty() && text.chars().enumerate().all(|(at, letter)| fits(at, letter))
 }
 
-/// The labels between the braces of a series, undone of their escapes.
+/// Parses the labels between the braces of a series; unescapes their values.
 pub fn labels(text: &str) -> Vec<(String, String)> {
     let (mut labels, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
@@ -319,7 +318,7 @@ pub fn labels(text: &str) -> Vec<(String, String)> {
     labels
 }
 
-/// What may stand behind the family's name in the names of its series.
+/// Returns the valid suffixes of series names in a family of this type.
 fn suffixes(kind: &str, format: Format) -> &'static [&'static str] {
     match (kind, format) {
         ("gauge", _) | ("counter", Format::Text) => &[""],
@@ -331,21 +330,21 @@ fn suffixes(kind: &str, format: Format) -> &'static [&'static str] {
     }
 }
 
-/// A family's announcement: its name must be new, and end as its type wants.
+/// Parses a family's TYPE line: its name must be new, with an ending that fits its type.
 fn announced(rest: &str, format: Format, names: &mut BTreeSet<String>) -> Family {
     let (name, kind) = rest.split_once(' ').expect("a name and a type");
     assert!(is_name(name, true), "{rest}");
     for suffix in suffixes(kind, format) {
         assert!(names.insert(format!("{name}{suffix}")), "{name}{suffix} comes twice");
     }
-    // A counter's samples end in `_total` in both formats, nothing else does.
+    // A counter's samples end in `_total` in both formats, others do not.
     let is_text_counter = kind == "counter" && format == Format::Text;
     assert_eq!(name.ends_with("_total"), is_text_counter, "{rest}");
     Family { name: name.to_owned(), kind: kind.to_owned(), has_help: false }
 }
 
-/// Checks a page against OpenMetrics 1.0 or the text format 0.0.4, as strictly as a scraper may;
-/// gives the number of its series.
+/// Checks a page against OpenMetrics 1.0 or the text format 0.0.4, as strictly as a scraper may.
+/// Returns the number of its series.
 fn check_page(page: &str, format: Format) -> usize {
     let body = match format {
         Format::Text => page,

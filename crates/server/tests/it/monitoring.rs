@@ -1,7 +1,7 @@
-//! The dashboard and the alert rules in packaging/ use what a server's metrics endpoint
-//! has, and nothing else.
+//! The dashboard and the alert rules in packaging/ use only metrics and labels of a server's
+//! metrics endpoint.
 //!
-//! Whether their PromQL is valid, promtool says in CI (`cargo xtask test`, step `prometheus`).
+//! promtool checks their PromQL in CI (`cargo xtask test`, step `prometheus`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const ALERTS: &str =
 /// Labels that Prometheus adds to every sample.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
-/// The labels of each metric by its name, as a server has them after some work.
+/// The labels of each metric by its name, from a server after some work.
 type Scraped = BTreeMap<String, BTreeSet<String>>;
 
 fn scraped() -> Scraped {
@@ -52,7 +52,7 @@ fn scraped() -> Scraped {
     metrics
 }
 
-/// A piece of an expression.
+/// A token of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -61,7 +61,7 @@ enum Token {
     Sign(char),
 }
 
-/// The pieces of an expression, without numbers, durations and operators of words.
+/// Returns the tokens of an expression, without numbers, durations and word operators.
 fn tokens(expr: &str) -> Vec<Token> {
     let (mut tokens, mut rest) = (Vec::new(), expr);
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_:$.".contains(letter);
@@ -89,7 +89,7 @@ fn tokens(expr: &str) -> Vec<Token> {
     tokens
 }
 
-/// What is wrong with the metrics and labels of an expression.
+/// Returns the problems with the metrics and labels of an expression.
 fn problems_of(expr: &str, scraped: &Scraped) -> Vec<String> {
     const CLAUSES: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
     let tokens = tokens(expr);
@@ -154,7 +154,7 @@ fn wrong_names_are_found() {
     check("vector(1)", 1);
 }
 
-/// All values of the key `key` anywhere in `json`.
+/// Collects all values of the key `key` anywhere in `json`.
 fn all<'j>(json: &'j Json, key: &str, found: &mut Vec<&'j Json>) {
     match json {
         Json::Object(members) => {
@@ -189,7 +189,7 @@ fn the_dashboard_shows_what_there_is() {
     let problems: Vec<String> = exprs.iter().flat_map(|expr| problems_of(expr, &scraped)).collect();
     assert_eq!(problems, Vec::<String>::new());
 
-    // Its variables, and what their queries name.
+    // Its variables, and the names that their queries use.
     let variables = dashboard["templating"]["list"].as_array().expect("variables");
     let names: Vec<&str> = variables.iter().map(|variable| text(&variable["name"])).collect();
     assert_eq!(names, ["datasource", "job", "instance"]);
@@ -207,7 +207,7 @@ fn the_dashboard_shows_what_there_is() {
             let variable = word.strip_prefix('$').filter(|name| !name.starts_with("__"));
             assert!(variable.is_none_or(|name| names.contains(&name)), "no variable {word}: {expr}");
         }
-        // Every expression is about the servers that are chosen.
+        // Every expression filters by the chosen servers.
         assert!(expr.contains(r#"job=~"$job""#) && expr.contains(r#"instance=~"$instance""#), "{expr}");
     }
     for source in found(&dashboard, "datasource") {

@@ -1,4 +1,4 @@
-//! What operators meet: the log and its rotation, supervisors, starts that fail, the end.
+//! Server operation: the log and its rotation, supervisors, failed starts, the shutdown.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,10 +27,10 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The line that it writes.
+/// The line that SAVE writes to the log.
 const SAVED: &str = "DB saved on disk";
 
-/// Makes a server write a line to its log.
+/// Makes the server write a line to its log.
 fn log_a_line(client: &mut Client) {
     assert_eq!(client.command(&["SAVE"]).to_string(), "OK");
 }
@@ -72,8 +72,7 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
 }
 
-/// With a limit of the file's size, `write` writes what fits and fails the next
-/// time, as on a full disk.
+/// With a file size limit, `write` writes only what fits and then fails, as on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_behind_a_torn_one_begins_anew() {
@@ -129,7 +128,7 @@ fn a_terminal_that_goes_away_does_not_end_the_server() {
     assert!(child.wait().expect("ends").success());
 }
 
-/// A server that is told of `NOTIFY_SOCKET`.
+/// Starts a server with `NOTIFY_SOCKET`.
 fn supervised(socket: &str, options: &[&str]) -> ServerProcess {
     let line = ["env", &format!("NOTIFY_SOCKET={socket}"), BINARY].map(OsString::from);
     let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
@@ -143,7 +142,7 @@ fn received(socket: &UnixDatagram) -> String {
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
-/// What systemd receives from the start of `server` to its end.
+/// Checks the notifications that systemd receives from the start of `server` to its end.
 fn check_notifications(socket: &UnixDatagram, mut server: ServerProcess, end: impl FnOnce(&ServerProcess)) {
     let ready = format!("READY=1\nSTATUS=Ready to accept connections\nMAINPID={}\n", server.pid());
     assert_eq!(received(socket), "STATUS=Saker is loading...\n");
@@ -241,7 +240,7 @@ fn a_configuration_is_checked_without_a_start() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let dir = folder.path().to_str().expect("UTF-8");
     check(&["--logfile", dir], 1, "is a folder (option 'logfile')");
-    // All that is wrong is said.
+    // All problems are reported.
     check(
         &["--port", "0", "--logfile", "/there/is/no/log"],
         1,
@@ -293,8 +292,8 @@ fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     }
 }
 
-/// What waits for the cron must see that it is not wanted any more, also when the cron goes on in
-/// the same moment.
+/// A shutdown that waits for the cron must notice that it was aborted, also if the cron continues
+/// at the same moment.
 #[test]
 fn an_aborted_end_does_not_come() {
     let server = saker::start_binary(BINARY, &["--enable-debug-command", "yes"]).expect("starts");
@@ -304,13 +303,13 @@ fn an_aborted_end_does_not_come() {
         signal(&server, Signal::TERM);
         while client.command(&["SHUTDOWN", "ABORT"]).to_string().contains("No shutdown in progress") {}
         assert_eq!(client.command(&["DEBUG", "PAUSE-CRON", "0"]).to_string(), "OK");
-        // As long as an end that waits may sleep. One that comes all the same closes the client.
+        // Longer than a waiting shutdown may sleep. A wrong shutdown would close the client.
         std::thread::sleep(Duration::from_millis(12));
         assert_eq!(client.command(&["PING"]).to_string(), "PONG");
     }
 }
 
-/// An end that has failed to save leaves room for the next.
+/// After a shutdown that could not save, another one is possible.
 #[test]
 fn a_signal_ends_the_server_once_the_data_can_be_saved() {
     let mut server = saker::start_binary(BINARY, &["--save", "3600 1"]).expect("starts");
@@ -327,7 +326,7 @@ fn a_signal_ends_the_server_once_the_data_can_be_saved() {
     assert!(dump.exists());
 }
 
-/// What the program prints until it fails.
+/// Returns the output of a program that fails.
 fn failure(args: &[&str]) -> String {
     let output = run(args, "");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -420,7 +419,7 @@ fn a_unix_socket_belongs_to_the_server_that_listens_on_it() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join("s.sock");
     let socket = ["--unixsocket", path.to_str().expect("UTF-8")];
-    // What a server left behind that was killed is replaced.
+    // The socket file of a killed server is replaced.
     drop(UnixListener::bind(&path).expect("bound"));
     let mut server = saker::start_binary(BINARY, &socket).expect("starts");
     server.wait_for_log("Ready to accept connections unix");
@@ -428,14 +427,14 @@ fn a_unix_socket_belongs_to_the_server_that_listens_on_it() {
     let printed = failure(&[&["--port", &port], &socket[..]].concat());
     assert!(printed.contains("A running process listens there"), "{printed}");
     UnixStream::connect(&path).expect("the first server still has it");
-    // Somebody else's socket under the name stays.
+    // Another process's socket with this name stays.
     fs::remove_file(&path).expect("removed");
     let _other = UnixListener::bind(&path).expect("bound");
     signal(&server, Signal::TERM);
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
     assert!(!server.log().contains("Removing the unix socket file"), "{}", server.log());
     UnixStream::connect(&path).expect("still there");
-    // A start that fails later on removes the socket that it made.
+    // A start that fails later removes the socket that it created.
     let (own, taken) = (folder.path().join("own.sock"), free_port().expect("a port"));
     let _taken = std::net::TcpListener::bind(("127.0.0.1", taken)).expect("bound");
     let own_socket = ["--unixsocket", own.to_str().expect("UTF-8")];
@@ -470,7 +469,7 @@ fn a_killed_server_can_be_replaced_at_once() {
         assert_eq!(client.command(&["PING"]).to_string(), "PONG");
         child.kill().expect("killed");
         child.wait().expect("ends");
-        // To the end, so that the pipe is not what the process waits for.
+        // Read to the end, so that the pipe does not block the process.
         let _ = lines.read_to_end(&mut Vec::new());
     }
     let (mut child, _lines) = start();

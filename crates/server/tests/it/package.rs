@@ -1,5 +1,5 @@
-//! What the package and the image contain: the annotated configuration file, the health
-//! check, the entrypoint.
+//! Contents of the package and the image: the annotated configuration file, the health check, the
+//! entrypoint.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -14,9 +14,9 @@ use testkit::ServerProcess;
 use testkit::process::free_port;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
-/// What the package sets.
+/// Options that the package sets.
 const PACKAGED: &[&str] = &["dir", "logfile", "pidfile"];
-/// Options that the file shows with an example in the place of the default.
+/// Options for which the file shows an example instead of the default.
 const EXAMPLES: &[&str] = &[
     "io-threads",
     "unixsocket",
@@ -29,7 +29,7 @@ const EXAMPLES: &[&str] = &[
     "tls-ciphersuites",
 ];
 
-/// The packaged file; its folder, which must exist, is `folder`.
+/// Returns the packaged file with `folder` as its data folder, which must exist.
 fn conf(folder: &Path) -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/saker.conf");
     let text = fs::read_to_string(file).expect("packaging/saker.conf");
@@ -37,7 +37,7 @@ fn conf(folder: &Path) -> String {
     text.replace("/var/lib/saker", folder.to_str().expect("UTF-8"))
 }
 
-/// Writes `text` into `folder` and gives the file's path.
+/// Writes `text` to a file in `folder` and returns its path.
 fn written(folder: &Path, text: &str) -> PathBuf {
     let file = folder.join("saker.conf");
     fs::write(&file, text).expect("written");
@@ -52,7 +52,7 @@ fn loaded(file: PathBuf) -> ConfigStore {
     }
 }
 
-/// The options of `store` that differ from their defaults.
+/// Returns the options of `store` that differ from their defaults.
 fn changed(store: &ConfigStore) -> Vec<&'static str> {
     let differs = table::all().filter(|&(id, _)| store.value(id) != store.default_of(id));
     differs.map(|(_, option)| option.name).collect()
@@ -144,12 +144,12 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
     assert!(is_healthy(&["--port", "0", "--unixsocket", "s.sock", "--dir", &path], None));
     drop(server);
-    // One that accepts and says nothing, and a file that is no socket.
+    // A listener that accepts and never replies, and a file that is not a socket.
     let silent = UnixListener::bind(folder.path().join("silent.sock")).expect("listens");
     let closes = std::thread::spawn(move || drop(silent.accept()));
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "silent.sock", "--dir", &path], None));
     closes.join().expect("ends");
-    // No TCP because `bind` is empty, whatever the port; nobody reads the words of a failure.
+    // No TCP, because `bind` is empty, whatever the port. The text of a failure is not read.
     let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
     let socket = ["--unixsocket", "s.sock", "--dir", &path];
     assert!(is_healthy(&[&["--bind", ""], &socket[..]].concat(), None));
@@ -162,8 +162,8 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "file", "--dir", &path], None));
 }
 
-/// `bind`, `protected-mode` and `port` of the server that the container's entrypoint starts with
-/// `arguments` and `input`.
+/// Returns `bind`, `protected-mode` and `port` of the server that the container's entrypoint
+/// starts with `arguments` and `input`.
 fn in_container(arguments: &[&str], input: &str) -> String {
     let entrypoint = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/container-entrypoint.sh");
     let folder = tempfile::tempdir().expect("a scratch folder");
@@ -211,7 +211,7 @@ fn in_a_container_the_defaults_lose_to_options_standard_input_and_the_file() {
 fn only_the_owner_may_write_to_the_log() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let log = folder.path().join("server.log");
-    // The unit's umask, with which a file would be writable for its group.
+    // The systemd unit's umask, with which the group could write to a new file.
     let line = ["sh", "-c", "umask 0007; exec \"$@\"", "sh", BINARY].map(Into::into);
     let options = ["--logfile", log.to_str().expect("UTF-8")].map(str::to_owned);
     let server = ServerProcess::start(&line, &options).expect("starts");

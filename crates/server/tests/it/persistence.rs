@@ -1,4 +1,4 @@
-//! Snapshots: what is there after a restart, whatever happened before.
+//! Snapshots: the data after a restart, whatever happened before.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use testkit::{Client, Rng, ServerProcess, Value, peer, saker};
 
 use crate::support::BINARY;
 
-/// How long a server may take to end or to save.
+/// Maximum time for a server to end or to save.
 const WITHIN: Duration = Duration::from_secs(30);
 
 fn start_in(folder: &Path, options: &[&str]) -> ServerProcess {
@@ -34,7 +34,7 @@ fn signal(server: &ServerProcess, signal: Signal) {
     kill_process(pid, signal).expect("it is there");
 }
 
-/// A field of INFO's section about files.
+/// Returns a field of INFO persistence.
 fn persistence(client: &mut Client, field: &str) -> String {
     let Value::Bulk(text) = client.command(&["INFO", "persistence"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -49,7 +49,7 @@ fn await_no_save(client: &mut Client) {
     }
 }
 
-/// Keys of every type, small and big, with and without expiry, in three databases.
+/// Writes keys of every type, small and big, with and without expiry, in three databases.
 fn fill(client: &mut Client) {
     let mut rng = Rng::new(5);
     for db in ["0", "3", "7"] {
@@ -105,13 +105,13 @@ fn everything_is_there_after_a_crash_that_follows_a_save() {
     }
 }
 
-/// Redis has FLUSHALL wait for its save, so that none is under way when the next command comes.
+/// In Redis, FLUSHALL waits for its save, so no save is in progress at the next command.
 #[test]
 fn the_save_after_a_flush_gives_way_to_one_that_is_asked_for() {
     let started = "Background saving started";
     for (save, reply) in [("BGSAVE", started), ("SAVE", "OK")] {
         let folder = folder();
-        // The default rules; a save rests for a minute at each key.
+        // The default rules; the save pauses for a minute at each key.
         let server = start_in(folder.path(), &["--rdb-key-save-delay", "60000000"]);
         let mut client = server.connect();
         for words in [&["MULTI"][..], &["FLUSHALL"], &["SET", "k", "v"], &["EXEC"]] {
@@ -133,7 +133,7 @@ fn the_save_after_a_flush_gives_way_to_one_that_is_asked_for() {
     }
 }
 
-/// A number as GET or LLEN reply it; 0 where there is none.
+/// Parses a number from a reply of GET or LLEN; 0 for a missing key.
 fn number(value: &Value) -> i64 {
     match value {
         Value::Integer(number) => *number,
@@ -142,7 +142,7 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// Ends the writers, also where a check fails.
+/// Ends the writers, also if a check fails.
 struct SetAtEnd<'s>(&'s AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -158,7 +158,8 @@ fn a_save_has_the_moment_at_which_it_began() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = SetAtEnd(&stop);
-        // Each keeps all its keys equal, in transactions; whatever moment is saved has them equal.
+        // Each writer keeps all its keys equal with transactions, so they are equal in every
+        // snapshot.
         for writer in 0..2 {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || {
@@ -204,10 +205,10 @@ fn a_save_has_the_moment_at_which_it_began() {
     });
 }
 
-/// Kills of the server in the middle of a save, or just behind it.
+/// Number of kills of the server during a save, or shortly after it.
 const KILLS: usize = 20;
 
-/// Makes eight keys hold this number, all at once.
+/// Sets eight keys to this number, in one transaction.
 fn write_generation(client: &mut Client, generation: i64) {
     let set = |key| vec!["SET".to_owned(), format!("g{key}"), generation.to_string()];
     let mut commands = vec![vec!["MULTI".to_owned()]];
@@ -224,14 +225,15 @@ fn a_kill_amid_a_save_leaves_the_last_good_file() {
         let names = entries.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
         names.collect::<Vec<_>>()
     };
-    // What the file holds for sure, and what was being saved at the last kill.
+    // The generation that the file certainly holds, and the one being saved at the last kill.
     let (mut saved, mut begun) = (0, 0);
     let mut amid_saves = 0;
     for _ in 0..KILLS {
         let server = start_in(folder.path(), &["--save", "", "--io-threads", "2"]);
         let mut client = server.connect();
         let there = names();
-        // Without complete data the unfinished file of a save stays: it may be all that is left.
+        // Without complete data the unfinished file of a save stays: it may be the only data
+        // left.
         let is_any_complete = there.iter().any(|name| name == "dump.rdb");
         assert!(!is_any_complete || there.len() == 1, "{there:?} are left of a dead process");
         let keys = (0..8).map(|key| number(&client.command(&["GET", &format!("g{key}")])));
@@ -249,7 +251,7 @@ fn a_kill_amid_a_save_leaves_the_last_good_file() {
         write_generation(&mut client, begun);
         ok(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
         assert!(!client.command(&["BGSAVE"]).is_error());
-        // Now and then all of them, so that the kill comes near the end or behind it.
+        // Sometimes all keys, so that the kill comes near the end of the save or after it.
         let keys_done = rng.below(400).min(308) as i64;
         while persistence(&mut client, "rdb_bgsave_in_progress") == "1" {
             let done = persistence(&mut client, "current_save_keys_processed");
@@ -333,7 +335,7 @@ fn a_second_server_on_the_same_folder_is_refused() {
     let second = saker::start_binary(BINARY, &["--dir", dir, "--save", "3600", "1"]);
     let error = second.expect_err("it must not start").to_string();
     assert!(error.contains("another server writes to the folder"), "{error}");
-    // One that does not save by itself may look at the data, and must not replace it.
+    // A server that does not save by itself may read the data, but must not replace it.
     let third = start_in(folder.path(), &["--save", ""]);
     assert!(third.connect().command(&["SAVE"]).is_error());
 }
@@ -374,7 +376,7 @@ fn a_save_evicts_no_keys() {
         client.pipeline(some).expect("the server answers");
     }
     assert!(!client.command(&["BGSAVE"]).is_error());
-    // Copies of these are kept for the save.
+    // Copies of these values are kept for the save.
     for some in all[..700].chunks(50) {
         client.pipeline(some).expect("the server answers");
     }
@@ -400,7 +402,7 @@ fn a_folder_of_several_names_is_one() {
         assert!(dir.contains(&data) && !dir.contains(".."), "{dir}");
         ok(&mut client, &["SAVE"]);
     }
-    // Another one in its place.
+    // Another folder in its place.
     std::fs::remove_dir_all(&data).expect("removed");
     std::fs::create_dir(&data).expect("created");
     ok(&mut client, &["SAVE"]);
@@ -470,7 +472,7 @@ fn saves_that_are_asked_for_at_once_do_not_end_all_saving() {
     std::thread::scope(|scope| {
         for command in ["SAVE", "BGSAVE", "SAVE"] {
             let mut client = server.connect();
-            // Most are refused: one at a time.
+            // Most are rejected: only one save at a time.
             scope.spawn(move || (0..300).for_each(|_| _ = client.command(&[command])));
         }
     });
@@ -490,7 +492,7 @@ fn the_end_does_not_wait_for_a_save_that_waits_for_the_end() {
     ok(&mut client, &["DEBUG", "POPULATE", "5000"]);
     assert!(!client.command(&["BGSAVE"]).is_error());
     std::thread::scope(|scope| {
-        // They want the keyspace for themselves, all the time.
+        // They request exclusive access to the keyspace all the time.
         for (a, b) in [("1", "2"), ("3", "4"), ("5", "6")] {
             let mut other = server.connect();
             scope.spawn(move || while other.request(&["SWAPDB", a, b]).is_ok() {});
@@ -505,7 +507,7 @@ fn the_end_does_not_wait_for_a_save_that_waits_for_the_end() {
     });
 }
 
-/// Versions of the format that the peer is known to read, of those that `rdb-version` writes.
+/// Returns the RDB versions that the peer can read and `rdb-version` can write.
 pub(super) fn versions_of(peer: &mut Client) -> Vec<&'static str> {
     let Value::Bulk(text) = peer.command(&["INFO", "server"]) else { panic!("no INFO") };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -528,7 +530,7 @@ fn file_of(folder: &tempfile::TempDir) -> std::path::PathBuf {
     folder.path().join("dump.rdb")
 }
 
-/// A peer with the file that is in the folder, loaded.
+/// Starts a peer that has loaded the file in the folder.
 fn peer_in(folder: &tempfile::TempDir) -> ServerProcess {
     let dir = folder.path().to_str().expect("a name of text");
     let peer = peer::start_with(&["--dir", dir]).expect("it loads the file");
@@ -586,7 +588,7 @@ fn a_real_server_reads_when_fields_expire() {
     }
 }
 
-/// Hashes as a listpack and as a table, a third of whose fields expires.
+/// Creates hashes as a listpack and as a table; a third of their fields expires.
 fn fill_timed_hashes(client: &mut Client) {
     for (key, count) in [("small", 9), ("big", 900)] {
         for number in 0..count {
@@ -600,7 +602,7 @@ fn fill_timed_hashes(client: &mut Client) {
     }
 }
 
-/// Value and expiry of each field of those hashes.
+/// Returns the value and expiry of each field of those hashes.
 fn timed_fields(client: &mut Client) -> Vec<String> {
     let fields = (0..900).map(|number| format!("f{number}"));
     let keyed = ["small", "big"].into_iter().flat_map(|key| fields.clone().map(move |field| (key, field)));
@@ -676,7 +678,7 @@ fn a_save_fails_where_its_version_has_no_place_for_fields_that_expire() {
     assert!(!String::from_utf8_lossy(&info).contains("rdb_last_bgsave_error"));
 }
 
-/// How a server that cannot load its file ends: what it logs.
+/// Returns the log of a server that cannot load its file and ends.
 fn refusal(folder: &tempfile::TempDir) -> String {
     let dir = folder.path().to_str().expect("a name of text");
     let port = testkit::process::free_port().expect("a port").to_string();
@@ -691,7 +693,7 @@ fn refusal(folder: &tempfile::TempDir) -> String {
 #[test]
 fn values_of_modules_are_refused_by_key_or_left_out() {
     let folder = folder();
-    // Two keys, between them one of a module.
+    // Three keys; the second one has a module's value.
     let file = b"REDIS0012\0\x01a\x01v\x07\x01m\x81\x01\x02\x03\x04\x05\x06\x07\x08\x02\x05\0\0\x01b\x01v\xff\0\0\0\0\0\0\0\0";
     std::fs::write(file_of(&folder), file).expect("written");
     let log = refusal(&folder);

@@ -1,5 +1,5 @@
-//! Append-only files that are replayed in several lanes hold what one lane makes of them, and what
-//! the engine held that wrote them.
+//! Append-only files replayed in several lanes: the data equals that of one lane, and that of the
+//! engine that wrote the file.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -30,15 +30,15 @@ use testkit::Rng;
 use testkit::contents::{Contents, of_keyspace};
 use testkit::differential::{Grammar, Kind};
 
-/// What decides about a run depends on its seed only.
+/// Number of runs; each depends only on its seed.
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 400 };
-/// Commands of a run.
+/// Number of commands in a run.
 const COMMANDS: usize = 1200;
 
 /// The words of a request.
 type Words = Vec<Vec<u8>>;
 
-/// SELECT is the one command of a host that a file has.
+/// A host with SELECT, the only host command in a file.
 struct SelectHost;
 
 impl Host for SelectHost {
@@ -79,7 +79,7 @@ fn engine() -> (Shared, ManualClock) {
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// Runs what a file holds, in lanes that a test drives.
+/// Replays a file in lanes that a test drives.
 struct Replay<'s> {
     lanes: Vec<Lane<'s, ManualClock>>,
     queues: Vec<VecDeque<Task<Batch>>>,
@@ -116,7 +116,7 @@ impl<'s> Replay<'s> {
         });
     }
 
-    /// A lane does something, if it has something to do and need not wait.
+    /// Runs the next task of a lane, if there is one and the lane need not wait.
     fn step(&mut self, shared: &Shared, number: usize) {
         if self.waits[number].take_if(|meeting| meeting.is_over()).is_none() && self.waits[number].is_some() {
             return;
@@ -137,7 +137,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Cuts a batch where a file could end one, at random.
+/// Cuts a batch at random places where a batch of a file could end.
 fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
     let mut units_left = 0;
@@ -154,8 +154,7 @@ fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     pieces
 }
 
-/// What a file makes of an empty keyspace in so many lanes, which take turns by chance; what
-/// failed.
+/// Returns the data after a replay in `lanes` lanes, scheduled at random, and the errors.
 fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, String)>) {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));
@@ -187,7 +186,7 @@ fn replay(file: &[u8], lanes: usize, rng: &mut Rng) -> (Contents, Vec<(u64, Stri
     (of_keyspace(&shared.keyspace), errors)
 }
 
-/// As [`replay`], each lane on a thread of its own.
+/// Replays like [`replay`], with each lane on its own thread.
 fn replay_on_threads(file: &[u8], lanes: usize) -> Contents {
     let (shared, clock) = engine();
     clock.advance(Duration::from_secs(500_000));
@@ -247,11 +246,11 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Random commands with times and databases, as they are typed.
+/// Random commands with times and databases, as typed.
 struct Commands<'s> {
     shared: &'s Shared,
     grammar: Grammar,
-    /// Of a hundred commands of several keys or of none, so many are taken.
+    /// Percentage of generated commands with several or no keys that are used.
     of_many_keys_percent: usize,
     stream_clock: u64,
 }
@@ -288,7 +287,7 @@ impl Commands<'_> {
     }
 }
 
-/// The command of a request that a router takes.
+/// Returns the command of a request that a router accepts.
 fn command(shared: &Shared, args: &Args<'_>) -> Option<&'static Registered> {
     let found = shared.table.find(args.get(0))?;
     let is_container = !found.subcommands.is_empty() && args.len() > 1;
@@ -296,11 +295,11 @@ fn command(shared: &Shared, args: &Args<'_>) -> Option<&'static Registered> {
     registered.command.accepts(args.len()).then_some(registered)
 }
 
-/// A file of random commands, some of them in transactions.
+/// Generates a file of random commands, some of them in transactions.
 fn file(seed: u64) -> Vec<u8> {
     let (shared, _) = engine();
     let rng = &mut Rng::new(seed);
-    // What depends on chance differs between lanes, and no file has it.
+    // Random commands differ between lanes, and no file has them.
     let is_wanted = |name: &str| name != "SPOP" && shared.table.find(name.as_bytes()).is_some();
     let of_many_keys_percent = *rng.pick(&[1, 5, 100]);
     let grammar = Grammar::new(is_wanted);
@@ -348,7 +347,7 @@ fn any_number_of_lanes_makes_of_a_file_what_one_makes_of_it() {
     assert!(keys > 10 * RUNS as usize, "{keys}");
 }
 
-/// Keeps a change log.
+/// Collects the bytes of a change log.
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl LogReader for Kept {
@@ -359,7 +358,7 @@ impl LogReader for Kept {
     }
 }
 
-/// What an engine holds after random requests, time going by meanwhile, and its change log.
+/// Returns the data of an engine after random requests, while time advances, and its change log.
 fn logged(seed: u64) -> (Contents, Vec<u8>) {
     let (shared, clock) = engine();
     let rng = &mut Rng::new(seed);
@@ -395,7 +394,7 @@ fn logged(seed: u64) -> (Contents, Vec<u8>) {
             engine.run(&mut session, &incoming, &mut ByteQueue::new(), &mut pass);
             engine.executor.end_turn();
             drop(pass);
-            // Who would wait for a key has its reply: nobody serves it.
+            // A client that would block has its reply: no other client serves it.
             session.flow = engine::session::Flow::Running;
         }
     }
@@ -420,7 +419,7 @@ fn a_replayed_change_log_is_the_keyspace_it_is_of() {
     }
 }
 
-/// What a file of these lines makes of an empty keyspace: the values of strings, and the errors.
+/// Returns the strings after a replay of these lines, and the errors.
 fn check(lines: &str) -> (Vec<String>, Vec<String>) {
     let mut file = Vec::new();
     lines.lines().for_each(|line| encode(&mut file, &words(line)));

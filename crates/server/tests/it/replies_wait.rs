@@ -1,5 +1,5 @@
-//! Replies and messages wait until the readers of the change log have confirmed what they show. The
-//! reader of these tests confirms when it is told to.
+//! Replies and messages wait until the readers of the change log have confirmed the writes that
+//! they depend on. The reader of these tests confirms on request.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::support::{IO_THREADS, connect, connect_on, info, on_each_back_end, sp
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The connection that attaches the reader and speaks for it.
+/// The connection that attaches the reader and controls it.
 struct Reader(Client);
 
 impl Reader {
@@ -45,7 +45,7 @@ impl Reader {
         }
     }
 
-    /// Waits until the output of so many connections waits.
+    /// Waits until the output of `replies` connections waits.
     fn wait_for_waiting(&mut self, replies: u64) {
         self.wait_for("change_log_waiting_replies", replies);
     }
@@ -69,7 +69,7 @@ fn read(client: &mut Client) -> Value {
     client.read().expect("a reply")
 }
 
-/// Whether a reply comes at once.
+/// Returns true if a reply arrives at once.
 fn has_reply(client: &mut Client) -> bool {
     client.set_read_timeout(Duration::from_millis(2));
     let read = client.read();
@@ -121,11 +121,11 @@ fn replies_of_a_connection_keep_their_order() {
         send(&mut client, &[&["SET", "number", "0"], &["GET", "number"], &["INCR", "number"]]);
         // A turn may end between these, so they wait as one part or as two.
         reader.wait_for("change_log_position", 2);
-        // More parts than are held one by one, and requests that touch nothing among them.
+        // More parts than are held individually, mixed with requests that access no key.
         for at in 1..40 {
             send(&mut client, &[&["ECHO", "between"], &["GET", "number"], &["INCR", "number"]]);
             let deadline = Instant::now() + DEADLINE;
-            // Another client sees that they ran: the log grows by one position for each.
+            // Another client sees that they ran: the log advances by one position for each.
             while info(&mut reader.0, "change_log_position") < at + 2 {
                 assert!(Instant::now() < deadline, "request {at} did not run");
             }
@@ -143,7 +143,7 @@ fn replies_of_a_connection_keep_their_order() {
         }
         assert_eq!(read(&mut client), Value::Simple("PONG".into()));
         assert_eq!(read(&mut other), ok());
-        // It goes on like any other.
+        // It continues like any other client.
         send(&mut client, &[&["INCR", "number"]]);
         reader.wait_for_waiting(1);
         reader.confirm();
@@ -184,7 +184,7 @@ fn messages_about_a_write_wait_with_its_reply() {
         send(&mut writer, &[&["SET", "key", "value"]]);
         reader.wait_for_waiting(3);
         assert!(!has_reply(&mut writer) && !has_reply(&mut subscriber) && !has_reply(&mut tracking));
-        // What shows no write is sent at once, unless it is behind something that waits.
+        // Output that depends on no write is sent at once, unless it follows output that waits.
         let mut free = connect(server);
         free.command(&["SUBSCRIBE", "channel"]);
         subscriber.send(b"SUBSCRIBE channel\r\n").expect("the server reads");
@@ -215,7 +215,7 @@ fn monitors_see_a_write_when_it_is_confirmed() {
         let mut writer = connect(server);
         send(&mut writer, &[&["SET", "key", "value"]]);
         reader.wait_for_waiting(2);
-        // The requests that looked for it were sent before, or wait behind it.
+        // The requests that checked for it were sent before, or wait behind it.
         reader.confirm();
         assert_eq!(read(&mut writer), ok());
         loop {
@@ -236,7 +236,7 @@ fn closing_connections_get_what_waits_first() {
         send(&mut leaves, &[&["SET", "key", "value"]]);
         reader.wait_for_waiting(2);
         assert!(!has_reply(&mut quits));
-        // One that sends no more may still read.
+        // A client that sends no more may still read.
         drop(leaves);
         reader.confirm();
         assert_eq!(quits.read_to_end().expect("the end"), b"+OK\r\n+OK\r\n");
@@ -285,14 +285,14 @@ fn waiting_output_counts_for_the_output_limit() {
         send(&mut client, &[&["SET", "key", &value], &["GET", "key"]]);
         reader.wait_for_waiting(1);
         send(&mut client, &[&["GET", "key"]]);
-        // It is closed, and what waited with it.
+        // The client is closed, and its waiting output is dropped.
         reader.wait_for_waiting(0);
         assert_eq!(info(&mut reader.0, "client_output_buffer_limit_disconnections"), 1);
         assert!(client.read().is_err());
     });
 }
 
-/// A client of which more waits than one may have unsent goes on when that was sent.
+/// A client whose waiting output exceeds the limit of unsent output continues after that is sent.
 #[test]
 fn a_client_with_much_waiting_output_goes_on_after_it() {
     on_each_back_end(|server| {
@@ -304,7 +304,7 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
             send(&mut client, &[&["GET", "key"]]);
         }
         send(&mut client, &[&["INCR", "after"]]);
-        // Another one would not be begun.
+        // Another request does not start.
         reader.wait_for("keyspace_hits", 4);
         reader.wait_for_waiting(1);
         assert!(!has_reply(&mut client));
@@ -313,7 +313,7 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
         for _ in 0..4 {
             assert!(read(&mut client) == bulk(&value));
         }
-        // What is pipelined with a write may wait with it.
+        // Replies pipelined with a write may wait with it.
         reader.wait_for("change_log_position", 2);
         reader.wait_for_waiting(1);
         reader.confirm();
@@ -324,8 +324,8 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
     });
 }
 
-/// A pipe that nobody reads keeps the thread that merges; the other goes on until its part of the
-/// log is full, with reads even then.
+/// A pipe without a reader blocks the merging thread. The other thread continues until its part
+/// of the log is full, and still serves reads then.
 #[test]
 fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
     on_each_back_end(|server| {
@@ -340,8 +340,8 @@ fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
         let value = "v".repeat(1 << 20);
         send(&mut first, &[&["SET", "first", &value]]);
         reader.wait_for("change_log_position", 1);
-        // A thread may be as far ahead as its part of the log's bound: each I/O thread has one,
-        // and so has the housekeeper. What is not admitted fits the buffers of the socket.
+        // A thread may be ahead by its part of the log's limit; each I/O thread and the
+        // housekeeper have one. Requests not admitted fit the buffers of the socket.
         let admitted = PENDING_BYTES_MAX / (IO_THREADS + 1) / value.len() + 1;
         let sent = admitted + 2;
         for _ in 0..sent {
@@ -363,7 +363,7 @@ fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
     });
 }
 
-/// Reads up to `end`; how many bytes.
+/// Reads up to `end`; returns the number of bytes.
 fn drain(mut pipe: File, end: &[u8]) -> usize {
     let (mut got, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
     while !got.ends_with(end) {
@@ -427,7 +427,7 @@ fn a_client_that_sends_no_more_gets_its_replies() {
         socket.write_all(b"SET key value\r\n").expect("written");
         socket.shutdown(Shutdown::Write).expect("shut");
         reader.wait_for("change_log_position", 1);
-        // What is asked afterwards is answered behind the news that the client sends no more.
+        // Each thread replies only after it has handled the end of the client's input.
         for thread in [0, 1, 0, 1] {
             connect_on(server, thread).command(&["PING"]);
         }

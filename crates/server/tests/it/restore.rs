@@ -1,4 +1,5 @@
-//! `--restore-until` and `aof-history-ttl`: back to a time, and what becomes of the files.
+//! `--restore-until` and `aof-history-ttl`: data restored to a time, and the files kept or
+//! removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +20,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// Waits for the next second; the one that is over.
+/// Waits for the next second; returns the second that has ended.
 fn await_next_second() -> u64 {
     let before = now_s();
     while now_s() == before {
@@ -41,7 +42,7 @@ fn rewrite(client: &mut Client) {
     await_rewrite(client);
 }
 
-/// The keys that are there, sorted.
+/// Returns the existing keys, sorted.
 fn keys(server: &ServerProcess) -> Vec<String> {
     let mut client = server.connect();
     let mut keys = Vec::new();
@@ -53,7 +54,7 @@ fn keys(server: &ServerProcess) -> Vec<String> {
     keys
 }
 
-/// What the files hold that the manifest names, and the manifest.
+/// Returns the contents of the manifest and of the files that it names.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let text = manifest(folder);
     let names = text.lines().filter_map(|line| line.split(' ').nth(1));
@@ -108,7 +109,7 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
     ok(&mut server.connect(), &["SET", "e", "1"]);
     kill(server);
 
-    // With the option once more, as a supervisor does it, and without.
+    // The option again, as given by a supervisor, and then without it.
     for options in [words(&good, &[]), ON.to_vec()] {
         let server = start_in(folder.path(), &options);
         assert_eq!(keys(&server), ["a", "b", "e"]);
@@ -124,7 +125,8 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
         assert_eq!(&fs::read(files_of(folder.path()).join(name)).expect("kept"), bytes, "{name}");
     }
 
-    // What was left out is there again, and what came after the restore is not mixed with it.
+    // The undone changes are available again, and changes after the restore are not mixed with
+    // them.
     let server = start_in(folder.path(), &words(&undo, &[]));
     assert_eq!(keys(&server), ["c", "d"]);
     kill(server);
@@ -132,7 +134,7 @@ fn a_flushall_is_undone_whatever_was_rewritten_and_killed_meanwhile() {
     assert_eq!(keys(&server), ["c", "d"]);
 }
 
-/// Files with times from 1000 to 1030 and their state at each.
+/// Creates files with times from 1000 to 1030, and a known state at each time.
 fn lay_out_times(folder: &Path) {
     let at = |time_s: u64, lines: &[&[&str]]| {
         let select: &[&[&str]] = &[&["SELECT", "0"]];
@@ -203,13 +205,13 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("--restore-until wants a time in UTC"), "{word}: {said}");
     }
-    // A file of the way there was removed.
+    // A file needed for the restore was removed.
     fs::remove_file(files_of(folder.path()).join("appendonly.aof.1.incr.aof")).expect("removed");
     let log = refusal(folder.path(), &words("1010", &[]));
     assert!(log.contains("appendonly.aof.1.incr.aof is needed"), "{log}");
 }
 
-/// The time that the log names to undo a restore.
+/// Returns the time that the log gives to undo a restore.
 fn undo_of(server: &ServerProcess) -> String {
     server.wait_for_log("Start without --restore-until from now on");
     let log = server.log();
@@ -232,7 +234,7 @@ fn a_restore_that_took_long_is_undone_at_the_time_that_the_log_names() {
         let server = start_in(folder.path(), &words(&undo, &[]));
         assert_eq!(keys(&server), ["c", "d"], "base as a snapshot: {kind}");
         kill(server);
-        // What was restored once is not restored again, and the log says what is there instead.
+        // A completed restore is not repeated, and the log describes the present data instead.
         let server = start_in(folder.path(), &words("1010", &[]));
         assert_eq!(keys(&server), ["c", "d"]);
         assert!(server.log().contains("Since then it was taken to"), "{}", server.log());
@@ -248,7 +250,7 @@ fn what_a_restore_left_out_is_not_taken_for_what_came_after_it() {
     let mut client = server.connect();
     let after = await_next_second().to_string();
     ok(&mut client, &["SET", "e", "1"]);
-    // Without `aof-history-ttl` the base of the restore goes.
+    // Without `aof-history-ttl` the base of the restore is removed.
     rewrite(&mut client);
     kill(server);
     let log = refusal(folder.path(), &words(&after, &[]));

@@ -1,19 +1,19 @@
-//! Several clients at once, step by step: transactions, and clients that wait for keys. What
-//! they get stands in tests/sessions and holds on both back ends, with 1, 2 and 4 I/O threads,
-//! and, but for those of own.txt, on a real Redis where there is one. `SAKER_RECORD_SESSIONS=1`
-//! writes the replies of that Redis into the files.
+//! Several clients at once, step by step: transactions and blocked clients. The expected replies
+//! are in tests/sessions and hold on both backends, with 1, 2 and 4 I/O threads. Except for
+//! own.txt they also hold on a real Redis, if available. `SAKER_RECORD_SESSIONS=1` writes the
+//! replies of that Redis into the files.
 //!
-//! A file is a list of scenes, each of which begins with no keys and no connections:
+//! A file is a list of scenes. Each scene begins without keys and connections:
 //!
 //! ```text
 //! ## first_come_first_served     a scene
-//! a& BLPOP list 0                client a sends, and is seen to wait
+//! a& BLPOP list 0                client a sends, and blocks
 //! b: LPUSH list x                client b sends and reads the reply
-//! = :1                           which is this
+//! = :1                           the expected reply
 //! a?                             a reads a reply
 //! a+ PING                        a sends and does not read
-//! a^                             a speaks RESP3 from here on
-//! a!                             a hangs up, and the server knows
+//! a^                             a uses RESP3 from here on
+//! a!                             a disconnects, and the server has noticed
 //! b: CLIENT UNBLOCK {a}          the id of client a
 //! ```
 
@@ -26,7 +26,7 @@ use server::Server;
 use testkit::notation::one_line;
 use testkit::{Address, Client, Protocol, peer};
 
-/// How long a client may take until it is seen to wait, or to be gone.
+/// Maximum time until a client is seen blocked or disconnected.
 const SEEN_WITHIN: Duration = Duration::from_secs(120);
 
 /// One scene on one server.
@@ -39,7 +39,7 @@ struct Stage {
 impl Stage {
     fn new(address: &Address) -> Self {
         let mut control = Client::connect(address).expect("the server listens");
-        // Clients of the scene before may still be subscribed.
+        // Clients of the previous scene may still be subscribed.
         let begun = Instant::now();
         while one_line(&control.command(&["CLIENT", "LIST"])).matches("laddr=").count() > 1 {
             assert!(begun.elapsed() < SEEN_WITHIN, "clients of the scene before are still connected");
@@ -58,7 +58,7 @@ impl Stage {
         })
     }
 
-    /// Waits until CLIENT LIST says of the client what `is_so` wants.
+    /// Waits until the client's line in CLIENT LIST satisfies `is_so`.
     fn await_client(&mut self, id: &str, is_so: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         loop {
@@ -71,7 +71,7 @@ impl Stage {
         }
     }
 
-    /// Does what a line says; the reply where it reads one.
+    /// Runs the step of a line; returns the reply if it reads one.
     fn play(&mut self, line: &str) -> Option<String> {
         let name_len = line.find(|letter: char| !letter.is_alphanumeric()).expect("a line has a verb");
         let (name, rest) = line.split_at(name_len);
@@ -116,7 +116,7 @@ impl Stage {
     }
 }
 
-/// Plays a file's scenes and gives the file with the replies that came.
+/// Plays the scenes of a file; returns the file with the received replies.
 fn play_all(address: &Address, script: &str) -> String {
     let mut played = String::new();
     let mut stage = None;
@@ -136,7 +136,7 @@ fn play_all(address: &Address, script: &str) -> String {
     played
 }
 
-/// The file of the scenes that Redis answers otherwise.
+/// The file of the scenes with other replies in Redis.
 const OWN: &str = "own.txt";
 
 fn files() -> Vec<PathBuf> {
@@ -147,12 +147,12 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the files that Redis answers so too.
+/// Returns the files with the same replies in Redis.
 fn shared_files() -> Vec<PathBuf> {
     files().into_iter().filter(|file| file.file_name().is_some_and(|name| name != OWN)).collect()
 }
 
-/// Plays files on a server and compares.
+/// Plays files on a server and compares the replies.
 fn check(address: &Address, files: &[PathBuf], what: &str) {
     for file in files {
         let script = std::fs::read_to_string(file).expect("a text");
@@ -171,7 +171,7 @@ fn check_with(io_threads: usize) {
     };
     let server = start(BackendChoice::Epoll);
     check(&Address::port(server.port()), &files(), &format!("epoll, {io_threads} threads"));
-    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    // Containers often forbid io_uring. Then epoll is used instead, which was tested above.
     let server = start(BackendChoice::Auto);
     if server.backend() == Backend::IoUring {
         check(&Address::port(server.port()), &files(), &format!("io_uring, {io_threads} threads"));

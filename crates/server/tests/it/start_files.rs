@@ -1,4 +1,4 @@
-//! Starts beside files that they do not load: none is written over, cut or removed.
+//! Starts with files that are not loaded: none is overwritten, truncated or removed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::support::{BINARY, happens};
 
 const MANIFEST: &str = "appendonly.aof.manifest";
 
-/// The files of a folder with what they hold.
+/// Returns the files of a folder with their contents.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let read = |name: String| {
         let bytes = fs::read(folder.join(&name)).expect("it can be read");
@@ -20,7 +20,7 @@ fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     names_in(folder).into_iter().map(read).collect()
 }
 
-/// Starts a server that refuses to start, and returns its log.
+/// Starts a server that must fail to start; returns its log.
 fn refused(folder: &Path, options: &[&str]) -> String {
     let dir = folder.to_str().expect("a name of text");
     let common = ["--dir", dir, "--save", ""];
@@ -30,12 +30,12 @@ fn refused(folder: &Path, options: &[&str]) -> String {
             assert_ne!(server.wait(Duration::from_secs(300)).expect("it ends"), Some(0));
             server.log()
         }
-        // It ended before it was looked at; the error holds its log.
+        // It ended before it was checked; the error contains its log.
         Err(error) => error.to_string(),
     }
 }
 
-/// A folder with append-only files that hold three keys.
+/// Creates a folder with append-only files that hold three keys.
 fn with_files() -> tempfile::TempDir {
     let folder = folder();
     let server = start_in(folder.path(), &[ON, &["--appendfsync", "always"]].concat());
@@ -54,7 +54,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
     let manifest = fs::read(files.join(MANIFEST)).expect("it is there");
     fs::remove_file(files.join(MANIFEST)).expect("it can be removed");
     let before = contents(&files);
-    // Every selection of what is left.
+    // Every subset of the remaining files.
     for (name, bytes) in &before {
         fs::remove_file(files.join(name)).expect("it can be removed");
         let now = contents(&files);
@@ -68,7 +68,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
     }
     let log = refused(folder.path(), ON);
     assert!(log.contains("appendonly.aof.1.base.rdb, appendonly.aof.1.incr.aof, but not"), "{log}");
-    // An empty manifest names nothing.
+    // An empty manifest names no file.
     fs::write(files.join(MANIFEST), "").expect("it can be written");
     refused(folder.path(), ON);
     fs::remove_file(files.join(MANIFEST)).expect("it can be removed");
@@ -76,7 +76,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
     // The option is not set: nothing is read or written, and a warning names the files.
     let server = start_in(folder.path(), &[]);
     assert!(server.log().contains("which its manifest does not name"), "{}", server.log());
-    // The file is turned on: others get other names.
+    // The option is turned on: new files get other names.
     let mut client = server.connect();
     ok(&mut client, &["SET", "new", "value"]);
     ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
@@ -90,7 +90,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
             fs::remove_file(files.join(name)).expect("it can be removed");
         }
     }
-    // The remedy: with its manifest everything is there again.
+    // The remedy: with the manifest all data is available again.
     fs::write(files.join(MANIFEST), manifest).expect("it can be written");
     let server = start_in(folder.path(), ON);
     assert_eq!(server.connect().command(&["DBSIZE"]).to_string(), "(integer) 3");
@@ -135,7 +135,7 @@ fn issue_33_history_that_a_crash_left_is_removed() {
     assert_eq!(server.connect().command(&["DBSIZE"]).to_string(), "(integer) 3");
 }
 
-/// Writes a snapshot with these keys to `file`, by a server of its own.
+/// Writes a snapshot with these keys to `file`, by a separate server.
 fn make_snapshot(file: &Path, keys: &[&str]) {
     let folder = folder();
     let server = start_in(folder.path(), &[]);
@@ -163,12 +163,12 @@ fn issue_33_saves_keep_snapshots_aside_that_the_server_neither_loaded_nor_wrote(
     let server = start_in(folder.path(), &["--enable-protected-configs", "yes"]);
     let mut client = server.connect();
     assert_eq!(size(&mut client), "(integer) 2");
-    // It was loaded, and then written: both may be replaced.
+    // It was loaded, and then written: both versions may be replaced.
     for _ in 0..3 {
         ok(&mut client, &["SAVE"]);
     }
     assert_eq!(names_in(folder.path()), ["dump.rdb"]);
-    // Somebody puts another one there, in two ways.
+    // Another program places a file there, in two ways.
     fs::write(&dump, &first).expect("it can be written");
     ok(&mut client, &["SAVE"]);
     assert_eq!(fs::read(aside(1)).expect("it is kept"), first);
@@ -178,7 +178,7 @@ fn issue_33_saves_keep_snapshots_aside_that_the_server_neither_loaded_nor_wrote(
     assert!(happens(|| aside(2).exists()));
     assert_eq!(fs::read(aside(2)).expect("it is kept"), b"whatever");
     assert!(happens(|| server.log().contains("it is kept as dump.rdb.aside-2")), "{}", server.log());
-    // Another name that is taken, and back.
+    // A change to another name that exists already, and back.
     assert!(happens(|| fs::read(&dump).is_ok_and(|bytes| bytes.starts_with(b"REDIS"))));
     fs::write(folder.path().join("other.rdb"), b"of others").expect("it can be written");
     ok(&mut client, &["CONFIG", "SET", "dbfilename", "other.rdb"]);
@@ -208,7 +208,7 @@ fn issue_33_a_snapshot_that_is_newer_than_the_append_only_file_outlives_saves() 
     client.command(&["BGREWRITEAOF"]);
     kill(server);
     assert_eq!(fs::read(folder.path().join("dump.rdb.aside-1")).expect("it is kept"), restored);
-    // The server's own snapshots are no such files, however it ends.
+    // The server's own snapshots are not kept aside, however it ends.
     for ending in ["SAVE", "NOSAVE"] {
         let mut server = start_in(folder.path(), ON);
         let mut client = server.connect();
@@ -263,7 +263,7 @@ fn issue_33_another_folder_keeps_its_append_only_file() {
     assert_eq!(contents(&files), before);
     ok(&mut client, &["SET", "d", "precious"]);
     ok(&mut client, &["CONFIG", "SET", "appendonly", "no"]);
-    // Turned on again there, it is a new one.
+    // When turned on again there, the file is a new one.
     ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     assert!(happens(|| server.log().contains("its files stay")), "{}", server.log());
     kill(server);
@@ -297,7 +297,7 @@ fn issue_33_what_is_called_as_an_unfinished_save_is_removed_only_beside_complete
     assert!(server.log().contains("and no complete data: it stays"), "{}", server.log());
     kill(server);
     make_snapshot(&own, &["a"]);
-    // The data itself is called so.
+    // The data file itself has such a name.
     let server = start_in(folder.path(), &["--dbfilename", "temp-4194305.rdb"]);
     assert_eq!(size(&mut server.connect()), "(integer) 1");
     assert_eq!(names_in(folder.path()), ["temp-4194305.rdb"]);

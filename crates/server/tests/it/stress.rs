@@ -1,5 +1,5 @@
-//! Many clients, keys in random order: transactions are whole for every reader, and nobody waits
-//! for ever, whatever takes one lock, many, or the gate.
+//! Many clients with keys in random order. Transactions are atomic for every reader, and no
+//! client waits forever, with commands that take one lock, many locks, or the gate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,11 +10,11 @@ use testkit::{Client, ClientError, Rng, Value};
 
 use crate::support::{connect, on_each_back_end_with};
 
-/// A request without a reply after this time is stuck: the longest that any
-/// waits for elements is 5 ms.
+/// Time after which a request without a reply counts as stuck: the longest blocking timeout is 5
+/// ms.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// What each client does at the moment, for when one is stuck.
+/// The current requests of each client, reported if one is stuck.
 struct Watchdog(Vec<Mutex<(String, Instant)>>);
 
 impl Watchdog {
@@ -31,11 +31,11 @@ impl Watchdog {
         replies.unwrap_or_else(|error| panic!("client {index}: {error}\n{}", self.state(&error)))
     }
 
-    /// What all clients wait for, and what the server's threads do.
+    /// Describes the requests of all clients and the state of the server's threads.
     fn state(&self, error: &ClientError) -> String {
         let mut state = format!("{error}\n");
         for (index, doing) in self.0.iter().enumerate() {
-            // The stuck client holds no lock here; another that panics at this moment may.
+            // The stuck client holds no lock here; another client that panics now may hold one.
             if let Ok(doing) = doing.try_lock() {
                 let seconds = doing.1.elapsed().as_secs_f64();
                 state += &format!("client {index}, for {seconds:.1} s: {}\n", doing.0);
@@ -50,7 +50,7 @@ impl Watchdog {
     }
 }
 
-/// Runs `client` on so many threads, each with a connection that notices when it is stuck.
+/// Runs `client` on `clients` threads, each with a connection that detects a missing reply.
 fn together(server: &Server, clients: usize, client: impl Fn(usize, &mut Client, &Watchdog) + Sync) {
     let watchdog = Watchdog::new(clients);
     std::thread::scope(|scope| {
@@ -70,12 +70,12 @@ const START_BALANCE: i64 = 1_000;
 const TRANSFERS: usize = 1_500;
 const ROUNDS: usize = 1_500;
 
-/// How many times the usual amount is done: `SAKER_STRESS=20` makes it more.
+/// Multiplies `count` by `SAKER_STRESS`, for example 20 for a longer run.
 fn times(count: usize) -> usize {
     count * std::env::var("SAKER_STRESS").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// The sum of what a reply holds.
+/// Returns the sum of the values in a reply.
 fn sum(replies: &[Value]) -> i64 {
     let balance = |value: &Value| match value {
         Value::Bulk(digits) => stdx::number::parse_i64(digits).expect("a number"),
@@ -95,8 +95,8 @@ fn account(number: usize) -> String {
     format!("account:{number}")
 }
 
-/// One transfer: by counting in a transaction, or by reading and writing what is watched.
-/// Gives whether it was done.
+/// Makes one transfer: with counters in a transaction, or with reads and writes of watched keys.
+/// Returns true if it was made.
 fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rng) -> bool {
     let (from, to, amount) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS), 1 + rng.below(50) as i64);
     if from == to {
@@ -106,7 +106,7 @@ fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rn
     if rng.percent(60) {
         let mut lines = vec!["MULTI".to_string()];
         lines.extend([format!("DECRBY {from} {amount}"), format!("INCRBY {to} {amount}")]);
-        // A transaction with a command that names no keys runs behind the gate.
+        // A transaction with a command without keys runs with the gate closed.
         lines.extend(rng.percent(20).then(|| "DBSIZE".to_string()));
         lines.push("EXEC".to_string());
         let replies = watchdog.ask(index, client, &lines);
@@ -122,7 +122,8 @@ fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rn
     !matches!(replies.last(), Some(Value::NullArray))
 }
 
-/// Every reader sees the same sum at all times, by a command of many keys or by a transaction.
+/// Checks that every reader always sees the same sum, by a command with many keys or by a
+/// transaction.
 fn the_sum_stays(server: &Server) {
     const WRITERS: usize = 4;
     const READERS: usize = 2;
@@ -159,7 +160,8 @@ fn the_sum_stays(server: &Server) {
     assert!(done > WRITERS * times(TRANSFERS) / 3, "{done} transfers were done: too few to show anything");
 }
 
-/// Forms of requests that take no lock, one, several in random order, or the gate. `k` is any key.
+/// Forms of requests that take no lock, one, several in random order, or the gate. `k` is any
+/// key.
 const FORMS: &[&str] = &[
     "RPUSH k v",
     "RPUSH k v",
@@ -192,7 +194,7 @@ const FORMS: &[&str] = &[
     "PUBLISH k v",
 ];
 
-/// A request, or a transaction of some, maybe with watched keys.
+/// Generates a request or a transaction, maybe with watched keys.
 fn random_requests(rng: &mut Rng) -> Vec<String> {
     let one = |rng: &mut Rng| {
         let word = |word: &str, rng: &mut Rng| match word {
@@ -215,7 +217,8 @@ fn random_requests(rng: &mut Rng) -> Vec<String> {
     lines
 }
 
-/// Every request gets its reply in time, or the watchdog tells who waits for what.
+/// Checks that every request gets its reply in time; otherwise the watchdog reports the waiting
+/// clients.
 fn nobody_is_stuck(server: &Server) {
     const CLIENTS: usize = 8;
     together(server, CLIENTS, |index, client, watchdog| {

@@ -1,5 +1,5 @@
-//! Subscribers under strain: threads that do not take what is published, clients that do not read
-//! it, and subscriptions that end while others publish.
+//! Subscribers under load: threads that do not take published messages, clients that do not read
+//! them, and subscriptions that end while other clients publish.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -14,19 +14,20 @@ use testkit::{Address, Client, Protocol, Value};
 
 use crate::support::{connect, on_each_back_end_with};
 
-/// How long something may take that happens by itself.
+/// Maximum time for background work to take effect.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
 
-/// A text reply.
+/// Returns a text reply.
 fn text(value: Value) -> String {
     let Value::Bulk(bytes) = value else { panic!("{value} is no text") };
     String::from_utf8(bytes).expect("text")
 }
 
-/// A connection to the I/O thread number `thread`.
+/// Connects a client on I/O thread `thread`.
 fn on_thread(server: &Server, thread: usize) -> Client {
     let field = format!(" io-thread={thread} ");
-    // Those of the other thread stay open meanwhile, or the next one would go there as well.
+    // Connections on the other thread stay open meanwhile, or the next one would be assigned to
+    // it as well.
     let mut others = Vec::new();
     loop {
         let mut client = connect(server);
@@ -37,14 +38,14 @@ fn on_thread(server: &Server, thread: usize) -> Client {
     }
 }
 
-/// A message of a channel or a pattern: its last two words, the channel and the payload.
+/// Parses a message of a channel or a pattern: returns its channel and its payload.
 fn message(value: Value) -> (String, String) {
     let (Value::Array(mut items) | Value::Push(mut items)) = value else { panic!("{value} is no message") };
     let payload = text(items.pop().expect("a payload"));
     (text(items.pop().expect("a channel")), payload)
 }
 
-/// How often a command was called.
+/// Returns the number of calls of a command.
 fn calls(client: &mut Client, command: &str) -> u64 {
     let info = text(client.command(&["INFO", "commandstats"]));
     let start = format!("cmdstat_{command}:calls=");
@@ -52,7 +53,7 @@ fn calls(client: &mut Client, command: &str) -> u64 {
     line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
 }
 
-/// Bytes of each message: four of them crowd a thread, three do not.
+/// Bytes of each message: four messages fill the queue of a thread, three do not.
 const MESSAGE_BYTES: usize = 300_000;
 
 #[test]
@@ -61,7 +62,7 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
         let [mut subscriber, mut mover] = [on_thread(server, 1), on_thread(server, 1)];
         let [mut publisher, mut other] = [on_thread(server, 0), on_thread(server, 0)];
         subscriber.command(&["SUBSCRIBE", "c"]);
-        // Thread 1 stands still while it waits for this target of MIGRATE.
+        // Thread 1 is blocked while it waits for this target of MIGRATE.
         let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = target.local_addr().expect("bound").port();
         mover.command(&["SET", "k", "v"]);
@@ -78,7 +79,7 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
             while calls(&mut other, "publish") < 4 {
                 assert!(begun.elapsed() < SEEN_WITHIN, "the first messages are published");
             }
-            // Turns of its thread go by, for others only.
+            // Its thread has turns that serve only other clients.
             for _ in 0..200 {
                 assert_eq!(calls(&mut other, "publish"), 4);
             }
@@ -96,8 +97,8 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
     });
 }
 
-/// Subscribes and unsubscribes again and again, by itself, in a transaction, and by RESET;
-/// how many messages came.
+/// Subscribes and unsubscribes repeatedly, directly, in a transaction, and by RESET. Returns the
+/// number of received messages.
 fn come_and_go(client: &mut Client, protocol: Protocol, (p, name): (&str, &str), rounds: usize) -> u64 {
     let mut received = 0;
     for round in 0..rounds {
@@ -126,7 +127,7 @@ fn come_and_go(client: &mut Client, protocol: Protocol, (p, name): (&str, &str),
         loop {
             match client.read().expect("a message or a reply") {
                 Value::Bulk(end) if end == b"end" => break,
-                // What MULTI, queueing, EXEC and RESET reply.
+                // The replies of MULTI, queued commands, EXEC and RESET.
                 Value::Simple(_) => confirmed |= ending == "RESET",
                 Value::Array(items) if items.len() == 1 => confirmed = true,
                 Value::Array(items) | Value::Push(items) if is_unsubscription(&items) => confirmed = true,
@@ -152,7 +153,8 @@ fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
         for names in [("", "numbers"), ("P", "num*")] {
             for protocol in [Protocol::Resp2, Protocol::Resp3] {
                 let (stop, promised) = (AtomicBool::new(false), AtomicU64::new(0));
-                // One on each thread, so that one is on another than the publisher.
+                // One subscriber on each thread, so that one is on another thread than the
+                // publisher.
                 let mut subscribers = [on_thread(server, 0), on_thread(server, 1)];
                 let mut publisher = connect(server);
                 let received: u64 = thread::scope(|scope| {
@@ -178,7 +180,7 @@ fn a_subscription_has_all_messages_up_to_its_end_and_none_behind() {
     });
 }
 
-/// Lets a thread end, also when this one panics.
+/// Ends a thread, also if this one panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -187,7 +189,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Subscribers of `channel`.
+/// Returns the number of subscribers of `channel`.
 fn listening(client: &mut Client, channel: &str) -> i64 {
     match client.command(&["PUBSUB", "NUMSUB", channel]) {
         Value::Array(items) => match items.last() {
@@ -198,25 +200,25 @@ fn listening(client: &mut Client, channel: &str) -> i64 {
     }
 }
 
-/// A number of INFO stats.
+/// Returns a number of INFO stats.
 fn stat(client: &mut Client, name: &str) -> u64 {
     let info = text(client.command(&["INFO", "stats"]));
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.expect("the field").parse().expect("a number")
 }
 
-/// What the server holds that the subscriber named `name` has not read; none where it has ended.
+/// Returns the unread output of the subscriber named `name`, in bytes; `None` if it has ended.
 fn unsent(control: &mut Client, name: &str) -> Option<u64> {
     let list = text(control.command(&["CLIENT", "LIST", "NAME", name]));
     let unsent = list.split_ascii_whitespace().find_map(|word| word.strip_prefix("omem="));
     unsent.map(|unsent| unsent.parse().expect("a number"))
 }
 
-/// Bytes that an unread Unix socket takes at most, which unlike a TCP connection's do not grow.
+/// Maximum bytes that an unread Unix socket buffers; unlike TCP buffers, they do not grow.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
-/// Publishes more than a socket takes and `soft` beyond, which is the limit; when
-/// the first of it was sent.
+/// Publishes more than a socket buffers plus `soft` bytes, the soft limit. Returns the time at
+/// which it started.
 fn publish_beyond(control: &mut Client, channel: &str, soft: usize) -> Instant {
     let (payload, first) = ("x".repeat(100_000), Instant::now());
     for _ in 0..(SOCKET_BYTES_MAX + 2 * soft) / payload.len() {
@@ -232,7 +234,7 @@ fn slow_subscriber(path: &Path, channel: &str, name: &str) -> Client {
     slow
 }
 
-/// Does `test` with a server on each back end, a client of it, and the path of its Unix socket.
+/// Runs `test` on each backend with a client of a server, and the path of its Unix socket.
 fn with_socket(test: impl Fn(&mut Client, &Path)) {
     for backend in [BackendChoice::Epoll, BackendChoice::Auto] {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -248,7 +250,7 @@ fn a_subscriber_over_its_hard_limit_ends_at_once() {
     with_socket(|control, path| {
         control.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 0 0"]);
         let mut slow = slow_subscriber(path, "c", "slow");
-        // Of a message over the limit nothing is sent.
+        // Nothing is sent of a message over the limit.
         let big = "x".repeat(1_100_000);
         assert_eq!(control.command(&["PUBLISH", "c", &big]), Value::Integer(1));
         assert_eq!(slow.read_to_end().expect("the end"), b"");
@@ -257,7 +259,7 @@ fn a_subscriber_over_its_hard_limit_ends_at_once() {
             assert!(begun.elapsed() < SEEN_WITHIN);
         }
         assert_eq!(stat(control, "client_output_buffer_limit_disconnections"), 1);
-        // The limit is that of subscribers: an ordinary client gets as much.
+        // The limit applies to subscribers only: an ordinary client receives as much.
         control.command(&["SET", "k", &big]);
         assert_eq!(text(control.command(&["GET", "k"])).len(), big.len());
     });
@@ -271,7 +273,7 @@ fn a_subscriber_over_its_soft_limit_ends_when_its_time_is_over_though_nothing_mo
         let _slow = slow_subscriber(path, "c", "slow");
         let first = publish_beyond(control, "c", 200_000);
         let ended = thread::scope(|scope| {
-            // It reads all of it in time.
+            // It reads everything in time.
             let reader = scope.spawn(|| {
                 while message(reading.read().expect("a message")).1 != "last" {}
                 &mut reading
@@ -301,7 +303,7 @@ fn a_subscriber_that_catches_up_has_all_of_the_soft_limits_time_again() {
             assert!(first.elapsed() < SEEN_WITHIN, "all of it is sent");
         }
         if first.elapsed() > Duration::from_secs(2) {
-            // The machine was held up: there is nothing to be seen.
+            // The machine stalled: the result would be meaningless.
             return;
         }
         let again = publish_beyond(control, "c", 200_000);

@@ -11,7 +11,7 @@ use server::Server;
 use tempfile::TempDir;
 use testkit::{Address, Client, Protocol, ServerProcess, Value, saker};
 
-/// The program.
+/// The path of the program.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_saker-server");
 
 /// Runs the program to its end; `input` is its standard input.
@@ -23,7 +23,7 @@ pub fn run(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    // It may have ended before it read this.
+    // It may have ended before it read the input.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("ends")
 }
@@ -33,12 +33,12 @@ pub fn signal(server: &ServerProcess, signal: Signal) {
     kill_process(pid(server.pid()), signal).expect("the server runs");
 }
 
-/// A process's id, as the system's calls take it.
+/// Converts a process id for system calls.
 pub fn pid(number: u32) -> Pid {
     Pid::from_raw(number.try_into().expect("a process id")).expect("not zero")
 }
 
-/// The version of the payloads that a server's DUMP makes, and at least that its RESTORE takes.
+/// Returns the payload version of a server's DUMP; its RESTORE accepts at least that version.
 pub fn payload_version(client: &mut Client) -> u16 {
     client.command(&["SET", "probe", "1"]);
     let Value::Bulk(payload) = client.command(&["DUMP", "probe"]) else { panic!("a payload") };
@@ -46,20 +46,20 @@ pub fn payload_version(client: &mut Client) -> u16 {
     version_of(&payload)
 }
 
-/// The version that a payload says: two bytes in front of the checksum.
+/// Returns the version of a payload: two bytes before the checksum.
 pub fn version_of(payload: &[u8]) -> u16 {
     let at = payload.len() - 10;
     u16::from_le_bytes([payload[at], payload[at + 1]])
 }
 
-/// Does `test` with a server on each back end that the kernel permits.
+/// Runs `test` with a server on each backend that the kernel permits.
 pub fn on_each_back_end(test: impl Fn(&Server)) {
     on_each_back_end_with(IO_THREADS, test);
 }
 
-/// Does `test` with a server of so many I/O threads on each back end that the kernel permits.
+/// Runs `test` with a server of `io_threads` I/O threads on each backend that the kernel permits.
 pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
-    // Whatever they save stays out of the repository.
+    // Files that they save stay out of the repository.
     let folders = [(); 2].map(|()| tempfile::tempdir().expect("a scratch folder"));
     let start = |backend, folder: &TempDir| {
         let builder = Server::builder().port(0).io_threads(io_threads).backend(backend);
@@ -67,15 +67,14 @@ pub fn on_each_back_end_with(io_threads: usize, test: impl Fn(&Server)) {
         builder.start().expect("the server starts")
     };
     test(&start(BackendChoice::Epoll, &folders[0]));
-    // Containers often forbid io_uring: then epoll is served instead, and was tested above.
+    // Containers often forbid io_uring. Then epoll is used instead, which was tested above.
     let server = start(BackendChoice::Auto, &folders[1]);
     if server.backend() == Backend::IoUring {
         test(&server);
     }
 }
 
-/// Does `test` with a server in a process of its own, whose memory is its own
-/// too, on each back end.
+/// Runs `test` with a server in a separate process, with its own memory, on each backend.
 pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     for backend in ["epoll", "auto"] {
         let options = ["--io-backend", backend, "--io-threads", "2"];
@@ -84,32 +83,32 @@ pub fn as_process_on_each_back_end(test: impl Fn(&ServerProcess)) {
     }
 }
 
-/// I/O threads of a server where a test does not say.
+/// The default number of I/O threads of a test server.
 pub const IO_THREADS: usize = 2;
 
-/// A server with two I/O threads on a free port.
+/// Starts a server with two I/O threads on a free port.
 pub fn start(backend: BackendChoice) -> Server {
     let builder = Server::builder().port(0).io_threads(IO_THREADS).backend(backend);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
-/// The same, with its data in this folder.
+/// Starts such a server with its data in this folder.
 pub fn start_in(folder: &Path) -> Server {
     let builder = Server::builder().port(0).io_threads(IO_THREADS).data_folder(folder);
     builder.option("enable-debug-command", "yes").start().expect("the server starts")
 }
 
-/// A connection.
+/// Connects a client.
 pub fn connect(server: &Server) -> Client {
     Client::to_port(server.port())
 }
 
-/// A connection that speaks `protocol`.
+/// Connects a client that uses `protocol`.
 pub fn speaking(server: &Server, protocol: Protocol) -> Client {
     Client::speaking(&Address::port(server.port()), protocol)
 }
 
-/// Whether something is so within ten seconds.
+/// Returns true if a condition becomes true within ten seconds.
 pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -123,7 +122,7 @@ pub fn happens(mut is_so: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// The number that INFO shows for `field`.
+/// Returns the number that INFO shows for `field`.
 pub fn info(client: &mut Client, field: &str) -> u64 {
     let Value::Bulk(text) = client.command(&["INFO", "everything"]) else { panic!("INFO is a bulk string") };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -131,10 +130,10 @@ pub fn info(client: &mut Client, field: &str) -> u64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has {field} as a number"))
 }
 
-/// A connection on thread `thread`.
+/// Connects a client on thread `thread`.
 pub fn connect_on(server: &Server, thread: usize) -> Client {
-    // A new one goes to the thread with the fewest: those on others stay until the
-    // right one has its turn.
+    // New connections are assigned to the thread with the fewest. Connections on other threads
+    // stay open until the wanted thread gets one.
     let mut others = Vec::new();
     loop {
         let mut client = connect(server);

@@ -1,4 +1,4 @@
-//! TLS: the options, certificates of clients, reloading, resumption, big values and pipelines.
+//! TLS: the options, client certificates, reloading, resumption, big values and pipelines.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use super::support::{BINARY, connect, info};
 
-/// A folder with an authority's certificate, and others that it has signed.
+/// A folder with a CA certificate and certificates signed by it.
 struct Pki {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -69,7 +69,7 @@ impl Pki {
         self.path(file).display().to_string()
     }
 
-    /// A server that takes clients without a certificate.
+    /// Returns a builder of a server that accepts clients without a certificate.
     fn builder(&self) -> Builder {
         Server::builder()
             .port(0)
@@ -127,13 +127,13 @@ impl<'a> ClientOptions<'a> {
         Client::new(&self.config(), server.tls_port())
     }
 
-    /// What PING is answered with; an error where the connection is refused.
+    /// Returns the reply to PING; an error if the connection is rejected.
     fn ping(&self, server: &Server) -> Result<Value, String> {
         self.connect(server).request(&["PING"])
     }
 }
 
-/// A blocking client of RESP over TLS.
+/// A blocking RESP client over TLS.
 struct Client {
     stream: StreamOwned<ClientConnection, TcpStream>,
     input: Vec<u8>,
@@ -157,7 +157,7 @@ impl Client {
         let mut chunk = vec![0; 64 * 1024];
         let mut known = 0;
         loop {
-            // A reply of megabytes is not looked at for each of its records.
+            // A reply of megabytes is not parsed again after each of its records.
             if self.input.len() >= known
                 && let Some((value, len)) = decode(&self.input).map_err(|error| error.to_string())?
             {
@@ -227,7 +227,7 @@ fn encrypted_clients_are_served_beside_plain_ones() {
                     }
                 }
             }
-            // Values of many records, both ways.
+            // Values of many records, in both directions.
             let value: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 7) as u8).collect();
             for key in [&b"big"[..], b"big2"] {
                 encrypted.send(&[b"SET", key, &value]).expect("sent");
@@ -235,7 +235,7 @@ fn encrypted_clients_are_served_beside_plain_ones() {
                 encrypted.send(&[b"GET", key]).expect("sent");
                 assert!(encrypted.read() == Ok(Value::Bulk(value.clone())), "the value came back changed");
             }
-            // Messages that nobody asked for.
+            // Push messages.
             let mut subscriber = pki.client().connect(server);
             subscriber.command(&["SUBSCRIBE", "news"]);
             for _ in 0..100 {
@@ -282,7 +282,7 @@ fn certificates_of_clients_are_demanded_checked_or_ignored() {
             all(true, false, false);
             admin.command(&["CONFIG", "SET", "tls-auth-clients", "optional"]);
             all(true, true, false);
-            // Authorities in a folder.
+            // CA certificates in a folder.
             let folder = pki.text("authorities");
             fs::create_dir_all(&folder).expect("made");
             fs::copy(stranger.path("ca.crt"), pki.path("authorities/other.pem")).expect("copied");
@@ -308,7 +308,7 @@ fn a_certificate_logs_its_user_in() {
     assert_eq!(who("client"), bulk("alice"));
     let mut alice = pki.client().with("client").connect(&server);
     assert!(error_of(alice.command(&["GET", "a"])).starts_with("NOPERM"));
-    // Neither a name with a zero in it, nor one that is off or missing.
+    // A name with a zero byte, a disabled user or a missing user does not log in.
     assert_eq!(who("nul"), bulk("default"));
     assert_eq!(pki.client().connect(&server).command(&["ACL", "WHOAMI"]), bulk("default"));
     admin.command(&["ACL", "SETUSER", "alice", "off"]);
@@ -333,7 +333,7 @@ fn a_uri_of_a_certificate_logs_its_user_in() {
     admin.command(&["ACL", "SETUSER", "urn:user:off", "off", "+acl|whoami"]);
     admin.command(&["ACL", "SETUSER", "alice", "on", "+acl|whoami"]);
     let who = |certificate: &str| pki.client().with(certificate).connect(&server).command(&["ACL", "WHOAMI"]);
-    // The first of a user that is on; the common name has no say.
+    // The first URI of an enabled user counts; the common name is ignored.
     pki.sign_with_uris("bob", "alice", &["urn:nobody", "urn:user:off", "urn:user:bob"]);
     pki.sign_with_uris("nul", "alice", &["urn:user:bob\0x", "urn:user:BOB"]);
     assert_eq!(who("bob"), bulk("urn:user:bob"));
@@ -397,7 +397,7 @@ fn options_that_cannot_be_used_are_refused_and_nothing_changes() {
     check(&["tls-ciphers", "RC4-MD5"], "tls-ciphers");
     check(&["tls-ciphersuites", "TLS_NONE"], "tls-ciphersuites");
     check(&["tls-dh-params-file", "/does/not/exist"], "tls-dh-params-file");
-    // What comes before in the same command is undone as well.
+    // Earlier changes of the same command are undone as well.
     let taken = server.port().to_string();
     let set = ["CONFIG", "SET", "tls-auth-clients", "yes", "tls-port", &taken];
     let refusal = error_of(admin.command(&set));
@@ -447,7 +447,7 @@ fn keys_are_exchanged_by_what_resists_quantum_computers_where_the_client_can() {
     }
 }
 
-/// The certificate that a client is shown.
+/// Returns the certificate that the server presents to a client.
 fn shown(pki: &Pki, server: &Server) -> Vec<u8> {
     let mut client = pki.client().connect(server);
     client.command(&["PING"]);
@@ -471,7 +471,7 @@ fn certificates_are_read_again_by_config_set_and_by_interval_under_load() {
         assert_eq!(client.command(&["PING"]), PONG());
     }
     admin.command(&["CONFIG", "SET", "tls-auto-reload-interval", "1"]);
-    // A half-written certificate stays unused; so does a key without its certificate.
+    // A half-written certificate is not used, nor is a key without its certificate.
     fs::write(pki.path("server.crt"), "-----BEGIN CERT").expect("written");
     let before = shown(&pki, &server);
     std::thread::sleep(Duration::from_millis(2200));
@@ -503,7 +503,7 @@ fn tls_can_be_turned_on_moved_and_off() {
     let mut client = pki.client().connect(&server);
     assert_eq!(client.command(&["CONFIG", "SET", "port", "0"]), Value::Simple(b"OK".to_vec()));
     assert_eq!((server.port(), server.tls_port().to_string()), (0, port.clone()));
-    // The check of a container, with the same options.
+    // The health check of a container, with the same options.
     let check = |certificate: &str| {
         let options = ["--healthcheck", "--port", "0", "--tls-port", &port, "--tls-cert-file", certificate];
         Command::new(BINARY).args(options).args(["--tls-key-file", &key]).output().expect("runs")
@@ -512,13 +512,13 @@ fn tls_can_be_turned_on_moved_and_off() {
     assert!(healthy.status.success(), "{}", String::from_utf8_lossy(&healthy.stderr));
     assert!(!check(&pki.text("ca.crt")).status.success());
     assert_eq!(client.command(&["PING"]), PONG());
-    // A broken start says why.
+    // A failed start reports the reason.
     let failed = builder().tls_port(0).start().err().expect("it cannot").to_string();
     assert_eq!(failed, "Failed to configure TLS: No tls-cert-file configured!");
 }
 
-/// What `openssl s_client` says when it connects with `options` and sends `input`; `None` where
-/// there is no openssl.
+/// Returns the output of `openssl s_client` with `options` and `input`; `None` if openssl is not
+/// installed.
 fn s_client(server: &Server, options: &[&str], input: &str) -> Option<String> {
     let connect = format!("127.0.0.1:{}", server.tls_port());
     let mut child = Command::new("openssl")
@@ -530,7 +530,7 @@ fn s_client(server: &Server, options: &[&str], input: &str) -> Option<String> {
         .spawn()
         .ok()?;
     let mut stdin = child.stdin.take().expect("piped");
-    // A line that it reads as an order must come alone.
+    // A line that s_client interprets as a command must arrive alone.
     for line in input.split_inclusive('\n') {
         std::thread::sleep(Duration::from_millis(200));
         let _ = stdin.write_all(line.as_bytes());
@@ -574,10 +574,10 @@ fn openssl_finds_no_weakness() {
                 let said = s_client(server, &["-tls1_2", "-cipher", &cipher], "").unwrap_or_default();
                 assert!(!said.contains("BEGIN CERTIFICATE"), "{weak}: {said}");
             }
-            // A line with R asks for a new handshake.
+            // A line with R requests a new handshake.
             let said = s_client(server, &["-tls1_2"], "R\nPING\r\n").unwrap_or_default();
             assert!(said.contains("RENEGOTIATING") && !said.contains("+PONG"), "{said}");
-            // A line with K asks both sides to change their keys.
+            // A line with K requests that both sides change their keys.
             let said = s_client(server, &["-tls1_3"], "K\nPING\r\n").unwrap_or_default();
             assert!(said.contains("KEYUPDATE") && said.contains("+PONG"), "{said}");
         },
@@ -587,7 +587,7 @@ fn openssl_finds_no_weakness() {
 #[test]
 fn keys_migrate_over_tls_where_tls_cluster_says_so() {
     let pki = Pki::new();
-    // It wants a certificate, and the source has one to show.
+    // It requires a certificate, and the source has one.
     let target = pki.builder().option("tls-auth-clients", "yes").start().expect("it starts");
     let stranger = Pki::new().builder().start().expect("it starts");
     let source = pki.builder().option("tls-cluster", "yes").start().expect("it starts");
@@ -600,10 +600,10 @@ fn keys_migrate_over_tls_where_tls_cluster_says_so() {
     let refused = Value::Error(b"IOERR error or timeout connecting to the client".to_vec());
     assert_eq!(migrate(target.tls_port(), "encrypted"), ok);
     assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"encrypted".to_vec()));
-    // Over the connection that was kept.
+    // Over the kept connection.
     assert_eq!(migrate(target.tls_port(), "again"), ok);
     assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"again".to_vec()));
-    // A target that does not speak TLS, and one that nobody vouches for.
+    // A target without TLS, and one with an untrusted certificate.
     assert_eq!(migrate(target.port(), "lost"), refused);
     assert_eq!(migrate(stranger.tls_port(), "lost"), refused);
     assert_eq!(client.command(&["GET", "key"]), Value::Bulk(b"lost".to_vec()));

@@ -1,5 +1,5 @@
-//! What SCAN and RANDOMKEY do with the expired keys that they find: the same as Redis, and
-//! everybody who must hear of it does. A real Redis goes through the same steps where there is one.
+//! SCAN and RANDOMKEY remove the expired keys that they find, as in Redis, and all affected
+//! clients are notified. A real Redis runs the same steps, if available.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{Address, Client, Protocol, Value, notation, peer};
 
 use crate::support::{info, on_each_back_end};
 
-/// Longer than the keys of these tests live.
+/// Time longer than the expiry of the keys in these tests.
 const LIVED: Duration = Duration::from_millis(20);
 
 fn ask(client: &mut Client, line: &str) -> String {
@@ -21,7 +21,8 @@ fn check(client: &mut Client, steps: &[(&str, &str)]) {
     }
 }
 
-/// The next `count` events, as `event key`, sorted: walkers visit keys in no order.
+/// Reads the next `count` events, as `event key`, sorted: SCAN and RANDOMKEY visit keys in no
+/// order.
 fn events(listener: &mut Client, count: usize) -> Vec<String> {
     let event = |listener: &mut Client| {
         let Value::Array(items) = listener.read().expect("a message") else {
@@ -35,7 +36,7 @@ fn events(listener: &mut Client, count: usize) -> Vec<String> {
     events
 }
 
-/// A server in which nothing is removed unless a command finds it, and a
+/// Prepares a server that removes a key only if a command finds it; returns a client and a
 /// listener to its expired keys.
 fn prepare(address: &Address) -> (Client, Client) {
     let mut client = Client::speaking(address, Protocol::Resp2);
@@ -61,7 +62,7 @@ fn expired_keys_are_removed(address: &Address) {
     sleep(LIVED);
     check(&mut client, &[("RANDOMKEY", "_"), ("DBSIZE", ":0")]);
     assert_eq!(events(&mut listener, 2), ["expired c", "expired d"]);
-    // Few keys among many that have expired are found.
+    // A few keys among many expired ones are found.
     let sets: Vec<Vec<String>> =
         (0..50).map(|key| ["SET", &format!("k{key}"), "v", "PX", "1"].map(str::to_owned).to_vec()).collect();
     client.pipeline(&sets).expect("replies");
@@ -95,8 +96,7 @@ fn expired_keys_are_removed_in_transactions(address: &Address) {
     assert_eq!(info(&mut client, "expired_keys"), 4);
 }
 
-/// A client that watches a key, one that caches it, and one that is blocked on it
-/// hear that it was removed.
+/// Checks that a watching, a caching and a blocked client are notified of the removed key.
 fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     let (mut client, _listener) = prepare(address);
     let mut watcher = Client::speaking(address, Protocol::Resp2);
@@ -114,20 +114,20 @@ fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     }
     check(&mut client, &[("PEXPIRE stream 1", ":1")]);
     let invalidated = |cache: &mut Client| notation::one_line(&cache.read().expect("a push"));
-    // PEXPIRE is a change, after which the cache does not have the key until it reads it again.
+    // PEXPIRE changes the key: it is not tracked for the cache until the cache reads it again.
     assert_eq!(invalidated(&mut cache), ">2 \"invalidate\" *1 \"stream\"");
     sleep(LIVED);
     client.command(&walker.split(' ').collect::<Vec<_>>());
     let unblocked = notation::one_line(&blocked.read().expect("the end of the wait"));
-    // Redis 7.0 says it in words of its own.
+    // Redis 7.0 has another text.
     let is_ended = ["-NOGROUP", "-UNBLOCKED the stream key no longer exists"];
     assert!(is_ended.iter().any(|line| unblocked.starts_with(line)), "{unblocked}");
     check(&mut watcher, &[("EXEC", "*-1")]);
     check(&mut client, &[("DBSIZE", ":0")]);
-    // A key that expires while it is cached: removed by the walker, and the cache hears of it.
+    // A key that expires while it is cached is removed by the walker, and the cache is notified.
     check(&mut client, &[("SET cached v PX 300", "+OK")]);
     check(&mut cache, &[("GET cached", "\"v\"")]);
-    // Long enough for the cache to read it on a slow machine.
+    // Long enough for the cache to read the key on a slow machine.
     sleep(Duration::from_millis(320));
     client.command(&walker.split(' ').collect::<Vec<_>>());
     assert_eq!(invalidated(&mut cache), ">2 \"invalidate\" *1 \"cached\"");

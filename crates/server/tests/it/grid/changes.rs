@@ -1,20 +1,20 @@
-//! The rows of the grid: every way a value changes.
+//! The rows of the grid: every kind of change of a value.
 
 use super::stage::Holds::{self, Any, Hash, List, Members, Nothing, Stream, Text};
 use super::stage::{Blocked, Speaker, Stage, put, wait_until};
 
-/// The preparation of a change, before anybody listens.
+/// The preparation of a change, before any listener is attached.
 #[derive(Clone, Copy)]
 pub enum Before {
-    /// Nothing but the value of `k`.
+    /// The value of `k` only.
     Quiet,
     /// Requests.
     Ask(&'static [&'static str]),
-    /// The key will expire.
+    /// A key that will expire.
     Expiry,
     /// These fields will expire.
     FieldExpiry(&'static str),
-    /// The key is the only one that may be evicted.
+    /// The key is the only evictable one.
     Evictable,
     /// The RDB file holds the key, which changes after that.
     Saved,
@@ -68,17 +68,17 @@ pub struct Row {
     pub how: How,
 }
 
-/// Any Redis that is compared with.
+/// Any Redis version that is compared.
 const OLD: (u32, u32) = (0, 0);
 /// The first Redis with fields that expire.
 const FIELDS: (u32, u32) = (7, 4);
 /// The first Redis with HGETDEL, HGETEX and HSETEX.
 const FIELDS_8: (u32, u32) = (8, 0);
 
-/// Makes the enum and its facts of one list, so that there is no row without them.
+/// Defines the enum and its facts from one list, so that every row has facts.
 macro_rules! rows {
     ($($(#[$doc:meta])* $name:ident: $holds:expr, $since:expr, $before:expr, $how:expr;)+) => {
-        /// A way in which a value changes, or might.
+        /// A way in which a value changes or may change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Change { $($(#[$doc])* $name,)+ }
 
@@ -157,7 +157,7 @@ rows! {
     HashSetEx: Hash, FIELDS_8, Quiet, Ask(&["HSETEX k EX 1000 FIELDS 1 a new"]);
     HashGetDel: Hash, FIELDS_8, Quiet, Ask(&["HGETDEL k FIELDS 1 a"]);
     HashGetDelAll: Hash, FIELDS_8, Quiet, Ask(&["HGETDEL k FIELDS 2 a b"]);
-    // Several commands as one, and clients that are served.
+    // Several commands in one unit, and served clients.
     Transaction: Any, OLD, Quiet, Ask(&["MULTI", "SET k new", "SET k newer", "EXEC"]);
     Script: Any, OLD, Quiet, Ask(&["EVAL redis.call('SET',KEYS[1],'new') 1 k"]);
     ScriptOfUndeclaredKey: Any, OLD, Quiet, Ask(&["EVAL redis.call('SET','k','new') 0"]);
@@ -167,7 +167,7 @@ rows! {
     ServedInto: Nothing, OLD, Quiet, Served("BLMOVE source k LEFT LEFT 0", "RPUSH source new");
     ServedFrom: Nothing, OLD, Quiet, Served("BLMOVE k target LEFT LEFT 0", "RPUSH k new");
     ServedInTransaction: Nothing, OLD, Quiet, Served("BLMPOP 0 1 k LEFT", "EVAL redis.call('RPUSH','k','new') 1 k");
-    // Expiry, found by a read, a write, walkers, and by itself.
+    // Expiry, found by a read, a write, SCAN or RANDOMKEY, and active expiry.
     KeyExpiryLazy: Any, OLD, Expiry, Expired(&["EXISTS k"]);
     KeyExpiryWrite: Any, OLD, Expiry, Expired(&["SET k new"]);
     KeyExpiryDel: Any, OLD, Expiry, Expired(&["DEL k"]);
@@ -186,7 +186,7 @@ rows! {
     FieldExpiryActive: Hash, FIELDS, FieldExpiry("1 a"), Swept("expired_subkeys", 1);
     FieldExpiryActiveAll: Hash, FIELDS, FieldExpiry("2 a b"), Swept("expired_subkeys", 2);
     Eviction: Any, OLD, Evictable, Evicted;
-    // Keys that come from elsewhere and go there, and whole databases.
+    // Keys from and to other places, and whole databases.
     MigrateAway: Any, OLD, Quiet, MigratedAway;
     MigrateHere: Nothing, OLD, Bring(Source::OtherServer), MigratedHere;
     Restore: Nothing, OLD, Bring(Source::Payload), Restored("ABSTTL");
@@ -205,7 +205,7 @@ rows! {
 }
 
 impl Change {
-    /// Prepares the change. The value of `k` is there already.
+    /// Prepares the change. The value of `k` already exists.
     pub fn prepare(self, stage: &mut Stage<'_>) {
         match self.row().before {
             Quiet => {}
@@ -229,7 +229,7 @@ impl Change {
         }
     }
 
-    /// Makes the change happen, by this client where a client does it.
+    /// Makes the change; if a client makes it, this one does.
     pub fn happen(self, stage: &mut Stage<'_>, writer: &mut Speaker) {
         match self.row().how {
             Ask(lines) => writer.ask_all(lines),
@@ -242,13 +242,13 @@ impl Change {
                 let before = admin.number("stats", field);
                 admin.ask_all(&["DEBUG SET-ACTIVE-EXPIRE 1"]);
                 wait_until(field, || admin.number("stats", field) >= before + count);
-                // It takes the lock under which the removal was announced.
+                // This command takes the lock under which the removal was announced.
                 admin.ask_all(&["EXISTS k"]);
             }
             Evicted => {
                 let before = stage.admin.number("stats", "evicted_keys");
                 stage.admin.ask_all(&["CONFIG SET maxmemory 1"]);
-                // It fails, since nothing else can be evicted.
+                // It fails, because nothing else can be evicted.
                 writer.ask("SET z new");
                 wait_until("the eviction", || stage.admin.number("stats", "evicted_keys") > before);
                 stage.admin.ask_all(&["CONFIG SET maxmemory 0", "EXISTS k"]);
@@ -256,7 +256,7 @@ impl Change {
             Served(blocked, then) => {
                 let mut client = Blocked::on(stage, blocked);
                 writer.ask_all(&[then]);
-                // Another client that waits for the key may have taken the element.
+                // Another client blocked on the key may have taken the element.
                 client.end(stage);
             }
             MigratedAway => migrate(writer, stage.far.port()),
@@ -269,7 +269,7 @@ impl Change {
     }
 }
 
-/// Lets the key or its fields expire soon, but not before somebody has begun to listen.
+/// Sets the key or its fields to expire soon, but not before the listener is attached.
 fn expire(stage: &mut Stage<'_>, command: &str, fields: &str) {
     stage.expires_at_ms = stage.admin.now_ms() + stage.margin_ms;
     let line = format!("{command} {}{fields}", stage.expires_at_ms);

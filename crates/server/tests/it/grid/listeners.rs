@@ -1,4 +1,4 @@
-//! The columns of the grid: everyone who must hear of a change.
+//! The columns of the grid: every listener that must be notified of a change.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use testkit::Value;
 use super::changes::{Before, Change, How};
 use super::stage::{Blocked, Holds, Speaker, Stage, text_of, wait_until};
 
-/// Makes the enum and the list of its variants.
+/// Defines the enum and the list of its variants.
 macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Someone who must hear of a change.
+        /// A listener that must be notified of a change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Listener { $($(#[$doc])* $name,)+ }
 
@@ -24,17 +24,17 @@ macro_rules! columns {
 columns! {
     /// A client that watches the key.
     Watch,
-    /// A client that has read the key and tracks.
+    /// A client that has read the key and tracks it.
     TrackingDefault,
-    /// The same with OPTIN.
+    /// A client that has read the key and tracks with OPTIN.
     OptIn,
-    /// The same with OPTOUT.
+    /// A client that has read the key and tracks with OPTOUT.
     OptOut,
     /// A client that tracks all keys by prefix.
     Bcast,
     /// A client that tracks and makes the change itself.
     Own,
-    /// The same with NOLOOP.
+    /// A client that tracks with NOLOOP and makes the change itself.
     NoLoop,
     /// A subscriber of keyspace events.
     KeyspaceEvents,
@@ -50,7 +50,7 @@ columns! {
     KeySizes,
     /// BIGKEYS.
     BigKeys,
-    /// A snapshot that is being saved.
+    /// A snapshot in progress.
     SnapshotMarks,
 }
 
@@ -69,7 +69,7 @@ pub enum Cell {
 }
 
 impl Listener {
-    /// The oldest Redis that has the listener.
+    /// Returns the oldest Redis version that has the listener.
     pub fn since(self) -> (u32, u32) {
         match self {
             Self::Watch
@@ -90,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// The kind of the cell of this column in the row of `change`.
+    /// Returns the kind of the cell of this column in the row of `change`.
     pub fn cell(self, change: Change) -> Cell {
         let row = change.row();
         match self {
@@ -134,7 +134,7 @@ impl Listener {
         }
     }
 
-    /// The types of value that make the cell tell most: before the change, and from elsewhere.
+    /// Returns the most useful types of value in the cell: before the change, and from elsewhere.
     fn prefers(self) -> (Holds, Holds) {
         match self {
             Self::BlockedClient => (Holds::Text, Holds::List),
@@ -155,7 +155,7 @@ impl Listener {
         }
     }
 
-    /// True for who makes the change itself.
+    /// Returns true if the listener makes the change itself.
     pub fn is_writer(self) -> bool {
         matches!(self, Self::Own | Self::NoLoop)
     }
@@ -181,7 +181,7 @@ impl Listener {
         }
     }
 
-    /// Begins to listen before there is a value, for those who must.
+    /// Attaches listeners that must be attached before the value exists.
     pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<Ear> {
         let line = match (self, stage.holds) {
             (Self::BlockedClient, Holds::List) => "XREAD BLOCK 0 STREAMS k 0",
@@ -191,7 +191,7 @@ impl Listener {
         Some(Ear::Blocked(Blocked::on(stage, line), None))
     }
 
-    /// Begins to listen.
+    /// Attaches the listener.
     pub fn attach(self, stage: &mut Stage<'_>) -> Ear {
         let mut client = stage.here.speaker();
         match self {
@@ -236,7 +236,7 @@ impl Listener {
     }
 }
 
-/// Who listens, and the memory of those that can be asked once only.
+/// An attached listener, with the result of those that can be read only once.
 pub enum Ear {
     Watch(Speaker, Option<String>),
     Tracks(Speaker),
@@ -251,7 +251,7 @@ pub enum Ear {
 }
 
 impl Ear {
-    /// The client that makes the change itself.
+    /// Returns the client that makes the change itself.
     pub fn writer(&mut self) -> &mut Speaker {
         match self {
             Self::Tracks(client) => client,
@@ -259,14 +259,14 @@ impl Ear {
         }
     }
 
-    /// Returns all that was heard until now.
+    /// Returns everything received until now.
     pub fn hears(&mut self, stage: &mut Stage<'_>) -> String {
         match self {
             Self::Watch(client, said) => said.get_or_insert_with(|| watched(client)).clone(),
             Self::Tracks(client) => or_nothing(&invalidated(client).join(" ")),
             Self::Prefixes(client) => {
                 let mut keys = invalidated(client);
-                // Messages of one turn are one, and turns differ.
+                // The messages of one turn are merged, and turns differ.
                 keys.sort();
                 keys.dedup();
                 or_nothing(&keys.join(" "))
@@ -291,7 +291,7 @@ fn or_nothing(text: &str) -> String {
     if text.is_empty() { "nothing".to_owned() } else { text.to_owned() }
 }
 
-/// A reply in one line.
+/// Formats a reply in one line.
 fn one_line(reply: Value) -> String {
     match reply {
         Value::Array(parts) => parts.into_iter().map(one_line).collect::<Vec<_>>().join(" "),
@@ -321,7 +321,7 @@ fn tracks(mut client: Speaker, lines: &[&str]) -> Ear {
     Ear::Tracks(client)
 }
 
-/// The keys of all invalidation messages.
+/// Returns the keys of all invalidation messages.
 fn invalidated(client: &mut Speaker) -> Vec<String> {
     let mut keys = Vec::new();
     for message in client.messages() {
@@ -335,7 +335,7 @@ fn invalidated(client: &mut Speaker) -> Vec<String> {
     keys
 }
 
-/// Keyspace events as `database:key=event`.
+/// Returns keyspace events as `database:key=event`.
 fn events(client: &mut Speaker) -> String {
     let one = |message: &Value| {
         let Value::Push(parts) = message else { panic!("{message}") };
@@ -359,7 +359,7 @@ fn sizes(admin: &mut Speaker) -> String {
     or_nothing(&lines.map(|line| line.replace("_distrib", "")).collect::<Vec<_>>().join(" "))
 }
 
-/// Big keys as `database:key=elements` or `=bytes`, sorted.
+/// Returns big keys as `database:key=elements` or `=bytes`, sorted.
 fn big_keys(admin: &mut Speaker) -> String {
     let mut all = Vec::new();
     for (line, field) in [("BIGKEYS ELEMENTS", "elements"), ("BIGKEYS BYTES TYPE string", "bytes")] {
@@ -382,7 +382,7 @@ fn big_keys(admin: &mut Speaker) -> String {
     or_nothing(&all.join(", "))
 }
 
-/// Returns the records since the mark, and whether the files load to the same data.
+/// Returns the records since the mark, and the result of loading the files.
 fn logged(stage: &mut Stage<'_>) -> String {
     let admin = &mut stage.admin;
     admin.ask_all(&["SET mark end"]);
@@ -398,7 +398,7 @@ fn logged(stage: &mut Stage<'_>) -> String {
     format!("{between}; loads to {}", if is_same { "the same" } else { "other data" })
 }
 
-/// The newest of the append-only files that hold commands.
+/// Returns the newest append-only file with commands.
 fn increment(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("there are append-only files");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -408,7 +408,7 @@ fn increment(folder: &Path) -> PathBuf {
     paths.pop().expect("an increment")
 }
 
-/// The commands of the append-only file, without SELECT of database 0.
+/// Returns the commands of the append-only file, without SELECT of database 0.
 fn records_of(folder: &Path) -> Vec<String> {
     let bytes = std::fs::read(increment(folder)).expect("it can be read");
     let (mut rest, mut records) = (&bytes[..], Vec::new());
@@ -422,7 +422,7 @@ fn records_of(folder: &Path) -> Vec<String> {
     records
 }
 
-/// Words as they are shown: times and payloads differ from run to run.
+/// Formats words; replaces times and payloads, which differ between runs.
 fn words_of(words: &[&[u8]]) -> String {
     let shown = |(at, word): (usize, &&[u8])| match word {
         [] => "''".to_owned(),
@@ -439,21 +439,21 @@ fn words_of(words: &[&[u8]]) -> String {
     words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// Old and new words in the RDB file.
+/// Counts the old, the new and the filler words in the RDB file.
 fn words_saved(path: &Path) -> Vec<usize> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let count = |word: &[u8]| bytes.windows(word.len()).filter(|part| part == &word).count();
     vec![count(b"old"), count(b"new"), count(b"filler")]
 }
 
-/// Begins to save, and keeps the walk from all but the first keys.
+/// Starts a save and stops it after the first keys.
 fn snapshot(stage: &mut Stage<'_>) -> Ear {
     let path = stage.here.dump.clone();
     let kept = std::fs::read(&path).unwrap_or_default();
     stage.admin.ask_all(&["SAVE"]);
     let before = words_saved(&path);
     std::fs::remove_file(&path).expect("it was saved");
-    // DEBUG RELOAD NOSAVE loads the file that was there.
+    // DEBUG RELOAD NOSAVE loads the earlier file.
     if !kept.is_empty() {
         std::fs::write(&path, kept).expect("it can be written");
     }

@@ -11,7 +11,7 @@ use crate::support::BINARY;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Keys beside the one that changes where a snapshot is being saved.
 const FILLER_KEYS: &str = "100";
-/// Elements, fields or bytes that make a value big, for the index of big keys.
+/// Number of elements, fields or bytes that make a value big, for the index of big keys.
 const LARGE_COUNT: usize = 1_100;
 
 /// A server and its files.
@@ -24,7 +24,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts Saker on this back end.
+    /// Starts Saker on this backend.
     pub fn saker(back_end: &str, appendonly: &str) -> Self {
         Self::start(appendonly, |options| {
             let own = ["--io-backend", back_end, "--io-threads", "2", "--enable-debug-command", "yes"];
@@ -38,7 +38,7 @@ impl Rig {
     }
 
     fn start(appendonly: &str, start: impl Fn(&[&str]) -> std::io::Result<ServerProcess>) -> Self {
-        // A peer's working directory may be shared with others.
+        // A peer's working directory may be shared with other processes.
         let name = format!("grid-{}-{:x}", std::process::id(), fastrand::u64(..));
         let file = format!("{name}.rdb");
         let process = start(&[
@@ -64,7 +64,8 @@ impl Rig {
         Self { process, append_only: folder.join(name), dump: folder.join(file) }
     }
 
-    /// The version of Redis that the server has or stands for: major and minor.
+    /// Returns the Redis version of the server, or the one that it is compatible with: major and
+    /// minor.
     pub fn version(&self) -> (u32, u32) {
         let about = self.speaker().ask("INFO server").to_string();
         let text = about.split("redis_version:").nth(1).expect("INFO has redis_version");
@@ -72,12 +73,12 @@ impl Rig {
         (parts.next().expect("major"), parts.next().expect("minor"))
     }
 
-    /// Its port on the loopback.
+    /// Returns the server's port on the loopback address.
     pub fn port(&self) -> u16 {
         self.process.port()
     }
 
-    /// A new RESP3 connection.
+    /// Opens a new RESP3 connection.
     pub fn speaker(&self) -> Speaker {
         let mut client = Client::speaking(&self.process.address(), Protocol::Resp3);
         client.set_read_timeout(WAIT_MAX);
@@ -93,7 +94,7 @@ impl Drop for Rig {
     }
 }
 
-/// A RESP3 connection that keeps replies and pushes apart.
+/// A RESP3 connection that separates replies and pushes.
 pub struct Speaker {
     client: Client,
     pushes: Vec<Value>,
@@ -123,7 +124,7 @@ impl Speaker {
         }
     }
 
-    /// Sends a request, waits for its reply.
+    /// Sends a request and waits for its reply.
     pub fn ask(&mut self, line: &str) -> Value {
         self.send(line);
         self.read_to(line)
@@ -137,7 +138,7 @@ impl Speaker {
         }
     }
 
-    /// Sends a request of these words, waits for its reply.
+    /// Sends a request of these words and waits for its reply.
     pub fn ask_words(&mut self, words: &[&[u8]]) -> Value {
         match self.client.command(words) {
             Value::Push(message) => {
@@ -148,7 +149,7 @@ impl Speaker {
         }
     }
 
-    /// All messages that the server has sent until now: a PING comes back behind them.
+    /// Returns all messages that the server has sent until now: the reply to a PING follows them.
     pub fn messages(&mut self) -> &[Value] {
         self.ask("PING");
         &self.pushes
@@ -160,19 +161,19 @@ impl Speaker {
         self.pushes.clear();
     }
 
-    /// A field of INFO as text; empty where the server has none.
+    /// Returns a field of INFO as text; empty if the server lacks it.
     pub fn info(&mut self, section: &str, field: &str) -> String {
         let text = text_of(&self.ask(&format!("INFO {section}")));
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_default().to_owned()
     }
 
-    /// A field of INFO as a number.
+    /// Returns a field of INFO as a number.
     pub fn number(&mut self, section: &str, field: &str) -> i64 {
         self.info(section, field).parse().unwrap_or_else(|_| panic!("INFO has {field} as a number"))
     }
 
-    /// The server's clock in milliseconds.
+    /// Returns the server's clock in milliseconds.
     pub fn now_ms(&mut self) -> u64 {
         let Value::Array(parts) = self.ask("TIME") else { panic!("TIME answers an array") };
         let part = |at: usize| text_of(&parts[at]).parse::<u64>().expect("a number");
@@ -180,12 +181,12 @@ impl Speaker {
     }
 }
 
-/// The words of a request: separated by blanks; `''` is the empty word, `~` a blank within a word.
+/// Splits a request into words at blanks; `''` is the empty word, `~` a blank within a word.
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(|word| if word == "''" { String::new() } else { word.replace('~', " ") }).collect()
 }
 
-/// The text of a string reply.
+/// Returns the text of a string reply.
 pub fn text_of(reply: &Value) -> String {
     match reply {
         Value::Bulk(text) | Value::Simple(text) | Value::Verbatim { text, .. } => {
@@ -217,32 +218,32 @@ pub enum Holds {
     Stream,
 }
 
-/// The place where one cell is played.
+/// The servers, connections and values of one cell.
 pub struct Stage<'a> {
     /// The server whose listeners are observed.
     pub here: &'a Rig,
     /// Another server of the same kind, for MIGRATE.
     pub far: &'a Rig,
-    /// A connection that is no listener.
+    /// A connection that is not a listener.
     pub admin: Speaker,
     /// A connection to the other server.
     pub far_admin: Speaker,
     /// The type that the key `k` holds before the change.
     pub holds: Holds,
-    /// The type that comes from elsewhere, where the change brings a value.
+    /// The type of the value from elsewhere, if the change brings one.
     pub brings: Holds,
-    /// True where values are big enough for BIGKEYS.
+    /// True if values are big enough for BIGKEYS.
     pub large: bool,
-    /// Time between the preparation and the instant at which keys or fields expire.
+    /// Milliseconds between the preparation and the expiry of keys or fields.
     pub margin_ms: u64,
-    /// The instant at which the key or its fields expire, in milliseconds; 0 if they do not.
+    /// The expiry time of the key or its fields, in Unix milliseconds; 0 without expiry.
     pub expires_at_ms: u64,
-    /// The payload that RESTORE gets.
+    /// The payload for RESTORE.
     pub payload: Vec<u8>,
 }
 
 impl<'a> Stage<'a> {
-    /// Empties both servers.
+    /// Empties both servers and creates the connections.
     pub fn new(here: &'a Rig, far: &'a Rig) -> Self {
         let (mut admin, mut far_admin) = (here.speaker(), far.speaker());
         for client in [&mut admin, &mut far_admin] {
@@ -255,7 +256,7 @@ impl<'a> Stage<'a> {
             ]);
             wait_until("no save", || client.number("persistence", "rdb_bgsave_in_progress") == 0);
         }
-        // There is none before the first save.
+        // There is no file before the first save.
         let _ = std::fs::remove_file(&here.dump);
         let (holds, brings, large) = (Holds::Nothing, Holds::Nothing, false);
         Self {
@@ -272,7 +273,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// True if the expiry passed before all was ready.
+    /// Returns true if the expiry passed before all was ready.
     pub fn is_too_late(&mut self) -> bool {
         self.expires_at_ms > 0 && self.admin.now_ms() >= self.expires_at_ms
     }
@@ -283,13 +284,13 @@ impl<'a> Stage<'a> {
         wait_until("the expiry passes", || admin.now_ms() > *expires_at_ms);
     }
 
-    /// Adds keys beside the one that changes.
+    /// Adds keys besides the one that changes.
     pub fn fill(&mut self) {
         self.admin.ask_all(&[&format!("DEBUG POPULATE {FILLER_KEYS} filler")]);
     }
 }
 
-/// Gives `key` a value of this type that contains `word`.
+/// Stores a value of this type that contains `word` at `key`.
 pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: bool) {
     let line = match holds {
         Holds::Nothing => return,
@@ -310,13 +311,13 @@ pub fn put(client: &mut Speaker, key: &str, holds: Holds, word: &str, large: boo
         Holds::List => format!("RPUSH {key} {}", items.join(" ")),
         Holds::Hash => format!("HSET {key} {} x", items.join(" x ")),
         Holds::Members => format!("ZADD {key} 1 {}", items.join(" 1 ")),
-        // One entry, however long, is one element.
+        // One entry of any length is one element.
         Holds::Stream => format!("XADD {key} 1-2 field {}", "x".repeat(9_999)),
     };
     client.ask_all(&[&line]);
 }
 
-/// A client that is blocked by its request.
+/// A client blocked by its request.
 pub struct Blocked {
     client: Speaker,
     id: String,
@@ -333,7 +334,7 @@ impl Blocked {
         Self { client, id }
     }
 
-    /// Ends the wait, if it has not ended yet; returns the reply, `None` without one of its own.
+    /// Unblocks the client if needed; returns its reply, or `None` if it was not served.
     pub fn end(&mut self, stage: &mut Stage<'_>) -> Option<Value> {
         stage.admin.ask_all(&[&format!("CLIENT UNBLOCK {}", self.id)]);
         Some(self.client.read()).filter(|reply| !matches!(reply, Value::Null | Value::NullArray))
