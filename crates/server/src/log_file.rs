@@ -45,7 +45,7 @@ impl LogFile {
     /// Opens or creates the file at `path`. `loss` formats the line, newline included, that
     /// reports the number of lost lines.
     pub fn open(path: &Path, loss: fn(u64) -> String) -> io::Result<Self> {
-        // The group may read the log if the umask permits; only the server may write.
+        // The umask decides who may read the log; only the server may write to it.
         Self::with_mode(path, 0o644, loss)
     }
 

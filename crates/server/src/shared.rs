@@ -77,12 +77,12 @@ pub enum Message {
     Stop,
 }
 
-/// Capacity of a thread's mailbox; each message takes 80 bytes, used or not. A sender with a full
-/// mailbox does without: a thread keeps the connection that it accepted, CONFIG SET of an address
-/// fails. Some messages may be dropped, because the thread of a full mailbox has a turn that does
-/// the same (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The housekeeper
+/// Capacity of a thread's mailbox, in messages; each takes 80 bytes, used or not. When the
+/// mailbox is full, the accepting thread keeps a connection itself, and CONFIG SET of an address
+/// fails. Some messages may be dropped, because the thread of a full mailbox has a turn that
+/// does the same (`Delivered`, `Resume`, `EnforceMemory`, `CheckUsers`, `Stop`). The housekeeper
 /// repeats the others (`CloseIdle`, `LookForEnds`, `CountClients`). Data that must not be lost
-/// goes into the engine's inbox.
+/// is put in the engine's inbox.
 pub const MAILBOX_MESSAGES_MAX: usize = 4 * 1024;
 
 /// The state through which other threads reach an I/O thread.
