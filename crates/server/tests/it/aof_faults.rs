@@ -1,5 +1,5 @@
-//! Disk faults of the append-only file: a disk that is full and has room again, a file that
-//! cannot be written any more, zeros after a power failure, a folder locked by another server.
+//! Faults of the append-only file's disk: a full disk that has room again, and a file that cannot
+//! be written any more. Also zeros after a power failure, and a folder locked by another server.
 //!
 //! A limit on the file size (RLIMIT_FSIZE), set and removed while the server runs, simulates a
 //! full disk.

@@ -727,8 +727,8 @@ fn what_a_script_writes_after_set_repl_is_in_the_file_only_if_it_names_it() {
     }
 }
 
-/// SHUTDOWN NOSAVE is the only way to end an endless script that has written. Its writes are not
-/// in the file.
+/// Checks SHUTDOWN NOSAVE, the only way to end an endless script that has written. Its writes are
+/// not in the file.
 #[test]
 fn shutdown_nosave_ends_an_endless_script_and_the_file_with_it() {
     let scripts = [("1", "held", "KEYS[1]"), ("0", "", "'reached for'")];

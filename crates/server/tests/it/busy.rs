@@ -71,7 +71,7 @@ impl Busy {
     }
 }
 
-/// The replies are those of Redis 8.0.2.
+/// Checks replies while a script owns the keyspace; they are those of Redis 8.0.2.
 #[test]
 fn what_may_not_run_beside_a_script_that_owns_the_keyspace_is_answered_so() {
     on_each_back_end(|server| {

@@ -1,9 +1,10 @@
 //! SCRIPT DEBUG: the replies of the debugger, and its effects on other clients.
 //!
-//! `debugger.txt` has sessions of Redis 8.0.2, the same with SYNC and YES. A session has the
-//! command that runs the script with its keys (`@`), the script's lines (`|`), the client's
-//! commands (`>`), and the lines of each reply (`<`). The script's own reply follows the last one
-//! (`=`); then the connection is closed. Bytes are in the form of `escape_ascii`.
+//! `debugger.txt` has sessions of Redis 8.0.2, the same with SYNC and YES. A session begins
+//! with the command that runs the script with its keys (`@`), and the script's lines (`|`).
+//! Then come the client's commands (`>`), and the lines of each reply (`<`). The script's own
+//! reply follows the last one (`=`); then the connection is closed. Bytes are in the form of
+//! `escape_ascii`.
 
 use std::time::{Duration, Instant};
 

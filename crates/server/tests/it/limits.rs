@@ -60,8 +60,7 @@ fn answered(mut client: Client) -> Client {
 /// Commands whose names the server must keep for the client.
 const NAMING: &[&str] = &["WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"];
 
-/// An unlimited number of names counts as the client's memory: the client with the most is
-/// closed.
+/// Checks that names count as the client's memory: the client with the most memory is closed.
 #[test]
 fn who_names_too_much_is_evicted() {
     on_each_back_end(|server| {
@@ -119,7 +118,7 @@ fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     });
 }
 
-/// A client that receives messages but does not read them is closed at the limit of its class.
+/// Checks that a client that does not read its messages is closed at the limit of its class.
 #[test]
 fn a_monitor_that_does_not_read_is_closed() {
     on_each_back_end(|server| {

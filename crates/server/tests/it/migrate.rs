@@ -173,8 +173,8 @@ fn a_kept_connection_to_a_server_that_restarted_is_opened_again() {
     assert_eq!(connect(&target).command(&["GET", "b"]), bulk("2"));
 }
 
-/// A client appends to a list while it is migrated back and forth. No write may be lost: at the
-/// end both servers together hold as many elements as were confirmed.
+/// Migrates a list back and forth while a client appends to it. No write may be lost: at the end
+/// both servers together hold as many elements as were confirmed.
 #[test]
 fn no_write_is_lost_while_its_key_moves() {
     let (source, target) = (start(BackendChoice::Auto), start(BackendChoice::Auto));

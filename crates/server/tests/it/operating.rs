@@ -72,7 +72,8 @@ fn a_log_without_a_folder_does_not_end_the_server() {
     assert_eq!(server.wait(WITHIN).expect("ends"), Some(0));
 }
 
-/// With a file size limit, `write` writes only what fits and then fails, as on a full disk.
+/// Checks the log after a partial line. With a file size limit, `write` writes only what fits and
+/// then fails, as on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_behind_a_torn_one_begins_anew() {
@@ -292,8 +293,8 @@ fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     }
 }
 
-/// A shutdown that waits for the cron must notice that it was aborted, also if the cron continues
-/// at the same moment.
+/// Checks that a shutdown that waits for the cron notices that it was aborted, also if the cron
+/// continues at the same moment.
 #[test]
 fn an_aborted_end_does_not_come() {
     let server = saker::start_binary(BINARY, &["--enable-debug-command", "yes"]).expect("starts");
@@ -309,7 +310,7 @@ fn an_aborted_end_does_not_come() {
     }
 }
 
-/// After a shutdown that could not save, another one is possible.
+/// Checks that another shutdown is possible after one that could not save.
 #[test]
 fn a_signal_ends_the_server_once_the_data_can_be_saved() {
     let mut server = saker::start_binary(BINARY, &["--save", "3600 1"]).expect("starts");

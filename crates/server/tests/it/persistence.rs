@@ -105,7 +105,8 @@ fn everything_is_there_after_a_crash_that_follows_a_save() {
     }
 }
 
-/// In Redis, FLUSHALL waits for its save, so no save is in progress at the next command.
+/// Checks a save requested during the save after FLUSHALL. In Redis, FLUSHALL waits for its save,
+/// so no save is in progress at the next command.
 #[test]
 fn the_save_after_a_flush_gives_way_to_one_that_is_asked_for() {
     let started = "Background saving started";

@@ -292,7 +292,8 @@ fn waiting_output_counts_for_the_output_limit() {
     });
 }
 
-/// A client whose waiting output exceeds the limit of unsent output continues after that is sent.
+/// Checks that a client whose waiting output exceeds the limit of unsent output continues after
+/// it is sent.
 #[test]
 fn a_client_with_much_waiting_output_goes_on_after_it() {
     on_each_back_end(|server| {
@@ -324,8 +325,8 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
     });
 }
 
-/// A pipe without a reader blocks the merging thread. The other thread continues until its part
-/// of the log is full, and still serves reads then.
+/// Checks writes while a pipe without a reader blocks the merging thread. The other thread
+/// continues until its part of the log is full, and still serves reads then.
 #[test]
 fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
     on_each_back_end(|server| {
