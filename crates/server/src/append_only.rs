@@ -159,7 +159,7 @@ impl AppendOnly {
         self.state().active.clone()
     }
 
-    /// Returns true if everything up to `position` is synced.
+    /// Returns true if changes are written and everything up to `position` is synced.
     pub fn has_synced(&self, position: u64) -> bool {
         self.active().is_some() && self.synced.load(Acquire) >= position
     }

@@ -21,8 +21,8 @@ pub fn is_in_background() -> bool {
 }
 
 /// Starts the background process and gives it `input`, the bytes read from standard input.
-/// Returns the exit code of the foreground process once the other one serves or has failed.
-/// Returns `None` in the background process.
+/// Returns the exit code of the foreground process once the other one serves or has failed. In
+/// the background process, starts a session and returns `None`.
 pub fn leave_foreground(input: &[u8]) -> io::Result<Option<ExitCode>> {
     if is_in_background() {
         // Fails only if the process already leads a session, which is the wanted state.

@@ -1,6 +1,6 @@
 //! Signal handling. SIGTERM and SIGINT shut the server down, SIGHUP reopens the log file. SIGXFSZ
 //! is ignored: by default it ends a process whose file has reached the maximum file size. SIGALRM
-//! and SIGUSR2 are ignored because Redis survives them too: it writes a stack trace to its log.
+//! and SIGUSR2 are only logged, because they do not end Redis either: it logs a stack trace.
 
 use std::io;
 use std::sync::Arc;

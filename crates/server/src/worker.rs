@@ -363,7 +363,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Returns the longest time to sleep: until a pause ends or a client's timeout, else `None`.
+    /// Returns the time until the thread's next deadline (pause, timeout, retry); `None` without
+    /// one.
     fn timeout(&self) -> Option<Duration> {
         if !self.engine.executor.is_inside {
             // A deadline that has passed must not keep the thread awake: it is handled inside the
