@@ -51,7 +51,7 @@ pub struct Original<'s> {
 }
 
 impl<'s> Original<'s> {
-    /// Creates a source of copies of the data of `shared`, for a thread with this place in its gate.
+    /// Creates a source of copies of the data of `shared`, for a thread with this gate slot.
     pub fn new(shared: &'s Shared, slot: GateSlot) -> Self {
         Self { shared, slot, copied: HashSet::new(), has_all: false }
     }

@@ -99,8 +99,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// How many subscriptions a reply about this kind names: those to channels and
-    /// patterns count together.
+    /// Returns the number of subscriptions that a reply about this kind names: those to channels
+    /// and patterns count together.
     pub fn subscription_count(&self, kind: Kind) -> usize {
         let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }

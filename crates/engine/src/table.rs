@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use commands::table::{Acl, Arg, ArgKind, Begin, Command, Find, Flags, KeyFlags, Run};
 
-/// What runs a command.
+/// The code that runs a command.
 #[derive(Clone, Copy)]
 pub enum Runner {
     /// A command on keys: gets those that it names, locked.
@@ -24,8 +24,8 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Whether it runs a command of the data, on keys or on whole databases: the executor sends
-    /// those to monitors.
+    /// Returns true if it runs a command of the data, on keys or on whole databases: the executor
+    /// sends those to monitors.
     pub fn is_on_data(self) -> bool {
         matches!(self, Self::Data(_) | Self::Walk(_))
     }
@@ -39,7 +39,7 @@ impl Run for ScriptVerb {
     const UNNAMED: Self = Self::Eval;
 }
 
-/// Which script a command runs, and what that may do.
+/// The script that a command runs, and its permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptVerb {
     /// The one of this text.
@@ -56,7 +56,7 @@ pub enum ScriptVerb {
     FcallRo,
 }
 
-/// What a transaction command does.
+/// The commands of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Begins to queue.
@@ -75,7 +75,7 @@ pub enum Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCommand(pub u16);
 
-/// How dispatch finds a command's keys.
+/// The way dispatch finds a command's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlan {
     /// It has none.
@@ -86,9 +86,8 @@ pub enum KeyPlan {
     Specs,
 }
 
-/// Which argument names the member (of a hash, the field) that a command with
-/// one key looks for first.
-/// A hint for fetching ahead: it is read from the documented arguments and may be wrong.
+/// The argument with the member (of a hash, the field) that a command with one key looks for
+/// first. A hint for prefetching: it is read from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
     /// None, or unknown without parsing.
@@ -100,7 +99,7 @@ pub enum MemberPlan {
 }
 
 impl MemberPlan {
-    /// The place among `len` arguments, if there are so many. O(1).
+    /// Returns the place among `len` arguments, if they reach that far. O(1).
     #[inline]
     pub fn place(self, len: usize) -> Option<usize> {
         match self {
@@ -111,7 +110,7 @@ impl MemberPlan {
     }
 }
 
-/// Which arguments name channels that access control asks about.
+/// The arguments that name channels, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// None.
@@ -124,7 +123,7 @@ pub enum Channels {
     Patterns,
 }
 
-/// Which databases access control asks about.
+/// The databases of a command, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Databases {
     /// None.
@@ -133,7 +132,7 @@ pub enum Databases {
     Selected,
     /// All.
     All,
-    /// Those that the first arguments name, this many.
+    /// The databases that the first arguments name, this many.
     Named(usize),
     /// The selected one and the one that the last argument names.
     SelectedAndLast,
@@ -149,13 +148,13 @@ pub struct Registered {
     pub id: usize,
     /// Lower-case name, `container|sub` for a subcommand.
     pub full_name: &'static str,
-    /// Where its keys are.
+    /// The way to find its keys.
     pub key_plan: KeyPlan,
-    /// Where the member is that it looks for.
+    /// The place of the member that it looks for.
     pub member_plan: MemberPlan,
-    /// Which arguments name channels.
+    /// The arguments that name channels.
     pub channels: Channels,
-    /// Which databases it works on.
+    /// The databases that it works on.
     pub databases: Databases,
     /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
     pub is_short: bool,
@@ -170,7 +169,7 @@ pub struct Registered {
 #[derive(Clone)]
 pub struct CommandTable {
     by_name: HashMap<Name, &'static Registered, ahash::RandomState>,
-    /// Those with names too long for [`Name`], which only a configuration can have given.
+    /// The commands with names too long for [`Name`], which only a configuration can have given.
     by_long_name: HashMap<Box<[u8]>, &'static Registered>,
     by_id: Vec<&'static Registered>,
     /// Ids by full names, which stay when a command is called by another name.
@@ -189,7 +188,7 @@ struct Name {
 impl Name {
     const LEN_MAX: usize = 32;
 
-    /// `None` when it is longer.
+    /// Packs a name; `None` if it is longer.
     #[inline]
     fn new(name: &[u8]) -> Option<Self> {
         if name.len() > Self::LEN_MAX {
@@ -211,7 +210,7 @@ impl Hash for Name {
     }
 }
 
-/// Up to eight bytes as a number, the first is the lowest.
+/// Returns up to eight bytes as a number, the first as the lowest.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Some(bytes) = bytes.first_chunk() {
@@ -230,7 +229,7 @@ fn word_of(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |&byte| u64::from(byte))
 }
 
-/// Each byte that is an ASCII letter in capitals.
+/// Converts each byte that is an ASCII letter to a capital.
 #[inline]
 fn capitals(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
@@ -322,7 +321,7 @@ impl CommandTable {
         registered
     }
 
-    /// The command called `name`, whatever the case. O(name).
+    /// Finds the command called `name`, in any case. O(name).
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
         match Name::new(name) {
@@ -331,7 +330,7 @@ impl CommandTable {
         }
     }
 
-    /// [`CommandTable::find`] for names that only a configuration can have given.
+    /// Finds as [`CommandTable::find`] does names that only a configuration can have given.
     #[cold]
     fn find_long(&self, name: &[u8]) -> Option<&'static Registered> {
         if self.by_long_name.is_empty() {
@@ -340,7 +339,8 @@ impl CommandTable {
         self.by_long_name.get(name.to_ascii_uppercase().as_slice()).copied()
     }
 
-    /// The command of this full name, `container|sub` for a subcommand, whatever the case. O(name).
+    /// Finds the command of this full name, `container|sub` for a subcommand, in any case.
+    /// O(name).
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
         match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
@@ -348,41 +348,42 @@ impl CommandTable {
         }
     }
 
-    /// The command that is called so where no configuration has given it another name, in lower
-    /// case and with its subcommand behind a bar: access control knows commands by these names.
+    /// Finds a command by its original name, whatever the configuration calls it: in lower case
+    /// and with its subcommand behind a bar. Access control knows commands by these names.
     /// O(name).
     pub fn original(&self, full_name: &str) -> Option<&'static Registered> {
         self.by_full_name.get(full_name).map(|&id| self.by_id[id])
     }
 
-    /// Number of ids, subcommands included.
+    /// Returns the number of ids, subcommands included.
     pub fn id_count(&self) -> usize {
         self.by_id.len()
     }
 
-    /// The command or subcommand with this id.
+    /// Returns the command or subcommand with this id.
     pub fn by_id(&self, id: usize) -> &'static Registered {
         self.by_id[id]
     }
 
-    /// All top-level commands, in no particular order.
+    /// Lists all top-level commands, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &'static Registered> + '_ {
         self.by_name.values().chain(self.by_long_name.values()).copied()
     }
 }
 
 impl Registered {
-    /// Whether it begins or ends subscriptions: its reply is a message.
+    /// Returns true if it begins or ends subscriptions: its reply is a message.
     pub fn is_subscription(&self) -> bool {
         self.command.flags.contains(Flags::SUBSCRIPTION)
     }
 
-    /// The subcommand called `name`, whatever the case.
+    /// Finds the subcommand called `name`, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Registered> {
         self.subcommands.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name)).copied()
     }
 
-    /// The subcommand that a request means, the command itself where there is none. O(subcommands).
+    /// Returns the subcommand that a request names, or the command itself if it names none.
+    /// O(subcommands).
     #[inline]
     pub fn called_by(&'static self, args: &commands::Args<'_>) -> &'static Registered {
         if self.subcommands.is_empty() || args.len() < 2 {
@@ -391,14 +392,15 @@ impl Registered {
         self.subcommand(args.get(1)).unwrap_or(self)
     }
 
-    /// Whether it is refused before authentication.
+    /// Returns true if it is refused before authentication.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
     }
 }
 
-/// By their names: it follows from the syntax of these few commands.
+/// Returns the channels of a command by its name: they follow from the syntax of these few
+/// commands.
 fn channels(full_name: &str) -> Channels {
     match full_name {
         "publish" | "spublish" => Channels::First,
@@ -423,7 +425,7 @@ fn databases(full_name: &str, command: &Command<Runner>) -> Databases {
     }
 }
 
-/// Whether a command's own work is O(1) or O(log n).
+/// Returns true if a command's own work is O(1) or O(log n).
 fn is_short(command: &Command<Runner>) -> bool {
     command.run.is_on_data()
         && command.flags.intersects(Flags::FAST | Flags::SHORT)
@@ -459,7 +461,8 @@ fn lifetime_words_min(command: &Command<Runner>) -> usize {
     }
 }
 
-/// Found where nothing of unknown length stands before the first member, or nothing behind it.
+/// Finds the member's place, if no arguments of unknown number stand before the first member, or
+/// none behind it.
 fn member_plan(command: &Command<Runner>) -> MemberPlan {
     if !matches!(key_plan(command), KeyPlan::One(1)) {
         return MemberPlan::None;
@@ -476,7 +479,7 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
     }
 }
 
-/// How often an argument stands in a request.
+/// The number of occurrences of an argument in a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occurs {
     /// Exactly once.
@@ -485,8 +488,8 @@ enum Occurs {
     Unknown,
 }
 
-/// The arguments that are words of a request, and how often each is there before the next, within
-/// arguments that occur like `outer`.
+/// Lists the arguments that are words of a request, and the occurrences of each, within arguments
+/// that occur like `outer`.
 fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
         let is_fixed = !arg.optional && arg.token.is_none();

@@ -1,8 +1,9 @@
-//! What the threads of an engine leave for each other's clients, and whom to wake for it.
+//! The messages that the threads of an engine leave for each other's clients, and the threads to
+//! wake for them.
 //!
-//! What is left for a client enters the inbox of its thread at once, under whatever locks the
-//! sender holds, so that its order is the order of the changes. Waking that thread may be a system
-//! call: it waits in the sender's [`Outbox`] until the sender holds no shard.
+//! A message for a client enters the inbox of its thread at once, under the locks that the sender
+//! holds, so that messages have the order of the changes. Waking that thread may be a system call:
+//! it waits in the sender's [`Outbox`] until the sender holds no shard.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use crate::clients::Clients;
 use crate::stats::histogram::Times;
 use crate::stats::{Counter, ThreadStats};
 
-/// What others need of an I/O thread.
+/// The part of an I/O thread that others use.
 pub struct Port {
     /// Its counters.
     pub stats: CachePadded<ThreadStats>,
     /// Its connections, those on their way to it included: accepting picks the smallest.
     pub load: AtomicUsize,
-    /// What others leave for its clients.
+    /// The messages of others for its clients.
     inbox: Inbox<Inbound>,
 }
 
-/// What other threads leave for a thread's clients. It is taken every turn.
+/// The messages that other threads leave for a thread's clients. They are taken every turn.
 #[derive(Default)]
 pub struct Inbound {
     /// Replies for blocked clients: at most one for each.
@@ -52,7 +53,7 @@ pub struct Delivery {
     pub conn: ConnId,
     /// The client's id.
     pub client: u64,
-    /// What it waited by.
+    /// The ticket of its wait.
     pub ticket: u64,
     /// The reply; empty where it went ahead, with the messages for a subscriber.
     pub reply: ByteQueue,
@@ -60,7 +61,7 @@ pub struct Delivery {
     pub reply_bytes: usize,
     /// Messages that stand behind it.
     pub pushes: ByteQueue,
-    /// How long its request ran to get it.
+    /// The time for which its request ran.
     pub took: Duration,
     /// The position of the change log that it shows.
     pub position: u64,
@@ -71,7 +72,7 @@ pub struct Delivery {
 #[derive(Default)]
 pub struct Outbox {
     threads: RefCell<SmallVec<[usize; 8]>>,
-    /// Whether there are any: asked after each request.
+    /// True if there are threads to wake: asked after each request.
     has_threads: Cell<bool>,
 }
 
@@ -85,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Whether no thread is to be woken.
+    /// Returns true if no thread is to be woken.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.has_threads.get()
@@ -126,7 +127,7 @@ impl Threads {
         }
     }
 
-    /// The counters of an I/O thread, or of the housekeeper.
+    /// Returns the counters of an I/O thread, or of the housekeeper.
     #[inline]
     pub fn stats(&self, thread: Option<usize>) -> &ThreadStats {
         match thread {
@@ -135,7 +136,7 @@ impl Threads {
         }
     }
 
-    /// The counters of all threads.
+    /// Walks the counters of all threads.
     pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
         self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays])
     }
@@ -173,17 +174,17 @@ impl Threads {
         self.all_stats().map(|stats| counter(stats).get()).fold(0, u64::wrapping_add)
     }
 
-    /// The times of the command with this id on all threads.
+    /// Returns the times of the command with this id on all threads.
     pub fn times_of(&self, id: usize) -> Times {
         Times::of(self.all_stats().filter_map(|stats| stats.commands[id].times.get()))
     }
 
-    /// The end-to-end times of the command with this id on all threads.
+    /// Returns the end-to-end times of the command with this id on all threads.
     pub fn end_to_end_of(&self, id: usize) -> Times {
         Times::of(self.all_stats().filter_map(|stats| stats.commands[id].end_to_end.get()))
     }
 
-    /// The end-to-end times of all commands on all threads.
+    /// Returns the end-to-end times of all commands on all threads.
     pub fn end_to_end(&self) -> Times {
         let commands = self.all_stats().flat_map(|stats| &stats.commands);
         Times::of(commands.filter_map(|command| command.end_to_end.get()))

@@ -1,11 +1,11 @@
-//! How long commands take, at one reading of the clock for a run of short ones.
+//! The times of commands, with one reading of the clock for a run of short ones.
 //!
 //! The clock is read after every command, so the end of one is the start of the next, with one
-//! exception: commands that cannot take long by themselves (O(1) and O(log n), few arguments) that
-//! a client sent one behind the other are timed together, up to `RUN_CALLS_MAX` of them. Such a run
-//! that was slow, because the machine held it up or a shard was locked, is noted with its last
-//! command and the whole run's time, and the log's entry says of how many calls that is.
-//! Where the threshold is below `SINGLY_BELOW_NANOS`, everything is timed singly.
+//! exception. Commands that cannot take long by themselves (O(1) and O(log n), few arguments) that
+//! a client sent one behind the other are timed together, up to `RUN_CALLS_MAX` of them. A run may
+//! be slow because the machine held it up or a shard was locked. It is noted with its last command
+//! and the whole run's time, and the log's entry has the number of calls. With a threshold below
+//! `SINGLY_BELOW_NANOS`, everything is timed singly.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl Timing {
         self.together = !engine.meter.samples_hot_keys && self.from[0] >= SINGLY_BELOW_NANOS;
     }
 
-    /// The last reading of the clock: the end of what was timed last.
+    /// Returns the last reading of the clock: the end of the last timed command.
     #[inline]
     pub fn now(&self) -> Instant {
         self.since
@@ -72,7 +72,7 @@ impl Timing {
         self.since = now;
     }
 
-    /// The time of all that was run.
+    /// Returns the time of all commands that ran.
     pub fn total(&self) -> Duration {
         self.since - self.started
     }
@@ -233,7 +233,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, ran, took);
     }
 
-    /// The logs' part of that.
+    /// Notes a command in the logs.
     fn log_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         if ran.registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;

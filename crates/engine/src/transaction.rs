@@ -34,8 +34,8 @@ use crate::watch::Watchers;
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) queue: Vec<Queued>,
-    /// What counts against `client-query-buffer-limit`, as in Redis: the words,
-    /// and a pointer for each.
+    /// The length that counts against `client-query-buffer-limit`, as in Redis: the words, and a
+    /// pointer for each.
     query_bytes: usize,
     /// A command was refused: EXEC will be, too.
     pub(crate) refused: bool,
@@ -50,17 +50,17 @@ pub(crate) struct Queued {
 }
 
 impl Transaction {
-    /// The flags of all queued commands together.
+    /// Returns the flags of all queued commands together.
     pub fn flags(&self) -> Flags {
         self.flags.unwrap_or(Flags::empty())
     }
 
-    /// What the queue takes, in bytes.
+    /// Returns the length of the queue, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
     }
 
-    /// What the queue counts as unread input.
+    /// Returns the length of the queue as unread input.
     pub fn query_bytes(&self) -> usize {
         self.query_bytes
     }
@@ -75,12 +75,12 @@ impl Transaction {
         len_bytes
     }
 
-    /// Whether some of it runs scripts. O(commands).
+    /// Returns true if some of it runs scripts. O(commands).
     pub(crate) fn has_scripts(&self) -> bool {
         self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
     }
 
-    /// Whether all of it names its keys and can run under their locks.
+    /// Returns true if all of it names its keys and can run under their locks.
     pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
             let command = &queued.registered.command;
@@ -102,8 +102,8 @@ pub struct Watch {
     places: HashTable<usize>,
 }
 
-/// What a watched key takes in the table of watchers and as a place found by its hash, beside its
-/// name (measured).
+/// The length of a watched key in the table of watchers and as a place found by its hash, beside
+/// its name (measured).
 const FOLLOWED_BYTES: usize = 320;
 
 /// A key that a client watches.
@@ -115,13 +115,13 @@ pub(crate) struct WatchedKey {
 }
 
 impl Watch {
-    /// A client that begins to watch keys.
+    /// Creates the state of a client that begins to watch keys.
     pub(crate) fn new(client: &Arc<ClientInfo>, watchers: &Watchers) -> Self {
         watchers.clients().fetch_add(1, Relaxed);
         Self { client: Arc::clone(client), keys: Vec::new(), is_over: false, places: HashTable::new() }
     }
 
-    /// Whether a key of database `db` is watched. O(1).
+    /// Returns true if a key of database `db` is watched. O(1).
     fn has(&self, db: usize, key: Key<'_>) -> bool {
         let is_it = |watched: &WatchedKey| watched.db == db && *watched.key == *key.bytes;
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
@@ -149,7 +149,7 @@ impl Watch {
         true
     }
 
-    /// Whether it is over for the client.
+    /// Returns true if it has ended for the client.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -204,7 +204,7 @@ impl Watch {
         keys.push(watched);
     }
 
-    /// Whether a watched key changed. Their shards are locked.
+    /// Returns true if a watched key changed. Their shards are locked.
     pub(crate) fn has_changed_key(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         // Relaxed: set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
@@ -213,13 +213,13 @@ impl Watch {
 }
 
 impl WatchedKey {
-    /// What it takes, in bytes, here and in the table of watchers.
+    /// Returns its length, in bytes, here and in the table of watchers.
     fn len_bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }
 
-    /// Whether the key exists now; its shard is locked. As in Redis nothing is removed here: who
-    /// looks whether a key is there does not end it.
+    /// Returns true if the key exists now; its shard is locked. As in Redis nothing is removed
+    /// here: the check does not expire a key.
     fn exists(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         let key = Key { bytes: &self.key, hash: self.hash };
         locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, due_ms))

@@ -37,10 +37,10 @@ use crate::timing::Timing;
 
 /// A thread's part of executing requests: everything but the connections.
 pub struct Engine<'s, C, H> {
-    /// What runs commands.
+    /// The executor of commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// Whether CLIENT PAUSE, a full change log or a busy script may hold something back in this
+    /// True if CLIENT PAUSE, a full change log or a busy script may hold requests back in this
     /// turn.
     holds_back: bool,
     /// Replies that wait until something is freed.
@@ -58,7 +58,7 @@ pub struct DelayedReply {
     pub reply: ByteQueue,
 }
 
-/// What running a request led to.
+/// The outcome of running a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A reply, or none by the client's wish.
@@ -68,12 +68,12 @@ pub enum Outcome {
 }
 
 impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
-    /// An engine for I/O thread `thread`.
+    /// Creates the engine of an I/O thread.
     pub fn new(executor: Executor<'s, C, H>) -> Self {
         Self { executor, memory: MemoryLimit::default(), holds_back: false, delayed_replies: Vec::new() }
     }
 
-    /// What all threads share.
+    /// Returns the state that all threads share.
     #[inline]
     pub fn shared(&self) -> &'s Shared {
         self.executor.shared()
@@ -144,7 +144,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.shared().pubsub.has_messages(self.executor.thread()) && self.deliver(outputs, over)
     }
 
-    /// Out of line: most turns have nothing to deliver.
+    /// Delivers publications. Out of line: most turns have nothing to deliver.
     #[inline(never)]
     fn deliver(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());
@@ -166,7 +166,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.run_attended(session, incoming, out, &mut TurnPass::new(pass))
     }
 
-    /// As [`run`](Self::run), for a driver that a busy script lets work in between.
+    /// Runs as [`run`](Self::run) does, for a driver that a busy script lets work in between.
     #[inline]
     pub fn run_attended(
         &mut self,
@@ -291,8 +291,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         Outcome::Done
     }
 
-    /// Whether a command needs memory and there is none. Outside the gate nothing can be evicted,
-    /// and what needs memory does not run.
+    /// Returns true if a command needs memory and there is none. Outside the gate nothing can be
+    /// evicted, and a command that needs memory does not run.
     #[inline]
     fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         needs_memory(session, registered)
@@ -345,8 +345,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.holds_back = self.executor.holds_back();
     }
 
-    /// The command, or its subcommand where the request names one, if it is called as it can be and
-    /// its client may do so; else the request is answered.
+    /// Returns the command, or the subcommand that the request names, if the call is valid and its
+    /// client may make it. Otherwise answers the request.
     #[inline]
     fn admit(
         &mut self,
@@ -367,7 +367,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Whether a client that is not free to do everything may make a request; answers it if not.
+    /// Checks that a client that is not free to do everything may make a request; answers it if
+    /// not.
     #[inline(never)]
     fn check_rights(
         &mut self,
@@ -426,8 +427,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Whether this command is held back, its client with it: by CLIENT PAUSE all commands, CLIENT
-    /// UNPAUSE included, or those that write; by a full change log those that write.
+    /// Returns true if this command is held back, its client with it. CLIENT PAUSE holds back all
+    /// commands, CLIENT UNPAUSE included, or those that write; a full change log those that write.
     #[cold]
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
@@ -462,7 +463,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Why a command may not run while data is loaded, or after a save that failed.
+    /// Returns the error for a command while data is loaded, or after a save that failed.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (standing, command) = (&self.shared().standing, &registered.command);
         if standing.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
@@ -475,9 +476,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.disk_refusal()
     }
 
-    /// Whether a busy script keeps this command from running, as far as that is known before its
-    /// locks are asked for. A script that owns the keyspace leaves nothing else; beside one that
-    /// holds shards commands run that name their keys, on other shards.
+    /// Returns true if a busy script keeps this command from running, as far as that is known
+    /// before its locks are asked for. A script that owns the keyspace keeps all. Beside one that
+    /// holds shards, commands run that name their keys, on other shards.
     fn is_out_of_reach(&self, registered: &Registered) -> bool {
         let names_keys =
             matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_) | Runner::Script(_));
@@ -517,8 +518,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 }
 
-/// Whether the reply says that a subscription began or ended: that is a message,
-/// which no client silences.
+/// Returns true if the reply confirms that a subscription began or ended: that is a message, which
+/// no client silences.
 fn confirms(incoming: &Incoming<'_>) -> bool {
     incoming.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(incoming.args.len()))
 }

@@ -61,12 +61,12 @@ pub struct BlockedClient {
     pub db: usize,
     /// Protocol of the reply.
     pub protocol: Protocol,
-    /// Whether reads note accesses.
+    /// True if reads note accesses.
     pub touch: bool,
-    /// Whether it imports data (CLIENT IMPORT-SOURCE). What becomes of expired keys is decided when
-    /// it is served: `import-mode` may change while it waits.
+    /// True if it imports data (CLIENT IMPORT-SOURCE). The treatment of expired keys is decided
+    /// when it is served: `import-mode` may change while it waits.
     pub is_import_source: bool,
-    /// Who it is: its rights are looked at again when it is served.
+    /// Its identity: its rights are checked again when it is served.
     pub identity: Identity,
     /// The command that waits.
     pub registered: &'static Registered,
@@ -74,22 +74,23 @@ pub struct BlockedClient {
     pub empty: EmptyReply,
     /// The end of the timeout, in milliseconds of the server's clock.
     pub deadline_ms: Option<u64>,
-    /// What the client sent.
+    /// The request of the client.
     pub args: OwnedArgs,
-    /// What runs for it, where that is something else.
+    /// The request that runs for it, if that is another.
     pub request: Option<OwnedArgs>,
     /// The client, if what it reads is remembered for its cache.
     pub reader: Option<Arc<TrackingClient>>,
     /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its
     /// place among the messages for the client.
     pub listener: Option<Arc<ClientInfo>>,
-    /// What it waits for, each key once.
+    /// The keys that it waits for, each once.
     pub keys: Vec<BlockedKey>,
-    /// How many of these, from the first one on, are in the shard of the first.
+    /// The number of these, from the first one on, that are in the shard of the first.
     pub first_shard_keys: usize,
     /// The other keys of its request: it may fill them.
     pub destinations: Vec<DestinationKey>,
-    /// What all of this makes the server hold, in bytes, its places in the queues included.
+    /// The memory that all of this makes the server hold, in bytes, its places in the queues
+    /// included.
     pub held_bytes: usize,
     /// It was served or its wait has ended: it is not served again. Set by [`BlockedClients::end`]
     /// and [`BlockedClients::end_if`].
@@ -97,9 +98,9 @@ pub struct BlockedClient {
 }
 
 impl BlockedClient {
-    /// How many of its keys, from the first one on, its request looks at that is served
-    /// from key number `index`: it takes from the first list or sorted set that there is,
-    /// but reads all streams.
+    /// Returns the number of its keys, from the first one on, that its request looks at when it is
+    /// served from key number `index`. It takes from the first list or sorted set that exists, but
+    /// reads all streams.
     fn examined_keys(&self, index: usize) -> usize {
         match self.keys[index].awaited {
             Awaited::List | Awaited::Zset => index + 1,
@@ -107,19 +108,20 @@ impl BlockedClient {
         }
     }
 
-    /// The hashes of the keys that serving it from its key number `index` may
-    /// touch, that key among them.
+    /// Lists the hashes of the keys that serving it from its key number `index` may touch, that
+    /// key among them.
     pub fn keys_when_served(&self, index: usize) -> impl Iterator<Item = KeyHash> {
         let examined_keys = self.keys[..self.examined_keys(index)].iter().map(|key| key.hash);
         examined_keys.chain(self.destinations.iter().map(|key| key.hash))
     }
 
-    /// Whether serving it from its key number `index` may take more than that key's shard. O(1).
+    /// Returns true if serving it from its key number `index` may need more than that key's shard.
+    /// O(1).
     fn needs_other_shards(&self, index: usize) -> bool {
         !self.destinations.is_empty() || self.examined_keys(index) > self.first_shard_keys
     }
 
-    /// What runs when one of the keys has something.
+    /// Returns the request that runs when one of the keys is ready.
     pub fn request(&self) -> &OwnedArgs {
         self.request.as_ref().unwrap_or(&self.args)
     }
@@ -170,15 +172,15 @@ pub struct BlockedKey {
     pub key: Box<[u8]>,
     /// Its hash.
     pub hash: KeyHash,
-    /// What must be there.
+    /// The awaited type of element.
     pub awaited: Awaited,
 }
 
-/// What a key takes here and in the table of blocked clients, beside its name in both.
+/// The length of a key here and in the table of blocked clients, beside its name in both.
 const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
 impl BlockedKey {
-    /// What it takes at most, in bytes, here and in the table of the key's queues.
+    /// Returns the most bytes that it takes, here and in the table of the key's queues.
     pub fn held_bytes(&self) -> usize {
         BLOCKED_KEY_BYTES + 2 * self.key.len()
     }
@@ -222,13 +224,13 @@ impl ShardsToLock {
 /// Clients blocked on a key, by place, with the index of the key among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
-/// Who waits for one key of one database.
+/// The clients that wait for one key of one database.
 #[derive(Default)]
 struct Queues {
     db: usize,
     /// By what is awaited, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
-    /// How many of the clients may need more than this key's shard.
+    /// The number of the clients that may need more than this key's shard.
     multi_shard_clients: usize,
 }
 
@@ -260,7 +262,7 @@ pub struct BlockedClients {
 }
 
 impl BlockedClients {
-    /// Nobody is blocked yet on any of so many threads.
+    /// Creates the table without blocked clients, for this number of threads.
     pub fn new(threads: usize) -> Self {
         let table = || Lock::new(HashMap::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4)));
         Self {
@@ -322,7 +324,7 @@ impl BlockedClients {
         self.block(&session.info, Arc::new(blocked));
     }
 
-    /// What a client is blocked by, if it is.
+    /// Returns the wait of a client, if it is blocked.
     pub fn of(&self, client: &ClientInfo) -> Option<Arc<BlockedClient>> {
         // Relaxed: a client that becomes blocked at this moment may be seen as not blocked.
         self.by_thread[client.thread].lock().get(&client.id).cloned()
@@ -353,7 +355,7 @@ impl BlockedClients {
         self.left_behind_count.store(left_behind.len(), Relaxed);
     }
 
-    /// Whether clients stand in queues though their wait has ended.
+    /// Returns true if clients stand in queues although their wait has ended.
     #[inline]
     pub fn has_left_behind(&self) -> bool {
         self.left_behind_count.load(Relaxed) > 0
@@ -383,7 +385,7 @@ impl BlockedClients {
         }
     }
 
-    /// The next place in line, for a client that will wait for keys of these shards.
+    /// Returns the next place in line, for a client that will wait for keys of these shards.
     pub fn next_ticket(&self, _locked: &Locked<'_>) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
@@ -398,12 +400,13 @@ impl BlockedClients {
         self.blocking_keys.load(Relaxed)
     }
 
-    /// Those whose removal ends a wait as well: streams read in groups.
+    /// Returns the number of keys whose removal ends a wait as well: streams read in groups.
     pub fn group_keys(&self) -> usize {
         self.group_keys.load(Relaxed)
     }
 
-    /// The last place that was given. Who is further behind in a queue came to it after this.
+    /// Returns the last place that was given. A client further behind in a queue came to it after
+    /// this.
     pub fn last_ticket(&self) -> u64 {
         self.tickets.load(Relaxed)
     }
@@ -474,7 +477,7 @@ impl BlockedClients {
         }
     }
 
-    /// Whether clients wait for a key of this shard. O(1).
+    /// Returns true if clients wait for a key of this shard. O(1).
     pub fn has_blocked_clients(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
         let mut has_blocked_clients = false;
         // Relaxed: clients blocked on this key raised the count under its shard's lock, which the
@@ -487,11 +490,11 @@ impl BlockedClients {
         has_blocked_clients
     }
 
-    /// What may be touched by serving the first `served_max` clients blocked on each of `keys` (in
-    /// whatever database), and of the keys that those fill in turn. Exact for keys whose shards the
-    /// caller has locked, if it has locked all that this gives and none of them was unblocked. One
-    /// hash for each shard. O(keys + clients examined), of which there are `EXAMINED_CLIENTS_MAX`
-    /// at most.
+    /// Lists the keys that may be touched by serving the first `served_max` clients blocked on
+    /// each of `keys` (in whatever database), and of the keys that those fill in turn. The list is
+    /// exact for keys whose shards the caller has locked, if it has locked all that this gives and
+    /// none of them was unblocked. One hash for each shard. O(keys + clients examined), of which
+    /// there are `EXAMINED_CLIENTS_MAX` at most.
     pub fn keys_to_lock<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
@@ -527,8 +530,9 @@ impl BlockedClients {
         keys_when_served.hashes
     }
 
-    /// The first waiter for a key of this shard whose place is in `places`, with that place, and
-    /// which of its keys that is: among those who await one of what is `met`.
+    /// Returns the first client that waits for a key of this shard, whose place is in `places`,
+    /// and that awaits one of the types in `met`. Also returns that place and the number of its
+    /// key.
     pub fn next_blocked(
         &self,
         _shard: &Shard,
@@ -550,8 +554,8 @@ impl BlockedClients {
         found
     }
 
-    /// All keys of these databases that clients wait for, by database. For the exclusive owner of
-    /// the keyspace. O(awaited keys).
+    /// Lists all keys of these databases that clients wait for, by database. For the exclusive
+    /// owner of the keyspace. O(awaited keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();
         for table in &self.tables {
@@ -563,7 +567,7 @@ impl BlockedClients {
         keys
     }
 
-    /// The queues of a key, there or made; what is empty afterwards is removed.
+    /// Changes the queues of a key, created if it has none; empty ones are removed afterwards.
     fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
@@ -614,17 +618,17 @@ mod tests {
     /// Many: what is looked at must not depend on it.
     const WAITERS: usize = 10_000;
 
-    /// A key's name and hash, by the shard that it is in.
+    /// Returns a key's name and hash, by the shard that it is in.
     fn key(shard: usize) -> (Box<[u8]>, KeyHash) {
         (shard.to_string().into_bytes().into(), KeyHash::first_of_shard(shard))
     }
 
-    /// Nobody is blocked yet, and where keys are counted that somebody waits for.
+    /// Creates a table without blocked clients, and a keyspace that counts awaited keys.
     fn new() -> (BlockedClients, Keyspace) {
         (BlockedClients::new(1), Keyspace::new(1, [1, 2, 3, 4]))
     }
 
-    /// A client that begins to wait for one key in each of these shards, and may fill others.
+    /// Blocks a client on one key in each of these shards; it may fill others.
     fn wait(
         (blocked_clients, keyspace): &(BlockedClients, Keyspace),
         awaited: Awaited,
@@ -669,8 +673,8 @@ mod tests {
         waiter
     }
 
-    /// The shards that a command locks which may serve so many clients that wait
-    /// for the key in `shard`.
+    /// Returns the shards that a command locks that may serve this number of clients that wait for
+    /// the key in `shard`.
     fn keys_to_lock(
         (blocked_clients, _): &(BlockedClients, Keyspace),
         shard: usize,

@@ -28,7 +28,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// No watchers yet. `seed` keys the hash of keys' names.
+    /// Creates a table without watchers. `seed` keys the hash of keys' names.
     pub fn new(seed: [u64; 4]) -> Self {
         let tables = (0..SHARD_COUNT).map(|_| Lock::new(None)).collect();
         Self { tables, clients: AtomicUsize::new(0), seed }
@@ -81,7 +81,7 @@ impl Watchers {
         watchers.flat_map(|(_, clients)| clients).for_each(|client| client.watch_dirty.store(true, Relaxed));
     }
 
-    /// All watched keys of these databases, by database. For the exclusive owner of the
+    /// Lists all watched keys of these databases, by database. For the exclusive owner of the
     /// keyspace. O(watched keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();

@@ -34,7 +34,7 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
-    /// The value, from any thread.
+    /// Returns the value, from any thread.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -45,14 +45,14 @@ impl Counter {
     }
 }
 
-/// What one thread counts about one command.
+/// The counters of one thread for one command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
     /// Runs.
     pub calls: Counter,
     /// Time spent, in nanoseconds. `crate::timing` says how they are measured.
     pub nanos: Counter,
-    /// How often they took how long; made by the first run.
+    /// The histogram of their times; created by the first run.
     pub times: OnceLock<Histogram>,
     /// The same from the arrival of a request to the sending of its reply:
     /// `crate::stats::end_to_end`.
@@ -65,7 +65,7 @@ pub struct CommandCounters {
     pub failed: Counter,
 }
 
-/// What one I/O thread counts.
+/// The counters of one I/O thread.
 #[derive(Debug)]
 pub struct ThreadStats {
     /// By command id.
@@ -102,7 +102,7 @@ pub struct ThreadStats {
     pub cycles_nanos: Counter,
     /// The part of it in which requests were run, in nanoseconds.
     pub running_nanos: Counter,
-    /// What access control refused.
+    /// The refusals of access control.
     pub denied: Denials,
     /// Times that a connection's bytes were received.
     pub reads: Counter,
@@ -119,7 +119,7 @@ pub struct ThreadStats {
     pub disconnections: Disconnections,
 }
 
-/// What access control refused.
+/// The refusals of access control.
 #[derive(Debug, Default)]
 pub struct Denials {
     /// Names and passwords.
@@ -134,7 +134,7 @@ pub struct Denials {
     pub databases: Counter,
 }
 
-/// How scripts ran.
+/// The counters of script runs.
 #[derive(Debug, Default)]
 pub struct ScriptCounters {
     /// Under the locks of their keys.
@@ -243,7 +243,7 @@ pub struct Thresholds {
     pub noted_nanos: u64,
     /// Entries that are kept, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],
-    /// Whether histograms are kept.
+    /// True if histograms are kept.
     pub histograms: bool,
 }
 

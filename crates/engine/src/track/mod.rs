@@ -69,12 +69,12 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Whether they should be sent before the turn ends: there are too many.
+    /// Returns true if they should be sent before the turn ends: there are too many.
     pub fn is_full(&self) -> bool {
         self.len_bytes > CHANGED_BYTES_MAX
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_prefix.is_empty()
@@ -107,7 +107,7 @@ impl OwnMessages {
     }
 }
 
-/// Whether the invalidation of a client's own FLUSHALL is sent before or after the reply.
+/// The place of the invalidation of a client's own FLUSHALL: before or after the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Ahead of it: with one that waits until all is freed, in Redis.
@@ -144,7 +144,7 @@ impl TrackingClient {
     }
 }
 
-/// What a session keeps of its tracking. Thread: the client's.
+/// The tracking of a session. Thread: the client's.
 pub struct Tracker {
     /// As what it stands in the tables.
     pub reader: Arc<TrackingClient>,
@@ -152,7 +152,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// The prefixes that the client named, in order.
+    /// Lists the prefixes that the client named, in order.
     pub fn prefixes(&self) -> &BTreeSet<Box<[u8]>> {
         &self.prefixes
     }
@@ -162,11 +162,11 @@ impl Tracker {
 struct DepartingClient {
     reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
-    /// Where to go on.
+    /// The shard to continue at.
     shard: usize,
 }
 
-/// How a client wants to track.
+/// The tracking options of a client.
 pub struct TrackingOptions<'a> {
     /// In which ways.
     pub mode: Mode,
@@ -178,12 +178,12 @@ pub struct TrackingOptions<'a> {
 
 type Table = TrackingTable<Arc<TrackingClient>>;
 
-/// Who broadcasts are for.
+/// The clients of broadcasts by prefix.
 #[derive(Default)]
 struct Prefixes {
     /// Clients by prefix and id.
     by_name: BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<ClientInfo>>>,
-    /// How many prefixes have a length.
+    /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -210,7 +210,7 @@ impl Prefixes {
         }
     }
 
-    /// The prefixes of a key. O(lengths that prefixes have × log prefixes).
+    /// Returns the prefixes of a key. O(lengths that prefixes have × log prefixes).
     fn of(&self, key: &[u8]) -> SmallVec<[Arc<[u8]>; 4]> {
         let lengths = self.lengths.range(..=key.len());
         lengths
@@ -270,7 +270,7 @@ const DEPARTING_MAX: usize = 1024;
 /// invalidations are sent at once.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
-/// What a changed key takes, beside its name.
+/// The length of a changed key's entry, beside its name.
 const CHANGED_ENTRY_BYTES: usize = 64;
 
 /// Prefixes that are added or removed under one hold of their lock.
@@ -297,7 +297,7 @@ impl Tracking {
         self.prefix_count.load(Relaxed)
     }
 
-    /// Whether there may be tracking clients.
+    /// Returns true if there may be tracking clients.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.keys.load(Relaxed) > 0 || self.prefix_count.load(Relaxed) > 0
@@ -652,7 +652,7 @@ impl Tracking {
     }
 }
 
-/// What a prefix that a client names takes, in bytes: in its own list and in that of all.
+/// Returns the length of a client's prefix, in bytes: in its own list and in that of all.
 fn prefix_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = 2 * size_of::<Box<[u8]>>() + 160;
     (OVERHEAD + 2 * name.len()) as u64
@@ -681,7 +681,7 @@ impl<'a> Invalidation<'a> {
         Self { keys: None, push: None, message: None }
     }
 
-    /// As a message of RESP3.
+    /// Returns it as a message of RESP3.
     fn push(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.push.get_or_insert_with(|| {
@@ -693,7 +693,7 @@ impl<'a> Invalidation<'a> {
         })
     }
 
-    /// As a message of a channel: RESP2 has no others.
+    /// Returns it as a message of a channel: RESP2 has no others.
     fn message(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.message.get_or_insert_with(|| {

@@ -1,16 +1,17 @@
-//! Who remembers which keys of one shard: pairs of a key and a reader, found and
-//! removed from both sides.
+//! The readers that remember keys of one shard: pairs of a key and a reader, found and removed
+//! from both sides.
 //!
 //! ```text
 //!   by_name ─► key: name, first item ──┐            by_reader: reader's id ─► first item ──┐
 //!                                      ▼                                                   ▼
 //!   by_pair ─► item: key, reader ◄─► next of the key's items, ◄─► next of the reader's items
 //! ```
-//! Invariants: an item stands in the list of its key and in that of its reader, and in `by_pair`; a
-//! key and a reader are there while they have items. Adding, looking up and removing a pair are
+//! Invariants: an item stands in the list of its key and in that of its reader, and in `by_pair`;
+//! a key and a reader exist while they have items. Adding, looking up and removing a pair are
 //! O(1), removing a key O(its readers), removing a reader O(its keys), in as many steps as the
-//! caller likes. Slots of what was removed are reused; where three quarters are free, the rest is
-//! moved together.
+//! caller likes. Slots of removed items are reused; if three quarters are free, the rest is moved
+//! together.
+//!
 //! Memory: about 55 bytes an item, 60 and the name a key, 25 a reader.
 
 use std::collections::HashMap;
@@ -71,7 +72,7 @@ impl<R> Default for TrackingTable<R> {
     }
 }
 
-/// What removing some of a reader's items came to.
+/// The result of removing some of a reader's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Items that were removed.
@@ -81,7 +82,7 @@ pub struct Removed {
 }
 
 impl<R> TrackingTable<R> {
-    /// Tracked keys.
+    /// Returns the number of tracked keys.
     pub fn key_count(&self) -> usize {
         self.keys.len()
     }
@@ -91,12 +92,12 @@ impl<R> TrackingTable<R> {
         self.items.len()
     }
 
-    /// Whether the reader with this id remembers any key. O(1).
+    /// Returns true if the reader with this id remembers any key. O(1).
     pub fn has_reader(&self, id: u64) -> bool {
         self.by_reader.contains_key(&id)
     }
 
-    /// Whether the reader with this id remembers a key. O(1).
+    /// Returns true if the reader with this id remembers a key. O(1).
     pub fn contains(&self, key: Key<'_>, id: u64) -> bool {
         self.find_key(key).is_some_and(|key| self.find_item(key, id).is_some())
     }
@@ -154,7 +155,7 @@ impl<R> TrackingTable<R> {
         removed
     }
 
-    /// A key by a random number, with another hash than `except`. O(1) on average.
+    /// Draws a key by a random number, with another hash than `except`. O(1) on average.
     pub fn any_key(&self, draw: u64, except: Option<KeyHash>) -> Option<Key<'_>> {
         let slots = self.keys.slots.len() as u64;
         let start = draw.checked_rem(slots)? as usize;
@@ -247,8 +248,8 @@ impl<R> TrackingTable<R> {
     }
 }
 
-/// A key's hash for a table: keys of one shard have the top bits in common,
-/// which tables look at first.
+/// Converts a key's hash for a table: keys of one shard have the top bits in common, which tables
+/// look at first.
 fn spread(hash: KeyHash) -> u64 {
     hash.number() ^ (hash.number() << 40)
 }
@@ -312,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    /// The pairs, by both lists of each item.
+    /// Returns the pairs, by both lists of each item.
     fn pairs(readers: &TrackingTable<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
         let walk = |list: usize, first: u32| {
             let mut item = first;

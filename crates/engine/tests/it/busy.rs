@@ -19,7 +19,7 @@ const ABORTED: &str = "-EXECABORT Transaction discarded because of: BUSY Redis i
 /// The thread that the script is on.
 const SCRIPT: usize = 1;
 
-/// A script that has become busy; it has marked nothing yet.
+/// Creates a script that has become busy; it has marked nothing yet.
 pub fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
     let name =
         ScriptName { kind: ScriptKind::Script, name: Box::default(), command: Vec::new(), thread: SCRIPT };

@@ -22,7 +22,7 @@ fn connect(shared: &Shared, thread: usize, input_bytes: u64) -> Arc<ClientInfo> 
     client
 }
 
-/// What the worker does with a client that was killed or hung up.
+/// Disconnects a client that was killed or hung up, as the worker does.
 fn disconnect(shared: &Shared, client: &Arc<ClientInfo>) {
     client.state.gone.store(true, Relaxed);
     shared.threads.unregister(&shared.clients, client);
@@ -89,8 +89,8 @@ fn clients_come_back_under_a_limit_after_there_was_none() {
     assert_eq!(left(&shared), []);
 }
 
-/// A limit that protected clients exceed costs no look at each of them whenever one has changed:
-/// this would take minutes.
+/// Checks that a limit that protected clients exceed costs no look at each of them whenever one
+/// has changed: this would take minutes.
 #[test]
 fn many_protected_clients_are_passed_over() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -112,7 +112,8 @@ fn many_protected_clients_are_passed_over() {
     assert_eq!(shared.clients.count(), clients.len() - 1);
 }
 
-/// Who evicts one client at a time does not look at all of them each time: this would take minutes.
+/// Checks that evicting one client at a time does not look at all of them each time: this would
+/// take minutes.
 #[test]
 fn many_clients_are_evicted_one_at_a_time() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -154,13 +155,13 @@ fn small_clients_are_never_evicted_for_large_ones() {
     assert_eq!(left(&shared), small.iter().map(|client| client.id).collect::<Vec<_>>());
 }
 
-/// What a thread's clients have come to.
+/// The fates of a thread's clients.
 #[derive(Default)]
 struct Fates {
     connected: Vec<Arc<ClientInfo>>,
-    /// Those that were taken out of the registry by others.
+    /// Clients that others took out of the registry.
     evicted: Vec<Arc<ClientInfo>>,
-    /// Those that hung up first.
+    /// Clients that hung up first.
     hung_up: Vec<Arc<ClientInfo>>,
 }
 
@@ -192,8 +193,8 @@ fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
     fates
 }
 
-/// Two threads with clients, and a third that sets the limit and lifts it: at the end the sum is
-/// exact, and exactly those were evicted that the statistics count.
+/// Runs two threads with clients, and a third that sets the limit and lifts it. At the end the sum
+/// is exact, and exactly those were evicted that the statistics count.
 #[test]
 fn the_sum_is_exact_whatever_threads_do_at_once() {
     const LIMIT: u64 = 300_000;

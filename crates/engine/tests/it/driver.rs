@@ -34,12 +34,12 @@ impl Host for NoHost {
     }
 }
 
-/// An engine at rest, with a clock that stands still.
+/// Creates an engine at rest, with a clock that stands still.
 pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
     shared_with(threads, settings, &[])
 }
 
-/// An engine at rest that knows further commands.
+/// Creates an engine at rest that knows further commands.
 pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner>]) -> (Shared, ManualClock) {
     let now = Instant::now();
     let table = CommandTable::new(engine::exec::commands().chain(further.iter().copied()));
@@ -57,19 +57,19 @@ pub struct Thread<'s> {
 }
 
 impl<'s> Thread<'s> {
-    /// Thread `index` of the engine.
+    /// Creates thread `index` of the engine.
     pub fn new(shared: &'s Shared, clock: &ManualClock, index: usize) -> Self {
         let executor = Executor::new(shared, Some(index), index as u64, (clock.clone(), NoHost));
         Self { shared, index, engine: Engine::new(executor), sessions: Vec::new(), clock: clock.clone() }
     }
 
-    /// The same with what runs the text of scripts.
+    /// Adds a script engine.
     pub fn with_scripts(mut self, scripts: Box<dyn ScriptEngine>) -> Self {
         self.engine.executor.scripts = Some(scripts);
         self
     }
 
-    /// A new client of this thread: its number.
+    /// Connects a new client of this thread. Returns its number.
     pub fn connect(&mut self) -> usize {
         let number = self.sessions.len();
         let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
@@ -81,7 +81,7 @@ impl<'s> Thread<'s> {
         number
     }
 
-    /// The session of a client.
+    /// Borrows the session of a client.
     pub fn session(&mut self, client: usize) -> &mut Session {
         &mut self.sessions[client]
     }
@@ -105,7 +105,7 @@ impl<'s> Thread<'s> {
         (text(&out), woken)
     }
 
-    /// What was left for blocked clients: their connections' numbers with their replies.
+    /// Takes the replies left for blocked clients: their connections' numbers with their replies.
     pub fn deliveries(&mut self) -> Vec<(usize, String)> {
         let inbound = self.shared.threads.take(self.index).unwrap_or_default();
         let delivered = inbound.deliveries.into_iter();
@@ -113,7 +113,7 @@ impl<'s> Thread<'s> {
     }
 }
 
-/// A round of active expiry over the whole keyspace: the threads to wake.
+/// Runs a round of active expiry over the whole keyspace. Returns the threads to wake.
 pub fn expire_round(shared: &Shared, clock: &ManualClock) -> Vec<usize> {
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), NoHost));
     let mut expiry = ActiveExpiry::new(Instant::now());

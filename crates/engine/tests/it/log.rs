@@ -45,7 +45,7 @@ impl Kept {
         shared.gate.exclusive(attach).expect("there is room for readers")
     }
 
-    /// The commands of the stream so far, words divided by spaces.
+    /// Returns the commands of the stream so far, words divided by spaces.
     pub fn commands(&self, shared: &Shared) -> Vec<String> {
         shared.log.merge(&Outbox::default());
         let bytes = self.bytes.lock().expect("no panic");

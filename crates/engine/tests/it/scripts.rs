@@ -1,5 +1,5 @@
-//! What an undone script leaves: nothing. The scripts are lists of commands, one for each attempt,
-//! so that a second one can differ from the first as it does when others were faster.
+//! Traces that an undone script leaves: none. The scripts are lists of commands, one for each
+//! attempt, so that a second one can differ from the first as it does when others were faster.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::driver::{Thread, shared_with};
 /// The first key only.
 const DECLARED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// A command of which the record declares the first key only.
+/// Creates a command of which the record declares the first key only.
 fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     let record = Command {
         name,

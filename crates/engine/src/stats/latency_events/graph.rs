@@ -14,7 +14,7 @@ const ROWS: u64 = 4;
 const HEIGHTS: [u8; 3] = *b"_o#";
 const FULL: u8 = b'|';
 
-/// The picture.
+/// Draws the graph.
 pub fn graph(series: &Series, now_unix_s: i64) -> String {
     // An event shorter than a millisecond has no height.
     let samples: Vec<Sample> = series.samples.iter().copied().filter(|sample| sample.ms > 0).collect();
@@ -44,13 +44,13 @@ pub fn graph(series: &Series, now_unix_s: i64) -> String {
     text
 }
 
-/// The height of a column, from 0 up to below `ROWS × HEIGHTS`.
+/// Returns the height of a column, from 0 up to below `ROWS × HEIGHTS`.
 fn step(ms: u64, low: u64, high: u64) -> u64 {
     let steps = ROWS * HEIGHTS.len() as u64;
     ((ms - low) * steps / (high - low).max(1)).min(steps - 1)
 }
 
-/// What a column of this height has in a row, counted from the lowest.
+/// Returns the sign of a column of this height in a row, counted from the lowest.
 fn cell(step: u64, row: u64) -> u8 {
     let base = row * HEIGHTS.len() as u64;
     match step.checked_sub(base) {
@@ -59,7 +59,7 @@ fn cell(step: u64, row: u64) -> u8 {
     }
 }
 
-/// How long ago, in the largest unit that gives at least 1.
+/// Formats an age, in the largest unit that gives at least 1.
 fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ ..60 => format!("{seconds}s"),

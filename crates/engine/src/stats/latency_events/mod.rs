@@ -22,7 +22,7 @@ pub use graph::graph;
 /// Samples that a series keeps.
 pub const SAMPLES_MAX: usize = 160;
 
-/// What can take long.
+/// The events whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command that may work for long by its nature.
@@ -61,9 +61,9 @@ const NAMES: [&str; 9] = [
 /// The longest event of one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When, Unix seconds.
+    /// The time of the spike, in Unix seconds.
     pub unix_s: i64,
-    /// How long.
+    /// Its length, in milliseconds.
     pub ms: u64,
 }
 
@@ -110,12 +110,12 @@ impl LatencyEvents {
         }
     }
 
-    /// A copy of all series.
+    /// Returns a copy of all series.
     pub fn series(&self) -> Vec<Series> {
         self.all().iter().flatten().cloned().collect()
     }
 
-    /// A copy of one event's series; none where it has no samples.
+    /// Returns a copy of one event's series; `None` if it has no samples.
     pub fn series_of(&self, name: &[u8]) -> Option<Series> {
         self.all().iter().flatten().find(|series| series.name.as_bytes() == name).cloned()
     }
