@@ -61,28 +61,28 @@ struct BigKey {
 }
 
 impl CommandEncoder {
-    /// What was written and not taken yet.
+    /// Borrows the bytes that were written and not taken yet.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out.bytes
     }
 
-    /// When the file was begun.
+    /// Writes the start time of the file.
     pub fn time(&mut self, time_s: i64) {
         append_time_annotation(time_s, &mut self.out.bytes);
     }
 
-    /// A library of functions.
+    /// Writes a library of functions.
     pub fn function(&mut self, source: &[u8]) {
         self.out.command(&[b"FUNCTION", b"LOAD", source]);
     }
 
-    /// The keys that follow belong to this database.
+    /// Selects the database of the keys that follow.
     pub fn select_db(&mut self, db: usize) {
         let mut text = IntText::new();
         self.out.command(&[b"SELECT", Element::Int(db as i64).text(&mut text)]);
     }
 
-    /// A key with its value. O(bytes).
+    /// Writes a key with its value. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let key = entry.key();
         match entry.view() {
@@ -96,19 +96,19 @@ impl CommandEncoder {
         self.out.end_of_key(key, entry.expiry_ms());
     }
 
-    /// A key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer may be
-    /// taken in between.
+    /// Begins a key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer
+    /// may be taken in between.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>) {
         self.big = Some(BigKey { key: key.into(), expiry_ms });
     }
 
-    /// A piece of the value that [`big_head`](Self::big_head) began.
+    /// Writes a piece of the value that [`big_head`](Self::big_head) began.
     pub fn big_piece(&mut self, piece: &Piece<'_>) {
         let key = &self.big.as_ref().expect("a value was begun").key;
         self.out.piece(key, piece);
     }
 
-    /// All pieces of the value were written.
+    /// Ends the value after all its pieces.
     pub fn big_end(&mut self) {
         let BigKey { key, expiry_ms } = self.big.take().expect("a value was begun");
         self.out.end_of_key(&key, expiry_ms);

@@ -46,7 +46,7 @@ impl fmt::Display for PayloadError {
 
 impl std::error::Error for PayloadError {}
 
-/// The payload of a value. O(bytes).
+/// Returns the payload of a value. O(bytes).
 pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     let kind = FileVersion::Redis7Dot4.type_of(value);
     let mut writer = Writer::new(vec![kind.number()], compression);
@@ -54,7 +54,7 @@ pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     sealed(writer.into_sink(), kind.version())
 }
 
-/// `value`, which begins with its type, as the payload it is in this version.
+/// Returns `value`, which begins with its type, as a payload of this version.
 pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.extend_from_slice(&version.to_le_bytes());
     let crc = CRC.checksum(&value);
@@ -79,16 +79,16 @@ pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16
     Ok((value, version))
 }
 
-/// The value of a payload. O(bytes), O(n log n) for what is packed.
+/// Reads the value of a payload. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
-/// What is no payload, or does not hold one valid value and nothing else.
+/// Bytes that are no payload, or do not hold one valid value and nothing else.
 pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError> {
     let (value, version) = verify(payload, rules)?;
     read_typed(value, version, rules).map_err(PayloadError::Format)
 }
 
-/// The payload of libraries of functions (FUNCTION DUMP). O(bytes).
+/// Returns the payload of libraries of functions (FUNCTION DUMP). O(bytes).
 pub fn dump_functions<'s>(sources: impl Iterator<Item = &'s [u8]>, compression: Compression) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), compression);
     for source in sources {
@@ -98,10 +98,10 @@ pub fn dump_functions<'s>(sources: impl Iterator<Item = &'s [u8]>, compression: 
     sealed(writer.into_sink(), FileVersion::Redis7.number())
 }
 
-/// The libraries of functions in a payload (FUNCTION RESTORE). O(bytes).
+/// Reads the libraries of functions in a payload (FUNCTION RESTORE). O(bytes).
 ///
 /// # Errors
-/// What is no payload, or holds something else.
+/// Bytes that are no payload, or hold something else.
 pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8>>, PayloadError> {
     let (bytes, _) = verify(payload, rules)?;
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
@@ -117,7 +117,7 @@ pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8
     Ok(sources)
 }
 
-/// The value in `bytes`, which begin with its type and end with it.
+/// Reads the value in `bytes`, which begin with its type and end with it.
 pub(crate) fn read_typed(bytes: &[u8], version: u16, rules: &Rules<'_>) -> Result<Value, FormatError> {
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
     let mut number = reader.byte()?;

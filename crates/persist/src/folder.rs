@@ -57,7 +57,7 @@ pub trait Folder: Send + Sync {
     fn sync(&self) -> Result<(), Trouble>;
     /// Returns true if anything has this name, also a link to a file that is missing.
     fn has(&self, name: &str) -> bool;
-    /// What a file holds; `None` where there is none.
+    /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
     /// As above.
@@ -128,7 +128,7 @@ pub trait LogFile: Send + Sync {
 pub struct Unwritten {
     /// The first so many are there.
     pub written_bytes: usize,
-    /// What the system says.
+    /// The error of the system.
     pub trouble: Trouble,
 }
 
@@ -224,7 +224,7 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
     folder.create(name)
 }
 
-/// When a file that is being written is synced.
+/// The times of syncs of a file that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
     /// At its end.
@@ -237,7 +237,7 @@ pub enum Syncing {
     },
 }
 
-/// Where a save's file goes.
+/// The destination of a save's file.
 pub struct Target<'f> {
     /// Its folder.
     pub folder: &'f dyn Folder,
@@ -247,7 +247,7 @@ pub struct Target<'f> {
     pub name: String,
     /// The rule for a file that has this name.
     pub place: Place<'f>,
-    /// When it is synced.
+    /// The times of its syncs.
     pub syncing: Syncing,
 }
 
@@ -266,18 +266,18 @@ impl From<Trouble> for Unsaved {
     }
 }
 
-/// The name of the file that a process writes a save to.
+/// Returns the name of the file that a process writes a save to.
 pub fn temporary_name(pid: u32) -> String {
     format!("temp-{pid}.rdb")
 }
 
-/// The name of the file that a process writes a base of an append-only file to.
+/// Returns the name of the file that a process writes a base of an append-only file to.
 pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
 
-/// The process whose save left this file, if it is one that [`temporary_name`] or
-/// [`temporary_base_name`] names. It may be removed where that process is no more.
+/// Returns the process whose save left this file, if it has a name of [`temporary_name`] or
+/// [`temporary_base_name`]. It may be removed if that process has ended.
 pub fn left_by(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
@@ -324,7 +324,7 @@ pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink 
     let _ = save.finish(engine, &Nowhere);
 }
 
-/// Where the bytes of a save go that nobody wants.
+/// The destination of an abandoned save's bytes.
 struct Nowhere;
 
 impl ChunkSink for Nowhere {

@@ -1,5 +1,5 @@
-//! What must hold for any bytes, as functions that a fuzzer or a plain loop of random inputs calls.
-//! Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
+//! calls. Each panics when its property is broken.
 
 use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use structures::entry::{NewValue, View};
@@ -11,7 +11,7 @@ use crate::folder::Trouble;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Small limits, so that short inputs are on both sides of them.
+/// Returns small limits, so that short inputs are on both sides of them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
@@ -27,8 +27,8 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// Any bytes are refused as a value, or are one that is written and read again the same. The first
-/// byte chooses the version of the format, the second is the type.
+/// Checks that any bytes are refused as a value, or are one that is written and read again the
+/// same. The first byte chooses the version of the format, the second is the type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
@@ -55,9 +55,10 @@ const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
 /// Bytes that one byte of a compressed file can stand for at most.
 const EXPANSION_MAX: usize = 255;
 
-/// Any bytes are refused as a file, or are cut into batches that hold no more bytes than the file
-/// does, and decoding those does not panic. What begins with a magic is a whole file, such as those
-/// that servers wrote; otherwise the first byte chooses the magic and the options.
+/// Checks that any bytes are refused as a file, or are cut into batches that hold no more bytes
+/// than the file, and that decoding those does not panic. Bytes that begin with a magic are a
+/// whole file, such as those that servers wrote; otherwise the first byte chooses the magic and
+/// the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
@@ -100,13 +101,14 @@ pub fn fuzz_file(data: &[u8]) {
     }
 }
 
-/// As [`fuzz_dump_payload`], for the newest type of streams alone: nodes, figures, consumer groups.
+/// Checks as [`fuzz_dump_payload`] does the newest type of streams alone: nodes, figures, consumer
+/// groups.
 pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
-/// Any bytes are a manifest or are refused as one; a manifest means the same when it is written and
-/// read again, also after it was changed.
+/// Checks that any bytes are a manifest or are refused as one. A manifest means the same when it
+/// is written and read again, also after a change.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(mut manifest) = Manifest::parse(data) else { return };
     let same = |manifest: &Manifest| {
@@ -152,9 +154,9 @@ impl ByteSource for Pieces<'_> {
     }
 }
 
-/// Any bytes are cut into batches that are the file up to where it is whole, however it is read.
-/// What begins as such files do is a whole file; otherwise the first byte chooses how much is read
-/// at once.
+/// Checks that any bytes are cut into batches that are the file up to the end of its whole part,
+/// however it is read. Bytes that begin as such files do are a whole file; otherwise the first
+/// byte chooses the length of reads.
 pub fn fuzz_aof(data: &[u8]) {
     let Some((&piece, rest)) = data.split_first() else { return };
     let file = if matches!(piece, b'*' | b'#') { data } else { rest };
@@ -178,7 +180,7 @@ pub fn fuzz_aof(data: &[u8]) {
     assert_eq!(batches, file[..good as usize], "other bytes than those of the file");
 }
 
-/// The bytes of a file's batches, and how it ends.
+/// Returns the bytes of a file's batches, and its end.
 fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError>) {
     let mut bytes = Vec::new();
     loop {
@@ -206,9 +208,9 @@ fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError
     }
 }
 
-/// What is compared instead of the bytes: the elements of a table, whose order depends
-/// on that in which they were added, and of a sorted set, whose zeros may lose their
-/// sign; `None` for the rest.
+/// Returns the content to compare instead of the bytes: the elements of a table, whose order
+/// depends on that of their addition, and of a sorted set, whose zeros may lose their sign; `None`
+/// for other types.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {
@@ -228,7 +230,7 @@ fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     Some(elements)
 }
 
-/// A key that holds `value`.
+/// Creates a key that holds `value`.
 fn entry_of(value: Value) -> KeyEntry {
     let value = match &value {
         Value::Short(bytes) => keyspace::string::stored(bytes),
@@ -241,15 +243,15 @@ fn entry_of(value: Value) -> KeyEntry {
 mod tests {
     use super::{fuzz_aof, fuzz_dump_payload, fuzz_file, fuzz_manifest};
 
-    /// Found by fuzzing.
+    /// Checks a case found by fuzzing.
     #[test]
     fn a_zero_score_may_lose_its_sign() {
         let value = b"\0\x05\x02\0\0\0\0\0\0\0\0\x80\xc2\x06\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\xc2";
         fuzz_dump_payload(value);
     }
 
-    /// Found by fuzzing: a table gives its elements in another order when they
-    /// were added in another.
+    /// Checks a case found by fuzzing: a table gives its elements in another order if they were
+    /// added in another.
     #[test]
     fn a_table_may_come_back_in_another_order() {
         let value = b"\x16\x16\x04\x01\x04\0\x01\x02\x02\x03\x01\x04\xba\x01\x03\x07\x07\x07\x07\x07\x07\x01\x01\x04\x01\0\
@@ -270,7 +272,7 @@ mod tests {
         change(b"\xf2*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n\x17\x01p\x01\x01a\x01\x01f\x01v\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// A small file of several types.
+    /// Changes a small file of several types.
     #[test]
     fn changed_files_are_refused_or_loaded_within_their_bytes() {
         change(b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
@@ -291,7 +293,7 @@ mod tests {
         }
     }
 
-    /// That of a real server, and one with odd names.
+    /// Changes the manifest of a real server, and one with odd names.
     #[test]
     fn changed_manifests_are_read_or_refused() {
         let manifest = &include_bytes!("../tests/files/aof/redis-8.0.6/appendonly.aof.manifest")[..];

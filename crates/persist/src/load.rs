@@ -40,10 +40,10 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 const BATCH_BYTES: usize = 512 * 1024;
 /// Bytes of a batch from which on it keeps the buffer that it stands in.
 const LONG_BATCH_BYTES: usize = 4 << 20;
-/// What is read at once at least.
+/// The least length that is read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Where a file's bytes come from.
+/// The source of a file's bytes.
 pub trait ByteSource {
     /// Reads some bytes into `buffer`, which is not empty; how many, 0 at the end.
     ///
@@ -62,29 +62,29 @@ impl ByteSource for &[u8] {
     }
 }
 
-/// How a file is read.
+/// The options for reading a file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// Which versions are read.
+    /// The versions that are read.
     pub versions: VersionCheck,
-    /// Whether the checksum is compared.
+    /// True if the checksum is compared.
     pub checksum: bool,
-    /// What becomes of types that are not there.
+    /// The treatment of unsupported types.
     pub unsupported: Unsupported,
 }
 
 /// Why a file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
-    /// Where in the file it was noticed.
+    /// The place in the file at which it was noticed, in bytes.
     pub file_offset: u64,
     /// The key whose record it is, as far as known.
     pub key: Option<Box<[u8]>>,
-    /// What is wrong.
+    /// The error.
     pub kind: LoadErrorKind,
 }
 
-/// What is wrong with a file.
+/// The errors of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
     /// It does not begin as such files do.
@@ -95,7 +95,7 @@ pub enum LoadErrorKind {
     Format(FormatErrorKind),
     /// A type that is not there.
     Unsupported(Feature),
-    /// What was written by a server with features that are not there, and cannot be passed over.
+    /// Data of a server with features that are not supported, which cannot be skipped.
     Unreadable(&'static str),
     /// The LZ4 frame of a compressed file is broken, or of a kind that is not read.
     Frame(&'static str),
@@ -157,19 +157,19 @@ impl From<FormatError> for LoadError {
     }
 }
 
-/// What the splitter finds in a file, in order.
+/// The parts that the splitter finds in a file, in order.
 #[derive(Debug)]
 pub enum Part {
     /// A fact about the file.
     Fact {
         /// Its name.
         name: Vec<u8>,
-        /// What it says.
+        /// The value of the fact.
         value: Vec<u8>,
     },
     /// The source of a library of functions.
     Function(Vec<u8>),
-    /// How many keys the database has from here on, and how many of them expire: a hint.
+    /// The number of keys of the database from here on, and of those that expire: a hint.
     DbSize {
         /// The database.
         db: usize,
@@ -178,11 +178,11 @@ pub enum Part {
         /// Keys with an expiry.
         expires: u64,
     },
-    /// What a module keeps beside keys.
+    /// The data of a module beside keys.
     Module {
         /// The module's type.
         id: ModuleId,
-        /// How long it is in the file.
+        /// Its length in the file, in bytes.
         len_bytes: u64,
     },
     /// Keys.
@@ -191,7 +191,7 @@ pub enum Part {
     End,
 }
 
-/// What came of the checksum at a file's end.
+/// The result of the checksum at a file's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileChecksum {
     /// The end of the file was not reached.
@@ -215,43 +215,43 @@ pub struct Batch {
     version: u16,
     file_offset: u64,
     bytes: Vec<u8>,
-    /// Those of the whole file.
+    /// The names of the whole file.
     templates: Arc<Templates>,
 }
 
 impl Batch {
-    /// How long it is in the file.
+    /// Returns its length in the file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Where in the file it begins.
+    /// Returns its start in the file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// The database of its keys.
+    /// Returns the database of its keys.
     pub fn db(&self) -> usize {
         self.db
     }
 
-    /// Something is wrong with a key of it.
+    /// Creates the error of one of its keys.
     pub fn error(&self, key: &[u8], kind: LoadErrorKind) -> LoadError {
         LoadError { file_offset: self.file_offset, key: Some(key.into()), kind }
     }
 }
 
-/// What stands behind the RDB part of a file: commands, where an append-only file begins with one.
+/// The content behind the RDB part of a file: commands, if an append-only file begins with one.
 pub struct Behind<S> {
-    /// Where the file goes on behind `ahead`.
+    /// The source of the file behind `ahead`.
     pub source: S,
-    /// What was read of it already.
+    /// The bytes of it that were read already.
     pub ahead: Vec<u8>,
-    /// Where in the file it begins.
+    /// Its start in the file, in bytes.
     pub file_offset: u64,
 }
 
-/// Where the bytes of the plain file come from.
+/// The source of the plain file's bytes.
 enum Input<S> {
     Plain(S),
     Compressed(Box<Frame<S>>),
@@ -265,13 +265,13 @@ pub struct Splitter<S> {
     db_count: usize,
     version: u16,
     db: usize,
-    /// What was read and not given out yet.
+    /// The bytes that were read and not given out yet.
     buffer: Vec<u8>,
-    /// Where in the buffer that begins.
+    /// Their start in the buffer.
     start: usize,
     /// The end of the keys behind that which are known to be whole.
     at: usize,
-    /// Where in the file the buffer begins.
+    /// The start of the buffer in the file, in bytes.
     buffer_offset: u64,
     digest: Digest<'static, u64, Table<16>>,
     checksum: FileChecksum,
@@ -306,37 +306,38 @@ impl<S: ByteSource> Splitter<S> {
         Ok(splitter)
     }
 
-    /// The version of the format.
+    /// Returns the version of the format.
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// How much of the file was given out.
+    /// Returns the length of the file's part that was given out.
     pub fn file_offset(&self) -> u64 {
         self.buffer_offset + self.start as u64
     }
 
-    /// The database that the next key belongs to.
+    /// Returns the database that the next key belongs to.
     pub fn db(&self) -> usize {
         self.db
     }
 
-    /// Whether the file is compressed, so that offsets are none of its own.
+    /// Returns true if the file is compressed, so that offsets are not those of the file.
     pub fn is_compressed(&self) -> bool {
         matches!(self.input, Some(Input::Compressed(_)))
     }
 
-    /// What was passed over so far.
+    /// Returns the features that were skipped so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// What came of the checksum.
+    /// Returns the result of the checksum.
     pub fn checksum(&self) -> FileChecksum {
         self.checksum
     }
 
-    /// What stands behind the end, which [`next_part`](Self::next_part) has come to; `None` before.
+    /// Returns the content behind the end that [`next_part`](Self::next_part) has reached; `None`
+    /// before.
     pub fn into_behind(mut self) -> Option<Behind<S>> {
         if !self.has_ended {
             return None;
@@ -475,11 +476,11 @@ impl<S: ByteSource> Splitter<S> {
         Ok(self.try_skip(|_, skipper| skipper.byte())?.0)
     }
 
-    /// The next part of the file.
+    /// Returns the next part of the file.
     ///
     /// # Errors
-    /// The file ends too early, is broken, or holds what cannot be loaded. All keys before that
-    /// were given out, and [`file_offset`](Self::file_offset) is where the record begins that
+    /// The file ends too early, is broken, or holds data that cannot be loaded. All keys before
+    /// that were given out, and [`file_offset`](Self::file_offset) is the start of the record that
     /// cannot be read.
     pub fn next_part(&mut self) -> Result<Part, LoadError> {
         loop {
@@ -522,7 +523,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// What the key that begins here is of, whose value has this type, where that is not there.
+    /// Returns the unsupported feature of the key that begins here, if its value of this type has
+    /// one.
     fn feature_of(&self, kind: u8) -> Option<Feature> {
         let of_valkey = self.version >= VALKEY_VERSION;
         match kind {
@@ -675,12 +677,13 @@ impl<S: ByteSource> Splitter<S> {
         Ok(None)
     }
 
-    /// The string that was found at this place of the buffer.
+    /// Returns the string that was found at this place of the buffer.
     fn string_at(&self, place: (usize, usize)) -> Result<Vec<u8>, LoadError> {
         Ok(self.reader_at(place).string()?)
     }
 
-    /// A reader of this place of the buffer: strings are no longer than compression can make them.
+    /// Creates a reader of this place of the buffer: strings are no longer than compression can
+    /// make them.
     fn reader_at(&self, (start, end): (usize, usize)) -> Reader<&[u8]> {
         let file_offset = self.buffer_offset + start as u64;
         Reader::new(&self.buffer[start..end], file_offset, (end - start) as u64 * 256)
@@ -724,7 +727,7 @@ impl<S: ByteSource> Splitter<S> {
     }
 }
 
-/// Whether checksums within a frame are compared.
+/// The choice to compare checksums within a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     Compared,
@@ -740,7 +743,7 @@ const ARRAY: u8 = 28;
 /// The type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
-/// Whether a record that begins with this byte is a key's.
+/// Returns true if a record that begins with this byte is a key's.
 fn is_of_key(first: u8, version: u16) -> bool {
     match first {
         opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,
@@ -757,7 +760,7 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> R
     Ok(kind)
 }
 
-/// The module of the key whose record, which was skipped before, `bytes` begin with.
+/// Returns the module of the key whose record, which was skipped before, `bytes` begin with.
 fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     let mut skipper = Skipper::new(bytes, 0);
     let number = skip_attributes(&mut skipper, version).and_then(|_| {
@@ -781,18 +784,18 @@ fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskip
     }
 }
 
-/// What decoding a batch needs to know.
+/// The options for decoding a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeOptions<'a> {
-    /// What values become.
+    /// The rules for values.
     pub rules: &'a Rules<'a>,
-    /// How accesses are noted.
+    /// The way accesses are noted.
     pub access: Access,
     /// Keys that expired before this time are left out.
     pub now_ms: i64,
 }
 
-/// What a record of a key comes to.
+/// The result of decoding a key's record.
 pub enum Decoded<'b> {
     /// A key.
     Key(KeyEntry),

@@ -71,17 +71,17 @@ pub const VALKEY_VERSION: u16 = 80;
 /// whatever the configuration allows.
 pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 
-/// Which versions of the format are read: `rdb-version-check`.
+/// The versions of the format that are read: `rdb-version-check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Those whose types are all known.
+    /// Versions whose types are all known.
     Strict,
     /// All. A later version differs, where it does, by new types, which are refused by themselves.
     Relaxed,
 }
 
 impl VersionCheck {
-    /// Whether values of this version are read.
+    /// Returns true if values of this version are read.
     pub fn admits(self, version: u16) -> bool {
         self == VersionCheck::Relaxed || version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
     }

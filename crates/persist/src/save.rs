@@ -45,7 +45,7 @@ const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// What a file consists of.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveFormat {
     /// Redis' RDB format ([`crate::rdb`]).
@@ -57,19 +57,19 @@ pub enum SaveFormat {
     },
 }
 
-/// What a file is to be like. Of commands nothing is asked but the functions.
+/// The options of a file. For commands only the functions matter.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// What it consists of.
+    /// Its format.
     pub format: SaveFormat,
     /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types
     /// of the data. So whoever can read the data can read the file, Valkey included.
     pub version: Option<FileVersion>,
-    /// Whether strings are compressed.
+    /// The compression of strings.
     pub compression: Compression,
-    /// Whether there is a checksum; zero stands for none.
+    /// True if there is a checksum; zero stands for none.
     pub checksum: bool,
-    /// What is written of keys' access clocks.
+    /// The part of keys' access clocks that is written.
     pub usage: Usage,
     /// Facts about the file, by name.
     pub facts: Vec<(&'static str, String)>,
@@ -82,7 +82,7 @@ pub struct SaveOptions {
 pub enum Unfit {
     /// Fields of hashes expire.
     FieldDeadlines {
-        /// How many hashes have such fields.
+        /// The number of hashes with such fields.
         hashes: usize,
         /// The version.
         version: u16,
@@ -135,7 +135,7 @@ pub trait ChunkSink {
     fn append(&self, bytes: &[u8]) -> Result<(), Failed>;
 }
 
-/// How a step of a walker ended.
+/// The outcome of a walker's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There is more to do.
@@ -146,7 +146,7 @@ pub enum Step {
     Done,
 }
 
-/// How far a save is.
+/// The progress of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Keys that were written.
@@ -170,7 +170,7 @@ pub struct Save {
     stream: Lock<Stream>,
 }
 
-/// What was written so far.
+/// The bytes written so far.
 struct Stream {
     digest: Digest<'static, u64, Table<16>>,
     /// The database that the next record belongs to.
@@ -181,7 +181,7 @@ struct Stream {
     owner: Option<usize>,
 }
 
-/// How a walker comes to the keyspace.
+/// The way a walker enters the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Through the gate, with its number as a background thread, for a short step at a time.
@@ -190,21 +190,21 @@ pub enum Way {
     Owner,
 }
 
-/// What one thread has at hand.
+/// The state of one thread.
 pub struct Walker {
     number: usize,
     way: Way,
     records: Records,
     /// The database of the records in the buffer.
     db: usize,
-    /// That of the records to come, until those of another are out of the buffer.
+    /// The database of the records to come, until those of another are out of the buffer.
     next_db: usize,
     work: Option<Current>,
     /// Keys copied under a lock, to be encoded outside it.
     copies: Vec<KeyEntry>,
 }
 
-/// What a walker is at.
+/// The present work of a walker.
 enum Current {
     Part(Part),
     HandedOver(std::vec::IntoIter<HandedOver>),
@@ -213,7 +213,7 @@ enum Current {
     Big(BigValue, BigState),
 }
 
-/// How far a big value is.
+/// The progress of a big value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BigState {
     AwaitsFile,
@@ -267,8 +267,9 @@ impl Save {
         lacks_functions.then_some(Unfit::Functions { version: version.number() })
     }
 
-    /// Why there can be no file of this version, as far as known: what can be known at once, after
-    /// [`Self::begin`]. Whoever began the save has to [abandon](Self::abandon) it then.
+    /// Returns the reason why there can be no file of this version, as far as it is known right
+    /// after [`Self::begin`]. The caller that began the save must [abandon](Self::abandon) it
+    /// then.
     pub fn unfit(&self) -> Option<Unfit> {
         *self.unfit.lock()
     }
@@ -304,22 +305,22 @@ impl Save {
         }
     }
 
-    /// What walker `number` begins with.
+    /// Creates walker `number`.
     pub fn walker(&self, number: usize, way: Way) -> Walker {
         Walker { number, way, records: self.records(), db: 0, next_db: 0, work: None, copies: Vec::new() }
     }
 
-    /// Nobody wants the file any more. The walkers go on until they are done: shortly.
+    /// Abandons the file. The walkers continue until they are done: shortly.
     pub fn abandon(&self, engine: &Shared) {
         self.fail(engine.keyspace.snapshot());
     }
 
-    /// Whether there will be no file.
+    /// Returns true if there will be no file.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
     }
 
-    /// How far it is.
+    /// Returns its progress.
     pub fn progress(&self) -> Progress {
         let (keys_done, len_bytes) = (self.keys_done.load(Relaxed), self.len_bytes.load(Relaxed));
         Progress { keys_done, keys: self.keys, len_bytes }
@@ -587,7 +588,7 @@ impl Save {
     }
 }
 
-/// Whether encoding the entry would take long under a lock.
+/// Returns true if encoding the entry would take long under a lock.
 fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,

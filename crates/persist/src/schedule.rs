@@ -1,4 +1,4 @@
-//! When a snapshot is saved, and what is known of the last ones. No clock: times are arguments.
+//! The schedule of snapshots, and the results of the last ones. No clock: times are arguments.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ pub struct SaveRule {
     pub changes: u64,
 }
 
-/// What saves have come to so far. Times are Unix seconds.
+/// The results of saves so far. Times are Unix seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveRecord {
-    /// When the last one that succeeded ended; the start, if none did.
+    /// The end of the last one that succeeded; the start, if none did.
     pub last_save_s: i64,
-    /// When the last one in the background began; `None` for never.
+    /// The start of the last one in the background; `None` for never.
     pub last_try_s: Option<i64>,
-    /// Whether the last one in the background succeeded.
+    /// True if the last one in the background succeeded.
     pub last_succeeded: bool,
     /// Why it did not.
     pub last_trouble: Option<Trouble>,
-    /// How long the last one in the background took, in seconds.
+    /// The length of the last one in the background, in seconds.
     pub last_took_s: Option<u64>,
-    /// How many have succeeded.
+    /// The number of saves that have succeeded.
     pub saves: u64,
     /// All changes up to the point of the last save.
     pub changes_saved: u64,
@@ -38,7 +38,7 @@ pub struct SaveRecord {
 }
 
 impl SaveRecord {
-    /// At the start of a server.
+    /// Creates the record at the start of a server.
     pub fn at_start(now_s: i64) -> Self {
         Self {
             last_save_s: now_s,
@@ -52,8 +52,8 @@ impl SaveRecord {
         }
     }
 
-    /// Why a save in the background is due at `now_s`, if one is and none is under way; `changes`
-    /// counts all changes since the start.
+    /// Returns the reason for a save in the background at `now_s`, if one is due and none is in
+    /// progress; `changes` counts all changes since the start.
     pub fn due(&self, rules: &[SaveRule], changes: u64, now_s: i64) -> Option<Reason> {
         let may_try = self.last_succeeded
             || self.last_try_s.is_none_or(|at_s| now_s - at_s > RETRY_AFTER.as_secs() as i64);
@@ -66,13 +66,13 @@ impl SaveRecord {
         rule.map(|rule| Reason::Rule(*rule)).or(self.is_scheduled.then_some(Reason::Scheduled))
     }
 
-    /// A save in the background begins.
+    /// Notes that a save in the background begins.
     pub fn begun(&mut self, now_s: i64) {
         self.last_try_s = Some(now_s);
         self.is_scheduled = false;
     }
 
-    /// A save has succeeded, whose point was after `changes`.
+    /// Notes that a save has succeeded, whose point was after `changes`.
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;
@@ -81,7 +81,7 @@ impl SaveRecord {
         self.changes_saved = changes;
     }
 
-    /// A save has failed.
+    /// Notes that a save has failed.
     pub fn failed(&mut self, trouble: Trouble) {
         self.last_succeeded = false;
         self.last_trouble = Some(trouble);

@@ -157,7 +157,7 @@ impl ByteSource for ShortReads<'_> {
     }
 }
 
-/// A restart: what saves of dead processes left is removed; the file that is there then.
+/// Restarts: removes files of dead processes' saves. Returns the file that is there then.
 fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     for name in folder.names() {
         if left_by(&name).is_some() {
@@ -169,7 +169,7 @@ fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     folder.file(NAME)
 }
 
-/// The file holds what the keyspace held, or makes it.
+/// Checks that the file holds the content of the keyspace, or creates it.
 fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     let found = if bytes.starts_with(b"#") {
         let replica = empty_engine(seed);
@@ -183,7 +183,8 @@ fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     assert_eq!(difference, None, "seed {seed}");
 }
 
-/// A save, with a crash at each of its operations. The folder after it; how many operations.
+/// Saves, with a crash at each of its operations. Returns the folder after it, and the number of
+/// operations.
 fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (SimulatedFolder, u64) {
     let mut rng = Rng::new(seed);
     let mut folder = before.fork(Plan::Never);
@@ -206,7 +207,7 @@ fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (Si
     (folder, operations)
 }
 
-/// A save of which an operation fails, then one that does not. False where the save has no such
+/// Saves with an operation that fails, then without. Returns false if the save has no such
 /// operation.
 fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> bool {
     let folder = before.fork(plan);

@@ -23,10 +23,10 @@ static CRC: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_R
 
 /// Mutations of a run of CI.
 const MUTATIONS: u64 = 6_000;
-/// What a load takes whatever the file is: its buffer, twice while it grows.
+/// The memory of a load for any file: its buffer, twice while it grows.
 const MEMORY_FIXED_BYTES: usize = 4 << 20;
-/// What it may take for each byte of the file: a compressed byte stands for 88, and an element of
-/// two bytes becomes an entry of a table.
+/// The memory that it may take for each byte of the file: a compressed byte stands for 88, and an
+/// element of two bytes becomes an entry of a table.
 const MEMORY_PER_BYTE: usize = 100;
 
 /// Small numbers that a seed determines (SplitMix64).
@@ -132,7 +132,7 @@ const CLAIMS: &[&[u8]] = &[
     b"\xf4\xff\xff\xff\xff",
 ];
 
-/// A place in the file, mostly in a record.
+/// Draws a place in the file, mostly in a record.
 fn place(bytes: &[u8], records: &[std::ops::Range<usize>], rng: &mut Rng) -> usize {
     if rng.below(8) > 0 && !records.is_empty() {
         let record = rng.pick(records);
@@ -212,7 +212,7 @@ fn load(bytes: &[u8], rules: &Rules<'_>, checksum: bool) -> (Vec<KeyEntry>, bool
     }
 }
 
-/// What is asked of a mutated file; whether it was accepted, and what it took for each byte.
+/// Checks a mutated file. Returns true if it was accepted, and its memory for each byte.
 fn check(originals: &[Original], hasher: &Hasher, number: u64) -> (bool, usize) {
     let mut rng = Rng(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let mut bytes = mutate(originals, &mut rng);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use resp::Span;
 
-/// Where a request stands among others.
+/// The place of a request among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Outside a transaction.
@@ -22,9 +22,9 @@ pub enum Standing {
 pub struct Annotation {
     /// Seconds since 1970.
     pub time_s: i64,
-    /// Where in the file it begins.
+    /// Its start in the file, in bytes.
     pub file_offset: u64,
-    /// How many requests of the batch are before it.
+    /// The number of requests of the batch before it.
     pub requests_before: usize,
 }
 
@@ -56,56 +56,56 @@ pub struct Request<'b> {
     pub bytes: &'b [u8],
     /// Its arguments, one or more.
     pub args: &'b [Span],
-    /// Where in the file it begins.
+    /// Its start in the file, in bytes.
     pub file_offset: u64,
-    /// Where it stands among others.
+    /// Its place among others.
     pub standing: Standing,
 }
 
 impl<'b> Request<'b> {
-    /// An argument; there is always one at 0, the command's name.
+    /// Returns an argument; there is always one at 0, the command's name.
     pub fn arg(&self, at: usize) -> Option<&'b [u8]> {
         Some(self.args.get(at)?.of(self.bytes))
     }
 
-    /// How long it is in the file.
+    /// Returns its length in the file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.args.last().map_or(0, |last| end_of(*last))
     }
 }
 
 impl Batch {
-    /// How long it is in the file, with annotations in it.
+    /// Returns its length in the file, in bytes, annotations included.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Where in the file it begins.
+    /// Returns its start in the file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// How many requests it has. There can be none where there are annotations.
+    /// Returns the number of its requests. It may have only annotations.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether it has no request.
+    /// Returns true if it has no request.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The time of the last annotation before the batch.
+    /// Returns the time of the last annotation before the batch.
     pub fn time_before_s(&self) -> Option<i64> {
         self.time_before_s
     }
 
-    /// The annotations in it.
+    /// Returns the annotations in it.
     pub fn annotations(&self) -> &[Annotation] {
         &self.annotations
     }
 
-    /// The request with this number, from 0; below [`len`](Self::len). O(1).
+    /// Returns the request with this number, from 0; below [`len`](Self::len). O(1).
     #[inline]
     pub fn request(&self, number: usize) -> Request<'_> {
         let place = self.places[number];
@@ -123,7 +123,8 @@ impl Batch {
         (0..self.len()).map(|number| self.request(number))
     }
 
-    /// The numbers of the requests of each unit: one that stands alone, or MULTI to EXEC.
+    /// Walks the units, each as the numbers of its requests: one that stands alone, or MULTI to
+    /// EXEC.
     pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
         let mut start = 0;
         (0..self.len()).filter_map(move |number| match self.places[number].standing {
@@ -152,20 +153,20 @@ impl engine::replay::Requests for Batch {
 /// A place in a batch, between two units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How many bytes of the batch are before it.
+    /// The number of bytes of the batch before it.
     pub len_bytes: usize,
-    /// How many requests are before it.
+    /// The number of requests before it.
     pub requests: usize,
 }
 
 impl Batch {
-    /// As it stands in the file.
+    /// Borrows its bytes as they stand in the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len_bytes]
     }
 
-    /// Where something later than `time_s` begins: the annotation that says so, or the transaction
-    /// that it is in. `None` when nothing in the batch is later.
+    /// Returns the cut before the first content later than `time_s`: its annotation, or the
+    /// transaction that it is in. `None` if nothing in the batch is later.
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];
@@ -176,7 +177,7 @@ impl Batch {
         Some(Cut { len_bytes, requests })
     }
 
-    /// Behind the last unit that ends at or before this place of the file.
+    /// Returns the cut behind the last unit that ends at or before this place of the file.
     pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
         let ends = self.units().map(|unit| {
             let last = self.request(unit.end - 1);
@@ -188,7 +189,7 @@ impl Batch {
     }
 }
 
-/// Where a request's last argument and the line end behind it are over.
+/// Returns the end of a request: behind its last argument and that one's line end.
 fn end_of(last: Span) -> usize {
     last.start as usize + last.len as usize + 2
 }

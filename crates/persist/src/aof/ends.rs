@@ -1,4 +1,4 @@
-//! How an append-only file ends for its reader: whole, torn, or with an error.
+//! The ends of an append-only file for its reader: whole, torn, or with an error.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use resp::ProtocolError;
 
 use crate::folder::Trouble;
 
-/// What is wrong with an append-only file, and where.
+/// An error in an append-only file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AofError {
     /// Bytes that are no request, or one at the wrong place.
@@ -18,15 +18,15 @@ pub enum AofError {
 /// Bytes that are no request, or one at the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where the request begins that is wrong.
+    /// The start of the wrong request, in bytes.
     pub offset: u64,
-    /// How much of the file, from its beginning, is whole units. All of them were given out.
+    /// The length of the whole units at the beginning of the file. All of them were given out.
     pub good_len_bytes: u64,
-    /// What is wrong.
+    /// The error.
     pub what: What,
 }
 
-/// What is wrong with a request.
+/// The errors of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It begins with this byte instead of `*`.
@@ -84,7 +84,7 @@ impl fmt::Display for AofError {
 
 impl std::error::Error for AofError {}
 
-/// How a file ends.
+/// The end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Behind a whole unit.
@@ -96,18 +96,18 @@ pub enum End {
 /// A file that ends within a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// How much of the file, from its beginning, is whole units. All of them were given out.
+    /// The length of the whole units at the beginning of the file. All of them were given out.
     pub good_len_bytes: u64,
     /// The length of the file.
     pub file_len_bytes: u64,
-    /// Where the MULTI stands whose EXEC is missing.
+    /// The place of the MULTI whose EXEC is missing.
     pub multi_offset: Option<u64>,
-    /// Where in the last request, which is not whole, there is something that looks like a whole
-    /// request: then it is likely that a length of it is damaged, and that what would be cut off is
+    /// The place of something that looks like a whole request within the last request, which is
+    /// not whole. Then a length of it is probably damaged, and the part that would be cut off is
     /// good. An argument that is such a text itself looks the same.
     pub request_within: Option<u64>,
-    /// Where the zeros begin that the file ends with, where without them it would be whole or torn:
-    /// the file was longer than what was written when the power failed.
+    /// The start of the zeros at the end of the file, if it is whole or torn without them: the
+    /// file was longer than its written part when the power failed.
     pub zeros_offset: Option<u64>,
 }
 

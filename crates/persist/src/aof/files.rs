@@ -25,7 +25,7 @@ pub struct Files {
     kept_aside: Vec<String>,
 }
 
-/// What has come since the point of a new base.
+/// The changes since the point of a new base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing, or nobody keeps it.
@@ -42,14 +42,14 @@ pub enum Kept {
 /// A new base, complete under its name ([`Files::next_base`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBase {
-    /// How it is written.
+    /// The format of the base.
     pub kind: BaseKind,
-    /// What has come since its point.
+    /// The changes since its point.
     pub kept: Kept,
     /// Now, in Unix seconds.
     pub now_s: i64,
-    /// That it holds the state of an earlier time, in Unix seconds, and not that which the files
-    /// lead to whose place it takes.
+    /// The time whose state it holds, in Unix seconds, if it takes the place of later files (a
+    /// restore).
     pub restored_until_s: Option<i64>,
 }
 
@@ -78,10 +78,10 @@ impl From<Trouble> for FilesError {
 }
 
 impl Files {
-    /// The files of the append-only file `name` in a folder: none where there is no manifest.
+    /// Opens the files of the append-only file `name` in a folder: none if there is no manifest.
     ///
     /// # Errors
-    /// The manifest cannot be read, or is none.
+    /// The manifest cannot be read, or is invalid.
     pub fn open(folder: &dyn Folder, name: &str) -> Result<Self, FilesError> {
         let text = folder.read(&manifest_name(name))?;
         let manifest = match &text {
@@ -91,8 +91,8 @@ impl Files {
         Ok(Self { name: name.to_owned(), manifest, text, kept_aside: Vec::new() })
     }
 
-    /// The files of a new append-only file `name`, in a folder that may hold one whose contents
-    /// were not loaded: its files stay, and so does its manifest, under another name.
+    /// Creates the files of a new append-only file `name`, in a folder that may hold one that was
+    /// not loaded. Its files stay, and so does its manifest, under another name.
     pub fn anew(name: &str) -> Self {
         let (manifest, kept_aside) = (Manifest::default(), Vec::new());
         Self { name: name.to_owned(), manifest, text: None, kept_aside }
@@ -104,7 +104,7 @@ impl Files {
         std::mem::take(&mut self.kept_aside)
     }
 
-    /// What the manifest says.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -141,10 +141,10 @@ impl Files {
         self.put(folder, Manifest::of_single_file(&self.name))
     }
 
-    /// A new file for what comes from now on, which the manifest names.
+    /// Creates a file for the changes from now on, and names it in the manifest.
     ///
     /// # Errors
-    /// There is none.
+    /// It cannot be created.
     pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
         next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
@@ -156,7 +156,7 @@ impl Files {
         Ok(file)
     }
 
-    /// The file that was written to last, to go on behind its first `len_bytes`.
+    /// Opens the file that was written to last, to continue behind its first `len_bytes`.
     ///
     /// # Errors
     /// It cannot be opened, or there is none.
@@ -177,7 +177,7 @@ impl Files {
         Ok(file)
     }
 
-    /// The number of the last incremental file; `None` where there is none.
+    /// Returns the number of the last incremental file; `None` if there is none.
     pub fn last_incr(&self) -> Option<i64> {
         self.manifest.incr.last().map(|part| part.seq)
     }
@@ -188,11 +188,11 @@ impl Files {
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
     }
 
-    /// A new file for what comes from now on, which the manifest does not name before there is a
-    /// base for it ([`Kept::Unnamed`]).
+    /// Creates a file for the changes from now on that the manifest does not name before there is
+    /// a base for it ([`Kept::Unnamed`]).
     ///
     /// # Errors
-    /// There is none.
+    /// It cannot be created.
     pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let name = temp_incr_name(&self.name);
         if folder.has(&name) {

@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// The numbers that may be in a line, by their keys.
+    /// Returns the numbers that may be in a line, by their keys.
     fn numbers(&self) -> [(&'static str, Option<i64>); 5] {
         [
             ("startoffset", self.start_offset),
@@ -83,7 +83,7 @@ impl Part {
         ]
     }
 
-    /// One of [`Part::numbers`].
+    /// Borrows one of [`Part::numbers`], to change it.
     fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
         Some(match &key.to_ascii_lowercase()[..] {
             b"startoffset" => &mut self.start_offset,
@@ -104,7 +104,7 @@ impl Part {
     }
 }
 
-/// How a base is written.
+/// The format of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKind {
     /// As a snapshot: `aof-use-rdb-preamble yes`.
@@ -113,12 +113,12 @@ pub enum BaseKind {
     Aof,
 }
 
-/// Which incremental files stay when a new base takes the place of the old one.
+/// The incremental files that stay when a new base replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIncrs {
     /// None: nothing changed after the point of the base, or nothing was appended to a file.
     None,
-    /// Those with this number and later: the one that was begun at the point of the base.
+    /// Files with this number and later: the one that was begun at the point of the base.
     From {
         /// [`Part::seq`].
         seq: i64,
@@ -146,11 +146,11 @@ pub struct Manifest {
 pub struct Generation<'m> {
     /// The state to begin with; that of an empty server where there is none.
     pub base: Option<&'m Part>,
-    /// What came after it, in order: up to the present, or to a restore.
+    /// The files after it, in order: up to the present, or to a restore.
     pub incr: Vec<&'m Part>,
-    /// Whether a restore took the place of where they lead to.
+    /// True if a restore replaced the state that they lead to.
     pub is_left_out: bool,
-    /// When it did, in Unix seconds, where that is known.
+    /// The time of that restore, in Unix seconds, if it is known.
     pub replaced_s: Option<i64>,
 }
 
@@ -161,7 +161,7 @@ impl Generation<'_> {
     }
 }
 
-/// When the state was that a base holds.
+/// The time of the state that a base holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseTime {
     /// At this time, in Unix seconds: the base has all changes before this second, and none after
@@ -173,7 +173,7 @@ pub enum BaseTime {
     Missing,
 }
 
-/// Which files hold the state of a time.
+/// The files that hold the state of a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen<'m> {
     /// These.
@@ -186,7 +186,7 @@ pub enum Chosen<'m> {
     /// None: those that led to it after a restore are not there any more, and those of before it
     /// lead to another state.
     BehindRestore {
-        /// When the restore was, in Unix seconds.
+        /// The time of the restore, in Unix seconds.
         restored_s: i64,
         /// The oldest base that is left of after it, in Unix seconds.
         oldest_s: Option<i64>,
@@ -196,11 +196,11 @@ pub enum Chosen<'m> {
 /// One of the files to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToLoad<'m> {
-    /// Which one.
+    /// The file.
     pub part: &'m Part,
-    /// Whether the others begin at its state.
+    /// True if the others begin at its state.
     pub is_base: bool,
-    /// Whether a crash may have left a part of a request at its end.
+    /// True if a crash may have left a part of a request at its end.
     pub may_be_torn: bool,
 }
 
@@ -211,11 +211,11 @@ pub struct ManifestError {
     pub line: usize,
     /// The text of the line without blanks around it, where it was taken apart.
     pub text: Option<Box<[u8]>>,
-    /// What is wrong.
+    /// The error.
     pub kind: ManifestErrorKind,
 }
 
-/// What is wrong with a manifest.
+/// The errors of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestErrorKind {
     /// The file is empty.
@@ -266,18 +266,18 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// The name of the manifest of the append-only file `appendfilename`.
+/// Returns the name of the manifest of the append-only file `appendfilename`.
 pub fn manifest_name(appendfilename: &str) -> String {
     format!("{appendfilename}.manifest")
 }
 
-/// The name that a manifest has until it is complete.
+/// Returns the name that a manifest has until it is complete.
 pub fn temp_manifest_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.manifest")
 }
 
-/// The name of the file that takes changes while the first base of an append-only file that was
-/// just turned on is written; it is not in the manifest until then.
+/// Returns the name of the file that takes changes while the first base of an append-only file
+/// that was just turned on is written. It is not in the manifest until then.
 pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
@@ -340,24 +340,24 @@ impl Manifest {
         Ok(())
     }
 
-    /// The manifest of an append-only file of one file, as Redis 6 and earlier keep it, once that
-    /// is moved into the folder under its name.
+    /// Creates the manifest of an append-only file of one file, as Redis 6 and earlier keep it,
+    /// once that is moved into the folder under its name.
     pub fn of_single_file(appendfilename: &str) -> Self {
         let base = Part::new(appendfilename.to_owned(), 1);
         Self { base: Some(base), base_seq: 1, ..Self::default() }
     }
 
-    /// Whether there is nothing to load.
+    /// Returns true if there is nothing to load.
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.incr.is_empty()
     }
 
-    /// The files to load, in their order.
+    /// Walks the files to load, in their order.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
     }
 
-    /// The files to load, in their order, of which `lens_bytes` says how long they are. O(files).
+    /// Returns the files to load, in their order; `lens_bytes` has their lengths. O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
         // A new file is empty until the one before it is complete: that one may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
@@ -370,10 +370,11 @@ impl Manifest {
         parts.collect()
     }
 
-    /// Which files lead to a state: the base with its incremental files to the present one, then
-    /// each base of the history, newest first, with those of the history and of the present that
-    /// came after it. Those of before a restore lead to the state that the restore took the place
-    /// of. Files of the history may have been removed. O(bases × files).
+    /// Returns the groups of files that lead to a state. The first is the base with its
+    /// incremental files to the present one. Then follows each base of the history, newest first,
+    /// with the files of the history and of the present that came after it. Files from before a
+    /// restore lead to the state that the restore replaced. Files of the history may have been
+    /// removed. O(bases × files).
     pub fn generations(&self) -> Vec<Generation<'_>> {
         let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
@@ -407,9 +408,9 @@ impl Manifest {
         generations
     }
 
-    /// The newest generation whose base is not later than `time_s`, in Unix seconds. `base_time`
-    /// says when the state of a base was; it is asked for one base after the other, newest first.
-    /// A base that does not say it is taken for early enough.
+    /// Returns the newest generation whose base is not later than `time_s`, in Unix seconds.
+    /// `base_time` returns the time of a base's state; it is asked for one base after the other,
+    /// newest first. A base without a known time is taken for early enough.
     ///
     /// # Errors
     /// That of `base_time`.
@@ -433,7 +434,7 @@ impl Manifest {
         Ok(Chosen::TooEarly { oldest_s })
     }
 
-    /// The text of the file.
+    /// Formats the text of the file.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         self.base.iter().for_each(|part| add_line(&mut text, part, 'b'));
@@ -442,8 +443,8 @@ impl Manifest {
         text
     }
 
-    /// The first name behind number `seq` that no file has. Number 0 counts as missing where it is
-    /// read, so a base whose number is negative is followed by number 1.
+    /// Returns the first name behind number `seq` that no file has. Number 0 counts as missing
+    /// where it is read, so a base whose number is negative is followed by number 1.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
@@ -490,7 +491,7 @@ impl Manifest {
         &mut self.incr[last]
     }
 
-    /// The incremental file to append to after a start, if there is one: it is open from now on.
+    /// Opens the incremental file to append to after a start, if there is one.
     pub fn open_last_incr(&mut self) -> Option<&mut Part> {
         let part = self.incr.last_mut()?;
         part.end_offset = None;
@@ -523,7 +524,7 @@ impl Manifest {
         self.history.iter_mut().take(replaced).for_each(|part| part.left_out_s = Some(until_s));
     }
 
-    /// Whether the data was taken back to this very time before, as far as that is known.
+    /// Returns true if the data was restored to this very time before, as far as that is known.
     pub fn was_restored(&self, until_s: i64) -> bool {
         let mut parts = self.base.iter().chain(&self.history);
         parts.any(|part| [part.restored_until_s, part.left_out_s].contains(&Some(until_s)))
@@ -538,15 +539,15 @@ impl Manifest {
         has_some
     }
 
-    /// Whether [`take_expired`](Self::take_expired) has something to do, or
-    /// [`date_history`](Self::date_history). O(files of the history).
+    /// Returns true if [`take_expired`](Self::take_expired) or
+    /// [`date_history`](Self::date_history) has something to do. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Where in the history the files begin that a restore took the place of, and those before
-    /// that.
+    /// Returns the place in the history of the first file that a restore replaced, or that is
+    /// before such files.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
@@ -569,7 +570,7 @@ impl Manifest {
     }
 }
 
-/// Without blanks at both ends.
+/// Removes blanks at both ends.
 fn trim(line: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let start = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
@@ -613,7 +614,7 @@ fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
     Ok((kind, part))
 }
 
-/// The number that a word begins with, 0 when it begins with none; at most as large as it can be.
+/// Parses the number at the start of a word, 0 if there is none; at most the largest number.
 fn leading_number(word: &[u8]) -> i64 {
     let (is_negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
@@ -697,7 +698,8 @@ mod tests {
         );
     }
 
-    /// What Redis 8.0.2, 8.0.6 and Valkey 8.1.1, 9.1.2 said about each of these files.
+    /// Compares the errors with those of Redis 8.0.2, 8.0.6 and Valkey 8.1.1, 9.1.2 for each of
+    /// these files.
     #[test]
     fn files_are_refused_as_redis_does() {
         check("", Err((1, Kind::Empty)));
@@ -823,14 +825,14 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    /// What a rewrite does, at this time.
+    /// Changes a manifest as a rewrite does, at this time.
     fn rewrite(manifest: &mut Manifest, now_s: i64) {
         let seq = manifest.add_incr(NAME).seq;
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq });
         manifest.date_history(now_s);
     }
 
-    /// What a restore does.
+    /// Changes a manifest as a restore does.
     fn restore(manifest: &mut Manifest, until_s: i64, now_s: i64) {
         let replaced = manifest.parts().count();
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::None);
@@ -839,7 +841,7 @@ mod tests {
         manifest.note_restore(until_s, replaced);
     }
 
-    /// The generations, as `base: incr incr`.
+    /// Formats the generations as `base: incr incr`.
     fn stories(manifest: &Manifest) -> Vec<String> {
         let story = |of: &Generation<'_>| {
             let incr: Vec<String> = of.incr.iter().map(|part| part.seq.to_string()).collect();

@@ -31,13 +31,14 @@ use crate::load::ByteSource;
 
 /// Bytes of a batch whose units are not bigger.
 pub const BATCH_LEN_BYTES: usize = 1 << 20;
-/// What is read at once at least.
+/// The least length that is read at once.
 const READ_LEN_BYTES_MIN: usize = 64 * 1024;
 /// Batches whose memory is kept for those to come.
 const SPARE_BATCHES_MAX: usize = 8;
 /// A line that begins with `#` ends within so many bytes, as in Redis.
 const ANNOTATION_LEN_BYTES_MAX: usize = 1024;
-/// What is larger than the file's argument can be is refused by the width of spans.
+/// The limits of a request. The width of spans refuses anything larger than a file's argument can
+/// be.
 const LIMITS: Limits = Limits {
     bulk_len_max: u32::MAX as u64,
     multibulk_len_max: i32::MAX as i64,
@@ -45,13 +46,13 @@ const LIMITS: Limits = Limits {
     unauthenticated: false,
 };
 
-/// Whether a file that begins with these bytes, eight at least where it has them, begins with an
-/// RDB part, for [`Splitter`](crate::load::Splitter) to read.
+/// Returns true if a file that begins with these bytes, eight at least if it has them, begins with
+/// an RDB part, for [`Splitter`](crate::load::Splitter) to read.
 pub fn starts_with_rdb(bytes: &[u8]) -> bool {
     [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
 }
 
-/// What [`Reader::next_batch`] found.
+/// The result of [`Reader::next_batch`].
 #[derive(Debug)]
 pub enum Next {
     /// Requests.
@@ -60,7 +61,7 @@ pub enum Next {
     End(End),
 }
 
-/// How much of the batch in the making belongs to whole units.
+/// The part of the batch in the making that belongs to whole units.
 #[derive(Clone, Copy, Default)]
 struct Whole {
     len_bytes: usize,
@@ -69,13 +70,13 @@ struct Whole {
     annotations: usize,
 }
 
-/// What ended the reading.
+/// The reason for the end of the reading.
 enum Stop {
     End(End),
     Error(AofError),
 }
 
-/// What stands at the end of what was parsed.
+/// The content behind the parsed part.
 enum Found {
     Request,
     Annotation,
@@ -90,10 +91,10 @@ pub struct Reader<S> {
     batch_len_bytes: usize,
     /// The batch in the making. Its `len_bytes` is what was parsed; `bytes` is all memory.
     batch: Batch,
-    /// How much of its bytes was read.
+    /// The number of its bytes that were read.
     filled: usize,
     whole: Whole,
-    /// Where the MULTI stands whose EXEC was not met.
+    /// The place of the MULTI whose EXEC was not met.
     multi_offset: Option<u64>,
     /// Of the last annotation.
     time_s: Option<i64>,
@@ -125,7 +126,7 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// With batches of another size, so that short files have several.
+    /// Sets another size of batches, so that short files have several.
     pub(crate) fn with_batch_len_bytes(self, batch_len_bytes: usize) -> Self {
         Self { batch_len_bytes, ..self }
     }
@@ -137,7 +138,7 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// The next requests, or the end. After the end or an error it is that again.
+    /// Returns the next requests, or the end. After the end or an error it returns that again.
     ///
     /// # Errors
     /// The file is broken or cannot be read. All whole units before that were given out.
@@ -211,7 +212,7 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Request)
     }
 
-    /// All that was parsed belongs to whole units.
+    /// Marks all that was parsed as whole units.
     #[inline]
     fn set_whole(&mut self) {
         let Batch { len_bytes, places, spans, annotations, .. } = &self.batch;
@@ -266,7 +267,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// What ends the reading where the request behind what was parsed is wrong.
+    /// Returns the reason for the end of the reading, if the request behind the parsed part is
+    /// wrong.
     #[cold]
     fn stop_at(&mut self, what: What) -> Stop {
         let offset = self.batch.file_offset + self.batch.len_bytes as u64;
@@ -297,7 +299,7 @@ impl<S: ByteSource> Reader<S> {
         }))
     }
 
-    /// How the file ends, all of which was read.
+    /// Returns the end of the file, all of which was read.
     fn end(&self) -> End {
         if self.batch.len_bytes == self.filled && self.multi_offset.is_none() {
             return End::Whole;
@@ -345,7 +347,8 @@ impl<S: ByteSource> Reader<S> {
     }
 }
 
-/// Whether CR LF stands behind each line and argument of a request, which `input` begins with.
+/// Returns true if CR LF stands behind each line and argument of a request, which `input` begins
+/// with.
 #[inline]
 fn lines_end(input: &[u8], args: &[Span]) -> bool {
     let ends = |at: usize| input.get(at..at + 2) == Some(b"\r\n");
@@ -363,7 +366,7 @@ fn lines_end(input: &[u8], args: &[Span]) -> bool {
     })
 }
 
-/// Where a request stands among others, by its name.
+/// Returns the place of a request among others, by its name.
 #[inline]
 fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Standing, What> {
     let name = args.first().map_or(&b""[..], |name| name.of(input));
@@ -383,8 +386,8 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<St
 const WITHIN_TRIES_MAX: usize = 1000;
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
 
-/// Where in damaged bytes, behind a line end, there is something that looks like a whole, short
-/// request. O(bytes); gives up after a thousand places.
+/// Finds something that looks like a whole, short request in damaged bytes, behind a line end.
+/// O(bytes); gives up after a thousand places.
 pub fn request_within(torn: &[u8]) -> Option<usize> {
     let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
     let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);
@@ -396,7 +399,7 @@ pub fn request_within(torn: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether these bytes may be the beginning of a request or an annotation that is not whole.
+/// Returns true if these bytes may be the beginning of an incomplete request or annotation.
 fn begins_request(input: &[u8]) -> bool {
     match input.first() {
         None => true,
@@ -416,7 +419,7 @@ mod tests {
     use proptest::prelude::*;
     use resp::ProtocolError;
 
-    /// What a file holds: the offset, place and arguments of each request, then how it ends.
+    /// The content of a file: the offset, place and arguments of each request, then its end.
     type Meaning = (Vec<(u64, Standing, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
     /// Gives so many bytes at once.
@@ -471,7 +474,7 @@ mod tests {
         (requests, annotations, end)
     }
 
-    /// The format read the obvious way: `(requests, annotations, end)`.
+    /// Reads the format in the obvious way: `(requests, annotations, end)`.
     fn twin(file: &[u8]) -> Meaning {
         let (mut requests, mut annotations) = (Vec::new(), Vec::new());
         let (mut at, mut good, mut multi) = (0, (0, 0, 0), None);

@@ -35,9 +35,10 @@ use engine::log::merger::LogBatch;
 use crate::commands::append_time_annotation;
 use crate::folder::{LogFile, Trouble, Unwritten};
 
-/// How long replies leave while what they show is not written because of a sync.
+/// The time for which replies are sent although a sync keeps the changes that they show from being
+/// written.
 pub const LAG_MAX_MS: u64 = 2000;
-/// How many bytes may lag so.
+/// The most bytes that may lag so.
 pub const LAG_BYTES_MAX: usize = 16 << 20;
 /// Between two syncs with `everysec`.
 pub const SYNC_INTERVAL_MS: u64 = 1000;
@@ -46,18 +47,18 @@ pub const RETRY_MS: u64 = 1000;
 /// Memory that an emptied buffer keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// When the file is synced (`appendfsync`).
+/// The times of syncs (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// Before a reply leaves.
     Always,
     /// Each second.
     EverySecond,
-    /// When the system likes.
+    /// At the system's choice.
     Never,
 }
 
-/// Whether syncs are done at present.
+/// The choice to sync at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
     /// As the policy says.
@@ -66,7 +67,7 @@ pub enum Syncs {
     Resting,
 }
 
-/// Whether times are written between the changes (`aof-timestamp-enabled`).
+/// The choice to write times between the changes (`aof-timestamp-enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// They are.
@@ -91,10 +92,10 @@ struct Target {
     len_bytes: u64,
     /// Bytes of it that are synced.
     synced_bytes: u64,
-    /// Whether the file may hold more than `len_bytes`, which is cut off before anything is
+    /// True if the file may hold more than `len_bytes`. The rest is cut off before anything is
     /// written.
     is_dirty: bool,
-    /// What is kept for it.
+    /// The bytes that are kept for it.
     pending: Vec<u8>,
     /// The position behind what is kept.
     pending_position: u64,
@@ -117,11 +118,11 @@ struct State {
     synced: u64,
     /// The position up to which replies may leave.
     confirmed: u64,
-    /// When the last sync began.
+    /// The start of the last sync.
     sync_began_ms: u64,
     /// Since when what is merged is kept because of a sync.
     lags_since_ms: Option<u64>,
-    /// Whether replies wait because that is too long ago.
+    /// True if replies wait because that is too long ago.
     is_delayed: bool,
     trouble: Option<Trouble>,
     retry_at_ms: u64,
@@ -129,20 +130,20 @@ struct State {
     figures: Figures,
 }
 
-/// What is known of a job that is under way.
+/// The state of a job in progress.
 #[derive(Clone, Copy)]
 struct Working {
     len_bytes: usize,
     syncs: bool,
     began_ms: u64,
-    /// Whether its bytes are cut off again and written anew where it fails, since replies wait for
+    /// True if its bytes are cut off again and written anew if it fails, since replies wait for
     /// the sync.
     undoes: bool,
-    /// Whether its file matters no more.
+    /// True if its file does not matter any more.
     is_obsolete: bool,
 }
 
-/// What is shown of a writer.
+/// The figures of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes of the present file, with those that are kept for it.
@@ -151,22 +152,22 @@ pub struct Figures {
     pub kept_bytes: usize,
     /// The position up to which all is synced.
     pub synced_position: u64,
-    /// That as WAITAOF counts it: where nobody syncs, what is written is safe.
+    /// The safe position as WAITAOF counts it: without syncs, written changes are safe.
     pub safe_position: u64,
-    /// How often replies had to wait because a sync took too long.
+    /// The number of times that replies had to wait because a sync took too long.
     pub delayed: u64,
-    /// Whether a sync is under way.
+    /// True while a sync is in progress.
     pub is_syncing: bool,
     /// Why nothing can be written at present.
     pub trouble: Option<Trouble>,
 }
 
-/// What came of an append.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The position up to which replies may leave.
     pub confirmed: u64,
-    /// Whether there is a job now: [`Writer::next`] has it.
+    /// True if there is a job now: [`Writer::next`] returns it.
     pub has_job: bool,
     /// Bytes that are kept.
     pub kept_bytes: usize,
@@ -174,7 +175,7 @@ pub struct Appended {
     pub waiting_units: u64,
 }
 
-/// What is to be done outside the lock, by one thread.
+/// The work to do outside the lock, by one thread.
 pub struct Job {
     file: Arc<dyn LogFile>,
     /// Cut the file to this length first.
@@ -187,7 +188,7 @@ pub struct Job {
     units: u64,
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 pub struct Done {
     job: Job,
     written: Result<(), Unwritten>,
@@ -195,7 +196,7 @@ pub struct Done {
     synced: Option<Result<(), Trouble>>,
 }
 
-/// What the thread that does the jobs is to do next.
+/// The next step of the thread that does the jobs.
 pub enum Next {
     /// This.
     Job(Job),
@@ -232,7 +233,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer to a file of so many bytes, all of them synced, which holds all changes up to
+    /// Creates a writer to a file of this length, all of it synced, which holds all changes up to
     /// `position`.
     pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
         let target = Target::new(file, len_bytes, position);
@@ -278,8 +279,8 @@ impl Writer {
         self.state().syncs = syncs;
     }
 
-    /// What is appended from now on goes to `file`, which is empty, once all before it is safe.
-    /// Gives the length of the one before.
+    /// Appends to `file`, which is empty, from now on, once all before it is safe. Returns the
+    /// length of the file before.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -290,18 +291,18 @@ impl Writer {
         len_bytes
     }
 
-    /// A base is in place that holds all up to the point where `file` begins, and is synced: what
-    /// was to be written to the files before it is dropped, and so is what is wrong with them.
+    /// Notes that a base is in place that holds all changes up to the start of `file`, and is
+    /// synced. Bytes to be written to the files before it are dropped, and so are their errors.
     pub fn base_is_in(&self, file: &Arc<dyn LogFile>) {
         self.state().base_is_in(file);
     }
 
-    /// How far it is at present.
+    /// Returns its present progress.
     pub fn appended(&self, now: Moment) -> Appended {
         self.state().appended(now)
     }
 
-    /// What to do next, for the thread that does it; [`Writer::done`] follows each job.
+    /// Returns the next step, for the thread that takes it; [`Writer::done`] follows each job.
     pub fn next(&self, now: Moment) -> Next {
         self.state().next(now)
     }
@@ -330,7 +331,7 @@ impl Writer {
         result
     }
 
-    /// What is known of it. O(1).
+    /// Returns its figures. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();
         Figures {
@@ -344,7 +345,7 @@ impl Writer {
         }
     }
 
-    /// Whether what was written may be lost because a sync has failed; asked once, answered once.
+    /// Returns true once if written changes may be lost because a sync has failed.
     pub fn needs_rewrite(&self) -> bool {
         std::mem::take(&mut self.state().needs_rewrite)
     }
@@ -368,7 +369,7 @@ impl State {
         self.targets.iter().map(|target| target.pending.len()).sum()
     }
 
-    /// How long the last file is with all that is on its way to it.
+    /// Returns the length of the last file with all bytes on their way to it.
     fn last_len_bytes(&self) -> u64 {
         let last = self.targets.back().expect("there is a file");
         let working = self.working.filter(|working| self.targets.len() == 1 && !working.is_obsolete);
@@ -413,7 +414,7 @@ impl State {
         self.appended(now)
     }
 
-    /// See [`Writer::finish`].
+    /// Finishes as [`Writer::finish`] describes.
     fn finish(&mut self) -> Result<(), Trouble> {
         loop {
             let is_last = self.targets.len() == 1;
@@ -447,7 +448,7 @@ impl State {
         }
     }
 
-    /// See [`Writer::base_is_in`].
+    /// Notes a base as [`Writer::base_is_in`] describes.
     fn base_is_in(&mut self, file: &Arc<dyn LogFile>) {
         let is_it = |target: &Target| std::ptr::addr_eq(Arc::as_ptr(&target.file), Arc::as_ptr(file));
         let Some(at @ 1..) = self.targets.iter().position(is_it) else { return };
@@ -467,7 +468,7 @@ impl State {
         }
     }
 
-    /// The line that tells the time, where the second is a new one.
+    /// Returns the annotation with the time, if the second is a new one.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
         if self.times == Times::Left || self.stamped_s == now.unix_s {
             return Vec::new();
@@ -493,7 +494,7 @@ impl State {
         }
     }
 
-    /// Nothing is kept any more.
+    /// Notes that nothing is kept any more.
     fn lag_ends(&mut self) {
         self.lags_since_ms = None;
         self.is_delayed = false;

@@ -33,7 +33,7 @@ impl CommandBuffer {
         }
     }
 
-    /// What a stream of so many entries, which were written, is beside them.
+    /// Writes the state of a stream beside its entries, `len` of which were written.
     pub(super) fn stream_rest(&mut self, key: &[u8], len: usize, rest: &Stream) {
         if len == 0 {
             self.command(&[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);

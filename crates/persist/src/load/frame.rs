@@ -23,9 +23,9 @@ use xxhash_rust::xxh32::{Xxh32, xxh32};
 use super::{Behind, ByteSource, Checksums, LoadErrorKind};
 use crate::rdb::FormatErrorKind;
 
-/// What a compressed file begins with.
+/// The first bytes of a compressed file.
 pub(super) const ENVELOPE: [u8; 7] = [b'V', b'C', b'S', 1, 1, 0, 1];
-/// What of it all versions and codecs have.
+/// The part of them that all versions and codecs have.
 pub(super) const ENVELOPE_MARK: &[u8] = b"VCS";
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
@@ -37,9 +37,9 @@ const FLAG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
 const FLAGS_UNKNOWN: u8 = 0b1000_0011;
 /// A block is as it was.
 const UNCOMPRESSED: u32 = 1 << 31;
-/// How far a block may refer back.
+/// The greatest distance of a block's references, in bytes.
 const WINDOW_LEN_BYTES: usize = 64 * 1024;
-/// What is read at once.
+/// The length that is read at once.
 const READ_LEN_BYTES: usize = 64 * 1024;
 /// Bytes that one byte of a block can stand for at most.
 const EXPANSION_MAX: usize = 255;
@@ -70,7 +70,7 @@ fn broken(what: &'static str) -> LoadErrorKind {
 }
 
 impl<S: ByteSource> Frame<S> {
-    /// A frame that begins with `begun`, and goes on in `source`; reads its header.
+    /// Opens a frame that begins with `begun`, and continues in `source`; reads its header.
     pub(super) fn open(source: S, begun: Vec<u8>, checksums: Checksums) -> Result<Self, LoadErrorKind> {
         let mut frame = Self {
             source,
@@ -117,7 +117,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// The next `len` bytes of the frame, in memory as they arrive.
+    /// Takes the next `len` bytes of the frame, in memory as they arrive.
     fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
         while self.input.len() - self.used < len {
             self.input_offset += self.used as u64;
@@ -198,7 +198,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// Some bytes of what the frame holds; how many, 0 at its end.
+    /// Reads some bytes of the frame's content. Returns their number, 0 at its end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, LoadErrorKind> {
         while self.given == self.output.len() && !self.is_over {
             self.next_block()?;
@@ -210,7 +210,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(len)
     }
 
-    /// What stands behind the frame, which was read to its end.
+    /// Returns the content behind the frame, which was read to its end.
     pub(super) fn into_behind(mut self) -> Behind<S> {
         let file_offset = self.input_offset + self.used as u64;
         Behind { source: self.source, ahead: self.input.split_off(self.used), file_offset }

@@ -11,9 +11,9 @@ use crate::rdb::{FormatError, Reader, Skipper, ValueType};
 pub struct Record<'b> {
     /// Its database.
     pub db: usize,
-    /// Where in the file its record begins.
+    /// The start of its record in the file, in bytes.
     pub file_offset: u64,
-    /// How long its record is in the file.
+    /// The length of its record in the file, in bytes.
     pub len_bytes: u64,
     /// Its name, as far as it could be read.
     pub name: Option<Cow<'b, [u8]>>,
@@ -55,7 +55,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     }
 }
 
-/// A record whose value is a module's.
+/// Inspects a record whose value is a module's.
 fn inspect_module(
     bytes: &[u8],
     version: u16,
@@ -65,8 +65,8 @@ fn inspect_module(
     Ok(Inspected::Module(module_id(bytes, version)))
 }
 
-/// The name of the key whose record `bytes` begin with, in this version of the format; `None` where
-/// it is broken or they end within it. O(name).
+/// Returns the name of the key whose record `bytes` begin with, in this version of the format;
+/// `None` if it is broken or they end within it. O(name).
 pub fn key_name(bytes: &[u8], version: u16) -> Option<Vec<u8>> {
     /// More than compression can save.
     const EXPANSION_MAX: u64 = 1024;

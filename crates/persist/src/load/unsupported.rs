@@ -1,9 +1,9 @@
-//! What a file can hold that no Saker has: types of modules, and types of newer servers.
+//! The content of files that Saker does not support: types of modules, and types of newer servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What becomes of it.
+/// The treatment of unsupported content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
     /// The file is refused.
@@ -16,12 +16,12 @@ pub enum Unsupported {
     Kept,
 }
 
-/// What a module's type is called in a file: nine letters of 64, and a version.
+/// The name of a module's type in a file: nine letters of 64, and a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u64);
 
 impl ModuleId {
-    /// The version of the module's own format.
+    /// Returns the version of the module's own format.
     pub fn version(self) -> u16 {
         (self.0 & 0x3FF) as u16
     }
@@ -40,7 +40,7 @@ impl fmt::Display for ModuleId {
 pub enum Feature {
     /// A module's value.
     Module(ModuleId),
-    /// What a module keeps beside keys.
+    /// The data of a module beside keys.
     ModuleData(ModuleId),
     /// An array.
     Array,
@@ -64,7 +64,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// What was passed over, and how often.
+/// The skipped features with their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<Feature, u64>);
 
@@ -73,7 +73,7 @@ impl Skipped {
         *self.0.entry(feature).or_default() += 1;
     }
 
-    /// Each with its number.
+    /// Walks the features with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Feature, u64)> {
         self.0.iter().map(|(&feature, &count)| (feature, count))
     }

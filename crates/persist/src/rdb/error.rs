@@ -1,4 +1,4 @@
-//! What can be wrong with bytes in the RDB format.
+//! The errors of bytes in the RDB format.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ pub struct FormatError {
     /// Bytes read when it was noticed: behind a broken string, and within what was
     /// compressed not to the byte.
     pub file_offset: u64,
-    /// What is wrong.
+    /// The error.
     pub kind: FormatErrorKind,
 }
 
-/// What can be wrong.
+/// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatErrorKind {
     /// The bytes end before the value does.
@@ -32,7 +32,7 @@ pub enum FormatErrorKind {
     UnknownStringEncoding(u8),
     /// A string says that it is longer than strings may be.
     StringTooLong,
-    /// What a compressed string holds does not unpack to the length it says.
+    /// A compressed string whose content does not have the length that it states.
     BrokenCompression,
     /// A listpack or intset is broken.
     Pack(PackErrorKind),

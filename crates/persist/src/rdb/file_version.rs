@@ -33,23 +33,24 @@ impl FileVersion {
         }
     }
 
-    /// Whether fields of hashes can expire in it.
+    /// Returns true if fields of hashes can expire in it.
     pub fn has_field_deadlines(self) -> bool {
         self >= FileVersion::Redis7Dot4
     }
 
-    /// Whether it has libraries of functions.
+    /// Returns true if it has libraries of functions.
     pub fn has_functions(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Whether it has listpacks, other than in sets and streams.
+    /// Returns true if it has listpacks, other than in sets and streams.
     fn has_listpacks(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// The type in which a key's value is written; for a hash whose fields expire that of Redis 7.4
-    /// where the version has [none](Self::has_field_deadlines). O(1), O(n) for such a hash.
+    /// Returns the type in which a key's value is written. For a hash whose fields expire it is
+    /// that of Redis 7.4 if the version has [none](Self::has_field_deadlines). O(1), O(n) for such
+    /// a hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
@@ -73,12 +74,12 @@ impl FileVersion {
         }
     }
 
-    /// The type in which lists are written.
+    /// Returns the type in which lists are written.
     pub(super) fn list_type(self) -> ValueType {
         if self.has_listpacks() { ValueType::ListQuicklist2 } else { ValueType::ListQuicklist }
     }
 
-    /// The type in which streams are written.
+    /// Returns the type in which streams are written.
     pub(super) fn stream_type(self) -> ValueType {
         match self {
             FileVersion::Redis5 => ValueType::StreamListpacks,
@@ -87,7 +88,7 @@ impl FileVersion {
         }
     }
 
-    /// The type in which hashes whose fields expire are written one by one.
+    /// Returns the type in which hashes whose fields expire are written one by one.
     pub(super) fn timed_hash_type(self) -> ValueType {
         if self == FileVersion::Valkey9 { ValueType::HashValkey } else { ValueType::HashMetadata }
     }

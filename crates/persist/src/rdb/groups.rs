@@ -93,7 +93,7 @@ fn read_group<S: Source>(
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
 }
 
-/// The pending entries in the order of their IDs. As many as there are: the count
+/// Reads the pending entries in the order of their IDs. Memory follows the entries: the count
 /// alone allocates nothing.
 fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
     let mut all: Vec<Unowned> = Vec::new();

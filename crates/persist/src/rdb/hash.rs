@@ -31,7 +31,7 @@ struct Filling<'r> {
 }
 
 impl<'r> Filling<'r> {
-    /// A hash that says to get `count` fields, which are not there yet.
+    /// Creates a hash for `count` fields, which are not there yet.
     fn new(count: u64, rules: &'r Rules<'r>) -> Self {
         let mut hash = Hash::new();
         hash.expect(usize::try_from(count).unwrap_or(usize::MAX), &rules.hash, rules.hasher);
@@ -48,7 +48,7 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Count, fields and values.
+/// Reads count, fields and values.
 pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let count = reader.length()?;
     let mut filling = Filling::new(count, rules);
@@ -60,7 +60,7 @@ pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     Ok(filling.hash)
 }
 
-/// A listpack of fields and values.
+/// Reads a listpack of fields and values.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -74,7 +74,7 @@ const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
 /// Stands in the place of [`Deadlines::Behind`] where a field has none.
 const NO_DEADLINE_MS: i64 = -1;
 
-/// How deadlines stand among fields.
+/// The form of deadlines among fields.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
     /// Before the field, counted from the earliest, which stands before all.
@@ -85,7 +85,7 @@ pub(super) enum Deadlines {
     Behind,
 }
 
-/// Count, fields, values and deadlines.
+/// Reads count, fields, values and deadlines.
 pub(super) fn read_timed_fields<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
@@ -122,7 +122,7 @@ pub(super) fn read_timed_fields<S: Source>(
     Ok(filling.hash)
 }
 
-/// A listpack of fields, values and deadlines, behind the earliest of them.
+/// Reads a listpack of fields, values and deadlines, behind the earliest of them.
 pub(super) fn read_timed_listpack<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
@@ -167,7 +167,7 @@ pub(crate) fn read_shared_names<S: Source>(
     if is_good { Ok(()) } else { Err(reader.error(FormatErrorKind::BrokenFieldNames)) }
 }
 
-/// The names of fields, ahead of their values: in a listpack, or one by one.
+/// Reads the names of fields, ahead of their values: in a listpack, or one by one.
 fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatError> {
     let mut names = FieldNames::default();
     match reader.length()? {
@@ -196,7 +196,7 @@ pub(super) fn read_template_listpack<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// A listpack of the number of the names, and the values.
+/// Reads a listpack of the number of the names, and the values.
 pub(super) fn read_template_listpack_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -209,7 +209,7 @@ pub(super) fn read_template_listpack_ref<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// A hash of these names, and of values behind the first element of a listpack.
+/// Creates a hash of these names, and of values behind the first element of a listpack.
 fn fill_from_listpack<S: Source>(
     names: &FieldNames,
     pack: &Listpack,
@@ -235,7 +235,7 @@ pub(super) fn read_template_array<S: Source>(
     fill_from_array(&names, reader, rules)
 }
 
-/// The number of the names, then as many values.
+/// Reads the number of the names, then as many values.
 pub(super) fn read_template_array_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -268,7 +268,7 @@ fn names_of<S: Source>(
     names.ok_or(reader.error(FormatErrorKind::UnknownFieldNames(number)))
 }
 
-/// A ziplist of fields and values.
+/// Reads a ziplist of fields and values.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -285,7 +285,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// A zipmap.
+/// Reads a zipmap.
 pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let bytes = reader.string()?;
     let mut filling = Filling::new(0, rules);
@@ -298,13 +298,13 @@ pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// The earliest deadline of a field. O(n), where there is one.
+/// Returns the earliest deadline of a field. O(n), if there is one.
 fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.next_deadline_ms()?;
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// The type in which a hash is written, where all types of Redis may be.
+/// Returns the type in which a hash is written, if all types of Redis may be.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,
@@ -341,7 +341,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Has
     }
 }
 
-/// How deadlines are written among fields.
+/// The form in which deadlines are written among fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WrittenDeadlines {
     /// Not at all.

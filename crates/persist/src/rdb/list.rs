@@ -18,7 +18,7 @@ const PLAIN: u64 = 1;
 /// A node that is a listpack.
 const PACKED: u64 = 2;
 
-/// Count and elements.
+/// Reads count and elements.
 pub(super) fn read_elements<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -30,7 +30,7 @@ pub(super) fn read_elements<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// So many ziplists, each a node as it is in Redis.
+/// Reads a number of ziplists, each a node as in Redis.
 pub(super) fn read_ziplists<S: Source>(
     count: u64,
     reader: &mut Reader<S>,
@@ -59,7 +59,7 @@ fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     }
 }
 
-/// Count and nodes.
+/// Reads count and nodes.
 pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<List, FormatError> {
     let limit = rules.list.node();
     let mut list = Quicklist::new(limit);

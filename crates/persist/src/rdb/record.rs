@@ -46,7 +46,7 @@ pub(crate) mod opcode {
     pub const END: u8 = 255;
 }
 
-/// What of a key's access clock is written.
+/// The part of a key's access clock that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// Nothing.
@@ -60,8 +60,8 @@ pub enum Usage {
     Frequency,
 }
 
-/// For how long a key was idle by the clock of a save. One that was used since the save began is
-/// ahead of that clock, and is not idle; the clock goes around.
+/// Returns the time for which a key was idle by the clock of a save, in seconds. One that was used
+/// since the save began is ahead of that clock, and is not idle; the clock wraps around.
 fn idle_s(clock_s: u32, access: u32) -> u64 {
     let behind_s = clock_s.wrapping_sub(access) & 0x00FF_FFFF;
     u64::from(if behind_s > 1 << 23 { 0 } else { behind_s })
@@ -75,13 +75,13 @@ pub struct Encoder {
     usage: Usage,
     /// The type of the value whose pieces are written.
     big_kind: ValueType,
-    /// Where that is a hash.
+    /// The form of deadlines, if it is a hash.
     deadlines: WrittenDeadlines,
     too_long: Option<TooLong>,
 }
 
 impl Encoder {
-    /// With an empty buffer.
+    /// Creates a writer with an empty buffer.
     pub fn new(version: FileVersion, compression: Compression, usage: Usage) -> Self {
         Self {
             writer: Writer::new(Vec::new(), compression),
@@ -93,12 +93,13 @@ impl Encoder {
         }
     }
 
-    /// Whether a value was too long for the version: then what was written is of no use.
+    /// Returns the error if a value was too long for the version: then the written bytes are of no
+    /// use.
     pub fn too_long(&self) -> Option<TooLong> {
         self.too_long
     }
 
-    /// What was written and not taken yet.
+    /// Borrows the bytes that were written and not taken yet.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.writer.sink_mut()
     }
@@ -107,7 +108,7 @@ impl Encoder {
         self.buffer().put(&[opcode]);
     }
 
-    /// The magic, with the version of the format.
+    /// Writes the magic, with the version of the format.
     pub fn magic(&mut self) {
         let version = self.version.number();
         let magic = if version >= VALKEY_VERSION {
@@ -118,38 +119,38 @@ impl Encoder {
         self.writer.raw(magic.as_bytes());
     }
 
-    /// A fact about the file.
+    /// Writes a fact about the file.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.opcode(opcode::AUX);
         self.writer.string(name);
         self.writer.string(value);
     }
 
-    /// A library of functions.
+    /// Writes a library of functions.
     pub fn function(&mut self, source: &[u8]) {
         self.opcode(opcode::FUNCTION);
         self.writer.string(source);
     }
 
-    /// The keys that follow belong to this database.
+    /// Selects the database of the keys that follow.
     pub fn select_db(&mut self, db: usize) {
         self.opcode(opcode::SELECT_DB);
         self.writer.length(db as u64);
     }
 
-    /// How many keys the selected database has, and how many of them expire.
+    /// Writes the number of keys of the selected database, and of those that expire.
     pub fn resize_db(&mut self, keys: usize, expires: usize) {
         self.opcode(opcode::RESIZE_DB);
         self.writer.length(keys as u64);
         self.writer.length(expires as u64);
     }
 
-    /// The end of the records; the checksum of all bytes up to here follows.
+    /// Ends the records; the checksum of all bytes up to here follows.
     pub fn end(&mut self) {
         self.opcode(opcode::END);
     }
 
-    /// A key with its value. O(bytes).
+    /// Writes a key with its value. O(bytes).
     pub fn entry(&mut self, entry: &KeyEntry) {
         let value = entry.view();
         let kind = self.version.type_of(&value);
@@ -159,7 +160,7 @@ impl Encoder {
         }
     }
 
-    /// A key whose value follows in pieces: as many as `head` says.
+    /// Begins a key whose value follows in pieces: the number is in `head`.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
         let (kind, count) = match *head {
             Head::List { nodes } => (self.version.list_type(), nodes),
@@ -182,7 +183,7 @@ impl Encoder {
         self.writer.length(count as u64);
     }
 
-    /// A piece of the value that [`big_head`](Self::big_head) began.
+    /// Writes a piece of the value that [`big_head`](Self::big_head) began.
     pub fn big_piece(&mut self, piece: &Piece<'_>) {
         match piece {
             Piece::Node(node) => {

@@ -1,28 +1,28 @@
-//! What the configuration says about values that are read.
+//! The configuration of values that are read.
 
 use keyspace::{Hasher, ListLimits, PackLimits, SetLimits, StreamLimits};
 
 use super::VersionCheck;
 
-/// What values that are read become.
+/// The rules for values that are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// The hasher of the keyspace they go to.
     pub hasher: &'a Hasher,
-    /// How lists are split.
+    /// The limits of lists.
     pub list: ListLimits,
-    /// How large sets stay packed.
+    /// The limits of packed sets.
     pub set: SetLimits,
-    /// How large hashes stay packed.
+    /// The limits of packed hashes.
     pub hash: PackLimits,
-    /// How large sorted sets stay packed.
+    /// The limits of packed sorted sets.
     pub zset: PackLimits,
-    /// How streams are split.
+    /// The limits of streams' nodes.
     pub stream: StreamLimits,
     /// The longest string.
     pub string_len_bytes_max: u64,
-    /// Which versions are read.
+    /// The versions that are read.
     pub versions: VersionCheck,
-    /// Whether checksums of payloads are left unread, for tests of damaged data.
+    /// True if checksums of payloads are ignored, for tests of damaged data.
     pub skips_checksums: bool,
 }

@@ -8,7 +8,7 @@ use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value_type::ValueType;
 
-/// Count and members.
+/// Reads count and members.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     let mut set = Set::new();
     let count = reader.length()?;
@@ -28,12 +28,12 @@ pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>)
     Ok(set)
 }
 
-/// An intset.
+/// Reads an intset.
 pub(super) fn read_intset<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     Ok(Set::from_intset(reader.intset()?, &rules.set, rules.hasher))
 }
 
-/// A listpack of members.
+/// Reads a listpack of members.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -42,7 +42,7 @@ pub(super) fn read_listpack<S: Source>(
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The type in which a set is written, where all types may be.
+/// Returns the type in which a set is written, if all types may be.
 pub(super) fn type_of(set: &Set) -> ValueType {
     match set.view() {
         SetView::Ints(_) => ValueType::SetIntset,

@@ -4,8 +4,8 @@ use stdx::number::parse_i64;
 use structures::listpack::element::Element;
 use structures::lzf::Compressor;
 
-/// Where bytes go. A sink that can fail notes it and takes no more; whoever
-/// made it asks at the end.
+/// The destination of bytes. A sink that can fail notes it and takes no more; its owner asks at
+/// the end.
 pub trait Sink {
     /// Takes `bytes` as the next ones.
     fn put(&mut self, bytes: &[u8]);
@@ -22,7 +22,7 @@ const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
 /// Longest text that is tried as a number: `-2147483648`.
 const INT32_TEXT_LEN_MAX: usize = 11;
 
-/// How strings are written: `rdbcompression`.
+/// The way strings are written: `rdbcompression`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// As they are.
@@ -40,7 +40,7 @@ pub struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    /// A writer to `sink`. One that compresses allocates the compressor's tables.
+    /// Creates a writer to `sink`. One that compresses allocates the compressor's tables.
     pub fn new(sink: S, compression: Compression) -> Self {
         let compressor = match compression {
             Compression::None => None,
@@ -49,12 +49,12 @@ impl<S: Sink> Writer<S> {
         Self { sink, compressor }
     }
 
-    /// The sink.
+    /// Returns the sink.
     pub fn into_sink(self) -> S {
         self.sink
     }
 
-    /// The sink, for who takes bytes out of it.
+    /// Borrows the sink, to take bytes out of it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
@@ -64,7 +64,7 @@ impl<S: Sink> Writer<S> {
         self.sink.put(bytes);
     }
 
-    /// A length or another number without sign.
+    /// Writes a length or another number without sign.
     pub fn length(&mut self, length: u64) {
         match length {
             0..0x40 => self.sink.put(&[length as u8]),
@@ -82,12 +82,12 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// A time in milliseconds.
+    /// Writes a time in milliseconds.
     pub fn time_ms(&mut self, at_ms: i64) {
         self.sink.put(&at_ms.to_le_bytes());
     }
 
-    /// A string: as a number, compressed or as it is, whatever is shortest. O(bytes).
+    /// Writes a string: as a number, compressed or as it is, whatever is shortest. O(bytes).
     pub fn string(&mut self, bytes: &[u8]) {
         if bytes.len() <= INT32_TEXT_LEN_MAX
             && let Some(number) = parse_i64(bytes)
@@ -98,7 +98,7 @@ impl<S: Sink> Writer<S> {
         self.blob(bytes);
     }
 
-    /// A string that is the text of a number.
+    /// Writes a string that is the text of a number.
     pub fn integer(&mut self, number: i64) {
         if let Ok(number) = i8::try_from(number) {
             self.sink.put(&[0xC0, number as u8]);
@@ -115,7 +115,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// What users see of an element of a packed structure, as a string.
+    /// Writes the text of an element of a packed structure, as a string.
     pub fn element(&mut self, element: Element<'_>) {
         match element {
             Element::Int(number) => self.integer(number),
@@ -123,7 +123,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// A string that is no number, such as a packed structure. O(bytes).
+    /// Writes a string that is no number, such as a packed structure. O(bytes).
     pub fn blob(&mut self, bytes: &[u8]) {
         if bytes.len() > UNCOMPRESSED_LEN_BYTES_MAX
             && let Some(mut compressor) = self.compressor.take()

@@ -23,7 +23,7 @@ pub(crate) struct Skipper<'b> {
     at: usize,
 }
 
-/// What stands where a length may stand.
+/// The content of a place where a length may stand.
 enum Length {
     Plain(u64),
     Encoded(u8),
@@ -34,12 +34,12 @@ impl<'b> Skipper<'b> {
         Self { bytes, at }
     }
 
-    /// Where the next byte is.
+    /// Returns the place of the next byte.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// The next `len` bytes.
+    /// Takes the next `len` bytes.
     #[inline]
     pub fn take(&mut self, len: u64) -> Result<&'b [u8], Unskipped> {
         let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len)).ok_or(Short)?;
@@ -100,7 +100,7 @@ impl<'b> Skipper<'b> {
         self.take(len).map(drop)
     }
 
-    /// A count, and so many times what `each` skips.
+    /// Skips a count, and calls `each` as many times.
     fn counted(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Unskipped>) -> Result<(), Unskipped> {
         let count = self.length()?;
         (0..count).try_for_each(|_| each(self))
@@ -114,7 +114,8 @@ impl<'b> Skipper<'b> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    /// A value of this type in this version of the format, which may refer to names of its file.
+    /// Skips a value of this type in this version of the format, which may refer to names of its
+    /// file.
     pub fn value(&mut self, kind: u8, version: u16, templates: &Templates) -> Result<(), Unskipped> {
         let of_valkey = version >= VALKEY_VERSION;
         match kind {
@@ -148,7 +149,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// A hash whose fields expire, or one with paths, as Valkey has them.
+    /// Skips a hash whose fields expire, or one with paths, in Valkey's form.
     fn hash_of_valkey(&mut self, kind: u8) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.string()?;
@@ -160,8 +161,8 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// A hash whose fields expire, as Redis has it: behind the earliest deadline, from the release
-    /// of 7.4 on.
+    /// Skips a hash whose fields expire, in Redis' form: behind the earliest deadline, from the
+    /// release of 7.4 on.
     fn timed_hash(&mut self, kind: u8) -> Result<(), Unskipped> {
         if kind >= 24 {
             self.take(8)?;
@@ -176,7 +177,7 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// A hash whose field names stand ahead of it, or elsewhere in the file.
+    /// Skips a hash whose field names stand ahead of it, or elsewhere in the file.
     fn hash_with_names_apart(&mut self, kind: u8, templates: &Templates) -> Result<(), Unskipped> {
         match kind {
             29 => {
@@ -205,15 +206,15 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// A count, and so many strings; the count.
+    /// Skips a count, and as many strings. Returns the count.
     fn counted_strings(&mut self) -> Result<u64, Unskipped> {
         let count = self.length()?;
         (0..count).try_for_each(|_| self.string())?;
         Ok(count)
     }
 
-    /// A count of elements, the index that comes next, where there is one, and of each element its
-    /// index, its kind, and its value.
+    /// Skips a count of elements, the index that comes next, if there is one, and of each element
+    /// its index, its kind, and its value.
     fn array(&mut self) -> Result<(), Unskipped> {
         let count = self.length()?;
         match self.length()? {
@@ -231,13 +232,13 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// A number, and the names that hashes share under it.
+    /// Skips a number, and the names that hashes share under it.
     pub fn shared_names(&mut self) -> Result<(), Unskipped> {
         self.length()?;
         self.strings(1)
     }
 
-    /// A command in the form of the protocol: where its first two words stand.
+    /// Skips a command in the form of the protocol. Returns the places of its first two words.
     pub fn command(&mut self) -> Result<[(usize, usize); 2], Unskipped> {
         let mut places = [(0, 0); 2];
         for at in 0..self.header(b'*')? {
@@ -254,7 +255,7 @@ impl<'b> Skipper<'b> {
         Ok(places)
     }
 
-    /// `mark`, a number in decimal digits, and the end of the line.
+    /// Takes `mark`, a number in decimal digits, and the end of the line.
     fn header(&mut self, mark: u8) -> Result<u64, Unskipped> {
         let broken = Broken(FormatErrorKind::BrokenCommand);
         if self.byte()? != mark {
@@ -273,7 +274,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// What is kept with a key for modules: of each class its number and what it wrote.
+    /// Skips the data of modules about a key: of each class its number and its items.
     pub fn key_metadata(&mut self) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.take(4)?;
@@ -281,13 +282,13 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// A module's number and what it wrote.
+    /// Skips a module's number and its items.
     pub fn module(&mut self) -> Result<(), Unskipped> {
         self.length()?;
         self.module_items()
     }
 
-    /// What a module wrote, to its end.
+    /// Skips the items of a module, to their end.
     pub fn module_items(&mut self) -> Result<(), Unskipped> {
         loop {
             match self.length()? {

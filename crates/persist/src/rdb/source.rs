@@ -10,8 +10,8 @@ use super::STRING_LEN_BYTES_MAX;
 use super::error::{Ended, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
-/// Where bytes come from. A source that can fail in other ways ends there and keeps the reason to
-/// itself for whoever made it.
+/// The source of bytes. A source that can fail in other ways ends there and keeps the reason for
+/// its owner.
 pub trait Source {
     /// Fills `buffer` whole.
     ///
@@ -29,7 +29,8 @@ impl Source for &[u8] {
     }
 }
 
-/// What is allocated for a string before any of it was read; from then on as much as was read.
+/// The memory that is allocated for a string before any of it was read; from then on it follows
+/// the bytes read.
 const FIRST_STEP_BYTES_MAX: usize = 64 * 1024;
 
 /// Reads lengths, strings and numbers from a source, and counts its bytes.
@@ -47,41 +48,41 @@ enum Length {
 }
 
 impl<S: Source> Reader<S> {
-    /// A reader of `source`, whose first byte is the one at `file_offset`, and which refuses
+    /// Creates a reader of `source`, whose first byte is the one at `file_offset`. It refuses
     /// strings longer than `string_len_bytes_max`.
     pub fn new(source: S, file_offset: u64, string_len_bytes_max: u64) -> Self {
         let string_len_bytes_max = string_len_bytes_max.min(STRING_LEN_BYTES_MAX);
         Self { source, offset: file_offset, string_len_bytes_max }
     }
 
-    /// Where the next byte is.
+    /// Returns the place of the next byte.
     pub fn file_offset(&self) -> u64 {
         self.offset
     }
 
-    /// The source, for what follows the values.
+    /// Returns the source, for the content behind the values.
     pub fn into_source(self) -> S {
         self.source
     }
 
-    /// An error here.
+    /// Creates an error at this place.
     pub fn error(&self, kind: impl Into<FormatErrorKind>) -> FormatError {
         FormatError { file_offset: self.offset, kind: kind.into() }
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     pub fn byte(&mut self) -> Result<u8, FormatError> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A time: 8 bytes, the lowest first; milliseconds.
+    /// Reads a time: 8 bytes, the lowest first; milliseconds.
     pub fn time_ms(&mut self) -> Result<i64, FormatError> {
         Ok(i64::from_le_bytes(self.array()?))
     }
@@ -105,7 +106,7 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// A length or another number without sign. What it counts is not there yet:
+    /// Reads a length or another number without sign. The counted content is not there yet:
     /// allocate nothing for it.
     pub fn length(&mut self) -> Result<u64, FormatError> {
         match self.length_or_encoding()? {
@@ -114,7 +115,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// A string, in whatever encoding.
+    /// Reads a string, in any encoding.
     pub fn string(&mut self) -> Result<Vec<u8>, FormatError> {
         let text = |number: i64| number.to_string().into_bytes();
         match self.length_or_encoding()? {
@@ -135,8 +136,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The next `len` bytes. Memory grows with what was read, so a length that
-    /// only claims costs nothing.
+    /// Reads the next `len` bytes. Memory follows the bytes read, so a false length costs nothing.
     pub fn bytes(&mut self, len: u64) -> Result<Vec<u8>, FormatError> {
         let fits = usize::try_from(len).ok().filter(|_| len <= self.string_len_bytes_max);
         let len = fits.ok_or(self.error(FormatErrorKind::StringTooLong))?;
@@ -151,13 +151,13 @@ impl<S: Source> Reader<S> {
         Ok(bytes)
     }
 
-    /// A listpack in a string, checked element by element. O(bytes).
+    /// Reads a listpack in a string, checked element by element. O(bytes).
     pub(super) fn listpack(&mut self) -> Result<Listpack, FormatError> {
         let bytes = self.string()?;
         Listpack::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
     }
 
-    /// An intset in a string, checked. O(bytes).
+    /// Reads an intset in a string, checked. O(bytes).
     pub(super) fn intset(&mut self) -> Result<Intset, FormatError> {
         let bytes = self.string()?;
         Intset::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
@@ -165,13 +165,13 @@ impl<S: Source> Reader<S> {
 }
 
 impl<'b> Reader<&'b [u8]> {
-    /// Whether all bytes were read.
+    /// Returns true if all bytes were read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.source.is_empty()
     }
 
-    /// As [`Reader::string`], without a copy of what stands there, as it is or compressed.
+    /// Reads as [`Reader::string`] does, without a copy of an uncompressed string.
     #[inline]
     pub(crate) fn string_ref(&mut self) -> Result<Cow<'b, [u8]>, FormatError> {
         let (first, head) = match *self.source {
@@ -191,7 +191,7 @@ impl<'b> Reader<&'b [u8]> {
         }
     }
 
-    /// A string in LZF.
+    /// Reads a string in LZF.
     fn compressed_string(&mut self) -> Result<Vec<u8>, FormatError> {
         let _encoding = self.byte()?;
         let (compressed_len, len) = (self.length()?, self.length()?);

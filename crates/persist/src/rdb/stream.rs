@@ -36,7 +36,7 @@ const DELETED: i64 = 1;
 /// The entry has the fields of its node.
 const SAME_FIELDS: i64 = 2;
 
-/// A stream as `kind` says.
+/// Reads a stream of this `kind`.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,

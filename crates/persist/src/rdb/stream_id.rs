@@ -6,13 +6,13 @@ use super::error::FormatError;
 use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 
-/// The ID in 16 bytes: milliseconds and sequence number, the highest byte first.
+/// Decodes an ID of 16 bytes: milliseconds and sequence number, the highest byte first.
 pub(super) fn from_raw(bytes: &[u8; 16]) -> StreamId {
     let id = u128::from_be_bytes(*bytes);
     StreamId { ms: (id >> 64) as u64, seq: id as u64 }
 }
 
-/// An ID as 16 bytes, see [`from_raw`].
+/// Encodes an ID as 16 bytes, see [`from_raw`].
 pub(super) fn raw_bytes(id: StreamId) -> [u8; 16] {
     (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use structures::lock::Lock;
 
-/// What all names of a file may take in memory together.
+/// The most bytes of memory of all names of a file together.
 const LEN_BYTES_MAX: usize = 256 << 20;
-/// What a row and a name take beside the name's bytes, about.
+/// The approximate memory of a row and a name beside the name's bytes.
 const ROW_LEN_BYTES: usize = 64;
 
 /// A row of names.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
-    /// Where in the file it ends.
+    /// Its end in the file, in bytes.
     file_offset: u64,
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -35,7 +35,7 @@ impl FieldNames {
         starts.zip(&self.ends).map(|(start, &end)| &self.text[start..end])
     }
 
-    /// What it takes in memory, about.
+    /// Returns its approximate memory, in bytes.
     pub(super) fn memory_len_bytes(&self) -> usize {
         ROW_LEN_BYTES + self.text.capacity() + self.ends.capacity() * size_of::<usize>()
     }
@@ -55,12 +55,12 @@ struct Rows {
 }
 
 impl Templates {
-    /// None.
+    /// Creates the state without names.
     pub(crate) fn new() -> Self {
         Self { all: Lock::new(Rows::default()) }
     }
 
-    /// How many bytes a row to come may take in memory.
+    /// Returns the memory that a row to come may take, in bytes.
     pub(super) fn room_len_bytes(&self) -> usize {
         LEN_BYTES_MAX.saturating_sub(self.all.lock().len_bytes)
     }
@@ -72,13 +72,14 @@ impl Templates {
         all.by_number.insert(number, Arc::new(FieldNames { file_offset, ..names })).is_none()
     }
 
-    /// The row that a key at `file_offset` means by this number: it stands ahead of it. O(log n).
+    /// Returns the row that a key at `file_offset` means by this number: it stands ahead of it.
+    /// O(log n).
     pub(super) fn of_key(&self, number: u64, file_offset: u64) -> Option<Arc<FieldNames>> {
         let names = self.all.lock().by_number.get(&number).cloned();
         names.filter(|names| names.file_offset <= file_offset)
     }
 
-    /// How many names stand under this number so far. O(log n).
+    /// Returns the number of names under this number so far. O(log n).
     pub(super) fn name_count(&self, number: u64) -> Option<usize> {
         self.all.lock().by_number.get(&number).map(|names| names.len())
     }

@@ -83,7 +83,7 @@ pub fn read_value<S: Source>(
     Ok(Value::Object(object))
 }
 
-/// As [`read_value`], for a value in a file with these names, to which it may refer.
+/// Reads as [`read_value`] does a value in a file with these names, to which it may refer.
 pub(crate) fn read_value_in_file<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,

@@ -70,8 +70,7 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The structure that the bytes of such a value are in, as Redis names it when it finds them
-    /// broken.
+    /// Returns the structure of such a value's bytes, in Redis' words for broken ones.
     pub fn structure_name(self) -> &'static str {
         match self {
             Self::HashZipmap => "Zipmap",
@@ -92,8 +91,8 @@ impl ValueType {
         }
     }
 
-    /// The type that `number` means in `version` of the format; `None` where it is none or one that
-    /// is not read (modules' types).
+    /// Returns the type that `number` means in `version` of the format; `None` if it is none or
+    /// one that is not read (modules' types).
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
         const ALL: [ValueType; 29] = [
@@ -133,13 +132,13 @@ impl ValueType {
         ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The number it is written with.
+    /// Returns the number it is written with.
     pub fn number(self) -> u8 {
         self as u8 & 0x7F
     }
 
-    /// The lowest version of the format in which all of Redis and Valkey know it: what a DUMP
-    /// payload of it says, so that the oldest server that can does take it.
+    /// Returns the lowest version of the format in which all of Redis and Valkey know it. A DUMP
+    /// payload states it, so that the oldest server that can takes it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {

@@ -35,7 +35,7 @@ pub(super) struct Ziplist<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// The ziplist that `bytes` are. O(1): entries are checked as they are read.
+    /// Reads `bytes` as a ziplist. O(1): entries are checked as they are read.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, FormatErrorKind> {
         let ok = bytes.len() > HEADER_LEN_BYTES
             && bytes.last() == Some(&END)
@@ -44,7 +44,7 @@ impl<'a> Ziplist<'a> {
         if ok { Ok(ziplist) } else { Err(BrokenZiplist) }
     }
 
-    /// The entries two by two.
+    /// Walks the entries two by two.
     pub(super) fn pairs(
         mut self,
     ) -> impl Iterator<Item = Result<(Element<'a>, Element<'a>), FormatErrorKind>> {
@@ -60,7 +60,7 @@ impl<'a> Ziplist<'a> {
         })
     }
 
-    /// Whether the header was right about what was read.
+    /// Returns true if the header agrees with the entries read.
     fn ends_well(&self) -> bool {
         let last = self.at - self.before_len;
         let count = u16::from_le_bytes([self.bytes[8], self.bytes[9]]);
@@ -69,7 +69,7 @@ impl<'a> Ziplist<'a> {
             && (count == COUNT_UNKNOWN || u64::from(count) == self.count)
     }
 
-    /// The entry at `at`, and where the next one begins.
+    /// Returns the entry at `at`, and the start of the next one.
     fn entry(&self) -> Option<(Element<'a>, usize)> {
         let mut at = self.at;
         let before = match self.take(&mut at, 1)? {
@@ -146,8 +146,7 @@ pub(super) struct Zipmap<'a> {
 }
 
 impl<'a> Zipmap<'a> {
-    /// The zipmap that `bytes` are. The count at its start is not to be trusted:
-    /// writers stop counting.
+    /// Reads `bytes` as a zipmap. The count at its start cannot be trusted: writers stop counting.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, FormatErrorKind> {
         let (_, rest) = bytes.split_first().ok_or(BrokenZipmap)?;
         Ok(Self { rest, done: false })
@@ -201,7 +200,7 @@ impl<'a> Iterator for Zipmap<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// A ziplist of these elements. O(bytes).
+/// Creates a ziplist of these elements. O(bytes).
 ///
 /// # Errors
 /// It would be longer than ziplists can be.
@@ -266,8 +265,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]` as Redis 6.2 packs it,
-    /// and a string of 70 bytes.
+    /// Returns `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]` as Redis 6.2 packs it, and a
+    /// string of 70 bytes.
     fn ziplist() -> Vec<u8> {
         let mut entries: Vec<Vec<u8>> = vec![
             b"\x05hello".to_vec(),

@@ -10,7 +10,7 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::Ziplist;
 
-/// How scores stand behind members.
+/// The form of scores behind members.
 #[derive(Clone, Copy)]
 pub(super) enum Scores {
     /// A byte of length, then decimal digits; the lengths from 253 on are NaN,
@@ -33,7 +33,7 @@ fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<
     if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
 }
 
-/// Count, members and scores.
+/// Reads count, members and scores.
 pub(super) fn read_members<S: Source>(
     scores: Scores,
     reader: &mut Reader<S>,
@@ -110,7 +110,7 @@ fn read_text_score<S: Source>(reader: &mut Reader<S>) -> Result<f64, FormatError
     }
 }
 
-/// A ziplist of members and scores.
+/// Reads a ziplist of members and scores.
 pub(super) fn read_ziplist<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -130,7 +130,7 @@ pub(super) fn read_ziplist<S: Source>(
     result.map(|()| zset).map_err(|kind| reader.error(kind))
 }
 
-/// A listpack of members and scores.
+/// Reads a listpack of members and scores.
 pub(super) fn read_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -139,7 +139,7 @@ pub(super) fn read_listpack<S: Source>(
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The type in which a sorted set is written, where all types may be.
+/// Returns the type in which a sorted set is written, if all types may be.
 pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }

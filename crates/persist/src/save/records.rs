@@ -1,4 +1,4 @@
-//! What a walker encodes with: one of two formats.
+//! The encoder of a walker: one of two formats.
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
@@ -15,7 +15,7 @@ pub(super) enum Records {
 }
 
 impl Records {
-    /// What was written and not taken yet.
+    /// Borrows the bytes that were written and not taken yet.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         match self {
             Records::Rdb(encoder) => encoder.buffer(),
@@ -23,7 +23,7 @@ impl Records {
         }
     }
 
-    /// Whether a value did not go into the format.
+    /// Returns the error if a value did not fit the format.
     pub fn too_long(&self) -> Option<TooLong> {
         match self {
             Records::Rdb(encoder) => encoder.too_long(),
@@ -31,7 +31,7 @@ impl Records {
         }
     }
 
-    /// A library of functions.
+    /// Writes a library of functions.
     pub fn function(&mut self, source: &[u8]) {
         match self {
             Records::Rdb(encoder) => encoder.function(source),
@@ -39,7 +39,7 @@ impl Records {
         }
     }
 
-    /// The keys that follow belong to this database.
+    /// Selects the database of the keys that follow.
     pub fn select_db(&mut self, db: usize) {
         match self {
             Records::Rdb(encoder) => encoder.select_db(db),
@@ -47,7 +47,7 @@ impl Records {
         }
     }
 
-    /// How big the selected database is.
+    /// Writes the size of the selected database.
     pub fn db_size(&mut self, size: DbSize) {
         match self {
             Records::Rdb(encoder) => encoder.resize_db(size.keys, size.expires),
@@ -55,7 +55,7 @@ impl Records {
         }
     }
 
-    /// A key with its value. O(bytes).
+    /// Writes a key with its value. O(bytes).
     #[inline]
     pub fn entry(&mut self, entry: &KeyEntry) {
         match self {
@@ -64,7 +64,7 @@ impl Records {
         }
     }
 
-    /// A key whose value follows in pieces.
+    /// Begins a key whose value follows in pieces.
     pub fn big_head(&mut self, big: &BigValue) {
         match self {
             Records::Rdb(encoder) => encoder.big_head(&big.key, big.expiry_ms, big.access, &big.head),
@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// A piece of it.
+    /// Writes a piece of it.
     pub fn big_piece(&mut self, piece: &Piece<'_>) {
         match self {
             Records::Rdb(encoder) => encoder.big_piece(piece),
@@ -80,7 +80,7 @@ impl Records {
         }
     }
 
-    /// All its pieces were written.
+    /// Ends it after all its pieces.
     pub fn big_end(&mut self) {
         match self {
             Records::Rdb(_) => {}

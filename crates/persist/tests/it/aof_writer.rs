@@ -31,7 +31,7 @@ const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, 
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// Where each unit ends, by its number; the first is 0.
+    /// The end of each unit, by its number; the first is 0.
     ends: Vec<usize>,
 }
 
@@ -66,14 +66,14 @@ impl Stream {
     }
 }
 
-/// What the files hold: all requests, one behind the other, and how long the last one is without
-/// its torn end, which is cut off.
+/// The content of the files: all requests, one behind the other, and the length of the last file
+/// without its torn end, which is cut off.
 struct Loaded {
     bytes: Vec<u8>,
     last_len_bytes: u64,
 }
 
-/// What was read of files: the same ones come again and again.
+/// The results of reading files: the same ones come again and again.
 type Read = HashMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// Loads what a crash left, as a start does.
@@ -109,7 +109,7 @@ fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
     Ok(loaded)
 }
 
-/// The requests of a file; how much of it is whole.
+/// Returns the requests of a file, and the length of its whole part.
 fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     let (mut reader, mut out) = (Reader::new(file), Vec::new());
     loop {
@@ -125,13 +125,13 @@ fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     }
 }
 
-/// What must be there after a crash at an operation and later.
+/// The content that must be there after a crash at an operation and later.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     operations: u64,
-    /// Where the process is killed.
+    /// The position whose changes must be there if the process is killed.
     killed: u64,
-    /// Where the power fails.
+    /// The position whose changes must be there if the power fails.
     powerless: u64,
     /// A sync has failed, and there was no new base since: what the disk holds is unknown.
     is_damaged: bool,
@@ -161,7 +161,7 @@ struct Life<'s> {
     confirmed: u64,
     /// A sync has failed, and there was no new base since.
     is_damaged: bool,
-    /// Where a rewrite under way has its point, and its first file.
+    /// The point of a rewrite in progress, and its first file.
     rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
@@ -225,7 +225,7 @@ impl Life<'_> {
         self.note(appended);
     }
 
-    /// A step of the thread that does the jobs.
+    /// Takes a step of the thread that does the jobs.
     fn work(&mut self) {
         match self.running.take() {
             None => {
@@ -258,7 +258,7 @@ impl Life<'_> {
         }
     }
 
-    /// The base of the rewrite under way is complete.
+    /// Takes the complete base of the rewrite in progress.
     fn take_base(&mut self) {
         let Some((position, seq, file)) = self.rewrite.take() else { return };
         let kind = BaseKind::Aof;
@@ -327,7 +327,7 @@ impl Life<'_> {
         }
     }
 
-    /// The disk works from here on: everything comes to an end.
+    /// Recovers: the disk works from here on, and everything comes to an end.
     fn recover(&mut self) {
         self.folder.plan(Plan::Never);
         for _ in 0..40 {

@@ -10,7 +10,7 @@ use testkit::contents::{difference, of_file, of_keyspace};
 use testkit::replay::{Player, empty_engine};
 use testkit::{Rng, Value, peer};
 
-/// How long a server may take to load a file.
+/// The longest time in which a server must load a file.
 const WITHIN: Duration = Duration::from_secs(30);
 /// Databases with keys.
 const DBS: usize = 3;
@@ -44,7 +44,8 @@ fn begin(engine: &Shared, options: SaveOptions) -> std::sync::Arc<Save> {
     save
 }
 
-/// The file of a save whose walkers are stepped by chance; `between` is called between two steps.
+/// Returns the file of a save whose walkers are stepped by chance; `between` is called between two
+/// steps.
 fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(&mut Rng)) -> Vec<u8> {
     let out = Bytes::default();
     save.write_head(engine, &out);
@@ -62,7 +63,7 @@ fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(
     bytes
 }
 
-/// The file of what these commands make.
+/// Returns the file of these commands' data.
 fn written(commands: &[&str]) -> Vec<u8> {
     let engine = empty_engine(1);
     let mut player = Player::new(&engine);
@@ -73,7 +74,7 @@ fn written(commands: &[&str]) -> Vec<u8> {
     file_of(&engine, &begin(&engine, options(None, &[])), &mut Rng::new(1), |_| ())
 }
 
-/// The commands of a file behind its SELECT, a line each.
+/// Returns the commands of a file behind its SELECT, a line each.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let select = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
     let rest = bytes.strip_prefix(select).expect("a database is selected first");
@@ -92,7 +93,8 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// These commands make a key that is written as `expected`: the lines of Redis 8.0.2 for the same.
+/// Checks that these commands create a key that is written as `expected`: the lines of Redis 8.0.2
+/// for the same.
 fn check(commands: &[&str], expected: &[&str]) {
     assert_eq!(lines(&written(commands)), expected, "{commands:?}");
 }
@@ -225,7 +227,8 @@ fn streams_are_written_as_redis_does() {
     check(&["XADD k 0-1 a b"], &["XADD k 0-1 a b", "XSETID k 0-1 ENTRIESADDED 1 MAXDELETEDID 0-0"]);
 }
 
-/// A random command that changes a key: values of all types, small ones and ones in pieces.
+/// Returns a random command that changes a key: values of all types, small ones and ones in
+/// pieces.
 fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     let kinds = ["str", "list", "set", "hash", "zset", "stream", "emptied"];
     let kind = *rng.pick(&kinds);

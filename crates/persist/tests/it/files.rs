@@ -25,7 +25,7 @@ const VERSIONS: [FileVersion; 5] = [
     FileVersion::Valkey9,
 ];
 
-/// What a file is to this reader.
+/// The result of reading a file.
 struct Read {
     /// Its keys: name, type in the file, and value.
     keys: Vec<(String, u8, String)>,
@@ -68,7 +68,7 @@ fn read(bytes: &[u8], unsupported: Unsupported) -> Result<Read, LoadError> {
     Ok(Read { keys, skipped, checksum: splitter.checksum() })
 }
 
-/// A file without checksum: its magic and these records.
+/// Returns a file without checksum: its magic and these records.
 fn file(magic: &str, records: &[&[u8]]) -> Vec<u8> {
     [magic.as_bytes(), &records.concat(), &[0xFF], &[0; 8]].concat()
 }
@@ -183,7 +183,7 @@ fn values_in_pieces_are_written_in_each_version() {
     }
 }
 
-/// A listpack as a string.
+/// Returns a listpack as a string.
 fn packed(number: i64, words: &[&str]) -> Vec<u8> {
     let mut pack = Listpack::new();
     pack.push_back(Element::Int(number)).expect("short");
@@ -231,7 +231,7 @@ fn hashes_that_share_their_field_names_get_names_of_their_own() {
     }
 }
 
-/// A module's value and data, named `ReJSON-RL`, version 3.
+/// Returns a module's value and data, named `ReJSON-RL`, version 3.
 fn module(first: u8, key: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let digit = |letter| LETTERS.iter().position(|&it| it == letter).expect("a letter") as u64;

@@ -200,7 +200,8 @@ fn text(element: Element<'_>) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A value in one line: its encoding and all it holds, tables in the order of their text.
+/// Formats a value in one line: its encoding and all its content, tables in the order of their
+/// text.
 pub fn told(entry: &KeyEntry) -> String {
     let View::Object(object) = entry.view() else {
         let string = Str::of(entry.view()).expect("no object is a string");
@@ -248,8 +249,9 @@ pub fn told(entry: &KeyEntry) -> String {
     format!("{name} {}", words.join(" "))
 }
 
-/// A group's words: how far it is, and in brackets each consumer's pending entries, with `@` the
-/// time of delivery and `*` how often. A consumer that never was active is called inactive.
+/// Formats a group: its progress, and in brackets each consumer's pending entries, with `@` the
+/// time of delivery and `*` the number of deliveries. A consumer that never was active is called
+/// inactive.
 fn told_group(group: &Group) -> Vec<String> {
     let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
