@@ -37,7 +37,7 @@ SCHEDULER_KILLS = 2
 # Those delayed become ready within so many seconds.
 DELAY_SECONDS_MAX = 4
 
-connection = redis.Redis(host="127.0.0.1", port=PORT, db=DATABASE)
+connection = redis.Redis(host="127.0.0.1", port=PORT, db=DATABASE, socket_timeout=None)
 queue = Queue("jobs", connection=connection)
 ledger = Ledger(connection)
 LOCK = rq.scheduler.RQScheduler.get_locking_key(queue.name)
