@@ -798,8 +798,8 @@ pub fn follow_rewrites(shared: &Shared) {
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
-/// Sets the time of the last file of the append-only file to at least `time`, at which a snapshot
-/// was written: the next start must not take the snapshot for newer.
+/// Sets the time of the last file of the append-only file to at least `time`, which is later than
+/// the time of a snapshot: a start takes a snapshot of the same time for one of others.
 pub(super) fn date_files(shared: &Shared, time: SystemTime) {
     let path = {
         let state = shared.append_only.state();

@@ -1,15 +1,15 @@
 //! The end of a server: what it saves, by what was asked for.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
 
 use keyspace::Exclusive;
 use persist::save::Way;
 
-use super::startup::changed_at;
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownWish;
-use crate::snapshots::{Cancelled, data_file, save_rules};
+use crate::snapshots::{Cancelled, save_rules};
 
 /// What is to be written before a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +109,8 @@ impl LastWork {
             if let Err(trouble) = aof::finish_all(shared) {
                 tracing::warn!("Fail to fsync the AOF file: {trouble}");
             }
-            if self.saves
-                && let Some(time) = changed_at(&data_file(&shared.config()))
-            {
-                aof::date_files(shared, time);
+            if self.saves {
+                aof::date_files(shared, SystemTime::now());
             }
         }
         // Before others are let in again: what they changed would be lost.

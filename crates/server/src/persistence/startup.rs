@@ -82,7 +82,7 @@ fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
 }
 
 /// When a file was changed last.
-pub(super) fn changed_at(path: &Path) -> Option<SystemTime> {
+fn changed_at(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
