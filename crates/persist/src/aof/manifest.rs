@@ -462,19 +462,18 @@ impl Manifest {
     /// does not name them: a file that somebody else put there, or that a crash left, is never
     /// written over. O(such files).
     pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
-        let is_there = |seq: i64| {
-            ["rdb", "aof"].iter().any(|suffix| has(&format!("{appendfilename}.{seq}.base.{suffix}")))
-        };
-        while is_there(self.base_seq.max(0) + 1) {
-            self.base_seq = self.base_seq.max(0) + 1;
-        }
+        // Names of the history, too: a file may lie behind one that is gone.
+        let is_taken = |file: String| has(&file) || self.names(&file);
+        let file = |seq: i64, suffix| format!("{appendfilename}.{seq}.base.{suffix}");
+        let is_there = |seq: i64| ["rdb", "aof"].iter().any(|suffix| is_taken(file(seq, suffix)));
+        self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
     /// Passes over the numbers of incremental files likewise.
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
-        while has(&format!("{appendfilename}.{}.incr.aof", self.incr_seq.max(0) + 1)) {
-            self.incr_seq = self.incr_seq.max(0) + 1;
-        }
+        let is_taken = |file: String| has(&file) || self.names(&file);
+        let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));
+        self.incr_seq = (self.incr_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
     /// Returns true if the manifest names `file`.
