@@ -51,5 +51,5 @@ pub use output::Outputs;
 pub use socket::Socket;
 pub use socket_file::SocketFile;
 pub use stdx::{Address, ConnId};
-pub use tls::{Agreed, TlsClient, TlsFailure, TlsServer};
+pub use tls::{Agreed, TlsClient, TlsFailure, TlsServer, cipher_suites};
 pub use waker::Waker;

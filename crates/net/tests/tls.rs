@@ -1,5 +1,5 @@
-//! Encrypted connections on each back end, through real sockets, against rustls' own client: its
-//! record layer is the twin of ours. Where the kernel forbids io_uring, its half prints that and
+//! Encrypted connections on each back end, through real sockets, against rustls' own client.
+//! Where the kernel forbids io_uring, its half prints that and
 //! passes.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.

@@ -109,10 +109,15 @@ fn open_all(session: &mut Session, records: &[u8], step: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TlsFailure;
 
     fn fixture(version: &'static rustls::SupportedProtocolVersion) -> Fixture {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
-        let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = || {
+            let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+            provider.cipher_suites = crate::cipher_suites().to_vec();
+            Arc::new(provider)
+        };
         let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[version])
@@ -144,5 +149,30 @@ mod tests {
                 fixture.run(&data);
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_has_sealed_its_blocks_ends_the_connection_with_a_notice() {
+        let fixture = fixture(&rustls::version::TLS12);
+        let mut session = Session::new(&TlsSide::Server(fixture.server.clone())).expect("a session");
+        let mut client = fixture.shake(&mut session);
+        // A record of 20 bytes takes 2 blocks, and 2 for its header and tag.
+        session.set_blocks_left(2 * 4 + 3);
+        let mut records = Vec::new();
+        for _ in 0..2 {
+            let outcome = session.seal(&mut ByteQueue::of_bytes(vec![7; 20]), &mut records);
+            assert_eq!(outcome, Ok(()));
+        }
+        let outcome = session.seal(&mut ByteQueue::of_bytes(vec![7; 20]), &mut records);
+        assert_eq!(outcome, Err(TlsFailure::KeysUsedUp));
+        records.extend(session.last_words(Some(TlsFailure::KeysUsedUp)));
+        let mut records = records.as_slice();
+        let mut state = None;
+        while !records.is_empty() {
+            client.read_tls(&mut records).expect("bytes in memory");
+            state = Some(client.process_new_packets().expect("whole records"));
+        }
+        let state = state.expect("there were records");
+        assert_eq!((state.plaintext_bytes_to_read(), state.peer_has_closed()), (40, true));
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `config` | the configurations of servers and clients |
 //! | `session` | one connection: its handshake, then its data |
+//! | `suites` | the cipher suites, and the data that a key may seal |
 //! | `handshakes` | the order and the deadlines of handshakes |
 //! | `failure` | the reasons for which a connection fails |
 //! | `fuzz` | properties that hold for any bytes of a peer |
@@ -13,6 +14,7 @@ mod failure;
 pub mod fuzz;
 mod handshakes;
 mod session;
+mod suites;
 
 pub(crate) use config::TlsSide;
 pub use config::{TlsClient, TlsServer};
@@ -20,3 +22,4 @@ pub use failure::TlsFailure;
 pub(crate) use handshakes::Handshakes;
 pub use session::Agreed;
 pub(crate) use session::{PeerSide, Session, Step};
+pub use suites::cipher_suites;

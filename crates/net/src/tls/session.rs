@@ -18,6 +18,7 @@ use stdx::ByteQueue;
 
 use super::config::TlsSide;
 use super::failure::TlsFailure;
+use super::suites::{blocks_max, blocks_of};
 
 /// Bytes of a record's header: type, version, length (RFC 8446, 5.1).
 const HEADER_LEN_BYTES: usize = 5;
@@ -77,6 +78,8 @@ pub(crate) struct Session {
     is_tls: bool,
     peer_side: PeerSide,
     sent_close: bool,
+    /// Blocks that the key for records to the peer may still seal.
+    blocks_left: u64,
     agreed: Option<Box<Agreed>>,
 }
 
@@ -116,6 +119,7 @@ impl Session {
             is_tls: false,
             peer_side: PeerSide::Open,
             sent_close: false,
+            blocks_left: u64::MAX,
             agreed: None,
         })
     }
@@ -197,6 +201,7 @@ impl Session {
         if let (Some(version), Some(suite)) = (state.protocol_version(), state.negotiated_cipher_suite()) {
             let peer_certificate = state.peer_certificates().and_then(|chain| chain.first().cloned());
             let resumed = state.handshake_kind() == Some(HandshakeKind::Resumed);
+            self.blocks_left = blocks_max(suite);
             self.agreed = Some(Box::new(Agreed { version, suite, resumed, peer_certificate }));
         }
         self.phase = Phase::Open(connection);
@@ -268,6 +273,7 @@ impl Session {
             let front = plain.front();
             if front.len() >= PLAINTEXT_LEN_BYTES_MAX || front.len() == plain.len_bytes() {
                 let len = front.len().min(PLAINTEXT_LEN_BYTES_MAX);
+                use_blocks(&mut self.blocks_left, len)?;
                 connection.seal(&front[..len], &mut self.incoming, out)?;
                 plain.advance(len);
                 continue;
@@ -280,9 +286,16 @@ impl Session {
                 gathered.extend_from_slice(&piece[..len]);
                 plain.advance(len);
             }
+            use_blocks(&mut self.blocks_left, gathered.len())?;
             connection.seal(&gathered, &mut self.incoming, out)?;
         }
         Ok(())
+    }
+
+    /// Sets the number of blocks that may still be sealed: 2^34 take too long in a test.
+    #[cfg(test)]
+    pub(super) fn set_blocks_left(&mut self, blocks_left: u64) {
+        self.blocks_left = blocks_left;
     }
 
     /// Appends to `out`, once, the alert that nothing more will follow.
@@ -310,6 +323,12 @@ impl Session {
 fn may_begin_tls(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&code| matches!(code, CONTENT_HANDSHAKE | CONTENT_ALERT))
         && bytes.get(1).is_none_or(|&major| major == 3)
+}
+
+/// Subtracts a record of `len_bytes` from the blocks that a key may still seal.
+fn use_blocks(blocks_left: &mut u64, len_bytes: usize) -> Result<(), TlsFailure> {
+    *blocks_left = blocks_left.checked_sub(blocks_of(len_bytes)).ok_or(TlsFailure::KeysUsedUp)?;
+    Ok(())
 }
 
 fn failed(problem: &str) -> rustls::Error {

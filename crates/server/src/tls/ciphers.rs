@@ -1,6 +1,6 @@
 //! Versions and cipher suites by the names that OpenSSL has for them, as in Redis' options.
 
-use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+use net::cipher_suites;
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
@@ -101,7 +101,7 @@ pub fn suites_12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
 }
 
 fn known(version: &'static SupportedProtocolVersion) -> Vec<SupportedCipherSuite> {
-    ALL_CIPHER_SUITES.iter().copied().filter(|suite| suite.version() == version).collect()
+    cipher_suites().iter().copied().filter(|suite| suite.version() == version).collect()
 }
 
 fn listed(version: &'static SupportedProtocolVersion) -> String {
