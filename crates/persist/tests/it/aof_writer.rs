@@ -653,3 +653,25 @@ fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
     let incr = &files.manifest().incr[0].name;
     assert_eq!(folder.file(incr).as_deref(), Some(&b"behind the point"[..]));
 }
+
+#[test]
+fn names_are_free_although_files_lie_behind_those_of_a_history_that_is_gone() {
+    let folder = SimulatedFolder::new(1);
+    let manifest = "file a.aof.1.base.rdb seq 1 type b\n\
+                    file a.aof.2.base.rdb seq 2 type h\nfile a.aof.1.incr.aof seq 1 type h\n";
+    for (name, bytes) in [
+        ("a.aof.manifest", manifest.as_bytes()),
+        ("a.aof.1.base.rdb", b""),
+        ("a.aof.3.base.rdb", b"whose"),
+        ("a.aof.2.incr.aof", b"whose"),
+    ] {
+        folder.create(name).and_then(|mut file| file.append(bytes)).expect("there is room");
+    }
+    let mut files = Files::open(&folder, NAME).expect("it can be parsed");
+    assert_eq!(files.next_base(&folder, BaseKind::Rdb), "a.aof.4.base.rdb");
+    files.begin_incr(&folder).expect("a name is free");
+    assert_eq!(files.manifest().incr[0].name, "a.aof.3.incr.aof");
+    for name in ["a.aof.3.base.rdb", "a.aof.2.incr.aof"] {
+        assert_eq!(folder.file(name).as_deref(), Some(&b"whose"[..]));
+    }
+}
