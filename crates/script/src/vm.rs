@@ -305,14 +305,16 @@ impl Vm {
         self.state.used_bytes()
     }
 
-    /// Returns true if half of the memory limit is in use, after a garbage collection. Compiled
-    /// scripts should be forgotten then, so that those to come have room.
-    pub fn is_crowded(&mut self) -> bool {
-        let half_bytes = self.state.context().limit_bytes() / 2;
-        if self.memory_bytes() > half_bytes {
+    /// Returns true if, after a garbage collection, over half of the memory limit above
+    /// `floor_bytes` is in use. `floor_bytes` is the memory in use once all scripts are forgotten.
+    /// The caller then forgets compiled scripts, so that those to come have room.
+    pub fn is_crowded(&mut self, floor_bytes: usize) -> bool {
+        let limit_bytes = self.state.context().limit_bytes();
+        let threshold_bytes = floor_bytes + limit_bytes.saturating_sub(floor_bytes) / 2;
+        if self.memory_bytes() > threshold_bytes {
             self.collect_garbage();
         }
-        self.memory_bytes() > half_bytes
+        self.memory_bytes() > threshold_bytes
     }
 
     /// A whole garbage collection: for idle time.

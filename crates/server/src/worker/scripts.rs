@@ -63,6 +63,8 @@ pub struct ThreadScripts {
     libraries: HashMap<Vec<u8>, u64>,
     /// What its Lua took when it was noted last, in bytes.
     noted_bytes: usize,
+    /// The memory that its Lua took when all scripts had been forgotten, in bytes.
+    floor_bytes: usize,
     /// The one that was prepared last.
     current: Option<Current>,
 }
@@ -78,6 +80,7 @@ impl ThreadScripts {
             functions_version: 0,
             libraries: HashMap::new(),
             noted_bytes: 0,
+            floor_bytes: 0,
             current: None,
         }
     }
@@ -103,10 +106,11 @@ impl ThreadScripts {
             }
         }
         let vm = self.vm.get_or_insert_with(|| Vm::new(&vm_options()));
-        if !self.compiled.is_empty() && vm.is_crowded() {
+        if !self.compiled.is_empty() && vm.is_crowded(self.floor_bytes) {
             self.compiled.clear();
             vm.clear_some(usize::MAX);
             vm.collect_garbage();
+            self.floor_bytes = vm.memory_bytes();
         }
         let compile =
             |vm: &mut Vm, body: &[u8]| vm.compile(&sha, body).map_err(|error| CommandError::Bytes(error.0));
