@@ -110,7 +110,7 @@ fn parse_key(key: &Value) -> Option<Key> {
     Some(Key { id: key.common.key_id, algorithm, decoding })
 }
 
-/// Whether a key is as long as its algorithm wants it; of RSA keys aws-lc looks at that.
+/// Returns true if a key has the length of its algorithm's keys. aws-lc checks those of RSA.
 fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let wanted = match algorithm {
         Algorithm::ES256 => 65,

@@ -187,7 +187,7 @@ fn choose(
         && files_changed_at(&folder, &files) <= changed_at(path)
     {
         tracing::info!(
-            "{} is loaded. The append-only file in {} is older, and is not.",
+            "{} is loaded. The append-only file in {} is not newer, and is not.",
             path.display(),
             folder.path().display()
         );
