@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use engine::log::merger::{KeptBytes, LogBatch, LogReader};
 use engine::threads::Outbox;
@@ -796,26 +796,6 @@ pub fn follow_rewrites(shared: &Shared) {
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
     let rests = rests && shared.persistence.state().current.is_some();
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
-}
-
-/// Sets the time of the last file of the append-only file to at least `time`, which is later than
-/// the time of a snapshot: a start takes a snapshot of the same time for one of others.
-pub(super) fn date_files(shared: &Shared, time: SystemTime) {
-    let path = {
-        let state = shared.append_only.state();
-        let Some(files) = state.files.as_ref().filter(|_| state.active.is_some()) else { return };
-        let folder = state.files_path.clone();
-        let last = files.manifest().incr.last().map(|part| part.name.clone());
-        folder.zip(last).map(|(folder, last)| folder.join(last))
-    };
-    let Some(path) = path else { return };
-    let dated = fs::File::open(&path).and_then(|file| match file.metadata()?.modified()? < time {
-        true => file.set_modified(time),
-        false => Ok(()),
-    });
-    if let Err(error) = dated {
-        tracing::warn!("The time of {} cannot be set: {error}", path.display());
-    }
 }
 
 /// Writes and syncs all that has happened, for a server that ends. The caller owns the keyspace.

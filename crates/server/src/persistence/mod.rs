@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use keyspace::Exclusive;
 use persist::aof::manifest::BaseKind;
@@ -20,6 +20,7 @@ use persist::rdb::{Compression, Usage};
 use persist::save::{ChunkSink, Save, SaveFormat, SaveOptions, Step, Walker, Way};
 use persist::schedule::Reason;
 
+use self::file_times::date_files;
 use crate::config::choices::RdbVersion;
 use crate::config::table::{memory, persistence as options};
 use crate::context::unix_ms;
@@ -27,6 +28,7 @@ use crate::shared::Shared;
 use crate::snapshots::{Asked, Current, DataFolder, Whose, folder_path, save_rules};
 
 pub mod aof;
+mod file_times;
 pub mod loading;
 pub mod replay;
 pub mod restore;
@@ -271,7 +273,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
         state.record.last_took_s = Some(current.since.elapsed().as_secs());
     }
     if result.is_ok() && current.whose != (Whose::Callers { way: Way::Owner }) {
-        aof::date_files(shared, SystemTime::now());
+        date_files(shared);
     }
     match result {
         Ok(()) => {

@@ -1,11 +1,11 @@
 //! The end of a server: what it saves, by what was asked for.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::SystemTime;
 
 use keyspace::Exclusive;
 use persist::save::Way;
 
+use super::file_times::date_files;
 use super::{aof, save_here, wait_for_end};
 use crate::shared::Shared;
 use crate::shutdown::ShutdownWish;
@@ -110,7 +110,7 @@ impl LastWork {
                 tracing::warn!("Fail to fsync the AOF file: {trouble}");
             }
             if self.saves {
-                aof::date_files(shared, SystemTime::now());
+                date_files(shared);
             }
         }
         // Before others are let in again: what they changed would be lost.

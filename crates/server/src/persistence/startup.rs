@@ -12,13 +12,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use persist::aof::files::{Files, is_part_name};
 use persist::aof::manifest::{ToLoad, manifest_name};
 use persist::folder::{Folder as _, Trouble};
 use persist::save::Way;
 
+use super::file_times::{changed_at, files_changed_at};
 use super::loading::{Duplicates, Expired, LoadHow, load_file};
 use super::replay::{ReplayEnd, begins_with_snapshot, replay_part};
 use super::restore;
@@ -79,11 +80,6 @@ fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
     let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
     act(&DataFolder::new(&folder_path(store)), &name);
     act(&DataFolder::new(&files_path(store)), &files_name(store));
-}
-
-/// When a file was changed last.
-fn changed_at(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
 /// Returns true if there is a snapshot.
@@ -201,11 +197,6 @@ fn choose(
     Ok(Some(files))
 }
 
-/// Returns when one of the files was changed last, if any is there.
-fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<SystemTime> {
-    files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
-}
-
 /// Notes which files may be replaced although they were not loaded: those that are older than what
 /// was loaded. Others are reported.
 fn note_older(shared: &Shared, source: &Source) {
@@ -214,9 +205,14 @@ fn note_older(shared: &Shared, source: &Source) {
     match source {
         Source::AppendOnly(files) => {
             let Some(stamp) = stamp_of(&snapshot) else { return };
-            if !begins_with_snapshot(&snapshot).unwrap_or(false) {
+            let problem = match begins_with_snapshot(&snapshot) {
+                Ok(true) => None,
+                Ok(false) => Some("is not a snapshot".to_owned()),
+                Err(error) => Some(format!("cannot be read: {error}")),
+            };
+            if let Some(problem) = problem {
                 tracing::warn!(
-                    "{} is no snapshot. It stays; the next snapshot keeps it under another name.",
+                    "{} {problem}. It stays; the next snapshot keeps it under another name.",
                     snapshot.display()
                 );
                 return;
