@@ -1,5 +1,5 @@
-//! From the values of options to what acts: [`Settings`] for a running server, [`StartOptions`] for
-//! one that starts.
+//! Conversions from the values of options to the structs that act: [`Settings`] for a running
+//! server, and [`StartOptions`] for a server that starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -21,28 +21,28 @@ use super::words::AUDIT_EVENT_WORDS;
 use crate::oidc::{Expected, OidcOptions};
 use crate::start_error::StartError;
 
-/// What is decided when a server starts.
+/// The options that take effect only when a server starts.
 #[derive(Clone, Debug)]
 pub struct StartOptions {
-    /// The TCP port, 0 for any; `None` for no TCP.
+    /// The TCP port; 0 for any free port; `None` for no TCP.
     pub port: Option<u16>,
-    /// The TCP port for TLS, 0 for any; `None` for none.
+    /// The TCP port for TLS; 0 for any free port; `None` for no TLS port.
     pub tls_port: Option<u16>,
-    /// Where to listen.
+    /// The addresses to listen on.
     pub addresses: Vec<BindAddress>,
     /// The port of the metrics endpoint; `None` for none.
     pub metrics_port: Option<u16>,
-    /// Where the metrics endpoint listens.
+    /// The addresses of the metrics endpoint.
     pub metrics_addresses: Vec<BindAddress>,
     /// A Unix socket, with its permission bits.
     pub unix_socket: Option<(PathBuf, Option<u32>)>,
-    /// Connections that may wait to be accepted.
+    /// The maximum number of connections that wait to be accepted.
     pub tcp_backlog: u32,
-    /// Number of I/O threads.
+    /// The number of I/O threads.
     pub io_threads: usize,
-    /// The way to the kernel.
+    /// The interface to the kernel: io_uring or epoll.
     pub backend: BackendChoice,
-    /// Number of databases.
+    /// The number of databases.
     pub databases: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct StartOptions {
 pub struct BindAddress {
     /// The address.
     pub ip: IpAddr,
-    /// It may be missing on this machine.
+    /// True if the address may be missing on this machine.
     pub optional: bool,
 }
 
@@ -59,7 +59,11 @@ pub struct BindAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidAddress(pub String);
 
-/// The addresses that `bind` names. Host names are resolved.
+/// Parses the words of `bind` into addresses. Host names are resolved. A word that begins with `-`
+/// is optional: it is left out if it names no address.
+///
+/// # Errors
+/// The first word that names no address and is not optional.
 pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddress> {
     let mut addresses = Vec::new();
     for word in words {
@@ -82,7 +86,7 @@ pub fn bind_addresses(words: &[Vec<u8>]) -> Result<Vec<BindAddress>, InvalidAddr
     Ok(addresses)
 }
 
-/// What port 0 means.
+/// The meaning of port 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PortZero {
     /// No TCP.
@@ -92,7 +96,7 @@ pub enum PortZero {
     AnyPort,
 }
 
-/// What 0 means for each port.
+/// The meaning of 0 for each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PortZeros {
     /// For `port`.
@@ -101,7 +105,7 @@ pub struct PortZeros {
     pub tls: PortZero,
 }
 
-/// What a server starts with.
+/// Returns the options that a server starts with.
 pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
         let failed =
@@ -125,7 +129,7 @@ pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptio
     })
 }
 
-/// The values that act in a running server.
+/// Returns the settings that act in a running server.
 pub fn settings(store: &ConfigStore) -> Settings {
     let policy = memory::MAXMEMORY_POLICY.of(store);
     let maxmemory_bytes = memory::MAXMEMORY.of(store);
@@ -181,8 +185,8 @@ pub fn settings(store: &ConfigStore) -> Settings {
     }
 }
 
-/// What clients may hold together, 0 for any amount. As in Redis, the limit is never below what a
-/// few clients need: otherwise nobody could connect to raise it.
+/// Returns the limit on the memory of all clients together, in bytes; 0 for no limit. As in Redis,
+/// the limit is at least 128 KiB: otherwise nobody could connect to raise it.
 fn client_memory_limit(store: &ConfigStore, maxmemory_bytes: u64) -> u64 {
     const LIMIT_BYTES_MIN: u64 = 128 << 10;
     match clients::MAXMEMORY_CLIENTS.of(store) {
@@ -192,7 +196,7 @@ fn client_memory_limit(store: &ConfigStore, maxmemory_bytes: u64) -> u64 {
     }
 }
 
-/// What the audit log notes, nothing without a file.
+/// Returns the filter of the audit log. It is empty if the log has no file.
 fn audit_filter(store: &ConfigStore) -> AuditFilter {
     if security::AUDIT_LOG_FILE.of(store).as_os_str().is_empty() {
         return AuditFilter::default();
@@ -203,7 +207,7 @@ fn audit_filter(store: &ConfigStore) -> AuditFilter {
     AuditFilter { events: events.collect(), users: security::AUDIT_LOG_USERS.of(store).to_vec() }
 }
 
-/// Logins by token, as the options say.
+/// Returns the settings of logins by token.
 pub fn oidc_options(store: &ConfigStore) -> OidcOptions {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let named = |option: &'static Handle<Path>| {
@@ -227,13 +231,13 @@ pub fn oidc_options(store: &ConfigStore) -> OidcOptions {
     }
 }
 
-/// Thresholds and sizes of values.
+/// Returns the limits on values: maximum lengths and the thresholds of encodings.
 fn value_limits(store: &ConfigStore) -> ValueLimits {
     let policy = memory::MAXMEMORY_POLICY.of(store);
     ValueLimits {
         string_len_bytes_max: clients::PROTO_MAX_BULK_LEN.of(store),
         list_max_listpack_size: values::LIST_MAX_LISTPACK_SIZE.of(store),
-        // No option: DEBUG sets it, and `SharedSettings` keeps it.
+        // There is no option for this: DEBUG sets it, and `SharedSettings` keeps it.
         list_plain_len_min: u32::MAX,
         list_compress_depth: values::LIST_COMPRESS_DEPTH.of(store),
         hash_max_listpack_entries: values::HASH_MAX_LISTPACK_ENTRIES.of(store),
@@ -249,13 +253,14 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
         shares_integers: memory::MAXMEMORY.of(store) == 0 || !(policy.is_lru() || policy.is_lfu()),
         compresses_dumps: persistence::RDBCOMPRESSION.of(store),
         takes_unknown_dumps: persistence::RDB_VERSION_CHECK.of(store) == VersionCheck::Relaxed,
-        // What a DEBUG command says: the shared settings put it here.
+        // There is no option for this: a DEBUG command sets it in the shared settings.
         skips_checksums: false,
         hll_sparse_max_bytes: values::HLL_SPARSE_MAX_BYTES.of(store),
     }
 }
 
-/// What makes a command notable; a negative threshold turns its log off.
+/// Returns the thresholds of the command logs and the latency monitor. A negative threshold turns
+/// its log off.
 fn thresholds(store: &ConfigStore) -> Thresholds {
     let from = |option: &Handle<i64>, unit: u64| {
         u64::try_from(option.of(store)).map_or(u64::MAX, |value| value.saturating_mul(unit))
@@ -280,10 +285,11 @@ fn thresholds(store: &ConfigStore) -> Thresholds {
     }
 }
 
-/// The limit of a class, 0 for `normal`, 1 for `replica`, 2 for `pubsub`, from the canonical words.
+/// Returns the output limit of a class: 0 for `normal`, 1 for `replica`, 2 for `pubsub`. `words`
+/// are in the canonical form.
 fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
-        // Amounts beyond 2^63 mean the same as no limit, and do not print as such.
+        // Amounts of 2^63 and more act as no limit, but print as they are.
         words.get(4 * class + at).and_then(|word| parse_i64(word)).map_or(0, |number| number as u64)
     };
     OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_seconds: number(3) }

@@ -1,4 +1,4 @@
-//! The options that are one of some words: what the words mean.
+//! The options whose value is one of several words, and the meaning of each word.
 
 use engine::settings::NewChannels;
 use net::{Address, BackendChoice};
@@ -11,34 +11,34 @@ use super::handle::Choice;
 use crate::logging::{Format, TimeFormat};
 use crate::supervisor::Supervision;
 
-/// `maxmemory-policy`.
+/// The values of `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionPolicy {
-    /// Among keys with an expiry, the least recently used.
+    /// Evicts the least recently used of the keys with an expiry.
     VolatileLru,
-    /// Among keys with an expiry, the least frequently used.
+    /// Evicts the least frequently used of the keys with an expiry.
     VolatileLfu,
-    /// Any key with an expiry.
+    /// Evicts any key with an expiry.
     VolatileRandom,
-    /// The key that expires next.
+    /// Evicts the key that expires next.
     VolatileTtl,
-    /// The least recently used key.
+    /// Evicts the least recently used key.
     AllKeysLru,
-    /// The least frequently used key.
+    /// Evicts the least frequently used key.
     AllKeysLfu,
-    /// Any key.
+    /// Evicts any key.
     AllKeysRandom,
-    /// No key.
+    /// Evicts no key.
     NoEviction,
 }
 
 impl EvictionPolicy {
-    /// Whether it compares how often keys are used.
+    /// Returns true for the policies that compare the access frequency of keys.
     pub fn is_lfu(self) -> bool {
         matches!(self, Self::VolatileLfu | Self::AllKeysLfu)
     }
 
-    /// Whether it compares how recently keys were used.
+    /// Returns true for the policies that compare the time since a key was last used.
     pub fn is_lru(self) -> bool {
         matches!(self, Self::VolatileLru | Self::AllKeysLru)
     }
@@ -67,14 +67,14 @@ impl Choice for EvictionPolicy {
     ];
 }
 
-/// `tls-auth-clients`: whether clients must show a certificate.
+/// The values of `tls-auth-clients`: the rules for certificates of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthClients {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     No,
-    /// They must.
+    /// Clients must show a certificate.
     Yes,
-    /// They may, and it is checked.
+    /// Clients may show a certificate; one that is shown is checked.
     Optional,
 }
 
@@ -83,14 +83,14 @@ impl Choice for AuthClients {
     const VALUES: &'static [Self] = &[Self::No, Self::Yes, Self::Optional];
 }
 
-/// `tls-auth-clients-user`: what of a client's certificate names its user.
+/// The values of `tls-auth-clients-user`: the field of a client's certificate that names its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUser {
     /// The common name.
     CommonName,
-    /// A URI of the alternative names.
+    /// A URI among the alternative names.
     Uri,
-    /// Nothing.
+    /// No field.
     Off,
 }
 
@@ -99,12 +99,12 @@ impl Choice for CertificateUser {
     const VALUES: &'static [Self] = &[Self::CommonName, Self::Uri, Self::Off];
 }
 
-/// `metrics-per-command`: what the metrics endpoint shows of each command.
+/// The values of `metrics-per-command`: the metrics of each command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerCommand {
-    /// Nothing.
+    /// No metrics.
     No,
-    /// Calls, errors and time.
+    /// Calls, errors and times.
     Counters,
     /// Counters, and percentiles of the times.
     Percentiles,
@@ -117,23 +117,24 @@ impl Choice for PerCommand {
     const VALUES: &'static [Self] = &[Self::No, Self::Counters, Self::Percentiles, Self::Histograms];
 }
 
-/// `io-backend`.
+/// The values of `acl-pubsub-default`.
 impl Choice for NewChannels {
     const WORDS: &'static [&'static str] = &["allchannels", "resetchannels"];
     const VALUES: &'static [Self] = &[Self::All, Self::None];
 }
 
+/// The values of `io-backend`.
 impl Choice for BackendChoice {
     const WORDS: &'static [&'static str] = &["auto", "io_uring", "epoll"];
     const VALUES: &'static [Self] = &[Self::Auto, Self::IoUring, Self::Epoll];
 }
 
-/// `rdb-version-check`.
+/// The values of `rdb-version-check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
     /// Only values of known versions are read.
     Strict,
-    /// Values of unknown versions are tried.
+    /// Values of unknown versions are read if possible.
     Relaxed,
 }
 
@@ -142,24 +143,24 @@ impl Choice for VersionCheck {
     const VALUES: &'static [Self] = &[Self::Strict, Self::Relaxed];
 }
 
-/// `appendfsync`.
+/// The values of `appendfsync`.
 impl Choice for SyncPolicy {
     const WORDS: &'static [&'static str] = &["everysec", "always", "no"];
     const VALUES: &'static [Self] = &[Self::EverySecond, Self::Always, Self::Never];
 }
 
-/// `rdb-unsupported-values`.
+/// The values of `rdb-unsupported-values`.
 impl Choice for Unsupported {
     const WORDS: &'static [&'static str] = &["refuse", "skip"];
     const VALUES: &'static [Self] = &[Self::Refused, Self::Skipped];
 }
 
-/// `rdb-version`: the version of the format that snapshots are written in.
+/// The values of `rdb-version`: the format version in which snapshots are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdbVersion {
-    /// The lowest of version 11 and later that has all types of the data.
+    /// The lowest version from 11 on that supports all types of the data.
     Auto,
-    /// This one.
+    /// This version.
     Fixed(FileVersion),
 }
 
@@ -175,38 +176,38 @@ impl Choice for RdbVersion {
     ];
 }
 
-/// `loglevel`: the least important lines that are written.
+/// The values of `loglevel`: the lowest level of the lines that are written.
 impl Choice for LevelFilter {
     const WORDS: &'static [&'static str] = &["debug", "verbose", "notice", "warning", "nothing"];
     const VALUES: &'static [Self] = &[Self::TRACE, Self::DEBUG, Self::INFO, Self::WARN, Self::OFF];
 }
 
-/// `log-format`.
+/// The values of `log-format`.
 impl Choice for Format {
     const WORDS: &'static [&'static str] = &["legacy", "logfmt", "json"];
     const VALUES: &'static [Self] = &[Self::Legacy, Self::Logfmt, Self::Json];
 }
 
-/// `log-timestamp-format`.
+/// The values of `log-timestamp-format`.
 impl Choice for TimeFormat {
     const WORDS: &'static [&'static str] = &["legacy", "iso8601", "milliseconds"];
     const VALUES: &'static [Self] = &[Self::Legacy, Self::Iso8601, Self::Milliseconds];
 }
 
-/// `supervised`.
+/// The values of `supervised`.
 impl Choice for Supervision {
     const WORDS: &'static [&'static str] = &["upstart", "systemd", "auto", "no"];
     const VALUES: &'static [Self] = &[Self::Upstart, Self::Systemd, Self::Auto, Self::No];
 }
 
-/// `secrets-in-readable-files`.
+/// The values of `secrets-in-readable-files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadableSecrets {
     /// The log names the file.
     Warn,
     /// The server does not start.
     Refuse,
-    /// Nothing.
+    /// Nothing happens.
     Ignore,
 }
 
@@ -215,20 +216,20 @@ impl Choice for ReadableSecrets {
     const VALUES: &'static [Self] = &[Self::Warn, Self::Refuse, Self::Ignore];
 }
 
-/// `enable-protected-configs`, `enable-debug-command`, `enable-module-command`: which clients may
-/// use something dangerous.
+/// The values of `enable-protected-configs`, `enable-debug-command` and `enable-module-command`:
+/// the clients that may use something dangerous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
-    /// None.
+    /// No client.
     No,
-    /// All.
+    /// All clients.
     Yes,
-    /// Those on this machine.
+    /// Clients on this machine.
     Local,
 }
 
 impl Permitted {
-    /// Whether a client with this address may.
+    /// Returns true if a client with this address has the permission.
     pub fn includes(self, peer: &Address) -> bool {
         match (self, peer) {
             (Self::No, _) => false,

@@ -1,17 +1,20 @@
-//! What must hold for any configuration file, as a function that a fuzzer or a plain loop calls.
+//! The fuzz target of configuration files, as a function that a fuzzer or a plain loop calls.
 
 use super::parse::parse_config;
 use super::rewrite::{Added, rewrite};
 use super::store::ConfigStore;
 use super::table;
 
-/// Any bytes parse or are refused; what options take of them reads the same after CONFIG REWRITE.
-/// Panics when that is broken.
+/// Checks that any bytes parse or are refused, and that CONFIG REWRITE preserves the values of
+/// options.
+///
+/// # Panics
+/// If a value reads differently after a rewrite.
 pub fn fuzz_config(data: &[u8]) {
     let Ok(directives) = parse_config(data) else { return };
     let mut first = ConfigStore::new(is_command);
     for directive in &directives {
-        // A value that does not fit is refused; the others count.
+        // A value that does not fit is refused; the other values count.
         let _ = first.load(&directive.name, &directive.words);
     }
     for old in [&b""[..], data] {
@@ -28,7 +31,8 @@ pub fn fuzz_config(data: &[u8]) {
     }
 }
 
-/// Few enough commands that a fuzzer names one that is there, and one that is not.
+/// Returns true for names of up to three letters. A fuzzer then finds both existing and missing
+/// command names.
 fn is_command(name: &str) -> bool {
     name.len() <= 3
 }

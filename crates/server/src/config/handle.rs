@@ -1,9 +1,8 @@
-//! Handles: how code reads an option.
+//! Handles: the way in which code reads an option.
 //!
 //! A [`Handle`] is an option's record together with the type of its values. The type is checked
-//! against the record's [`Kind`] when the program is compiled, so reading cannot fail. Names are
-//! for users: the configuration file, the command line and CONFIG look options up by name, nothing
-//! else does.
+//! against the record's [`Kind`] when the program is compiled, so reading cannot fail. Only the
+//! configuration file, the command line and CONFIG look options up by name.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -13,8 +12,7 @@ use std::path::Path;
 use super::option::Opt;
 use super::value::{Kind, Value};
 
-/// An option whose values code reads as `T`. It belongs into the list of its theme in
-/// `config/table`.
+/// An option whose values code reads as `T`. Each handle is listed in its theme in `config/table`.
 #[derive(Debug)]
 pub struct Handle<T: OptionType + ?Sized> {
     /// The option's record.
@@ -23,27 +21,27 @@ pub struct Handle<T: OptionType + ?Sized> {
 }
 
 impl Opt {
-    /// The record with a type for its values. Fails to compile where `T` cannot hold all of them.
+    /// Gives the record a type for its values. Compilation fails if `T` cannot hold all of them.
     pub const fn typed<T: OptionType + ?Sized>(self) -> Handle<T> {
         assert!(T::HOLDS.all_of(self.kind), "the handle's type cannot hold all values of the option");
         Handle { opt: self, value: PhantomData }
     }
 }
 
-/// Which values a type can hold.
+/// The set of values that a type can hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Holds {
     /// `yes` and `no`.
     Flags,
-    /// Whole numbers, both ends included; amounts of memory where they begin at 0 and end at the
-    /// largest.
+    /// Whole numbers, both ends included. Also amounts of memory, if the range is from 0 to
+    /// `i64::MAX`.
     Numbers {
-        /// The smallest.
+        /// The smallest number.
         min: i64,
-        /// The largest.
+        /// The largest number.
         max: i64,
     },
-    /// Permission bits.
+    /// Permission bits of a file.
     Bits,
     /// Amounts of memory and percentages.
     Shares,
@@ -56,7 +54,7 @@ pub enum Holds {
 }
 
 impl Holds {
-    /// Whether these are all values of the kind.
+    /// Returns true if this set contains all values of `kind`.
     const fn all_of(self, kind: Kind) -> bool {
         match (self, kind) {
             (Holds::Numbers { min, max }, Kind::Integer { min: first, max: last })
@@ -64,7 +62,7 @@ impl Holds {
                 min <= first && last <= max
             }
             (Holds::Numbers { min, max }, Kind::Memory { .. }) => min == 0 && max == i64::MAX,
-            // The words themselves cannot be compared at compile time; a test reads each of them.
+            // Words cannot be compared at compile time; a test reads each of them.
             (Holds::Choice(held), Kind::Choice(words)) => held.len() == words.len(),
             (Holds::Flags, Kind::Flag)
             | (Holds::Bits, Kind::Octal)
@@ -76,15 +74,15 @@ impl Holds {
     }
 }
 
-/// A type that an option's values are read as.
+/// A type as which code reads the values of an option.
 pub trait OptionType {
-    /// What reading gives.
+    /// The type that `read` returns.
     type Read<'s>;
 
-    /// Which values it can hold.
+    /// The set of values that the type can hold.
     const HOLDS: Holds;
 
-    /// Reads a value; `None` for one that the type does not hold. O(1), O(words) for a choice.
+    /// Reads a value; `None` if the type cannot hold it. O(1); O(words) for a choice.
     fn read(value: &Value) -> Option<Self::Read<'_>>;
 }
 
@@ -102,12 +100,12 @@ impl OptionType for bool {
 
 /// A type of whole numbers.
 pub trait Number: Copy {
-    /// The number as the store keeps it. Values of options fit.
+    /// Returns the number as the store keeps it. Values of options always fit.
     fn to_integer(self) -> i64;
 }
 
-/// Implements [`OptionType`] and [`Number`] for types of whole numbers: the standard library has no
-/// trait for what these implementations need.
+/// Implements [`OptionType`] and [`Number`] for integer types: the standard library has no trait
+/// with the operations that these implementations need.
 macro_rules! numbers {
     ($($type:ty: $min:expr, $max:expr;)*) => {$(
         impl OptionType for $type {
@@ -165,7 +163,7 @@ pub enum MemoryShare {
 }
 
 impl MemoryShare {
-    /// The amount in bytes, where a percentage is one of `whole_bytes`.
+    /// Returns the amount in bytes. A percentage is a share of `whole_bytes`.
     pub fn of_bytes(self, whole_bytes: u64) -> u64 {
         match self {
             MemoryShare::Bytes(bytes) => bytes,
@@ -187,14 +185,14 @@ impl OptionType for MemoryShare {
     }
 }
 
-/// A closed set of values, each of which has a word.
+/// A closed set of values. Each value has a word.
 pub trait Choice: Copy + PartialEq + 'static {
     /// The words, in the order in which errors list them.
     const WORDS: &'static [&'static str];
-    /// What the words mean, in the same order.
+    /// The meanings of the words, in the same order.
     const VALUES: &'static [Self];
 
-    /// The word for this value. O(words).
+    /// Returns the word for this value. O(words).
     fn word(self) -> &'static str {
         let at = Self::VALUES.iter().position(|value| *value == self);
         Self::WORDS[at.expect("VALUES lists every value")]
@@ -227,7 +225,7 @@ impl OptionType for [u8] {
     }
 }
 
-/// Empty where no file is named.
+/// The path is empty if no file is named.
 impl OptionType for Path {
     type Read<'s> = &'s Path;
     const HOLDS: Holds = Holds::Text;
@@ -255,7 +253,7 @@ mod tests {
     use crate::config::ConfigStore;
     use crate::config::table::{clients, diagnostics, memory, network, persistence, process, security};
 
-    /// Every word of the choice can be set and reads as the value that has this word.
+    /// Checks that each word of the choice can be set and reads as the value for this word.
     fn check_words<C: Choice>(handle: &Handle<C>) {
         let mut store = ConfigStore::new(crate::commands::is_command);
         for word in C::WORDS {

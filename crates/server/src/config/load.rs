@@ -1,7 +1,7 @@
-//! From a program's arguments to its options: `saker-server [FILE] [--name value ...] [-]`.
+//! The reader of the program's arguments: `saker-server [FILE] [--name value ...] [-]`.
 //!
-//! Later lines win: the file, then standard input, then the command line. `include` reads another
-//! file in its place; its name may hold wildcards.
+//! Later lines win: first the file, then standard input, then the command line. `include` reads
+//! another file at its place; its name may hold wildcards.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,35 +16,35 @@ use super::readable_secrets;
 use super::renames::IsCommand;
 use super::store::{ConfigStore, Start, is_directive};
 
-/// Files that may include one another in a row.
+/// The maximum depth of files that include one another.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// What the arguments ask for.
+/// The request that the arguments make.
 #[derive(Debug)]
 pub enum Loaded {
-    /// To run with these options.
+    /// Run a server with these options.
     Run(Box<ConfigStore>),
-    /// `-v`, `--version`.
+    /// Print the version: `-v`, `--version`.
     Version,
-    /// `-h`, `--help`.
+    /// Print the help: `-h`, `--help`.
     Help,
 }
 
-/// Why a server cannot be configured.
+/// A reason why a server cannot be configured.
 #[derive(Debug)]
 pub enum LoadError {
-    /// A line cannot be taken.
+    /// A line is invalid.
     Config(ConfigError),
     /// A file cannot be read.
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// Standard input cannot be read.
     Input(io::Error),
-    /// An argument asks for what there is not.
+    /// An argument is not supported.
     Argument(String),
 }
 
@@ -96,24 +96,24 @@ impl LoadError {
     }
 }
 
-/// The port that was probably meant by a file name of digits.
+/// Returns the port that the user probably meant by a file name of digits.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
 
-/// The system's words for an error, without its number.
+/// Returns the system's message for an error, without its number.
 fn reason_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// The path that bytes name.
+/// Converts bytes to a path.
 fn path(bytes: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// Reads the options that `args` (without the program's name) ask for; `input` is standard input,
-/// and `is_command` says which names `rename-command` may take.
+/// Reads the options that `args` give; `args` is without the program's name. `input` is standard
+/// input. `is_command` knows the names that `rename-command` may take.
 pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Result<Loaded, LoadError> {
     match args {
         [first] if first == b"-v" || first == b"--version" => return Ok(Loaded::Version),
@@ -149,7 +149,7 @@ pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Re
 /// the files that it includes. O(bytes).
 ///
 /// # Errors
-/// The cause why a start would fail.
+/// The reason why a start would fail.
 pub fn load_again(running: &ConfigStore, text: &[u8]) -> Result<ConfigStore, LoadError> {
     let mut store = running.fresh();
     load_text(&mut store, text, 0)
@@ -160,14 +160,14 @@ pub fn load_again(running: &ConfigStore, text: &[u8]) -> Result<ConfigStore, Loa
 /// Adds to `store` the standard input and the command line of the start.
 ///
 /// # Errors
-/// The cause why a start would fail.
+/// The reason why a start would fail.
 pub fn load_rest_again(store: &mut ConfigStore) -> Result<(), LoadError> {
     let start = store.start().clone();
     load_text(store, &start.input, 0)?;
     load_arguments(store, &start.options)
 }
 
-/// Takes a `-` off that stands first or last.
+/// Removes a `-` at the first or last place. Returns true with it if there was one.
 fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     match options {
         [dash, rest @ ..] if dash == b"-" => (true, rest),
@@ -176,7 +176,7 @@ fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     }
 }
 
-/// Takes `--name value ...` options.
+/// Reads `--name value ...` options.
 fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadError> {
     let refused = args.iter().enumerate().find(|(at, arg)| {
         let is_mode = matches!(arg.as_slice(), b"--test-memory" | b"--check-system" | b"--sentinel");
@@ -200,9 +200,9 @@ fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadE
     Ok(())
 }
 
-/// The lines of a configuration file that a command line stands for, by Redis' rules: an argument
-/// that begins with `--` begins a line, unless the one before was a name that still wants its first
-/// value. Name and value may be one argument (`"--port 7000"`). `--save` without a value means no
+/// Converts a command line to lines of a configuration file, by the rules of Redis. An argument
+/// that begins with `--` begins a line. The exception is an argument after a name that has no value
+/// yet. Name and value may be one argument (`"--port 7000"`). `--save` without a value means no
 /// save points.
 fn argument_lines(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -227,7 +227,7 @@ fn argument_lines(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     lines
 }
 
-/// Takes a single value apart that is several words in quotes, where the option takes words.
+/// Splits a single quoted value into its words, if the option takes several words.
 fn split_words(directive: &mut Directive) {
     let option = super::table::find(&directive.name);
     if let [words] = directive.words.as_slice()
@@ -242,7 +242,7 @@ fn split_words(directive: &mut Directive) {
 fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), LoadError> {
     let failed = |error| LoadError::File { path: file.to_owned(), error };
     if store.base().is_some() && fs::metadata(file).is_ok_and(|found| !found.is_file()) {
-        // Reading a pipe would wait, perhaps forever.
+        // Reading a pipe would block, perhaps forever.
         return Err(failed(io::Error::other("not a regular file, so it cannot be read a second time")));
     }
     let text = fs::read(file).map_err(failed)?;
@@ -255,8 +255,8 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     load_text(store, &text, depth).map_err(|error| in_file(error, file))
 }
 
-/// Names the file in an error that has none: the innermost of files that include one another is the
-/// one that has the line.
+/// Adds the file to an error that names none. If files include one another, the error names the
+/// innermost file: it contains the line.
 fn in_file(error: LoadError, file: &Path) -> LoadError {
     match error {
         LoadError::Config(error) if error.file.is_none() => {
@@ -266,8 +266,8 @@ fn in_file(error: LoadError, file: &Path) -> LoadError {
     }
 }
 
-/// Whether a file cannot be read again by another process: a pipe, or a name such as /dev/stdin,
-/// which means another file there.
+/// Returns true if another process cannot read the file again: a pipe, or a name such as
+/// /dev/stdin, which names another file in another process.
 fn is_unrepeatable(file: &Path) -> bool {
     file.starts_with("/dev") || file.starts_with("/proc") || !file.is_file()
 }
@@ -276,8 +276,8 @@ fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), L
     parse_config(text)?.iter().try_for_each(|directive| load_directive(store, directive, depth))
 }
 
-/// Directives of Redis that are no options, and why they are refused: to pass over them would leave
-/// a server less guarded than its configuration says.
+/// Directives of Redis that are not options, and the reason why each is refused. Without them, the
+/// server would be less protected than its configuration says.
 const REFUSED: &[(&[u8], &str)] =
     &[(b"loadmodule", "modules are not supported"), (b"sentinel", "Sentinel is not supported")];
 
@@ -302,7 +302,8 @@ fn load_directive(store: &mut ConfigStore, directive: &Directive, depth: usize) 
     Ok(store.load(&directive.name, &directive.words).map_err(refused)?)
 }
 
-/// What to say of a directive that does not exist, with the name of an option that is much like it.
+/// Returns the message for a directive that does not exist. The message suggests the option with
+/// the most similar name, if one is similar.
 fn unknown_hint(name: &[u8]) -> Option<String> {
     if is_directive(name) || super::table::find(name).is_some() {
         return None;
@@ -315,8 +316,8 @@ fn unknown_hint(name: &[u8]) -> Option<String> {
     Some(hint)
 }
 
-/// The files that an `include` names, in the order of their names; without wildcards the file
-/// itself, there or not. A relative name refers to `base`.
+/// Returns the files that an `include` names, sorted by name. Without wildcards it returns the file
+/// itself, which may be missing. A relative name refers to `base`.
 fn included(base: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     let is_wild = |part: &[u8]| part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
     if !is_wild(pattern) {
@@ -331,16 +332,16 @@ fn included(base: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     found
 }
 
-/// The entry of `folder` with this name, if there is one.
+/// Returns the entry of `folder` with this name, if it exists.
 fn named(folder: &Path, name: &[u8]) -> Vec<PathBuf> {
     Some(folder.join(path(name))).filter(|path| path.exists()).into_iter().collect()
 }
 
-/// The entries of `folder` that match one part of a pattern. Names that begin with a dot want a
-/// pattern that does.
+/// Returns the entries of `folder` that match one part of a pattern. A name that begins with a dot
+/// matches only a pattern that begins with a dot.
 fn matching(folder: &Path, part: &[u8]) -> Vec<PathBuf> {
     let folder_to_read = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    // A folder that cannot be read has no files that match.
+    // A folder that cannot be read has no matching files.
     let entries = fs::read_dir(folder_to_read).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name());
     let matches = |name: &std::ffi::OsString| {

@@ -7,10 +7,10 @@
 //!                                 └─► CONFIG GET, CONFIG REWRITE, docs/options.md
 //! ```
 //!
-//! [`table`] says what options there are, [`value`] and [`words`] how their values are read and
-//! shown. The [`ConfigStore`] holds every option's value. Code reads one through its [`handle`],
-//! such as `table::memory::MAXMEMORY.of(&store)`; on a request's path it reads the typed
-//! [`Settings`](engine::settings::Settings) that are derived anew after each change.
+//! [`table`] lists the options; [`value`] and [`words`] read and show their values. The
+//! [`ConfigStore`] holds every option's value. Code reads a value through its [`handle`], for
+//! example `table::memory::MAXMEMORY.of(&store)`. Requests read the typed
+//! [`Settings`](engine::settings::Settings), which are derived again after each change.
 
 pub mod apply;
 pub mod choices;
@@ -31,7 +31,7 @@ pub use load::{LoadError, Loaded};
 pub use parse::{ConfigError, Directive, parse_config};
 pub use store::ConfigStore;
 
-/// Why a text is no value of an option: the sentence that a client gets.
+/// The reason why a text is not a value of an option: the sentence that a client gets.
 pub type Refusal = std::borrow::Cow<'static, str>;
 
 #[cfg(test)]

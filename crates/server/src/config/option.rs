@@ -1,86 +1,88 @@
-//! What an option is: one record with everything that is known about it.
+//! The record of an option: everything that is known about it.
 
 use super::value::{Kind, Value};
 
-/// When an option may change.
+/// The times at which an option may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// At any time, with CONFIG SET.
     Live,
-    /// In the configuration file or on the command line only.
+    /// Only in the configuration file or on the command line.
     AtStart,
-    /// With CONFIG SET only where `enable-protected-configs` permits it.
+    /// With CONFIG SET, only where `enable-protected-configs` permits it.
     Protected,
 }
 
-/// Whether an option has an effect.
+/// The effect of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
-    /// It has an effect.
+    /// The option has an effect.
     Now,
-    /// It is checked, stored and shown, so that existing configurations work; nothing reads it. The
-    /// text says why.
+    /// The option is checked, stored and shown, so that existing configurations work, but no code
+    /// reads it. The text is the reason.
     Accepted(&'static str),
 }
 
-/// An option's value when nothing is said.
+/// The value of an option that the configuration does not name.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
-    /// The same everywhere, as it would be written in a configuration file.
+    /// The same value on all machines, in the syntax of a configuration file.
     Fixed(&'static str),
-    /// Taken from the machine or the process when the server starts.
+    /// A value that the machine or the process gives when the server starts.
     Computed {
-        /// What it is, in words, for the documentation.
+        /// A description of the value for the documentation.
         shown: &'static str,
-        /// Finds it. O(1), a system call; `None` where the system does not say.
+        /// Computes the value. O(1), a system call; `None` if the system does not provide it.
         compute: fn() -> Option<Value>,
-        /// The value then, as it would be written.
+        /// The value to use when `compute` returns `None`, in the syntax of a configuration file.
         otherwise: &'static str,
     },
 }
 
-/// What happens in a running server when CONFIG SET has changed an option's value, beside that
-/// [`Settings`](engine::settings::Settings) are derived anew. `commands/config.rs` carries it out.
+/// The action of a running server when CONFIG SET changes an option's value. The
+/// [`Settings`](engine::settings::Settings) are derived again in any case. `commands/config.rs`
+/// carries the action out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
-    /// Nothing: whoever needs the value reads it.
+    /// No action: code that needs the value reads it.
     Nothing,
-    /// Before the new value holds; it may be refused.
+    /// Before the new value is in force; the action may refuse the value.
     Prepare(Prepare),
-    /// After the new value holds.
+    /// After the new value is in force.
     FollowUp(FollowUp),
-    /// Before, where it may be refused, and after.
+    /// An action before, which may refuse the value, and an action after.
     Both(Prepare, FollowUp),
 }
 
-/// What is done before a new value holds, in this order, each once for all options that ask for it.
+/// An action before a new value is in force. Each action runs once for all options that ask for it,
+/// in the order of [`Prepare::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepare {
     /// Raise the limit of open files to fit `maxclients`.
     OpenFiles,
-    /// Read certificates and what else the options about TLS name, where TLS is in use.
+    /// Read the certificates and the other files that the TLS options name, if TLS is in use.
     Tls,
-    /// Take the limits of TLS.
+    /// Apply the limits of TLS.
     TlsLimits,
-    /// Listen where `bind` and `port` say; the new port may not be free.
+    /// Listen on the addresses of `bind` and on `port`; the new port may be in use.
     ListenOnPort,
-    /// Listen where `bind` and `tls-port` say; the certificates may be missing, or the port be
-    /// taken.
+    /// Listen on the addresses of `bind` and on `tls-port`; certificates may be missing, or the
+    /// port may be in use.
     ListenOnTlsPort,
-    /// Listen where `bind` and `port` say; the new addresses may be missing.
+    /// Listen on the addresses of `bind` and on `port`; the new addresses may not exist.
     ListenOnAddresses,
-    /// Go to the folder `dir`.
+    /// Change the working folder to `dir`.
     WorkingFolder,
-    /// Write to the append-only file, or no longer.
+    /// Start or stop writing to the append-only file.
     AppendOnly,
-    /// Write lines of the log from `loglevel` on.
+    /// Write the lines of the log whose level is at least `loglevel`.
     LogLevel,
-    /// Write lines of the log as `log-format` and `log-timestamp-format` say.
+    /// Write the lines of the log in the form of `log-format` and `log-timestamp-format`.
     LogForm,
 }
 
 impl Prepare {
-    /// The place in the order. Those with the same place are one and the same work.
+    /// Returns the position in the order. Actions with the same position are the same work.
     pub fn order(self) -> u8 {
         match self {
             Prepare::OpenFiles => 0,
@@ -95,23 +97,23 @@ impl Prepare {
     }
 }
 
-/// What is done after a new value holds, in this order.
+/// An action after a new value is in force. The actions run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
-    /// Begin a new window of counting hot keys.
+    /// Begin a new window of hot keys.
     HotKeyWindows,
-    /// Measure the memory of all clients and evict those that are too much.
+    /// Measure the memory of all clients and evict the largest ones if it is over the limit.
     ClientMemory,
-    /// Write to the append-only file as the options say.
+    /// Write to the append-only file according to the options.
     AppendOnly,
-    /// Give the user `default` the password.
+    /// Set the password of the user `default`.
     DefaultPassword,
 }
 
-/// What of the file system an option's value names.
+/// The kind of file that an option's value names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Nothing.
+    /// The value names no file.
     Nothing,
     /// A file.
     File,
@@ -119,35 +121,35 @@ pub enum Names {
     Folder,
 }
 
-/// An option. Built by the `const` functions below, so that a table reads as a list.
+/// An option. The `const` functions below build it, so that a table reads as a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     pub name: &'static str,
     /// Older names of the same option.
     pub aliases: &'static [&'static str],
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
-    /// What of the file system they name: shells complete it.
+    /// The kind of file that its values name: shells complete it.
     pub names: Names,
-    /// Its value when nothing is said.
+    /// The value of the option when the configuration does not name it.
     pub default: DefaultValue,
-    /// A value for examples, where the default is none that anybody would write.
+    /// A value for examples, for options whose default nobody would write.
     pub example: Option<&'static str>,
-    /// When it may change.
+    /// The times at which the option may change.
     pub change: Change,
-    /// What happens when it does.
+    /// The action when it changes.
     pub on_change: OnChange,
-    /// CONFIG GET shows it only when asked for it by its full name, and docs/options.md not at all.
+    /// True if CONFIG GET shows the option only by its full name and docs/options.md omits it.
     pub hidden: bool,
-    /// One line for the documentation.
+    /// A one-line summary for the documentation.
     pub summary: &'static str,
-    /// Whether it does something.
+    /// The effect of the option.
     pub acts: Acts,
 }
 
 impl Opt {
-    /// An option of any kind that acts and may change at any time.
+    /// Creates an option of any kind. It acts and may change at any time.
     pub const fn new(name: &'static str, kind: Kind, default: &'static str, summary: &'static str) -> Self {
         Opt {
             name,
@@ -164,12 +166,12 @@ impl Opt {
         }
     }
 
-    /// `yes` or `no`.
+    /// Creates an option that is `yes` or `no`.
     pub const fn flag(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Self::new(name, Kind::Flag, default, summary)
     }
 
-    /// A whole number within `range` (both ends included).
+    /// Creates an option that is a whole number within `range` (both ends included).
     pub const fn integer(
         name: &'static str,
         default: &'static str,
@@ -179,7 +181,7 @@ impl Opt {
         Self::new(name, Kind::Integer { min: range.0, max: range.1 }, default, summary)
     }
 
-    /// An amount of memory within `range` bytes (both ends included).
+    /// Creates an option that is an amount of memory within `range` bytes (both ends included).
     pub const fn memory(
         name: &'static str,
         default: &'static str,
@@ -189,7 +191,7 @@ impl Opt {
         Self::new(name, Kind::Memory { min: range.0, max: range.1 }, default, summary)
     }
 
-    /// One of some words.
+    /// Creates an option that is one of `words`.
     pub const fn choice(
         name: &'static str,
         default: &'static str,
@@ -199,59 +201,59 @@ impl Opt {
         Self::new(name, Kind::Choice(words), default, summary)
     }
 
-    /// Any bytes.
+    /// Creates an option that is any bytes.
     pub const fn text(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Self::new(name, Kind::Text, default, summary)
     }
 
-    /// A file's path.
+    /// Creates an option that is the path of a file.
     pub const fn file(name: &'static str, default: &'static str, summary: &'static str) -> Self {
         Opt { names: Names::File, ..Self::text(name, default, summary) }
     }
 
-    /// Its values name folders.
+    /// Marks the option's values as names of folders.
     pub const fn of_folder(self) -> Self {
         Opt { names: Names::Folder, ..self }
     }
 
-    /// Known by these names too.
+    /// Adds other names of the option.
     pub const fn also(self, aliases: &'static [&'static str]) -> Self {
         Opt { aliases, ..self }
     }
 
-    /// Takes its default from the machine: `shown` says what in words. The default that it was
-    /// built with is for machines that do not tell.
+    /// Takes the default from the machine; `shown` describes it. The default that was set before is
+    /// used on machines that do not provide one.
     pub const fn computed(self, shown: &'static str, compute: fn() -> Option<Value>) -> Self {
         let DefaultValue::Fixed(otherwise) = self.default else { panic!("computed twice") };
         Opt { default: DefaultValue::Computed { shown, compute, otherwise }, ..self }
     }
 
-    /// Shown with this value in examples.
+    /// Sets the value that examples show.
     pub const fn example(self, value: &'static str) -> Self {
         Opt { example: Some(value), ..self }
     }
 
-    /// Does this when CONFIG SET has changed it.
+    /// Sets the action when CONFIG SET changes the option.
     pub const fn on_change(self, on_change: OnChange) -> Self {
         Opt { on_change, ..self }
     }
 
-    /// Cannot change once the server runs.
+    /// Forbids changes while the server runs.
     pub const fn at_start(self) -> Self {
         Opt { change: Change::AtStart, ..self }
     }
 
-    /// Changes at run time only where that is explicitly permitted.
+    /// Restricts changes at run time: `enable-protected-configs` must permit them.
     pub const fn protected(self) -> Self {
         Opt { change: Change::Protected, ..self }
     }
 
-    /// Does nothing, and why.
+    /// Marks the option as one without effect, for the reason `why`.
     pub const fn accepted(self, why: &'static str) -> Self {
         Opt { acts: Acts::Accepted(why), ..self }
     }
 
-    /// Why it does nothing; `None` if it acts.
+    /// Returns the reason why the option has no effect; `None` if it acts.
     pub const fn idle_reason(&self) -> Option<&'static str> {
         match self.acts {
             Acts::Now => None,
@@ -259,20 +261,21 @@ impl Opt {
         }
     }
 
-    /// Not shown by CONFIG GET with a pattern.
+    /// Hides the option from CONFIG GET with a pattern.
     pub const fn hidden(self) -> Self {
         Opt { hidden: true, ..self }
     }
 
-    /// Whether its value names a file that is read when CONFIG SET sets it, even to the same name.
+    /// Returns true if the value names a file that CONFIG SET reads, even if the name is the same.
     pub fn is_read_when_set(&self) -> bool {
         self.on_change == OnChange::Prepare(Prepare::Tls) && self.names != Names::Nothing
     }
 
-    /// The value when nothing is said. O(length), and a system call where it is computed.
+    /// Returns the value of an option that the configuration does not name. O(length); a computed
+    /// default also takes a system call.
     ///
     /// # Panics
-    /// If the record's default is not a value of its kind: a test looks at every record.
+    /// If the record's default is not a value of its kind. A test checks every record.
     pub fn default_value(&self) -> Value {
         match self.default {
             DefaultValue::Fixed(text) => self.written(text),
@@ -282,7 +285,7 @@ impl Opt {
         }
     }
 
-    /// The value that `text` stands for in a configuration file.
+    /// Parses `text` by the syntax of a configuration file.
     fn written(&self, text: &str) -> Value {
         let words: Vec<&[u8]> = match self.kind {
             Kind::Words(_) => text.split_ascii_whitespace().map(str::as_bytes).collect(),
@@ -293,13 +296,13 @@ impl Opt {
     }
 }
 
-/// No upper end: what Redis takes for a number without one.
+/// The range of numbers from 0 without an upper end: the numbers that Redis accepts there.
 pub const ANY: (i64, i64) = (0, i64::MAX);
-/// From 0 to the largest 32-bit number.
+/// The range from 0 to the largest 32-bit signed number.
 pub const INT: (i64, i64) = (0, i32::MAX as i64);
-/// From 1 to the largest 32-bit number.
+/// The range from 1 to the largest 32-bit signed number.
 pub const POSITIVE_INT: (i64, i64) = (1, i32::MAX as i64);
-/// A TCP port.
+/// The range of TCP ports.
 pub const PORT: (i64, i64) = (0, 65535);
-/// Any amount of memory Redis takes.
+/// The range of amounts of memory that Redis accepts.
 pub const BYTES: (u64, u64) = (0, i64::MAX as u64);

@@ -1,47 +1,47 @@
-//! The syntax of configuration files: a directive per line, its words separated by blanks and
-//! quoted as in a shell, `#` before a remark.
+//! The syntax of configuration files: one directive per line. Words are separated by blanks and
+//! quoted as in a shell. `#` begins a comment.
 
 use std::path::PathBuf;
 
 use stdx::quoted::split_quoted;
 
-/// A line that says something.
+/// A line that holds an option or another instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
-    /// Its number in its text, from 1 on.
+    /// The line's number in its text, from 1.
     pub line_number: usize,
     /// The line as written, without the blanks around it.
     pub line: Vec<u8>,
-    /// Its first word, in lower case.
+    /// The first word, in lower case.
     pub name: Vec<u8>,
-    /// The words behind it.
+    /// The words after the name.
     pub words: Vec<Vec<u8>>,
 }
 
-/// A line that cannot be taken, and why.
+/// An invalid line, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where it stands.
+    /// The position of the line.
     pub place: Place,
-    /// The file in which that is, if it is one.
+    /// The file that contains the line; `None` if it is not in a file.
     pub file: Option<PathBuf>,
-    /// The line as written, or what an argument would be as a line.
+    /// The line as written. For an argument: the line that it would be in a file.
     pub line: Vec<u8>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Where a line of the configuration stands.
+/// The position of a line of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A line of a configuration file, from 1 on.
+    /// A line of a configuration file; the first is 1.
     FileLine(usize),
-    /// An option of the command line, from 1 on.
+    /// An option of the command line; the first is 1.
     CommandLine(usize),
 }
 
 impl ConfigError {
-    /// That `directive` of a configuration file cannot be taken.
+    /// Creates the error for an invalid `directive` of a configuration file.
     pub fn of(directive: &Directive, reason: impl Into<String>) -> Self {
         Self {
             place: Place::FileLine(directive.line_number),
@@ -52,8 +52,8 @@ impl ConfigError {
     }
 }
 
-/// For a file the lines that Redis writes, since tools look for them; for the command line one
-/// line, with the option and the reason in the same order.
+/// Errors of a file are written in the lines of Redis, because tools look for these lines. Errors
+/// of the command line are one line, with the option and the reason in the same order.
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (line, reason) = (String::from_utf8_lossy(&self.line), &self.reason);
@@ -78,15 +78,15 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The directives of a configuration file's text. O(bytes). Says nothing about whether the options
-/// exist or their values make sense.
+/// Parses the text of a configuration file into directives. O(bytes). Does not check that the
+/// options exist or that their values are valid.
 pub fn parse_config(text: &[u8]) -> Result<Vec<Directive>, ConfigError> {
     let lines = text.split(|&byte| byte == b'\n').enumerate();
     let directives = lines.filter_map(|(index, line)| parse_line(index + 1, line).transpose());
     directives.collect()
 }
 
-/// The directive of one line; `None` for a blank line or a remark.
+/// Parses one line; returns `None` for a blank line or a comment.
 pub fn parse_line(line_number: usize, line: &[u8]) -> Result<Option<Directive>, ConfigError> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") {
@@ -104,13 +104,14 @@ pub fn parse_line(line_number: usize, line: &[u8]) -> Result<Option<Directive>, 
     Ok(Some(directive))
 }
 
-/// A word as a configuration file has it: in quotes where it would not be read as it is.
+/// Returns a word as it is written in a configuration file: in quotes if it would not be read
+/// unchanged without them.
 pub fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
 }
 
-/// The bytes in double quotes, such that reading them gives the same bytes.
+/// Returns the bytes in double quotes, so that reading them gives the same bytes.
 pub fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut text = vec![b'"'];
     for &byte in bytes {

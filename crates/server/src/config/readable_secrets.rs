@@ -1,7 +1,7 @@
 //! Files of the configuration that hold passwords and that every user of the machine may read.
 //!
-//! A file counts when its mode lets others read it and theirs lets others pass all folders above
-//! it. Access-control lists of the file system are not looked at.
+//! A file is reported if its mode lets others read it and the modes of all folders above let others
+//! pass. Access-control lists of the file system are not checked.
 
 use std::fmt;
 use std::fs;
@@ -17,9 +17,9 @@ use super::parse::{Directive, parse_config};
 pub struct ReadableSecret {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1 on.
+    /// The number of the line, from 1.
     pub line_number: usize,
-    /// The option that stands there.
+    /// The option on that line.
     pub option: String,
 }
 
@@ -35,12 +35,13 @@ impl fmt::Display for ReadableSecret {
     }
 }
 
-/// The first password in `text`, the content of the file at `path`, if everyone may read that file.
+/// Returns the first password in `text`, the content of the file at `path`, if every user may read
+/// that file.
 pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     if !is_readable_by_all(path) {
         return None;
     }
-    // A text with an error in it is refused elsewhere.
+    // A text with an error is refused elsewhere.
     let directives = parse_config(text).ok()?;
     let found = directives.iter().find(|directive| holds_secret(directive))?;
     Some(ReadableSecret {
@@ -50,8 +51,8 @@ pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     })
 }
 
-/// Whether a line gives a password, or the digest of one, which can be guessed at without asking
-/// the server.
+/// Returns true if a line gives a password or the digest of one. An attacker can guess the password
+/// of a digest without asking the server.
 fn holds_secret(directive: &Directive) -> bool {
     let name = &directive.name;
     if name == b"user" {
@@ -74,7 +75,8 @@ fn is_readable_by_all(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// What is found in a file with this text, under this mode, in a folder of that mode.
+    /// Returns the secret that is found in a file with this text and mode, in a folder with that
+    /// mode.
     fn check(text: &str, file_mode: u32, folder_mode: u32) -> Option<(usize, String)> {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("a.conf");

@@ -1,45 +1,45 @@
-//! `rename-command` of the configuration: commands under other names, or under none.
+//! `rename-command` of the configuration: commands under other names, or disabled.
 //!
-//! A rename holds from start to stop and concerns the name alone: counters, errors and the
-//! documentation keep calling the command what everybody calls it, as in Redis. A line refers to
-//! the names as the lines before it left them. A line may name a command of other servers that this
-//! one does not have ([`foreign`]): it has no effect then.
+//! A rename holds while the server runs. It changes only the name that clients send: counters,
+//! errors and the documentation keep the original name, as in Redis. A line refers to the names
+//! after all earlier lines. A line may name a command of other servers that this server does not
+//! have ([`foreign`]); the line then has no effect.
 
 use engine::foreign;
 
 use super::Refusal;
 
-/// Whether a command has this name, in capitals, before any rename.
+/// A function that returns true if a command has this name (in capitals) before any rename.
 pub type IsCommand = fn(name: &str) -> bool;
 
-/// The renames of a configuration, in its order.
+/// The renames of a configuration, in order.
 #[derive(Clone, Debug)]
 pub struct Renames {
     list: Vec<Rename>,
     is_command: IsCommand,
 }
 
-/// One of them, both names in capitals.
+/// One rename, with both names in capitals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
-    /// What the command was called until here.
+    /// The name of the command before this rename.
     pub from: String,
-    /// What it is called now; empty when nobody may call it.
+    /// The new name; empty if the command is disabled.
     pub to: String,
 }
 
 impl Renames {
-    /// No renames of the commands that `is_command` knows.
+    /// Creates an empty list of renames of the commands that `is_command` knows.
     pub fn new(is_command: IsCommand) -> Self {
         Self { list: Vec::new(), is_command }
     }
 
-    /// Returns no renames of the same commands.
+    /// Returns an empty list of renames of the same commands.
     pub fn without_any(&self) -> Self {
         Self::new(self.is_command)
     }
 
-    /// Takes the words of a line. O(commands + renames).
+    /// Adds the rename of a line from its words. O(commands + renames).
     pub fn add(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let [from, to] = words else {
             return Err("Bad directive or wrong number of arguments".into());
@@ -58,12 +58,13 @@ impl Renames {
         Ok(())
     }
 
-    /// The renames, to be done one after the other.
+    /// Returns the renames, to be applied in this order.
     pub fn iter(&self) -> impl Iterator<Item = &Rename> + '_ {
         self.list.iter()
     }
 
-    /// Whether a command has this name after the renames so far: the last of them about it decides.
+    /// Returns true if a command has this name after the renames so far. The last rename that
+    /// involves the name decides.
     fn is_taken(&self, name: &str) -> bool {
         let about = self
             .list

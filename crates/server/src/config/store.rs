@@ -1,4 +1,4 @@
-//! The value of every option, and the only way to change one.
+//! The store of the values of all options, and the only way to change a value.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -16,15 +16,14 @@ use super::table::persistence::DIR;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
 
-/// The values of all options. A running server keeps it behind a lock of its own, a leaf in the
-/// lock order, held while a request reads or changes options and no longer.
+/// The values of all options. A running server keeps the store behind a lock of its own, a leaf in
+/// the lock order. The lock is held only while a request reads or changes options.
 #[derive(Clone, Debug)]
 pub struct ConfigStore {
     values: Vec<Value>,
-    /// The default values of all options: those of their records, and those that depend on the
-    /// machine.
+    /// The default values of all options. Computed defaults depend on the machine.
     defaults: Vec<Value>,
-    /// Options that were read from the configuration already: further lines add to these.
+    /// The options that the configuration has already set: further lines add to them.
     begun: HashSet<OptId>,
     /// The options that a file or the command line names.
     named: HashSet<OptId>,
@@ -34,14 +33,14 @@ pub struct ConfigStore {
     unrepeatable: Option<PathBuf>,
     /// Files of the configuration with passwords that everyone may read.
     readable_secrets: Vec<ReadableSecret>,
-    /// What `rename-command` asks for.
+    /// The renames of `rename-command`.
     renames: Renames,
-    /// What follows `user` in each such line.
+    /// For each `user` line, the words after `user`.
     users: Vec<Vec<Vec<u8>>>,
     /// The working folder, standard input and options of the command line at the start.
     start: Start,
-    /// The folder to which relative names of a configuration refer that is read while the server
-    /// runs; None at the start, where that is the working folder.
+    /// The folder that relative names refer to in a configuration that is read while the server
+    /// runs. `None` at the start: there, they refer to the working folder.
     base: Option<PathBuf>,
 }
 
@@ -50,47 +49,47 @@ pub struct ConfigStore {
 pub struct Start {
     /// The working folder, to which relative names in the configuration refer.
     pub folder: PathBuf,
-    /// The text that was read from standard input.
+    /// The text read from standard input.
     pub input: Vec<u8>,
     /// The options of the command line.
     pub options: Vec<Vec<u8>>,
 }
 
-/// Why CONFIG SET changes nothing.
+/// The reason why CONFIG SET changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
     /// No option has this name.
     Unknown(Vec<u8>),
-    /// The value of this option, or the option itself, cannot be taken.
+    /// The option or its value is refused.
     Refused {
-        /// The option, as the client named it or as the table does.
+        /// The option's name, as the client wrote it or as in the table.
         name: Vec<u8>,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
 }
 
-/// Whether the caller may change protected options.
+/// The permission of a caller to change protected options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// They may.
+    /// The caller may change protected options.
     Protected,
-    /// They may not.
+    /// The caller may not change protected options.
     Plain,
 }
 
-/// Directives that Redis once had and still passes over.
+/// Directives that older versions of Redis had and that are ignored, as in Redis.
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
-/// Returns true if `name` begins a line of the configuration that is not an option's.
+/// Returns true if `name` begins a line of the configuration that is not an option.
 pub fn is_directive(name: &[u8]) -> bool {
     name == b"rename-command" || name == b"user" || IGNORED.contains(&name)
 }
 
 impl ConfigStore {
-    /// The defaults of the records. `is_command` says which names `rename-command` may take.
-    /// O(options).
+    /// Creates a store with the default values. `is_command` knows the names that `rename-command`
+    /// may take. O(options).
     pub fn new(is_command: IsCommand) -> Self {
         let defaults: Vec<Value> = table::all().map(|(_, option)| option.default_value()).collect();
         let values = defaults.clone();
@@ -110,7 +109,7 @@ impl ConfigStore {
     }
 
     /// Returns a store with the defaults of this one, for reading the configuration again while the
-    /// server runs: relative names refer to the folder of the start. O(options).
+    /// server runs. Relative names refer to the folder of the start. O(options).
     pub fn fresh(&self) -> Self {
         Self {
             values: self.defaults.clone(),
@@ -137,27 +136,27 @@ impl ConfigStore {
         self.start = start;
     }
 
-    /// Returns the folder to which relative names refer, where that is not the working folder.
+    /// Returns the folder that relative names refer to, if it is not the working folder.
     pub fn base(&self) -> Option<&Path> {
         self.base.as_deref()
     }
 
-    /// An option's value.
+    /// Returns an option's value.
     pub fn value(&self, id: OptId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// The option's default value.
+    /// Returns the option's default value.
     pub fn default_of(&self, id: OptId) -> &Value {
         &self.defaults[id.index()]
     }
 
-    /// Whether the configuration file or the command line says what the option's value is.
+    /// Returns true if the configuration file or the command line sets the option.
     pub fn is_named(&self, option: &Opt) -> bool {
         self.named.iter().any(|id| id.option().name == option.name)
     }
 
-    /// The configuration file.
+    /// Returns the path of the configuration file.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -167,7 +166,7 @@ impl ConfigStore {
         self.file = Some(path);
     }
 
-    /// A file of the configuration that another process cannot read again, such as a pipe.
+    /// Returns a file of the configuration that another process cannot read again, such as a pipe.
     pub fn unrepeatable_file(&self) -> Option<&Path> {
         self.unrepeatable.as_deref()
     }
@@ -177,28 +176,28 @@ impl ConfigStore {
         self.unrepeatable = Some(path);
     }
 
-    /// Files of the configuration with passwords that everyone may read.
+    /// Returns the files of the configuration with passwords that every user may read.
     pub fn readable_secrets(&self) -> &[ReadableSecret] {
         &self.readable_secrets
     }
 
-    /// Notes a file of the configuration with passwords that everyone may read.
+    /// Notes a file of the configuration with passwords that every user may read.
     pub fn add_readable_secret(&mut self, secret: ReadableSecret) {
         self.readable_secrets.push(secret);
     }
 
-    /// The users of the configuration: for each its name, then its rules.
+    /// Returns the users of the configuration: for each the name, then the rules.
     pub fn users(&self) -> &[Vec<Vec<u8>>] {
         &self.users
     }
 
-    /// Which commands have other names.
+    /// Returns the renames of commands.
     pub fn renames(&self) -> &Renames {
         &self.renames
     }
 
-    /// Takes a directive of the configuration file or the command line: options that cannot change
-    /// later can here.
+    /// Applies a directive of the configuration file or the command line. Options that cannot
+    /// change at run time can change here.
     pub fn load(&mut self, name: &[u8], words: &[Vec<u8>]) -> Result<(), Refusal> {
         if name == b"rename-command" {
             return self.renames.add(words);
@@ -214,7 +213,7 @@ impl ConfigStore {
         };
         let mut all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let old = self.value(id).clone();
-        // As in Redis, options of several words may have none: `save` alone is as `save ""`.
+        // As in Redis, an option of several words may have none: `save` alone means `save ""`.
         if words.is_empty() && !matches!(id.option().kind, Kind::Words(_)) {
             let refusal = id.option().kind.parse(&[], &old).err();
             return Err(refusal.unwrap_or("wrong number of arguments".into()));
@@ -240,7 +239,7 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// Notes a user of the configuration; its rules are looked at when commands are known.
+    /// Notes a user of the configuration. The rules are parsed later, when the commands are known.
     fn add_user(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let Some(name) = words.first() else { return Err("wrong number of arguments".into()) };
         if self.users.iter().any(|user| user[0] == *name) {
@@ -250,8 +249,8 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// CONFIG SET: changes all of `pairs` (name, value) or nothing. Gives the options that were
-    /// set, each once or twice when an alias was used as well.
+    /// Handles CONFIG SET: changes all of `pairs` (name, value) or nothing. Returns the options
+    /// that were set. An option is listed twice if both its name and an alias were set.
     pub fn set(&mut self, pairs: &[(&[u8], &[u8])], permission: Permission) -> Result<Vec<OptId>, SetError> {
         let found: Vec<Option<Named>> = pairs.iter().map(|(name, _)| table::find(name)).collect();
         let mut named: Vec<Named> = Vec::new();
@@ -288,8 +287,9 @@ impl ConfigStore {
         Ok(named.iter().map(|named| named.id).collect())
     }
 
-    /// CONFIG GET: names and values of the options that match any of `patterns`. A pattern without
-    /// wildcards is a name, shown as the client wrote it. O(options × patterns).
+    /// Handles CONFIG GET: returns the names and values of the options that match any of
+    /// `patterns`. A pattern without wildcards is a name, which is returned as the client wrote it.
+    /// O(options × patterns).
     pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut shown: HashSet<&'static str> = HashSet::new();
         let mut found = Vec::new();
@@ -311,7 +311,7 @@ impl ConfigStore {
         found
     }
 
-    /// The value of an option as CONFIG GET shows it, by the name that a user would give.
+    /// Returns the value of an option as CONFIG GET shows it. `name` may be an alias.
     #[cfg(test)]
     pub fn shown(&self, name: &str) -> String {
         let named = table::find(name.as_bytes()).expect("an option has this name");
@@ -320,18 +320,18 @@ impl ConfigStore {
 }
 
 impl<T: OptionType + ?Sized> Handle<T> {
-    /// The option's value in `store`. O(length of the name).
+    /// Returns the option's value in `store`. O(length of the name).
     ///
     /// # Panics
-    /// If no theme lists the option: a test looks for every handle in the lists.
+    /// If no theme lists the option. A test checks that every handle is in a list.
     pub fn of<'s>(&self, store: &'s ConfigStore) -> T::Read<'s> {
         T::read(store.value(table::id_of(&self.opt))).expect("a handle's type holds all values of its option")
     }
 }
 
 impl<N: Number + OptionType> Handle<N> {
-    /// Gives the option, whose kind is a whole number, a value that is known to fit. O(length of
-    /// the name).
+    /// Sets the value of an option that is a whole number. The value must be valid: it is not
+    /// checked. O(length of the name).
     pub fn put(&self, store: &mut ConfigStore, value: N) {
         store.values[table::id_of(&self.opt).index()] = Value::Integer(value.to_integer());
     }

@@ -1,7 +1,7 @@
-//! What values options have: how they are read from words, and how they are written back.
+//! The values of options: reading them from words and writing them back.
 //!
 //! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES`
-//! becomes `yes`. The errors are the sentences that clients of Redis know.
+//! becomes `yes`. The errors are the messages of Redis.
 
 use stdx::memory_size::parse_memory;
 use stdx::number::parse_i64;
@@ -18,11 +18,11 @@ pub enum Value {
     Integer(i64),
     /// An octal number: permission bits.
     Octal(u32),
-    /// Bytes.
+    /// An amount of memory, in bytes.
     Memory(u64),
-    /// A share of something else, up to 100.
+    /// A percentage of another amount, up to 100.
     Percent(u8),
-    /// One of the words of its kind.
+    /// One of the words of the kind.
     Choice(&'static str),
     /// Any bytes.
     Text(Vec<u8>),
@@ -32,32 +32,32 @@ pub enum Value {
     Words(Vec<Vec<u8>>),
 }
 
-/// What values an option has.
+/// The kind of values that an option has.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `yes` or `no`.
     Flag,
     /// A whole number, both ends included.
     Integer {
-        /// The smallest.
+        /// The smallest number.
         min: i64,
-        /// The largest.
+        /// The largest number.
         max: i64,
     },
-    /// A whole number that is moved to the nearest end when out of range.
+    /// A whole number that is moved to the nearest end if it is out of range.
     Clamped {
-        /// The smallest.
+        /// The smallest number.
         min: i64,
-        /// The largest.
+        /// The largest number.
         max: i64,
     },
     /// Permission bits, in octal.
     Octal,
     /// An amount of memory, both ends included.
     Memory {
-        /// The smallest, in bytes.
+        /// The smallest amount, in bytes.
         min: u64,
-        /// The largest, in bytes.
+        /// The largest amount, in bytes.
         max: u64,
     },
     /// An amount of memory, or a percentage such as `5%`.
@@ -66,7 +66,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Any bytes.
     Text,
-    /// Bytes that a function accepts, perhaps in another form.
+    /// Bytes that a function accepts; the function may change their form.
     Checked(fn(&[u8]) -> Result<Vec<u8>, Refusal>),
     /// Classes of keyspace events.
     EventLetters,
@@ -75,7 +75,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The value from which a partial one starts.
+    /// Returns the empty value, to which the first words of an option are added.
     pub fn initial(&self) -> Value {
         match self {
             Kind::Words(_) => Value::Words(Vec::new()),
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value from the words behind an option's name. `old` is the value so far.
+    /// Reads a value from the words after an option's name. `old` is the present value.
     pub fn parse(&self, words: &[&[u8]], old: &Value) -> Result<Value, Refusal> {
         if let Kind::Words(kind) = self {
             let old = if let Value::Words(old) = old { old.as_slice() } else { &[] };
@@ -135,7 +135,7 @@ impl Kind {
         }
     }
 
-    /// Whether a value may consist of more than one word.
+    /// Returns true if a value may consist of more than one word.
     pub fn takes_words(&self) -> bool {
         matches!(self, Kind::Words(_))
     }
@@ -163,7 +163,7 @@ fn memory_or_percent(word: &[u8]) -> Result<Value, Refusal> {
 }
 
 impl Value {
-    /// The value as CONFIG GET shows it. O(length).
+    /// Returns the value as CONFIG GET shows it. O(length).
     pub fn to_text(&self) -> Vec<u8> {
         match self {
             Value::Flag(true) => b"yes".to_vec(),

@@ -1,4 +1,4 @@
-//! Options whose values have a grammar of their own.
+//! The options whose values have a grammar of their own.
 
 use engine::settings::AuditEvents;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,22 +9,22 @@ use stdx::number::parse_i64;
 
 use super::Refusal;
 
-/// A value of several words, or why not.
+/// A value of several words, or the reason why it is refused.
 pub type Words = Result<Vec<Vec<u8>>, Refusal>;
 
-/// Reads words, given the value so far.
+/// A function that reads the new value from words and the present value.
 pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
 
-/// How several words make one value.
+/// The rules by which several words make one value.
 #[derive(Debug)]
 pub struct WordsKind {
-    /// The new value from words, given the old one (an option may be set in parts).
+    /// Reads the new value from words and the present value (an option may be set in parts).
     pub parse: ParseWords,
-    /// How many words a line of the rewritten configuration file holds; 0 for all on one line.
+    /// The number of words on a line of the rewritten configuration file; 0 for all on one line.
     pub line_words: usize,
-    /// Whether further lines of the configuration file add to the first.
+    /// True if further lines of the configuration file add to the first.
     pub accumulates: bool,
-    /// The words of a line of the configuration file that says that there are none.
+    /// The words that stand for an empty value in a configuration file.
     pub none: &'static str,
 }
 
@@ -61,7 +61,7 @@ pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, acc
 /// The most addresses that `bind` takes.
 const ADDRESSES_MAX: usize = 16;
 
-/// An empty word is how a configuration file says "none".
+/// Returns true for an empty value. A configuration file writes it as an empty word.
 fn is_none(words: &[&[u8]]) -> bool {
     matches!(words, [] | [b""])
 }
@@ -70,7 +70,7 @@ fn owned(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
 }
 
-/// The words of `audit-log-events`, and what each asks for.
+/// The words of `audit-log-events`, and the events that each word selects.
 pub const AUDIT_EVENT_WORDS: &[(&str, AuditEvents)] = &[
     ("denied", AuditEvents::DENIED),
     ("auth", AuditEvents::AUTH),
@@ -208,7 +208,7 @@ fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
 }
 
 /// Returns true if Redis reads a port from these bytes, by the rules of `strtol`: blanks, a sign
-/// and zeros may stand ahead, and nothing at all is 0.
+/// and zeros may come first, and an empty text is 0.
 fn is_port(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
@@ -219,11 +219,12 @@ fn is_port(text: &[u8]) -> bool {
     port.is_some()
 }
 
-/// The classes of `notify-keyspace-events` that `A` stands for, in the order they are shown.
+/// The classes of `notify-keyspace-events` that `A` stands for, in the order in which they are
+/// shown.
 const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
 
-/// `notify-keyspace-events`: letters, in any order; put into one order, `A` for all classes of
-/// keys.
+/// Reads the letters of `notify-keyspace-events`, in any order. Returns them in one order, with `A`
+/// for all classes of keys.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {
@@ -236,13 +237,14 @@ pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(ordered.filter(|&letter| has(letter) || letter == b'A').collect())
 }
 
-/// The letters as CONFIG GET shows them: beside `A`, Redis shows no `n`, though it holds.
+/// Returns the letters as CONFIG GET shows them. Next to `A`, Redis does not show `n`, though it is
+/// in force.
 pub fn shown_event_letters(letters: &[u8]) -> Vec<u8> {
     let all = letters.contains(&b'A');
     letters.iter().copied().filter(|letter| !(all && *letter == b'n')).collect()
 }
 
-/// A file's name without a folder.
+/// Accepts the name of a file without a folder.
 pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.contains(&b'/') {
         return Err("dbfilename can't be a path, just a filename".into());
@@ -250,7 +252,7 @@ pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(name.to_vec())
 }
 
-/// A file's name without a folder, and there must be one.
+/// Accepts the name of a file without a folder; it must not be empty.
 pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appendfilename can't be empty".into()),
@@ -259,7 +261,7 @@ pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// A folder's name without a parent, and there must be one.
+/// Accepts the name of a folder without a parent; it must not be empty.
 pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appenddirname can't be empty".into()),
@@ -268,7 +270,7 @@ pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// A host's name.
+/// Accepts the name of a host.
 pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.len() >= 256 {
         return Err("Hostnames must be less than 256 characters".into());
@@ -279,7 +281,7 @@ pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into())
 }
 
-/// A name of a cluster node for people.
+/// Accepts the name of a cluster node for people.
 pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     const RESERVED: &[u8] = b"!#$%&()*+:;<>?@[]^{|}~";
     if name.iter().any(|byte| RESERVED.contains(byte)) {
@@ -288,20 +290,19 @@ pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(name.to_vec())
 }
 
-/// An IPv4 address, or nothing.
+/// Accepts an IPv4 address, or an empty text.
 pub fn ipv4_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     let fits = text.is_empty() || from_utf8(text).is_ok_and(|text| text.parse::<Ipv4Addr>().is_ok());
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv4 address".into()) }
 }
 
-/// An IPv6 address, or nothing.
+/// Accepts an IPv6 address, or an empty text.
 pub fn ipv6_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     let fits = text.is_empty() || from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok());
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv6 address".into()) }
 }
 
-/// A locale: strings are compared byte by byte whatever it says, so only those that do so are
-/// taken.
+/// Accepts a locale that compares strings byte by byte, because the server always does so.
 pub fn byte_locale(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" | b"C" | b"POSIX" | b"C.UTF-8" | b"C.utf8" => Ok(name.to_vec()),
@@ -309,7 +310,7 @@ pub fn byte_locale(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// A template of the process title: text with variables in braces.
+/// Accepts a template of the process title: text with variables in braces.
 pub fn title_template(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     const VARIABLES: &[&[u8]] =
         &[b"title", b"listen-addr", b"server-mode", b"port", b"tls-port", b"unixsocket", b"config-file"];
@@ -326,8 +327,8 @@ pub fn title_template(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(text.to_vec())
 }
 
-/// A folder that is there, by its absolute path: the server goes there, and then a relative one
-/// would mean another.
+/// Accepts an existing folder and returns its absolute path: after the server has changed its
+/// working folder, a relative path would name another folder.
 pub fn folder(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     let text = from_utf8(path).map_err(|_| "the path is not UTF-8")?;
     match std::fs::metadata(text) {

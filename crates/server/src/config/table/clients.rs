@@ -1,11 +1,11 @@
-//! Options about clients.
+//! Options of clients.
 
 use crate::config::handle::{Handle, MemoryShare};
 use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &MAXCLIENTS.opt,
     &TIMEOUT.opt,
@@ -16,7 +16,7 @@ pub static OPTIONS: &[&Opt] = &[
     &TRACKING_TABLE_MAX_KEYS.opt,
 ];
 
-/// Connections at the same time at most.
+/// The maximum number of client connections at the same time.
 pub static MAXCLIENTS: Handle<usize> = Opt::integer(
     "maxclients",
     "10000",
@@ -27,12 +27,13 @@ pub static MAXCLIENTS: Handle<usize> = Opt::integer(
 .on_change(OnChange::Prepare(Prepare::OpenFiles))
 .typed();
 
-/// Seconds of silence after which a client is closed; 0 for never.
+/// The seconds without a request after which a client is closed; 0 for never.
 pub static TIMEOUT: Handle<u64> =
     Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never.")
         .typed();
 
-/// Per class, in the order of [`words::OUTPUT_LIMITS`]: its name and its limits.
+/// The limits of output buffers. Per class, in the order of [`words::OUTPUT_LIMITS`]: the class's
+/// name and its limits.
 pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
         "client-output-buffer-limit",
         Kind::Words(&words::OUTPUT_LIMITS),
@@ -41,7 +42,7 @@ pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
          limit in bytes, and a soft limit with the seconds it may be exceeded. Acts for `normal`, and as `replica` for clients that MONITOR.",
     ).typed();
 
-/// Bytes of requests that wait, per client, at most.
+/// The maximum number of bytes of unfinished and queued requests per client.
 pub static CLIENT_QUERY_BUFFER_LIMIT: Handle<u64> = Opt::memory(
     "client-query-buffer-limit",
     "1073741824",
@@ -50,7 +51,7 @@ pub static CLIENT_QUERY_BUFFER_LIMIT: Handle<u64> = Opt::memory(
 )
 .typed();
 
-/// Bytes of an argument or a string value at most.
+/// The maximum length of an argument or a string value, in bytes.
 pub static PROTO_MAX_BULK_LEN: Handle<u64> = Opt::memory(
     "proto-max-bulk-len",
     "536870912",
@@ -59,7 +60,7 @@ pub static PROTO_MAX_BULK_LEN: Handle<u64> = Opt::memory(
 )
 .typed();
 
-/// Memory of all clients' buffers at most; 0 for no limit.
+/// The limit on the memory of all clients' buffers; 0 for no limit.
 pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
     "maxmemory-clients",
     Kind::MemoryOrPercent,
@@ -71,7 +72,7 @@ pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
 
-/// Keys remembered for clients' caches at most; 0 for no limit.
+/// The maximum number of tracked keys; 0 for no limit.
 pub static TRACKING_TABLE_MAX_KEYS: Handle<usize> = Opt::integer(
     "tracking-table-max-keys",
     "1000000",

@@ -1,11 +1,11 @@
-//! Options about cluster mode.
+//! Options of cluster mode.
 
 use super::NO_CLUSTER;
 use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &Opt::flag("cluster-enabled", "no", "Be a node of a cluster.").at_start().accepted(NO_CLUSTER),
     &Opt::file("cluster-config-file", "nodes.conf", "Where a node keeps what it knows of the cluster.")

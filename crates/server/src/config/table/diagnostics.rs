@@ -1,4 +1,4 @@
-//! Options about scripts, and about finding out what is slow.
+//! Options of scripts, and options for finding slow commands.
 
 use super::{NO_SCRIPTS, OTHER_DESIGN};
 use crate::config::handle::Handle;
@@ -6,13 +6,13 @@ use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// From "off" to any number.
+/// The range of numbers with -1 for "off".
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
-/// Why options that only test suites set do nothing.
+/// The reason why options that only test suites set have no effect.
 const FOR_TESTS: &str = "it is for tests of Redis itself";
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &BUSY_REPLY_THRESHOLD.opt,
     &LUA_MEMORY_LIMIT.opt,
@@ -74,7 +74,7 @@ pub static OPTIONS: &[&Opt] = &[
         .accepted(NO_SCRIPTS),
 ];
 
-/// Bytes that a thread's Lua may take; 0 for no limit.
+/// The maximum memory of a thread's Lua, in bytes; 0 for no limit.
 pub static LUA_MEMORY_LIMIT: Handle<usize> = Opt::memory(
     "lua-memory-limit",
     "0",
@@ -83,7 +83,7 @@ pub static LUA_MEMORY_LIMIT: Handle<usize> = Opt::memory(
 )
 .typed();
 
-/// Milliseconds from which on a script is busy; 0 or less for never.
+/// The milliseconds after which a running script counts as busy; 0 or less for never.
 pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
     "busy-reply-threshold",
     "5000",
@@ -93,7 +93,7 @@ pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
 .also(&["lua-time-limit"])
 .typed();
 
-/// Microseconds from which on a command is noted; negative for none.
+/// The minimum time of a command in the slow log, in microseconds; negative for none.
 pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
     "slowlog-log-slower-than",
     "10000",
@@ -103,13 +103,13 @@ pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
 .also(&["commandlog-execution-slower-than"])
 .typed();
 
-/// Slow commands remembered at most.
+/// The maximum number of entries in the slow log.
 pub static SLOWLOG_MAX_LEN: Handle<usize> =
     Opt::integer("slowlog-max-len", "128", ANY, "Maximum number of entries in the slow log.")
         .also(&["commandlog-slow-execution-max-len"])
         .typed();
 
-/// Bytes from which on a request is noted; negative for none.
+/// The minimum size of a logged request, in bytes; negative for none.
 pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-request-larger-than",
     "1048576",
@@ -118,12 +118,12 @@ pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// Large requests remembered at most.
+/// The maximum number of logged large requests.
 pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> =
     Opt::integer("commandlog-large-request-max-len", "128", ANY, "Maximum number of logged large requests.")
         .typed();
 
-/// Bytes from which on a reply is noted; negative for none.
+/// The minimum size of a logged reply, in bytes; negative for none.
 pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-reply-larger-than",
     "1048576",
@@ -132,12 +132,12 @@ pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// Large replies remembered at most.
+/// The maximum number of logged large replies.
 pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
     Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.")
         .typed();
 
-/// Milliseconds from which on a latency event is noted; 0 for none.
+/// The minimum time of a recorded latency event, in milliseconds; 0 for none.
 pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
     "latency-monitor-threshold",
     "0",
@@ -146,7 +146,7 @@ pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// Whether each command's times are counted.
+/// `latency-tracking`: true if a histogram of each command's times is kept.
 pub static LATENCY_TRACKING: Handle<bool> =
     Opt::flag("latency-tracking", "yes", "Keep a histogram of each command's times.").typed();
 
@@ -159,7 +159,7 @@ pub static LATENCY_TRACKING_INFO_PERCENTILES: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// Keys that HOTKEYS GET shows of a window; 0 to count none.
+/// The number of keys that HOTKEYS GET shows of a window; 0 turns the counting off.
 pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
     "hotkeys-top-k",
     "0",
@@ -169,7 +169,7 @@ pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// Percentage of commands that are counted.
+/// The percentage of commands that are counted for hot keys.
 pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
     "hotkeys-sampling-percentage",
     "1",
@@ -179,13 +179,13 @@ pub static HOTKEYS_SAMPLING_PERCENTAGE: Handle<u32> = Opt::integer(
 .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
 .typed();
 
-/// Seconds of a window.
+/// The length of a window of hot keys, in seconds.
 pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> =
     Opt::integer("hotkeys-window-seconds", "1", (1, 300), "How long each window is, in seconds.")
         .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
         .typed();
 
-/// What INFO shows as the frequency of housekeeping, per second.
+/// The frequency of housekeeping that INFO shows, per second.
 pub static HZ: Handle<u32> = Opt::new(
     "hz",
     Kind::Clamped { min: 1, max: 500 },

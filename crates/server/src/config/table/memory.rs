@@ -1,4 +1,4 @@
-//! Options about memory, expiry and eviction.
+//! Options of memory, expiry and eviction.
 
 use super::OTHER_DESIGN;
 use crate::config::choices::EvictionPolicy;
@@ -6,7 +6,7 @@ use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &MAXMEMORY.opt,
     &MAXMEMORY_POLICY.opt,
@@ -59,7 +59,7 @@ pub static OPTIONS: &[&Opt] = &[
         .accepted(OTHER_DESIGN),
 ];
 
-/// The limit of memory in bytes; 0 for none.
+/// The memory limit, in bytes; 0 for no limit.
 pub static MAXMEMORY: Handle<u64> = Opt::memory(
     "maxmemory",
     "0",
@@ -69,7 +69,7 @@ pub static MAXMEMORY: Handle<u64> = Opt::memory(
 .on_change(OnChange::FollowUp(FollowUp::ClientMemory))
 .typed();
 
-/// Which keys are evicted.
+/// The eviction policy.
 pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
     "maxmemory-policy",
     "noeviction",
@@ -80,7 +80,7 @@ pub static MAXMEMORY_POLICY: Handle<EvictionPolicy> = Opt::choice(
 )
 .typed();
 
-/// Keys compared for one eviction.
+/// The number of keys compared for one eviction.
 pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
     "maxmemory-samples",
     "5",
@@ -89,7 +89,7 @@ pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// How long one round of evicting may take, 0 to 100.
+/// The maximum time of one round of eviction, from 0 to 100 (no limit).
 pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
     "maxmemory-eviction-tenacity",
     "10",
@@ -99,12 +99,12 @@ pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// How slowly the counter of accesses grows.
+/// The factor by which the growth of a key's access counter slows down.
 pub static LFU_LOG_FACTOR: Handle<u32> =
     Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency.")
         .typed();
 
-/// Minutes in which the counter of accesses falls by one; 0 for never.
+/// The minutes after which a key's access counter falls by one; 0 for never.
 pub static LFU_DECAY_TIME: Handle<u32> = Opt::integer(
     "lfu-decay-time",
     "1",
@@ -113,7 +113,7 @@ pub static LFU_DECAY_TIME: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// How much CPU the search for expired keys may use, 1 to 10.
+/// The CPU share of the search for expired keys, from 1 to 10.
 pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
     "active-expire-effort",
     "1",
@@ -122,7 +122,7 @@ pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// Classes of keyspace events, as letters.
+/// The classes of keyspace events that are published, as letters.
 pub static NOTIFY_KEYSPACE_EVENTS: Handle<[u8]> = Opt::new(
     "notify-keyspace-events",
     Kind::EventLetters,

@@ -1,11 +1,13 @@
-//! The options table: every option there is, by theme. The configuration file, the command line,
-//! CONFIG and docs/options.md all read it; a new option is one record here. If it acts, its record
-//! is part of a [`Handle`](super::handle::Handle), by which code reads it; if requests read it,
-//! `config/apply.rs` puts it into the settings. What CONFIG SET does beside that is the record's
-//! `on_change`.
+//! The options table: all options, by theme. The configuration file, the command line, CONFIG and
+//! docs/options.md read it.
 //!
-//! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work as they
-//! are. Those that do nothing yet say why in their record.
+//! To add an option, add one record here. If the option acts, its record is part of a
+//! [`Handle`](super::handle::Handle), through which code reads it. If requests read it,
+//! `config/apply.rs` puts it into the settings. The record's `on_change` gives further actions of
+//! CONFIG SET.
+//!
+//! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work unchanged.
+//! The record of an option without effect gives the reason.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -24,12 +26,12 @@ pub mod security;
 pub mod tls;
 pub mod values;
 
-/// A part of the table.
+/// One theme of the table.
 #[derive(Debug)]
 pub struct Theme {
-    /// Its heading in the documentation.
+    /// The heading in the documentation.
     pub title: &'static str,
-    /// Its options.
+    /// The options of the theme.
     pub options: &'static [&'static Opt],
 }
 
@@ -48,37 +50,37 @@ pub static THEMES: &[Theme] = &[
     Theme { title: "Process and log", options: process::OPTIONS },
 ];
 
-/// Why options of replication do nothing.
+/// The reason why options of replication have no effect.
 const NO_REPLICATION: &str = "there is no replication so far";
-/// Why options of cluster mode do nothing.
+/// The reason why options of cluster mode have no effect.
 const NO_CLUSTER: &str = "there is no cluster mode so far";
-/// Why options of scripts do nothing.
+/// The reason why options of scripts have no effect.
 const NO_SCRIPTS: &str = "there are no scripts so far";
-/// Why options that tune another design do nothing.
+/// The reason why options that tune another design have no effect.
 const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
 
-/// The place of an option in the table: `0..OPTION_COUNT`, themes in order.
+/// The index of an option in the table: `0..OPTION_COUNT`, with the themes in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OptId(usize);
 
 impl OptId {
-    /// The place as a number.
+    /// Returns the index as a number.
     pub fn index(self) -> usize {
         self.0
     }
 
-    /// The record.
+    /// Returns the record.
     pub fn option(self) -> &'static Opt {
         TABLE.options[self.0]
     }
 }
 
-/// A name and what it means.
+/// A name of an option.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// The option.
     pub id: OptId,
-    /// The name, as the table writes it: the option's own, or an alias.
+    /// The name as in the table: the option's own name or an alias.
     pub name: &'static str,
 }
 
@@ -102,30 +104,30 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     table
 });
 
-/// All options, in the order of the table.
+/// Returns all options, in the order of the table.
 pub fn all() -> impl ExactSizeIterator<Item = (OptId, &'static Opt)> {
     TABLE.options.iter().enumerate().map(|(index, option)| (OptId(index), *option))
 }
 
-/// All names, aliases behind the option's own.
+/// Returns all names. The aliases of an option follow its own name.
 pub fn names() -> &'static [Named] {
     &TABLE.names
 }
 
-/// The option called `name`, whatever the case; aliases count. O(length).
+/// Finds the option called `name`. The case does not matter; aliases count. O(length).
 pub fn find(name: &[u8]) -> Option<Named> {
     let name = name.to_ascii_lowercase();
     TABLE.by_name.get(std::str::from_utf8(&name).ok()?).copied()
 }
 
-/// The name that is most like `name`, where one is so much like it that `name` may be a slip.
+/// Returns the name most similar to `name`, if it is so similar that `name` may be a typing error.
 /// O(names).
 pub fn nearest(name: &str) -> Option<&'static str> {
-    /// From 0, nothing in common, to 1, the same: a letter too many or two that changed places give
-    /// 0.9 and more.
+    /// The minimum similarity, from 0 (nothing in common) to 1 (equal). One extra letter or two
+    /// swapped letters give 0.9 or more.
     const LIKE: f64 = 0.9;
-    /// No option's name is nearly as long, and the comparison takes time by the square of the
-    /// length.
+    /// The maximum length that is compared, in bytes. All names of options are shorter, and a
+    /// comparison takes quadratic time.
     const LEN_BYTES_MAX: usize = 64;
     if name.len() > LEN_BYTES_MAX {
         return None;
@@ -135,10 +137,10 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     like.filter(|(like, _)| *like >= LIKE).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
-/// The place of a record of the table. O(length of the name).
+/// Returns the index of a record of the table. O(length of the name).
 ///
 /// # Panics
-/// If no theme lists it.
+/// If no theme lists the record.
 pub fn id_of(option: &Opt) -> OptId {
     let named = TABLE.by_name.get(option.name);
     named.unwrap_or_else(|| panic!("no theme lists the option {}", option.name)).id
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn a_slip_is_recognized_and_a_long_name_is_not_compared() {
         assert_eq!(nearest("maxmemroy"), Some("maxmemory"));
-        // Compared with every name it would take minutes.
+        // A comparison with every name would take minutes.
         assert_eq!(nearest(&"maxmemory-policy".repeat(1 << 18)), None);
         assert!(names().iter().all(|named| named.name.len() < 60));
     }

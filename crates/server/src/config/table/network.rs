@@ -1,4 +1,4 @@
-//! Options about listening.
+//! Options of the network and I/O threads.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::option::{self, INT, OnChange, Opt, POSITIVE_INT, Prepare};
 use crate::config::value::{Kind, Value};
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &PORT.opt,
     &BIND.opt,
@@ -104,7 +104,7 @@ pub static METRICS_BIND: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// What the metrics endpoint shows of each command.
+/// The metrics that the metrics endpoint shows of each command.
 pub static METRICS_PER_COMMAND: Handle<PerCommand> = Opt::choice(
     "metrics-per-command",
     "counters",
@@ -114,20 +114,20 @@ pub static METRICS_PER_COMMAND: Handle<PerCommand> = Opt::choice(
 )
 .typed();
 
-/// The Unix socket; empty for none.
+/// The path of the Unix socket; empty for none.
 pub static UNIXSOCKET: Handle<Path> = Opt::file("unixsocket", "", "The path of a Unix socket to listen on.")
     .example("/run/saker/saker-server.sock")
     .at_start()
     .typed();
 
-/// Permission bits of the Unix socket; 0 for those of the umask.
+/// The permission bits of the Unix socket; 0 for the bits that the umask gives.
 pub static UNIXSOCKETPERM: Handle<Permissions> =
     Opt::new("unixsocketperm", Kind::Octal, "0", "Permission bits of the Unix socket; 0 leaves the umask's.")
         .example("770")
         .at_start()
         .typed();
 
-/// Connections that may wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 pub static TCP_BACKLOG: Handle<u32> = Opt::integer(
     "tcp-backlog",
     "511",
@@ -137,7 +137,7 @@ pub static TCP_BACKLOG: Handle<u32> = Opt::integer(
 .at_start()
 .typed();
 
-/// Seconds of silence after which a peer is probed; 0 for the system's default.
+/// The seconds of silence after which a peer is probed; 0 for the system's default.
 pub static TCP_KEEPALIVE: Handle<u64> = Opt::integer(
     "tcp-keepalive",
     "300",
@@ -147,7 +147,7 @@ pub static TCP_KEEPALIVE: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The way to the kernel.
+/// The interface to the kernel: io_uring or epoll.
 pub static IO_BACKEND: Handle<BackendChoice> = Opt::choice(
     "io-backend",
     "auto",
@@ -157,7 +157,7 @@ pub static IO_BACKEND: Handle<BackendChoice> = Opt::choice(
 .at_start()
 .typed();
 
-/// Number of I/O threads.
+/// The number of I/O threads.
 pub static IO_THREADS: Handle<usize> = Opt::integer(
     "io-threads",
     "1",
@@ -169,7 +169,7 @@ pub static IO_THREADS: Handle<usize> = Opt::integer(
 .at_start()
 .typed();
 
-/// Microseconds of a turn.
+/// The time of a turn, in microseconds.
 pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
     "turn-budget-us",
     "500",
@@ -180,7 +180,7 @@ pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The address that connections of MIGRATE come from; empty for any.
+/// The source address of MIGRATE's connections; empty for any.
 pub static BIND_SOURCE_ADDR: Handle<[u8]> = Opt::text(
     "bind-source-addr",
     "",
@@ -189,7 +189,7 @@ pub static BIND_SOURCE_ADDR: Handle<[u8]> = Opt::text(
 )
 .typed();
 
-/// What HELLO and INFO show as the availability zone.
+/// The availability zone that HELLO and INFO show.
 pub static AVAILABILITY_ZONE: Handle<[u8]> = Opt::text(
     "availability-zone",
     "",
@@ -197,14 +197,14 @@ pub static AVAILABILITY_ZONE: Handle<[u8]> = Opt::text(
 )
 .typed();
 
-/// Number of databases.
+/// The number of databases.
 pub static DATABASES: Handle<usize> =
     Opt::integer("databases", "16", POSITIVE_INT, "Number of databases.").at_start().typed();
 
-/// The most I/O threads, whatever the machine has.
+/// The maximum number of I/O threads on any machine.
 const IO_THREADS_MAX: i64 = 128;
 
-/// The cores that the process may use, as many as threads are possible.
+/// Returns the number of cores that the process may use, at most `IO_THREADS_MAX`.
 fn usable_cores() -> Option<Value> {
     let cores = std::thread::available_parallelism().ok()?.get();
     Some(Value::Integer(i64::try_from(cores).unwrap_or(IO_THREADS_MAX).min(IO_THREADS_MAX)))

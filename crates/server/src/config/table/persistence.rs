@@ -1,4 +1,4 @@
-//! Options about files of data.
+//! Options of data files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::option::{BYTES, FollowUp, INT, OnChange, Opt, Prepare};
 use crate::config::value::{Kind, Value};
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &SAVE.opt,
     &DIR.opt,
@@ -58,22 +58,22 @@ pub static DIR: Handle<Path> =
         .on_change(OnChange::Prepare(Prepare::WorkingFolder))
         .typed();
 
-/// Whether there is an append-only file.
+/// `appendonly`: true if every change is written to the append-only file.
 pub static APPENDONLY: Handle<bool> = Opt::flag("appendonly", "no", "Write every change to a file.")
     .on_change(OnChange::Both(Prepare::AppendOnly, FollowUp::AppendOnly))
     .typed();
 
-/// When the append-only file is synced.
+/// The sync policy of the append-only file.
 pub static APPENDFSYNC: Handle<SyncPolicy> =
     Opt::choice("appendfsync", "everysec", SyncPolicy::WORDS, "When the append-only file is synced.")
         .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
         .typed();
 
-/// Whether syncs wait for the end of a rewrite.
+/// `no-appendfsync-on-rewrite`: true if syncs wait until a rewrite ends.
 pub static NO_APPENDFSYNC_ON_REWRITE: Handle<bool> =
     Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.").typed();
 
-/// The growth at which the file is rewritten.
+/// The growth at which the append-only file is rewritten, in percent.
 pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
     "auto-aof-rewrite-percentage",
     "100",
@@ -82,7 +82,7 @@ pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// The size from which on the file is rewritten.
+/// The minimum size at which the append-only file is rewritten, in bytes.
 pub static AUTO_AOF_REWRITE_MIN_SIZE: Handle<u64> = Opt::memory(
     "auto-aof-rewrite-min-size",
     "67108864",
@@ -91,21 +91,21 @@ pub static AUTO_AOF_REWRITE_MIN_SIZE: Handle<u64> = Opt::memory(
 )
 .typed();
 
-/// Whether a torn end is cut off.
+/// `aof-load-truncated`: true if a file with a truncated end is loaded up to the damage.
 pub static AOF_LOAD_TRUNCATED: Handle<bool> =
     Opt::flag("aof-load-truncated", "yes", "Load a file whose end is missing.").typed();
 
-/// Whether bases are snapshots.
+/// `aof-use-rdb-preamble`: true if base files are snapshots.
 pub static AOF_USE_RDB_PREAMBLE: Handle<bool> =
     Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").typed();
 
-/// Whether times are written.
+/// `aof-timestamp-enabled`: true if times are written into the append-only file.
 pub static AOF_TIMESTAMP_ENABLED: Handle<bool> =
     Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.")
         .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
         .typed();
 
-/// Whether files stay that are not loaded any more.
+/// `aof-disable-auto-gc`: true if files that a rewrite has replaced are not removed.
 pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
     "aof-disable-auto-gc",
     "no",
@@ -114,7 +114,7 @@ pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// How long files stay that are not loaded any more.
+/// The seconds for which files that a rewrite has replaced are kept; 0 removes them at once.
 pub static AOF_HISTORY_TTL: Handle<i64> = Opt::integer(
     "aof-history-ttl",
     "0",
@@ -124,11 +124,11 @@ pub static AOF_HISTORY_TTL: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// Whether a new base is synced while it is written.
+/// `aof-rewrite-incremental-fsync`: true if a new base file is synced while it is written.
 pub static AOF_REWRITE_INCREMENTAL_FSYNC: Handle<bool> =
     Opt::flag("aof-rewrite-incremental-fsync", "yes", "Sync a rewritten file while it is written.").typed();
 
-/// The append-only files' base name.
+/// The base name of the append-only files.
 pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
     "appendfilename",
     Kind::Checked(words::plain_appendfilename),
@@ -138,7 +138,7 @@ pub static APPENDFILENAME: Handle<[u8]> = Opt::new(
 .at_start()
 .typed();
 
-/// The append-only files' folder.
+/// The folder of the append-only files.
 pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
     "appenddirname",
     Kind::Checked(words::plain_appenddirname),
@@ -148,7 +148,7 @@ pub static APPENDDIRNAME: Handle<[u8]> = Opt::new(
 .at_start()
 .typed();
 
-/// When snapshots are saved.
+/// The rules for saving snapshots: pairs of seconds and changes.
 pub static SAVE: Handle<[Vec<u8>]> = Opt::new(
     "save",
     Kind::Words(&words::SAVE_POINTS),
@@ -157,7 +157,7 @@ pub static SAVE: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The file of the snapshot.
+/// The name of the snapshot file.
 pub static DBFILENAME: Handle<[u8]> = Opt::new(
     "dbfilename",
     Kind::Checked(words::plain_dbfilename),
@@ -167,24 +167,24 @@ pub static DBFILENAME: Handle<[u8]> = Opt::new(
 .protected()
 .typed();
 
-/// Whether strings are compressed.
+/// `rdbcompression`: true if strings in snapshots and DUMP payloads are compressed.
 pub static RDBCOMPRESSION: Handle<bool> =
     Opt::flag("rdbcompression", "yes", "Compress strings in snapshots and in what DUMP writes.").typed();
 
-/// Whether snapshots have a checksum.
+/// `rdbchecksum`: true if snapshots end with a checksum.
 pub static RDBCHECKSUM: Handle<bool> =
     Opt::flag("rdbchecksum", "yes", "End snapshots with a checksum.").at_start().typed();
 
-/// Whether writes are refused after a save that failed.
+/// `stop-writes-on-bgsave-error`: true if writes are refused after a failed save.
 pub static STOP_WRITES_ON_BGSAVE_ERROR: Handle<bool> =
     Opt::flag("stop-writes-on-bgsave-error", "yes", "Refuse writes after a snapshot could not be saved.")
         .typed();
 
-/// Whether a snapshot is synced while it is written.
+/// `rdb-save-incremental-fsync`: true if a snapshot is synced while it is written.
 pub static RDB_SAVE_INCREMENTAL_FSYNC: Handle<bool> =
     Opt::flag("rdb-save-incremental-fsync", "yes", "Sync snapshots while they are written.").typed();
 
-/// How long loading rests after each key.
+/// The pause after each loaded key, in microseconds.
 pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
     "key-load-delay",
     "0",
@@ -194,7 +194,7 @@ pub static KEY_LOAD_DELAY: Handle<i64> = Opt::integer(
 .hidden()
 .typed();
 
-/// How long a save rests after each key.
+/// The pause after each key of a save, in microseconds.
 pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
     "rdb-key-save-delay",
     "0",
@@ -204,7 +204,7 @@ pub static RDB_KEY_SAVE_DELAY: Handle<i64> = Opt::integer(
 .hidden()
 .typed();
 
-/// Which version of the format snapshots are written in.
+/// The format version in which snapshots are written.
 pub static RDB_VERSION: Handle<RdbVersion> = Opt::choice(
     "rdb-version",
     "auto",
@@ -215,7 +215,7 @@ pub static RDB_VERSION: Handle<RdbVersion> = Opt::choice(
 )
 .typed();
 
-/// What becomes of values of types that are not there, when a snapshot is loaded.
+/// The treatment of values of unsupported types when a snapshot is loaded.
 pub static RDB_UNSUPPORTED_VALUES: Handle<Unsupported> = Opt::choice(
     "rdb-unsupported-values",
     "refuse",
@@ -225,7 +225,7 @@ pub static RDB_UNSUPPORTED_VALUES: Handle<Unsupported> = Opt::choice(
 )
 .typed();
 
-/// Which versions of the format are read.
+/// The check of the format version of snapshots and RESTORE payloads.
 pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(
         "rdb-version-check",
         "strict",
@@ -233,7 +233,7 @@ pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(
         "Whether snapshots and RESTORE payloads in versions of the format that are not known are refused; relaxed tries to read them.",
     ).typed();
 
-/// The folder that the process is in.
+/// Returns the working folder of the process.
 fn present_folder() -> Option<Value> {
     std::env::current_dir().ok().map(|folder| Value::Text(folder.into_os_string().into_encoded_bytes()))
 }

@@ -1,4 +1,4 @@
-//! Options about the process and its log.
+//! Options of the process and its log.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::config::words;
 use crate::logging::{Format, TimeFormat};
 use crate::supervisor::Supervision;
 
-/// What a signal may ask for.
+/// The kind of the options that say how a signal ends the server.
 const SHUTDOWN: Kind = Kind::Words(&words::SHUTDOWN);
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &DAEMONIZE.opt,
     &PIDFILE.opt,
@@ -84,33 +84,33 @@ pub static OPTIONS: &[&Opt] = &[
         .accepted("no such warning is given"),
 ];
 
-/// Whether the server runs in the background.
+/// `daemonize`: true if the server runs in the background.
 pub static DAEMONIZE: Handle<bool> =
     Opt::flag("daemonize", "no", "Run in the background.").at_start().typed();
 
-/// The file of the process id; empty for none.
+/// The file with the process id; empty for none.
 pub static PIDFILE: Handle<Path> =
     Opt::file("pidfile", "", "A file to write the process id to; removed at the end.").at_start().typed();
 
-/// The least important lines of the log.
+/// The lowest level of the lines in the log.
 pub static LOGLEVEL: Handle<LevelFilter> =
     Opt::choice("loglevel", "notice", LevelFilter::WORDS, "The least important lines of the log.")
         .on_change(OnChange::Prepare(Prepare::LogLevel))
         .typed();
 
-/// The log's file; empty for standard output.
+/// The file of the log; empty for standard output.
 pub static LOGFILE: Handle<Path> =
     Opt::file("logfile", "", "The file of the log, relative to `dir`; empty for standard output.")
         .at_start()
         .typed();
 
-/// The form of the log's lines.
+/// The format of the log's lines.
 pub static LOG_FORMAT: Handle<Format> =
     Opt::choice("log-format", "legacy", Format::WORDS, "How lines of the log are written.")
         .on_change(OnChange::Prepare(Prepare::LogForm))
         .typed();
 
-/// The form of times in the log.
+/// The format of times in the log.
 pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
     "log-timestamp-format",
     "legacy",
@@ -120,7 +120,7 @@ pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
 .on_change(OnChange::Prepare(Prepare::LogForm))
 .typed();
 
-/// Which supervisor is notified.
+/// The supervisor that is notified.
 pub static SUPERVISED: Handle<Supervision> = Opt::choice(
     "supervised",
     "no",
@@ -135,10 +135,10 @@ const NO_TITLE: &str = "the process keeps its title";
 const NO_PINNING: &str = "threads are not tied to cores";
 const NO_OOM_SCORE: &str = "the score is left as it is: one process does everything";
 
-/// How SIGINT ends the server.
+/// The way in which SIGINT ends the server.
 pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> =
     Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.").typed();
 
-/// How SIGTERM ends the server.
+/// The way in which SIGTERM ends the server.
 pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> =
     Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.").typed();

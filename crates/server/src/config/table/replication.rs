@@ -1,4 +1,4 @@
-//! Options about primaries and replicas.
+//! Options of primaries and replicas.
 
 use super::NO_REPLICATION;
 use crate::config::handle::Handle;
@@ -6,7 +6,7 @@ use crate::config::option::{ANY, BYTES, INT, Opt, PORT, POSITIVE_INT};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &Opt::new("replicaof", Kind::Words(&words::PRIMARY), "no one", "The primary: host and port.")
         .also(&["slaveof"])
@@ -92,7 +92,7 @@ pub static OPTIONS: &[&Opt] = &[
     .accepted(NO_REPLICATION),
 ];
 
-/// Whether expiry and eviction stand still.
+/// `import-mode`: true if keys neither expire nor are evicted.
 pub static IMPORT_MODE: Handle<bool> = Opt::flag(
         "import-mode",
         "no",

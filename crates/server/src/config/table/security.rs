@@ -1,4 +1,4 @@
-//! Options about who may do what.
+//! Options of authentication, permissions and the audit log.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::config::option::{ANY, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &REQUIREPASS.opt,
     &PROTECTED_MODE.opt,
@@ -56,11 +56,11 @@ pub static ACLFILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// Entries of ACL LOG.
+/// The maximum number of entries in ACL LOG.
 pub static ACLLOG_MAX_LEN: Handle<usize> =
     Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").typed();
 
-/// The channels of new users.
+/// The channel permissions of new users.
 pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
     "acl-pubsub-default",
     "resetchannels",
@@ -69,12 +69,12 @@ pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
 )
 .typed();
 
-/// Whether only clients on this machine are served while there is no password.
+/// `protected-mode`: true if clients on other machines are refused while there is no password.
 pub static PROTECTED_MODE: Handle<bool> =
     Opt::flag("protected-mode", "yes", "Without a password, refuse clients that are not on this machine.")
         .typed();
 
-/// Which clients may change protected options.
+/// The clients that may change protected options.
 pub static ENABLE_PROTECTED_CONFIGS: Handle<Permitted> = Opt::choice(
     "enable-protected-configs",
     "no",
@@ -85,7 +85,7 @@ pub static ENABLE_PROTECTED_CONFIGS: Handle<Permitted> = Opt::choice(
 .at_start()
 .typed();
 
-/// Which clients may use DEBUG.
+/// The clients that may use DEBUG.
 pub static ENABLE_DEBUG_COMMAND: Handle<Permitted> = Opt::choice(
     "enable-debug-command",
     "no",
@@ -95,7 +95,7 @@ pub static ENABLE_DEBUG_COMMAND: Handle<Permitted> = Opt::choice(
 .at_start()
 .typed();
 
-/// Which clients may use MODULE LOAD, LOADEX and UNLOAD.
+/// The clients that may use MODULE LOAD, LOADEX and UNLOAD.
 pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
     "enable-module-command",
     "no",
@@ -106,7 +106,7 @@ pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
 .at_start()
 .typed();
 
-/// Seconds that a client may take until it has authenticated; 0 for any time.
+/// The seconds that a client has to authenticate; 0 for no limit.
 pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
     "authentication-timeout",
     "0",
@@ -115,7 +115,7 @@ pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// What becomes of a configuration file with secrets that every user of the machine may read.
+/// The treatment of a configuration file with secrets that every user of the machine may read.
 pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
     "secrets-in-readable-files",
     "warn",
@@ -125,7 +125,7 @@ pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
 )
 .typed();
 
-/// Milliseconds between tries to log in of an address that has failed often; 0 for none.
+/// The milliseconds between two login attempts from an address that has failed often; 0 for none.
 pub static AUTH_FAILURE_DELAY: Handle<u64> = Opt::integer(
     "auth-failure-delay",
     "0",
@@ -141,7 +141,7 @@ pub static AUDIT_LOG_FILE: Handle<Path> =
         .at_start()
         .typed();
 
-/// Which events the audit log notes.
+/// The events that the audit log records.
 pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-events",
     Kind::Words(&words::AUDIT_EVENTS),
@@ -151,7 +151,7 @@ pub static AUDIT_LOG_EVENTS: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// Whose events the audit log notes.
+/// The users whose events the audit log records.
 pub static AUDIT_LOG_USERS: Handle<[Vec<u8>]> = Opt::new(
     "audit-log-users",
     Kind::Words(&words::NAMES),
@@ -171,7 +171,7 @@ pub static OIDC_KEYS_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// Where the keys of an identity provider are.
+/// The URL of the keys of an identity provider.
 pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
     "oidc-keys-url",
     "",
@@ -181,7 +181,7 @@ pub static OIDC_KEYS_URL: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The authorities that vouch for the identity provider's web server.
+/// The file of authorities that may sign the certificate of the identity provider's web server.
 pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
     "oidc-ca-file",
     "",
@@ -191,7 +191,7 @@ pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// Seconds after which keys are looked for again.
+/// The seconds after which keys are fetched again.
 pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
     "oidc-keys-refresh",
     "300",
@@ -201,13 +201,13 @@ pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
 .at_start()
 .typed();
 
-/// Who must have made a token.
+/// The issuer of accepted tokens.
 pub static OIDC_ISSUER: Handle<[u8]> =
     Opt::text("oidc-issuer", "", "The issuer (`iss`) of tokens that AUTH accepts. Saker only.")
         .at_start()
         .typed();
 
-/// For whom a token must be.
+/// The audience of accepted tokens.
 pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
     "oidc-audience",
     Kind::Words(&words::NAMES),
@@ -217,7 +217,7 @@ pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// Which claim names the user.
+/// The claim that names the user.
 pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
     "oidc-user-claim",
     "sub",
@@ -226,7 +226,7 @@ pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// What is put in front of that name.
+/// The prefix that is added to the claim's name to make the name of a user.
 pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
     "oidc-user-prefix",
     "",
@@ -235,7 +235,7 @@ pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// Seconds by which clocks may differ.
+/// The maximum difference of clocks, in seconds.
 pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
     "oidc-leeway",
     "30",
@@ -245,7 +245,7 @@ pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
 .at_start()
 .typed();
 
-/// Whether a session ends with its token.
+/// `oidc-end-sessions`: true if a session ends when its token expires.
 pub static OIDC_END_SESSIONS: Handle<bool> = Opt::flag(
     "oidc-end-sessions",
     "yes",

@@ -1,4 +1,4 @@
-//! Options about encryption.
+//! Options of TLS.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::config::choices::{AuthClients, CertificateUser};
 use crate::config::handle::{Choice as _, Handle};
 use crate::config::option::{self, INT, OnChange, Opt, Prepare};
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &PORT.opt,
     &CERT_FILE.opt,
@@ -34,7 +34,7 @@ pub static OPTIONS: &[&Opt] = &[
     &MAX_NEW_CONNECTIONS.opt,
 ];
 
-/// What all but the port ask for when they change.
+/// The action on a change, for options other than the port.
 const LOAD: OnChange = OnChange::Prepare(Prepare::Tls);
 
 /// The TCP port for TLS; 0 for none.
@@ -65,13 +65,13 @@ pub static KEY_FILE: Handle<Path> =
         .on_change(LOAD)
         .typed();
 
-/// The password of that key.
+/// The password of the server's key.
 pub static KEY_FILE_PASS: Handle<[u8]> =
     Opt::text("tls-key-file-pass", "", "The password of that key, if it is encrypted.")
         .on_change(LOAD)
         .typed();
 
-/// The certificate shown to other servers.
+/// The certificate that the server shows to other servers.
 pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
     "tls-client-cert-file",
     "",
@@ -80,21 +80,21 @@ pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The key of that certificate.
+/// The key of the certificate for other servers.
 pub static CLIENT_KEY_FILE: Handle<Path> =
     Opt::file("tls-client-key-file", "", "The key of that certificate.").on_change(LOAD).typed();
 
-/// The password of that key.
+/// The password of the key for other servers.
 pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> =
     Opt::text("tls-client-key-file-pass", "", "The password of that key.").on_change(LOAD).typed();
 
-/// Diffie-Hellman parameters.
+/// The file of Diffie-Hellman parameters.
 pub static DH_PARAMS_FILE: Handle<Path> = Opt::file("tls-dh-params-file", "", "Diffie-Hellman parameters.")
     .accepted("keys are agreed on elliptic curves only")
     .on_change(LOAD)
     .typed();
 
-/// Certificates that clients' certificates must descend from.
+/// The certificates of the authorities that must have signed the certificates of clients.
 pub static CA_CERT_FILE: Handle<Path> = Opt::file(
     "tls-ca-cert-file",
     "",
@@ -104,11 +104,11 @@ pub static CA_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// A folder of such certificates.
+/// A folder of certificates of authorities.
 pub static CA_CERT_DIR: Handle<Path> =
     Opt::text("tls-ca-cert-dir", "", "A folder of such certificates.").of_folder().on_change(LOAD).typed();
 
-/// Whether clients must show a certificate.
+/// The rule for certificates of clients.
 pub static AUTH_CLIENTS: Handle<AuthClients> = Opt::choice(
     "tls-auth-clients",
     "yes",
@@ -129,7 +129,7 @@ pub static AUTH_CLIENTS_USER: Handle<CertificateUser> = Opt::choice(
 .on_change(LOAD)
 .typed();
 
-/// Seconds after which certificates are read again.
+/// The seconds after which changed certificates are read again; 0 for never.
 pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
     "tls-auto-reload-interval",
     "0",
@@ -138,14 +138,14 @@ pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// Encrypt connections to the primary.
+/// `tls-replication`: true if connections to the primary are encrypted.
 pub static REPLICATION: Handle<bool> =
     Opt::flag("tls-replication", "no", "Encrypt connections to the primary.")
         .accepted(NO_REPLICATION)
         .on_change(LOAD)
         .typed();
 
-/// Encrypt connections to other nodes.
+/// `tls-cluster`: true if connections to other nodes are encrypted.
 pub static CLUSTER: Handle<bool> = Opt::flag(
     "tls-cluster",
     "no",
@@ -154,7 +154,7 @@ pub static CLUSTER: Handle<bool> = Opt::flag(
 .on_change(LOAD)
 .typed();
 
-/// Permitted versions.
+/// The permitted versions of TLS.
 pub static PROTOCOLS: Handle<[u8]> = Opt::text(
     "tls-protocols",
     "",
@@ -164,7 +164,7 @@ pub static PROTOCOLS: Handle<[u8]> = Opt::text(
 .on_change(LOAD)
 .typed();
 
-/// Permitted suites of TLS 1.2.
+/// The permitted cipher suites of TLS 1.2.
 pub static CIPHERS: Handle<[u8]> = Opt::text(
     "tls-ciphers",
     "",
@@ -174,7 +174,7 @@ pub static CIPHERS: Handle<[u8]> = Opt::text(
 .on_change(LOAD)
 .typed();
 
-/// Permitted suites of TLS 1.3.
+/// The permitted cipher suites of TLS 1.3.
 pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
     "tls-ciphersuites",
     "",
@@ -184,7 +184,7 @@ pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
 .on_change(LOAD)
 .typed();
 
-/// Choose by the server's order.
+/// `tls-prefer-server-ciphers`: true if suites are chosen by the server's order.
 pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
     "tls-prefer-server-ciphers",
     "no",
@@ -193,13 +193,13 @@ pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
 .on_change(LOAD)
 .typed();
 
-/// Let clients resume sessions.
+/// `tls-session-caching`: true if clients may resume sessions.
 pub static SESSION_CACHING: Handle<bool> =
     Opt::flag("tls-session-caching", "yes", "Let clients resume sessions, by tickets or by identifiers.")
         .on_change(LOAD)
         .typed();
 
-/// Sessions that may be resumed by their identifiers.
+/// The maximum number of sessions that may be resumed by their identifiers.
 pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
     "tls-session-cache-size",
     "20480",
@@ -209,13 +209,13 @@ pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
 .on_change(LOAD)
 .typed();
 
-/// Seconds that a session may be resumed for.
+/// The seconds for which a session may be resumed.
 pub static SESSION_CACHE_TIMEOUT: Handle<u32> =
     Opt::integer("tls-session-cache-timeout", "300", INT, "Seconds that a session may be resumed for.")
         .on_change(LOAD)
         .typed();
 
-/// Handshakes in a turn.
+/// The maximum number of handshakes that a thread continues in one turn.
 pub static MAX_NEW_CONNECTIONS: Handle<u64> = Opt::integer(
     "max-new-tls-connections-per-cycle",
     "1",

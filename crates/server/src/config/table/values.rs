@@ -1,9 +1,9 @@
-//! Options about when a value changes its encoding.
+//! Options of the thresholds at which a value changes its encoding.
 
 use crate::config::handle::Handle;
 use crate::config::option::{ANY, BYTES, INT, Opt};
 
-/// This theme's options.
+/// The options of this theme.
 pub static OPTIONS: &[&Opt] = &[
     &HASH_MAX_LISTPACK_ENTRIES.opt,
     &HASH_MAX_LISTPACK_VALUE.opt,
@@ -19,13 +19,13 @@ pub static OPTIONS: &[&Opt] = &[
     &HLL_SPARSE_MAX_BYTES.opt,
 ];
 
-/// Fields of a hash that is a listpack at most.
+/// The maximum number of fields of a hash in a listpack.
 pub static HASH_MAX_LISTPACK_ENTRIES: Handle<usize> =
     Opt::integer("hash-max-listpack-entries", "512", ANY, "Fields up to which a hash stays a listpack.")
         .also(&["hash-max-ziplist-entries"])
         .typed();
 
-/// Bytes of a field or value in a listpack at most.
+/// The maximum length of a field or value of a hash in a listpack, in bytes.
 pub static HASH_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
     "hash-max-listpack-value",
     "64",
@@ -35,7 +35,7 @@ pub static HASH_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
 .also(&["hash-max-ziplist-value"])
 .typed();
 
-/// Elements of a list's node, or one of −1 to −5 for kilobytes.
+/// The maximum number of elements in a node of a list; −1 to −5 give its size in kilobytes instead.
 pub static LIST_MAX_LISTPACK_SIZE: Handle<i64> = Opt::integer(
     "list-max-listpack-size",
     "-2",
@@ -45,7 +45,7 @@ pub static LIST_MAX_LISTPACK_SIZE: Handle<i64> = Opt::integer(
 .also(&["list-max-ziplist-size"])
 .typed();
 
-/// Nodes at each end of a list that are not compressed; 0 compresses none.
+/// The number of nodes at each end of a list that are not compressed; 0 compresses none.
 pub static LIST_COMPRESS_DEPTH: Handle<i64> = Opt::integer(
     "list-compress-depth",
     "0",
@@ -54,7 +54,7 @@ pub static LIST_COMPRESS_DEPTH: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// Members of a set that is an intset at most.
+/// The maximum number of members of a set in an intset.
 pub static SET_MAX_INTSET_ENTRIES: Handle<usize> = Opt::integer(
     "set-max-intset-entries",
     "512",
@@ -63,16 +63,16 @@ pub static SET_MAX_INTSET_ENTRIES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// Members of a set that is a listpack at most.
+/// The maximum number of members of a set in a listpack.
 pub static SET_MAX_LISTPACK_ENTRIES: Handle<usize> =
     Opt::integer("set-max-listpack-entries", "128", ANY, "Members up to which a set stays a listpack.")
         .typed();
 
-/// Bytes of a member in a listpack at most.
+/// The maximum length of a member of a set in a listpack, in bytes.
 pub static SET_MAX_LISTPACK_VALUE: Handle<usize> =
     Opt::integer("set-max-listpack-value", "64", ANY, "Bytes of a member up to which it stays one.").typed();
 
-/// Members of a sorted set that is a listpack at most.
+/// The maximum number of members of a sorted set in a listpack.
 pub static ZSET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
     "zset-max-listpack-entries",
     "128",
@@ -82,22 +82,22 @@ pub static ZSET_MAX_LISTPACK_ENTRIES: Handle<usize> = Opt::integer(
 .also(&["zset-max-ziplist-entries"])
 .typed();
 
-/// Bytes of a member in a listpack at most.
+/// The maximum length of a member of a sorted set in a listpack, in bytes.
 pub static ZSET_MAX_LISTPACK_VALUE: Handle<usize> =
     Opt::memory("zset-max-listpack-value", "64", BYTES, "Bytes of a member up to which it stays one.")
         .also(&["zset-max-ziplist-value"])
         .typed();
 
-/// Bytes of a stream's node at most; 0 for no limit.
+/// The maximum size of a node of a stream, in bytes; 0 for no limit.
 pub static STREAM_NODE_MAX_BYTES: Handle<usize> =
     Opt::memory("stream-node-max-bytes", "4096", BYTES, "Bytes of a stream's node; 0 for no limit.").typed();
 
-/// Entries of a stream's node at most; 0 for no limit.
+/// The maximum number of entries in a node of a stream; 0 for no limit.
 pub static STREAM_NODE_MAX_ENTRIES: Handle<usize> =
     Opt::integer("stream-node-max-entries", "100", ANY, "Entries of a stream's node; 0 for no limit.")
         .typed();
 
-/// Bytes of a sparse HyperLogLog at most.
+/// The maximum size of a sparse HyperLogLog, in bytes.
 pub static HLL_SPARSE_MAX_BYTES: Handle<usize> =
     Opt::memory("hll-sparse-max-bytes", "3000", BYTES, "Bytes up to which a HyperLogLog stays sparse.")
         .typed();
