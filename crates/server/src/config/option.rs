@@ -73,7 +73,7 @@ pub enum Prepare {
     ListenOnAddresses,
     /// Change the working folder to `dir`.
     WorkingFolder,
-    /// Start or stop writing to the append-only file.
+    /// Check that the append-only file can be turned on, and lock its folder.
     AppendOnly,
     /// Write the lines of the log whose level is at least `loglevel`.
     LogLevel,
