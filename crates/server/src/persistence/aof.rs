@@ -1,13 +1,13 @@
 //! The append-only file: the threads that write, sync and rewrite it.
 //!
-//! What decides is in `persist::aof`: when something is written and synced (`writer`), how the
-//! files change (`files`). Here are the threads, the files, the options.
+//! The decisions are in `persist::aof`: the times of writes and syncs (`writer`), and the changes
+//! of the files (`files`). This module has the threads, the files and the options.
 //!
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
 //!                                           └─► thread "aof" ─► written, synced ─► replies leave
 //!                                               (or at once, where a sync costs nothing: tmpfs)
-//!   BGREWRITEAOF, a rule ─► thread "aof-rewrite": a new file for what comes, a point, a base
+//!   BGREWRITEAOF, a rule ─► thread "aof-rewrite": a new file for further changes, a point, a base
 //! ```
 
 use std::fs;
@@ -33,23 +33,25 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, Whose};
 
-/// How long the thread sleeps that syncs, at most: what is written meanwhile does not wake it.
+/// Maximum wait of the sync thread. Writes of other threads do not wake it.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
-/// How long a write with its sync may take that the merging thread does itself, in microseconds: as
-/// long as a command. A disk that has to move anything takes longer.
+/// Maximum mean time of a write with its sync at which the merging thread does both itself, in
+/// microseconds. This is about the time of a command. A disk that has to move anything takes
+/// longer.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
-/// The longest wait for others before a sync.
+/// Maximum wait for more units before a sync.
 const GATHER_MAX: Duration = Duration::from_millis(1);
-/// How long it sleeps where nothing is written.
+/// Maximum wait of the sync thread while there is no append-only file.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// Between two tries to remove files of the history, where one has failed.
+/// Time after which a failed removal of files of the history is tried again.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
-/// After this many rewrites in a row that failed the next ones are delayed, as in Redis.
+/// Number of consecutive failed rewrites beyond which each failure delays the next automatic
+/// rewrite. Redis has delays too.
 const FAILURES_BEFORE_DELAY: u64 = 3;
-/// The longest delay.
+/// Maximum delay after a failed rewrite.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Now, by the process' clock and the system's.
+/// Returns the present moment by the process' clock and the system's clock.
 fn moment(shared_started: Instant) -> Moment {
     Moment { clock_ms: shared_started.elapsed().as_millis() as u64, unix_s: unix_ms() / 1000 }
 }
@@ -60,7 +62,7 @@ impl Shared {
     }
 }
 
-/// Hands the log to the writer.
+/// A reader of the change log that passes the log to the writer.
 struct AofReader {
     writer: Arc<Writer>,
     kept: KeptBytes,
@@ -83,8 +85,9 @@ impl LogReader for AofReader {
 }
 
 impl AofReader {
-    /// Whether the thread that merges writes and syncs itself: that takes less than waking another
-    /// one, and no client notices. Clients of WAITAOF are told by that other one.
+    /// Returns true if the merging thread writes and syncs itself. This takes less time than waking
+    /// the sync thread, and no client notices it. While clients wait in WAITAOF it returns false:
+    /// only the sync thread resumes them.
     fn syncs_at_once(&self) -> bool {
         let append_only = &self.append_only;
         (1..SYNC_AT_ONCE_US_MAX).contains(&append_only.sync_us.get())
@@ -92,7 +95,7 @@ impl AofReader {
             && append_only.sleep_us.load(Relaxed) == 0
     }
 
-    /// Does the job that the writer has, if it still has one.
+    /// Does the writer's job, if there still is one.
     fn write_and_sync(&self) -> Option<Appended> {
         let Next::Job(job) = self.writer.next(moment(self.started)) else { return None };
         let done = timed(&self.append_only, job);
@@ -100,7 +103,7 @@ impl AofReader {
     }
 }
 
-/// Does a job and notes how long it took.
+/// Does a job and records its time.
 fn timed(append_only: &AppendOnly, job: Job) -> Done {
     let began = Instant::now();
     std::thread::sleep(Duration::from_micros(append_only.sleep_us.load(Relaxed)));
@@ -109,8 +112,8 @@ fn timed(append_only: &AppendOnly, job: Job) -> Done {
     done
 }
 
-/// The thread that syncs, and writes what could not be written at once. Runs until the server
-/// stops.
+/// Runs the sync thread, until the server stops: syncs, and writes the bytes that could not be
+/// written at once.
 pub fn run(shared: &Shared) {
     let outbox = Outbox::default();
     let append_only = &shared.append_only;
@@ -142,9 +145,11 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// Waits after a job for as many units as it had together with those that came meanwhile, as long
-/// as a job takes at most. Those whose replies have just left come again at once: without a pause
-/// they would wait for the sync behind the next one, always, and each sync would have half of all.
+/// Waits for more units after a job: as many as the job had, plus the units that arrived during it.
+/// The wait is at most the mean time of a job and [`GATHER_MAX`].
+///
+/// Clients whose replies have just left send again at once. Without the pause they would always
+/// wait for the sync after the next one, and each sync would serve half of them.
 fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
@@ -154,8 +159,8 @@ fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
     append_only.gathers_units.store(0, Relaxed);
 }
 
-/// Lets replies leave after a job, and says what is wrong. Also between jobs: a write of another
-/// thread may have failed, or a new base may have made up for it.
+/// Releases replies after a job, and reports errors. It also runs between jobs: a write of another
+/// thread may have failed, or a new base may have made up for a failure.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
     shared.wake(outbox);
@@ -168,9 +173,9 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
-/// Has writes refused or not, as the file can be written.
+/// Refuses writes while the file cannot be written, and permits them again afterwards.
 fn note_trouble(shared: &Shared, active: &Active) {
-    // Locked to the end: where it is turned off meanwhile, nothing is wrong any more.
+    // Locked to the end: if the file is turned off meanwhile, there is no error any more.
     let state = shared.append_only.state();
     if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
         return;
@@ -184,13 +189,13 @@ fn note_trouble(shared: &Shared, active: &Active) {
     standing.note_log(trouble.as_ref().map(system_words));
 }
 
-/// What the system says, without its number: replies have it as those of Redis.
+/// Returns the system's message without its number: replies contain it, as in Redis.
 fn system_words(trouble: &Trouble) -> &str {
     trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
-/// Lets WAITAOF know how far it is. Without syncs of its own, what is written counts as synced, as
-/// in Redis.
+/// Publishes the synced position for WAITAOF and resumes the clients that wait for it. Without
+/// syncs, written changes count as synced, as in Redis.
 fn note_synced(shared: &Shared, figures: &writer::Figures) {
     let append_only = &shared.append_only;
     if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
@@ -200,7 +205,7 @@ fn note_synced(shared: &Shared, figures: &writer::Figures) {
     }
 }
 
-/// Makes the folder of the files.
+/// Creates the folder of the files, if it is missing.
 pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
     let path = files_path(store);
     let made = match fs::create_dir(&path) {
@@ -211,7 +216,7 @@ pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
     Ok(DataFolder::new(&path))
 }
 
-/// Why an append-only file cannot be turned on.
+/// The reason why an append-only file cannot be turned on.
 pub enum Unprepared {
     /// Another server writes to the folder.
     Taken(Trouble),
@@ -225,16 +230,16 @@ impl From<Trouble> for Unprepared {
     }
 }
 
-/// Sees whether an append-only file can be turned on, where the options want one, and keeps other
-/// servers from the folder.
+/// Checks that an append-only file can be turned on, if the options ask for one. Locks the folder
+/// against other servers.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot be turned on.
 pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     if !options::APPENDONLY.of(store) {
         return Ok(());
     }
-    // First: the files may be those of another server.
+    // First, because the files may belong to another server.
     shared.persistence.lock_folder(store).map_err(Unprepared::Taken)?;
     let (folder, name) = (make_folder(store)?, files_name(store));
     let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
@@ -242,20 +247,21 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Has it written as the options say. They stay as they are meanwhile: what was set last holds.
+/// Applies the options to the writer. The options are locked meanwhile, so that the last change
+/// holds.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
 }
 
-/// Whether times are written between the changes.
+/// Returns the choice of `aof-timestamp-enabled`: times between the changes, or none.
 fn times(store: &ConfigStore) -> Times {
     if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
 
-/// Turns it on or off and sets it up, as changed options say. `as_owner` makes the caller the owner
-/// of the keyspace for a moment. Where it is turned off, [`stop_rewrites`] came before. While data
-/// is loaded nothing happens: [`settle`] does it at the end.
+/// Turns the append-only file on or off and sets it up, after options have changed. `as_owner` runs
+/// its argument while the caller owns the keyspace. `stopped` is the result of [`stop_rewrites`],
+/// if the file is turned off. While data is loaded nothing happens: [`settle`] does it at the end.
 pub(crate) fn follow_options(
     shared: &Arc<Shared>,
     stopped: Option<Active>,
@@ -282,16 +288,16 @@ pub(crate) fn follow_options(
     }
 }
 
-/// Does what options ask for that were changed while data was loaded.
+/// Applies the options that changed while data was loaded.
 pub(super) fn settle(shared: &Arc<Shared>) {
     let is_off = !options::APPENDONLY.of(&shared.config());
     let stopped = if is_off { stop_rewrites(shared) } else { None };
     follow_options(shared, stopped, |act| shared.engine.gate.exclusive(|alone| act(alone)));
 }
 
-/// Begins the rewrite that makes the first base, or has it begin as soon as it can.
+/// Begins the rewrite that makes the first base, or schedules it.
 fn begin_first_base(shared: &Arc<Shared>) {
-    // Somebody asked for it: that others have failed does not delay it, as in Redis.
+    // A user asked for it: earlier failures do not delay it, as in Redis.
     shared.append_only.state().forget_failures();
     match rewrite_in_background(shared) {
         Asked::Begun => {}
@@ -312,9 +318,9 @@ fn begin_first_base(shared: &Arc<Shared>) {
     }
 }
 
-/// Ends the rewrite under way, if there is one, and lets none begin that would go on with the
-/// append-only file: it is turned off. Gives what writes to it, which is to be detached. The caller
-/// is outside the gate.
+/// Stops rewrites of an append-only file that is turned off: cancels the rewrite in progress and
+/// the scheduled one. Returns the writer, which the caller detaches; `None` while data is loaded.
+/// The caller is outside the gate.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     if shared.engine.standing.is_loading.load(Relaxed) {
         return None;
@@ -322,7 +328,7 @@ pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     loop {
         cancel_rewrite(shared);
         let mut state = shared.append_only.state();
-        // Another one may have begun since.
+        // Another rewrite may have begun since.
         if state.rewrite.is_none() {
             state.awaits_base = false;
             state.is_scheduled = false;
@@ -343,7 +349,7 @@ fn turn_off(shared: &Shared, active: &Active, as_owner: impl FnOnce(&mut dyn FnM
     shared.engine.standing.note_log(None);
 }
 
-/// Has changes written to `file`, which holds `len_bytes` and all that has happened so far.
+/// Starts to write changes to `file`, which has `len_bytes` bytes and holds all changes so far.
 fn attach(
     shared: &Shared,
     alone: &Exclusive,
@@ -351,7 +357,7 @@ fn attach(
     len_bytes: u64,
     outbox: &Outbox,
 ) -> Option<Active> {
-    // Nothing is under way: all that was drawn is what was done.
+    // No unit is in progress: all drawn positions are complete.
     let writer = Arc::new(Writer::new(file, len_bytes, SyncPolicy::EverySecond, shared.engine.log.drawn()));
     set_up(shared, &writer);
     let reader = AofReader {
@@ -364,19 +370,19 @@ fn attach(
     Some(Active { writer, reader })
 }
 
-/// What came of asking for a rewrite.
+/// The result of a request for a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It runs.
+    /// The rewrite has begun.
     Begun,
-    /// It runs as soon as the save under way has ended.
+    /// The rewrite begins when the save, or the removal of old files, has ended.
     Scheduled,
-    /// One is under way.
+    /// A rewrite is already in progress.
     UnderWay,
 }
 
-/// Rewrites the file in the background. From here to its end no save in the background begins
-/// ([`super::fix`]), so that nothing comes between it and its point.
+/// Begins a rewrite in the background. Until it ends, no background save begins ([`super::fix`]): a
+/// save must not come between the start of the rewrite and its point.
 pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
     {
         let mut state = shared.append_only.state();
@@ -401,13 +407,13 @@ pub fn rewrite_in_background(shared: &Arc<Shared>) -> Asked {
     Asked::Begun
 }
 
-/// A rewrite begins as soon as it can.
+/// Schedules a rewrite, to begin as soon as possible.
 fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
 }
 
-/// Rewrites the file in the background because somebody asks for it. What has failed before does
-/// not delay it, as in Redis.
+/// Begins a rewrite in the background because a user asks for it. Earlier failures do not delay it,
+/// as in Redis.
 pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
     if shared.append_only.is_rewriting() {
         return Asked::UnderWay;
@@ -416,7 +422,7 @@ pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
     rewrite_in_background(shared)
 }
 
-/// The same for a transaction: it begins when that has ended.
+/// Schedules a rewrite because a transaction asks for it: it begins when the transaction has ended.
 pub fn schedule_as_asked(shared: &Shared) -> Asked {
     if shared.append_only.is_rewriting() {
         return Asked::UnderWay;
@@ -432,7 +438,7 @@ fn begin(state: &mut State) {
     state.record.begun += 1;
 }
 
-/// Notes what came of the rewrite under way.
+/// Records the result of the rewrite in progress.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let mut state = shared.append_only.state();
     let Some(rewrite) = state.rewrite.take() else { return };
@@ -465,8 +471,8 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     shared.persistence.ended.notify_all();
 }
 
-/// Ends the rewrite under way, if there is one, and waits for that; whether there was one. The
-/// caller is outside the gate.
+/// Cancels the rewrite in progress and waits for its end. Returns true if there was one. The caller
+/// is outside the gate.
 pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
@@ -483,25 +489,25 @@ pub fn cancel_rewrite(shared: &Shared) -> bool {
     }
 }
 
-/// Waits until no rewrite is under way.
+/// Waits until no rewrite is in progress.
 pub fn wait_for_rewrite(shared: &Shared) {
     while shared.append_only.is_rewriting() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Where a rewrite puts what comes behind its point.
+/// The destination of the changes after the point of a rewrite.
 enum Follows {
-    /// Nowhere: there is no append-only file.
+    /// None: there is no append-only file.
     Nowhere,
-    /// In a file that the manifest names.
+    /// A file that the manifest names, and its number.
     Named(Arc<dyn LogFile>, i64),
-    /// In one that it does not name yet.
+    /// A file that the manifest does not name yet.
     Unnamed(Arc<dyn LogFile>),
 }
 
-/// Writes a new base for the present state. The caller is outside the gate, unless it owns the
-/// keyspace as `way` says.
+/// Writes a new base with the present state. The caller is outside the gate if `way` is the gate,
+/// and else owns the keyspace.
 fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     let (folder, name, kind, syncing) = {
         let store = shared.config();
@@ -534,11 +540,11 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     result
 }
 
-/// Takes the files for a rewrite into `folder`: those that are known, if they are there, else new
-/// ones, which leave alone what is there.
+/// Takes the files for a rewrite into `folder`. These are the known files, if they are in the
+/// folder or if changes are written to them. Otherwise they are new files, and existing ones stay.
 ///
 /// # Errors
-/// The folder holds another append-only file and the present one is in another folder, or the
+/// The folder holds another append-only file while the present one is in another folder, or the
 /// manifest cannot be used.
 fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files, Trouble> {
     let (is_active, is_here, is_elsewhere) = {
@@ -580,8 +586,8 @@ fn rewrite_files(
 ) -> Result<(), Unsaved> {
     let follows = match &active {
         Some(_) => {
-            // Nobody else does that with `no`, and behind the point clients wait for it. Where it
-            // fails, the base makes up for it.
+            // With `no` nobody else syncs the last file, and clients wait for it after the point.
+            // If the sync fails, the base makes up for it.
             let never = options::APPENDFSYNC.of(&shared.config()) == SyncPolicy::Never;
             if let Some(last) = files.manifest().incr.last().filter(|_| never) {
                 let _ = folder.sync_file(&last.name);
@@ -596,18 +602,19 @@ fn rewrite_files(
     let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
     let outbox = Outbox::default();
     let mut at_point = |alone: &Exclusive| {
-        // Whoever goes back to a time must know that no change in the base is later.
+        // A restore to a time relies on it that no change in the base is later than the base's
+        // time.
         super::set_time(&mut options, unix_ms() / 1000);
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                // What was appended before is merged first.
+                // Changes from before the point are merged first.
                 shared.engine.log.begin_part(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
-                // No reply waits for a sync: without its base the file is worth nothing.
+                // No reply waits for a sync: without its base the file is useless.
                 if let Some(attached) = &attached {
                     attached.writer.set_up(SyncPolicy::Never, times(&shared.config()));
                 }
@@ -639,7 +646,7 @@ fn rewrite_files(
     }
 }
 
-/// Writes the base; how long it is.
+/// Writes the base. Returns its length in bytes.
 fn write_base(
     shared: &Shared,
     (way, save): (Way, &Save),
@@ -654,7 +661,7 @@ fn write_base(
     result.map(|()| save.progress().len_bytes)
 }
 
-/// Has the manifest name the new base.
+/// Makes the manifest name the new base, and sets the state accordingly.
 fn finish(
     shared: &Shared,
     files: &mut Files,
@@ -680,7 +687,7 @@ fn finish(
         set_up(shared, &attached.writer);
     }
     if let (Follows::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
-        // What could not be written before the point is in the base.
+        // The base holds the changes from before the point that could not be written.
         active.writer.base_is_in(file);
     }
     {
@@ -695,7 +702,7 @@ fn finish(
         state.base_len_bytes = base_len_bytes + present;
     }
     if let Some(active) = shared.append_only.active() {
-        // What was changed before it was there did not come to it.
+        // Options that changed before the writer was in the state did not reach it.
         set_up(shared, &active.writer);
     }
     shared.append_only.signal.set();
@@ -703,12 +710,13 @@ fn finish(
     Ok(())
 }
 
-/// How long files of the history stay, in seconds; `None` where nothing removes them.
+/// Returns the time for which files of the history are kept, in seconds; `None` if nothing removes
+/// them.
 fn history_ttl_s(store: &ConfigStore) -> Option<i64> {
     (!options::AOF_DISABLE_AUTO_GC.of(store)).then(|| options::AOF_HISTORY_TTL.of(store))
 }
 
-/// Removes the files of the history that are old enough. What fails is tried again later.
+/// Removes the files of the history that are old enough. A failed removal is tried again later.
 fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     match files.remove_history(folder, unix_ms() / 1000, ttl_s) {
@@ -724,8 +732,9 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     }
 }
 
-/// Has a thread remove files of the history that have become old enough since the last rewrite, or
-/// that a crash behind a rewrite left: the housekeeper's, each second.
+/// Starts a thread that removes files of the history, if any are old enough. They have become old
+/// since the last rewrite, or a crash after a rewrite left them. The housekeeper calls this each
+/// second.
 pub fn remove_history_if_due(shared: &Arc<Shared>) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     let mut state = shared.append_only.state();
@@ -747,23 +756,23 @@ pub fn remove_history_if_due(shared: &Arc<Shared>) {
         state.is_removing = false;
     };
     if std::thread::Builder::new().name("aof-history".to_owned()).spawn(body).is_err() {
-        // The files are read anew when they are needed.
+        // The files are read again when they are needed.
         shared.append_only.state().is_removing = false;
     }
 }
 
-/// Stops writing to a file that will have no base. The option still asks for one: it is tried
-/// again.
+/// Stops writing to a file that will have no base. The option still asks for an append-only file:
+/// it is tried again.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| drop(shared.engine.log.detach(alone, attached.reader, &outbox)));
     shared.wake(&outbox);
-    // Nobody writes it any more, and no write waits for it.
+    // The file has no writer any more, and no write waits for it.
     shared.engine.log.kept().set(0);
 }
 
-/// Begins a rewrite if a rule or somebody asks for one: the housekeeper's, each round.
+/// Begins a rewrite if a rule or a user asks for one. The housekeeper calls this in each round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.engine.standing.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
         return;
@@ -790,7 +799,8 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     }
 }
 
-/// Has syncs rest or not, by `no-appendfsync-on-rewrite`: the housekeeper's, each round.
+/// Pauses or resumes syncs, by `no-appendfsync-on-rewrite`. The housekeeper calls this in each
+/// round.
 pub fn follow_rewrites(shared: &Shared) {
     let Some(active) = shared.append_only.active() else { return };
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
@@ -798,10 +808,10 @@ pub fn follow_rewrites(shared: &Shared) {
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
-/// Writes and syncs all that has happened, for a server that ends. The caller owns the keyspace.
+/// Writes and syncs all changes, for a server that ends. The caller owns the keyspace.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// The reason why that fails.
 pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
     let Some(active) = shared.append_only.active() else { return Ok(()) };
     let outbox = Outbox::default();
@@ -815,15 +825,16 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
     result
 }
 
-/// Opens the files after all data was loaded and before anybody may change it: makes what is
-/// missing. `len_bytes` are those of the file that was written to last, and of all together.
+/// Opens the files after all data is loaded and before clients may change it. Creates what is
+/// missing. `last_len_bytes` is the length of the last incremental file, and `all_len_bytes` the
+/// length of all files.
 ///
 /// # Errors
-/// Why there is no file to write to.
+/// The reason why there is no file to write to.
 pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
     let folder = make_folder(&shared.config())?;
     let is_restored = shared.append_only.state().restored_until_s.is_some();
-    // As in Redis, files that hold all changes from the first one on need no base.
+    // As in Redis, incremental files that hold all changes from the first one on need no base.
     let has_base = !is_restored && (files.manifest().base.is_some() || files.last_incr().is_some());
     {
         let mut state = shared.append_only.state();

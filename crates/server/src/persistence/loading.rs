@@ -1,4 +1,4 @@
-//! Loading the data at the start: one thread reads and cuts the file, the others make keys of it.
+//! Loading of the data at the start: one thread reads and splits the file, the others build keys.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -26,46 +26,46 @@ use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 use crate::snapshots::stamp_of;
 
-/// Batches that may wait for a thread: a few megabytes.
+/// Maximum number of batches that wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
-/// Lines of the log about keys that are empty.
+/// Maximum number of log lines about empty keys.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
-/// What a delay of loading sleeps at once.
+/// Longest single sleep of a loading delay.
 const DELAY_STEP: Duration = Duration::from_millis(10);
-/// Between two lines of the log about how far it is.
+/// Interval of the log lines about progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where keys come from when they are loaded, and how they are to be taken.
+/// The way in which keys are loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadHow {
-    /// How the threads come to the keyspace.
+    /// The access of the threads to the keyspace.
     pub way: Way,
-    /// Whether a key that is there already is an error.
+    /// The treatment of keys that already exist.
     pub duplicates: Duplicates,
-    /// What becomes of keys that have expired.
+    /// The treatment of keys that have expired.
     pub expired: Expired,
 }
 
-/// What becomes of keys that have expired.
+/// The treatment of keys that have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// They are left out.
+    /// Expired keys are left out.
     LeftOut,
-    /// They are there, and expire later. So it is with a file that requests are behind: these were
-    /// run while the keys had not expired, and may have made them stay.
+    /// Expired keys are loaded, and expire later. This is for a file in which requests follow: they
+    /// ran before the keys had expired, and may have extended their expiry.
     Kept,
 }
 
-/// What becomes of a key that is there already.
+/// The treatment of a key that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// The file is broken.
+    /// The file is invalid.
     Refused,
-    /// The one from the file takes its place.
+    /// The key of the file replaces the existing one.
     Replaced,
 }
 
-/// A file that is loaded, counted as it is read.
+/// A file that is being loaded. Its bytes are counted as they are read.
 pub(super) struct FileSource<'s> {
     pub file: File,
     pub figures: &'s LoadFigures,
@@ -86,7 +86,7 @@ impl ByteSource for FileSource<'_> {
     }
 }
 
-/// What all threads of a loading share.
+/// The state that all threads of a load share.
 struct Loading<'s> {
     shared: &'s Shared,
     how: LoadHow,
@@ -103,7 +103,7 @@ impl Loading<'_> {
         self.error.lock().expect("nothing panics while it is locked").get_or_insert(error);
     }
 
-    /// Makes keys of batches until there are none.
+    /// Decodes batches and adds their keys, until no batch is left.
     fn decode(&self, number: usize, batches: &Mutex<Receiver<Batch>>) {
         let engine = &self.shared.engine;
         let settings = engine.settings.get();
@@ -147,15 +147,15 @@ impl Loading<'_> {
         }
     }
 
-    /// A key that does not exist, because its collection is empty: files of old versions can have
-    /// such.
+    /// Logs a key that is left out because its collection is empty: files of old versions can hold
+    /// such keys.
     fn note_empty(&self, key: &[u8]) {
         if self.empty_keys.fetch_add(1, Relaxed) < EMPTY_KEYS_LOGGED_MAX {
             tracing::info!("RDB skipping empty key: {}", key.escape_ascii());
         }
     }
 
-    /// Rests as `key-load-delay` says, for tests: all threads together as long as one would.
+    /// Pauses for `key-load-delay`, for tests: all threads together pause as long as one would.
     fn delay(&self, keys: usize) {
         if self.key_delay.is_zero() {
             return;
@@ -169,8 +169,8 @@ impl Loading<'_> {
         }
     }
 
-    /// Puts the keys of a batch into a database; a key that is there already and must not be is an
-    /// error.
+    /// Adds the keys of a batch to a database. A key that already exists is an error, unless it may
+    /// be replaced.
     fn add(&self, db: usize, entries: Vec<(KeyHash, KeyEntry)>) -> Result<(), KeyEntry> {
         let keyspace = &self.shared.engine.keyspace;
         if self.how.duplicates == Duplicates::Replaced {
@@ -181,7 +181,7 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Keeps a library of functions; one that is there already and must not be is an error.
+    /// Keeps a library of functions. An existing library is an error, unless it may be replaced.
     fn keep_function(&self, source: Box<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
         match self.how.duplicates {
@@ -194,8 +194,8 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Cuts the file, and gives its batches to the threads. Where what is behind the snapshot
-    /// begins.
+    /// Splits the file and sends its batches to the threads. Returns the offset of the first byte
+    /// after the snapshot; 0 if nothing follows or the load has failed.
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
@@ -206,7 +206,7 @@ impl Loading<'_> {
                 Part::Function(source) => self.keep_function(source.into(), splitter.file_offset())?,
                 Part::DbSize { .. } | Part::Module { .. } => {}
                 Part::Batch(batch) => {
-                    // Nobody takes batches any more only where a thread has panicked.
+                    // A send fails only if a thread has panicked.
                     if self.has_failed.load(Relaxed) || batches.send(batch).is_err() {
                         return Ok(0);
                     }
@@ -223,7 +223,7 @@ impl Loading<'_> {
     }
 }
 
-/// How files are read, by the options.
+/// Returns the options for reading files.
 pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     let store = shared.config();
     let relaxed = options::RDB_VERSION_CHECK.of(&store) == crate::config::choices::VersionCheck::Relaxed;
@@ -234,7 +234,7 @@ pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     }
 }
 
-/// Says in the log who wrote the file.
+/// Logs the writer, the age and the memory usage that the file states.
 fn note_fact(name: &[u8], value: &[u8]) {
     let (name, value) = (String::from_utf8_lossy(name).to_ascii_lowercase(), String::from_utf8_lossy(value));
     match &*name {
@@ -253,7 +253,7 @@ fn note_fact(name: &[u8], value: &[u8]) {
     }
 }
 
-/// What the line of the log counts.
+/// The unit that the progress line counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
     /// Keys of an RDB file.
@@ -262,7 +262,7 @@ pub(super) enum Counted {
     Commands,
 }
 
-/// The line of the log about how far it is.
+/// The progress line of the log.
 pub(super) struct Report<'s> {
     figures: &'s LoadFigures,
     counted: Counted,
@@ -276,7 +276,7 @@ impl<'s> Report<'s> {
         Self { figures: &shared.persistence.loading, counted, began, next: began + REPORT_INTERVAL }
     }
 
-    /// Writes the line, if it is time for it.
+    /// Writes the line, if it is due.
     pub fn now_and_then(&mut self) {
         let now = Instant::now();
         if now < self.next {
@@ -305,17 +305,18 @@ fn unreadable(error: io::Error) -> LoadError {
     LoadError { file_offset: 0, key: None, kind }
 }
 
-/// Loads a file into the keyspace; false where there is none.
+/// Loads a file into the keyspace. Returns false if there is no file.
 ///
 /// # Errors
-/// Why it cannot be loaded; keys of it may have been added by then.
+/// The reason why it cannot be loaded. Some of its keys may have been added.
 pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, LoadError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
-    // As it is before it is read: whoever replaces it meanwhile has put another one there.
+    // Taken before the file is read: if the file is replaced meanwhile, the new file has another
+    // stamp.
     let stamp = stamp_of(path);
     shared.persistence.loading.begin(unix_ms() / 1000, found.len());
     load_rdb_part(shared, path, how)?;
@@ -323,8 +324,8 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
     Ok(true)
 }
 
-/// Loads the snapshot that a file is or begins with; where in the file it ends. The caller counts
-/// the file in `LoadFigures::begin`.
+/// Loads the snapshot that a file is or begins with. Returns the offset of its end; 0 if nothing
+/// follows. The caller counts the file with `LoadFigures::begin`.
 ///
 /// # Errors
 /// As [`load_file`].

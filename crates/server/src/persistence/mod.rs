@@ -1,8 +1,7 @@
-//! Snapshots in a file: when they are saved, by which threads, and what is known of them.
+//! Saves of snapshots and of append-only files: the threads, the files, the options.
 //!
-//! What decides is in `persist`: the save itself (`persist::save`), when one is due
-//! (`persist::schedule`), how its file comes into the folder (`persist::folder`). Here are the
-//! threads, the files, the options.
+//! The decisions are in `persist`: the save itself (`persist::save`), the times of saves
+//! (`persist::schedule`), and the way of a file into the folder (`persist::folder`).
 //!
 //! ```text
 //!   BGSAVE, a rule ─► point fixed at once, alone in the gate ─► thread "bgsave" and its helpers
@@ -35,23 +34,23 @@ pub mod restore;
 pub mod shutdown;
 pub mod startup;
 
-/// How long a walker works before it lets others have the core.
+/// Time that a walker works before it yields the core.
 const SLICE: Duration = Duration::from_millis(1);
-/// How long a walker waits that has nothing to do.
+/// Time that a walker without work sleeps.
 const WAIT: Duration = Duration::from_micros(200);
-/// Bytes after which a file is synced with `rdb-save-incremental-fsync`.
+/// Number of bytes after which a file is synced with `rdb-save-incremental-fsync`.
 const SYNC_STEP_BYTES: usize = 32 << 20;
-/// Threads that save at most, where cores are idle.
+/// Maximum number of threads of a save.
 const WALKERS_MAX: usize = 4;
 
-/// What a file is to be like by the options.
+/// Returns the options of a snapshot.
 fn save_options(shared: &Shared) -> SaveOptions {
     save_options_for(shared, "0")
 }
 
-/// What the base of an append-only file is to be like.
+/// Returns the options of the base of an append-only file.
 fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
-    // A restored base always says when it was written: what it took the place of is found by that.
+    // A restored base always has its time: the replaced files are found by that.
     let is_restored = shared.append_only.state().restored_until_s.is_some();
     let stamps = is_restored || options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
     let format = match kind {
@@ -61,7 +60,7 @@ fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
     SaveOptions { format, ..save_options_for(shared, "1") }
 }
 
-/// Sets when the file says that it was written, in Unix seconds.
+/// Sets the time that the file states as its creation, in Unix seconds.
 fn set_time(options: &mut SaveOptions, now_s: i64) {
     if let SaveFormat::Commands { time_s: Some(time_s) } = &mut options.format {
         *time_s = now_s;
@@ -100,24 +99,25 @@ fn save_options_for(shared: &Shared, is_base: &str) -> SaveOptions {
     }
 }
 
-/// All changes to keys since the start.
+/// Returns the number of changes to keys since the start.
 pub fn changes(shared: &Shared) -> u64 {
     shared.engine.threads.sum(|stats| &stats.changes)
 }
 
-/// Fixes the point of a save, unless another is under way. The caller is alone in the gate.
+/// Fixes the point of a save. Returns `None` if another save or a rewrite is in progress, or if the
+/// data could not be loaded. The caller is alone in the gate.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let rewrites = shared.append_only.state();
     if matches!(whose, Whose::Nobodys | Whose::Flushes | Whose::Callers { way: Way::Gate })
         && rewrites.rewrite.is_some()
     {
-        // It has begun and comes to its point soon, or has been there.
+        // The rewrite has begun: its point comes soon, or has passed.
         return None;
     }
     let mut state = shared.persistence.state();
-    // A save whose walk is over may still be bringing its file into the folder. Ahead of the walk:
-    // nobody would bring one to its end that was begun for nothing. And a part of what a broken
-    // file holds does not come into its place.
+    // A save whose walk has ended may still be moving its file into the folder. This check comes
+    // before the walk begins: nobody would end a walk that was begun in vain. If the file is
+    // broken, a part of its data must not replace it.
     if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }
@@ -130,7 +130,7 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     Some(save)
 }
 
-/// Begins a save in the background for somebody who asks. The caller is outside the gate.
+/// Begins a background save because a user asks for it. The caller is outside the gate.
 pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
     let flush = take_over_from_flush(shared);
     let asked = save_in_background(shared, Whose::Nobodys);
@@ -140,10 +140,10 @@ pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
     asked
 }
 
-/// Saves on this thread for somebody who asks. The caller is outside the gate.
+/// Saves on this thread because a user asks for it. The caller is outside the gate.
 ///
 /// # Errors
-/// Why there is no new file.
+/// The reason why there is no new file.
 pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     let flush = take_over_from_flush(shared);
     let saved = save_here(shared, Way::Gate, |fix| shared.engine.gate.exclusive(|alone| fix(alone)));
@@ -153,15 +153,15 @@ pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     saved
 }
 
-/// Drops the save after a flush, due or under way, whose work the caller's save will do. Whether
-/// there was one: where the caller's fails, it is still to be made.
+/// Cancels the save after a flush, due or in progress, because the caller's save does its work.
+/// Returns true if there was one: if the caller's save fails, it must still be made.
 fn take_over_from_flush(shared: &Shared) -> bool {
     let is_due = take_due_flush(shared);
     shared.persistence.cancel_save_of_flush(&shared.engine) || is_due
 }
 
-/// Whether everything was flushed since the last look, where saves are made by rules: as in Redis,
-/// who flushed everything does not find it again after a crash.
+/// Returns true if everything was flushed since the last call and `save` has rules. As in Redis,
+/// flushed data must not come back after a crash.
 fn take_due_flush(shared: &Shared) -> bool {
     shared.engine.keyspace.snapshot().take_flushed_all() && !save_rules(&shared.config()).is_empty()
 }
@@ -178,18 +178,18 @@ fn save_in_background(shared: &Arc<Shared>, whose: Whose) -> Asked {
         end(&thread_shared, result);
     };
     if let Err(error) = std::thread::Builder::new().name("bgsave".to_owned()).spawn(body) {
-        // Without a thread of its own the walk still has to be brought to its end.
+        // Without a thread of its own, the walk must still be ended.
         folder::give_up(&save, &shared.engine, |out| drive(shared, &save, out, Way::Gate));
         end(shared, Err(Trouble(error.to_string()).into()));
     }
     Asked::Begun
 }
 
-/// Saves on this thread, which is outside the gate when `way` leads through it. Waits for a save
-/// under way that was cancelled, none other.
+/// Saves on this thread. If `way` is the gate, the caller is outside the gate, and a rewrite in
+/// progress is waited for. Another save in progress is an error.
 ///
 /// # Errors
-/// Why there is no new file.
+/// The reason why there is no new file.
 pub fn save_here(
     shared: &Shared,
     way: Way,
@@ -214,7 +214,7 @@ pub fn save_here(
     outcome
 }
 
-/// Waits until no save is under way.
+/// Waits until no save is in progress.
 pub fn wait_for_end(shared: &Shared) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -223,7 +223,7 @@ pub fn wait_for_end(shared: &Shared) {
     }
 }
 
-/// Writes a save's file, and frees the keyspace of its walk, whatever comes of it.
+/// Writes a save's file. Ends the walk over the keyspace, whatever the result.
 fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let (locked, path, name, syncing) = {
         let store = shared.config();
@@ -257,14 +257,14 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way))
 }
 
-/// Removes the file of a save under way, for a process that ends at once.
+/// Removes the file of a save in progress, for a process that ends at once.
 pub fn remove_temporary(shared: &Shared) {
-    // Where there is none nothing is to be done, and where that fails nobody is left to be told.
+    // A missing file needs no removal; if the removal fails, nobody is left to report it to.
     let name = folder::temporary_name(std::process::id());
     let _ = std::fs::remove_file(folder_path(&shared.config()).join(name));
 }
 
-/// Notes what came of the save under way.
+/// Records the result of the save in progress.
 fn end(shared: &Shared, result: Result<(), Unsaved>) {
     let persistence = &shared.persistence;
     let mut state = persistence.state();
@@ -283,7 +283,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
                 tracing::info!("Background saving terminated with success");
             }
         }
-        // As in Redis, where a killed child is no failure.
+        // As in Redis, a killed child is not a failure.
         Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
@@ -298,7 +298,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     persistence.ended.notify_all();
 }
 
-/// Brings a save's walk to its end, with more threads where cores are idle.
+/// Runs a save's walk to its end, on a thread for each core, at most [`WALKERS_MAX`].
 fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -313,7 +313,7 @@ fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     });
 }
 
-/// How long to rest after each key: `rdb-key-save-delay`, for tests.
+/// Returns the pause after each key: `rdb-key-save-delay`, for tests.
 fn key_delay(shared: &Shared) -> Duration {
     let micros = options::RDB_KEY_SAVE_DELAY.of(&shared.config());
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
@@ -338,8 +338,8 @@ fn walk(shared: &Shared, save: &Save, mut walker: Walker, out: &dyn ChunkSink) {
     }
 }
 
-/// Rests as `rdb-key-save-delay` says after so many keys, but not for a save that nobody wants any
-/// more, nor when the option changes.
+/// Pauses for `rdb-key-save-delay` after `keys` keys. The pause ends early if the save has failed
+/// or was abandoned, or if the option changes.
 fn rest(shared: &Shared, save: &Save, keys: u64) {
     let mut slept = Duration::ZERO;
     while keys > 0 && !save.has_failed() {
@@ -353,7 +353,7 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
     }
 }
 
-/// Begins a save if a rule or somebody asks for one: the housekeeper's, each round.
+/// Begins a save if a rule or a user asks for one. The housekeeper calls this in each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
     if shared.engine.standing.is_loading.load(Relaxed) {

@@ -1,5 +1,5 @@
-//! Replaying append-only files: one thread reads the file and says who runs what, the others run
-//! it. What decides is in `persist::aof::reader` and `engine::replay`.
+//! Replay of append-only files: one thread reads the file and assigns its requests to lanes, the
+//! other threads run them. The decisions are in `persist::aof::reader` and `engine::replay`.
 //!
 //! ```text
 //!   file ─► this thread: Reader, Router ─► a channel for each lane ─► "aof-replay" threads
@@ -31,70 +31,70 @@ use crate::context::SystemClock;
 use crate::shared::Shared;
 use crate::snapshots::library_name;
 
-/// Batches that may wait for a lane, of about a megabyte each for all lanes together.
+/// Maximum number of batches that wait for a lane. A batch has about a megabyte for all lanes.
 const BATCHES_WAITING_MAX: usize = 4;
-/// Lines of the log about requests that failed.
+/// Maximum number of log lines about failed requests.
 const ERRORS_LOGGED_MAX: u64 = 100;
-/// What a delay of loading sleeps at once.
+/// Longest single sleep of a loading delay.
 const DELAY_STEP: Duration = Duration::from_millis(10);
 
-/// Which part of a file is replayed, and how.
+/// The part of a file to replay, and the access to the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayHow {
-    /// How the threads come to the keyspace. With [`Way::Gate`] the caller is outside the gate, and
-    /// clients are refused meanwhile (`Standing::is_loading`).
+    /// The access of the threads to the keyspace. With [`Way::Gate`] the caller is outside the
+    /// gate, and clients are refused meanwhile (`Standing::is_loading`).
     pub way: Way,
-    /// Where in the file it begins, in bytes: behind an RDB part.
+    /// The offset of the first byte to replay: after an RDB part.
     pub from_offset: u64,
-    /// Where it ends, if it is not at the end of the file.
+    /// The end of the replay, if it is before the end of the file.
     pub stop_at: Option<StopAt>,
 }
 
-/// A point in an append-only file. A transaction is before it or behind it as a whole.
+/// A point in an append-only file. A transaction is before it or after it as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
-    /// Only what ends up to here is replayed.
+    /// Units that end at or before this offset are replayed.
     Offset(u64),
-    /// Only what is before the first annotation of a later time is replayed, in Unix seconds.
+    /// Units before the first annotation with a later time than this are replayed; in Unix seconds.
     TimeS(i64),
 }
 
-/// What was replayed.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Requests that were run, MULTI, EXEC and SELECT among them.
+    /// Number of requests that were run, including MULTI, EXEC and SELECT.
     pub commands: u64,
-    /// Those that ended with an error.
+    /// Number of requests that ended with an error.
     pub errors: u64,
-    /// How it ended.
+    /// The end of the replay.
     pub end: ReplayEnd,
-    /// Those of them that stand before the first annotation of the file.
+    /// Number of requests that were run before the first annotation of the file.
     pub untimed: u64,
     /// The time of the last annotation that was passed, in Unix seconds.
     pub last_time_s: Option<i64>,
-    /// The time of the annotation that ended it.
+    /// The time of the annotation that ended the replay, in Unix seconds.
     pub next_time_s: Option<i64>,
 }
 
-/// How a replay ended.
+/// The end of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayEnd {
-    /// All of the file was run.
+    /// The whole file was run.
     Whole,
-    /// All whole units of the file were run, and something is behind them.
+    /// All complete units of the file were run; incomplete bytes follow.
     Torn(TornTail),
-    /// It came to [`ReplayHow::stop_at`]: what was run ends here, in bytes.
+    /// The replay reached [`ReplayHow::stop_at`]. The replayed part ends at this offset, in bytes.
     Stopped(u64),
     /// The server stops.
     Abandoned,
 }
 
-/// Why a file cannot be replayed. What is before the place may have been run.
+/// The reason why a file cannot be replayed. Requests before the failure may have been run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// It cannot be read, or is no append-only file.
+    /// The file cannot be read, or is not an append-only file.
     File(AofError),
-    /// It has a request that this server cannot run.
+    /// The file has a request that this server cannot run.
     Request(NotRouted),
 }
 
@@ -115,18 +115,18 @@ impl From<io::Error> for ReplayError {
     }
 }
 
-/// What all threads of a replay share.
+/// The state that all threads of a replay share.
 struct Replay<'s> {
     shared: &'s Shared,
     way: Way,
     errors: AtomicU64,
 }
 
-/// Where the tasks of a lane go, behind each other.
+/// Tasks of a lane, in order.
 type Tasks = Vec<Task<Batch>>;
 
 impl Replay<'_> {
-    /// Runs the tasks of a lane; what it counted.
+    /// Runs the tasks of a lane. Returns the statistics that the lane counted.
     fn run_lane(&self, number: usize, tasks: &Receiver<Tasks>, spares: &Sender<Batch>) -> Box<ThreadStats> {
         let engine = &self.shared.engine;
         let stats = Box::new(ThreadStats::new(engine.table.id_count()).into_inner());
@@ -142,7 +142,7 @@ impl Replay<'_> {
                 Task::Run(slice) => {
                     run(&slice);
                     if let Some(batch) = slice.into_batch() {
-                        // Nobody reads any more where that fails.
+                        // A send fails only if the reading thread has ended.
                         let _ = spares.send(batch);
                     }
                 }
@@ -165,7 +165,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Says in the log that a request failed, as Redis does.
+    /// Logs that a request failed, as Redis does.
     fn note_failed(&self, failed: &Failed<'_>) {
         if self.errors.fetch_add(1, Relaxed) < ERRORS_LOGGED_MAX {
             tracing::warn!(
@@ -178,8 +178,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Rests as `key-load-delay` says for so many commands, for tests, but not when the option
-    /// changes.
+    /// Pauses for `key-load-delay` after `commands` commands, for tests. The pause ends early if
+    /// the option changes or the server stops.
     fn rest(&self, commands: usize) {
         let mut slept = Duration::ZERO;
         while !self.shared.stopping.load(Relaxed) {
@@ -194,7 +194,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Reads a file, and gives its requests to the lanes.
+    /// Reads a file and hands its requests to the lanes.
     fn read(
         &self,
         mut reader: Reader<FileSource<'_>>,
@@ -245,7 +245,7 @@ impl Replay<'_> {
         match routed {
             Routed::Tasks(tasks) => {
                 for (sender, tasks) in lanes.senders.iter().zip(tasks) {
-                    // Nobody takes them any more only where a thread has panicked.
+                    // A send fails only if a thread has panicked.
                     let _ = sender.send(tasks);
                 }
             }
@@ -254,7 +254,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Keeps what a request says of functions: they are loaded when somebody asks for one.
+    /// Applies a FUNCTION request to the kept libraries. They are loaded when a client asks for
+    /// one.
     fn keep_functions(&self, args: &Args<'_>) {
         let mut functions = self.shared.persistence.functions();
         let name = |source: &[u8]| library_name(source).map(<[u8]>::to_vec);
@@ -294,8 +295,8 @@ struct Lanes<'a> {
     spares: &'a Receiver<Batch>,
 }
 
-/// How many requests of a batch are before a point, and how long the file is up to there, if the
-/// point is in the batch.
+/// Returns the number of requests of a batch that are before a point. If the batch contains the
+/// point, also returns the length of the file up to it.
 fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     match stop_at {
         StopAt::Offset(offset) => {
@@ -312,7 +313,7 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
         }
         StopAt::TimeS(time_s) => {
             let later = batch.annotations().iter().find(|it| it.time_s > time_s);
-            // Within a transaction none of it is before.
+            // If the point is within a transaction, the whole transaction is after it.
             let whole = |it: usize| batch.units().take_while(|unit| unit.end <= it).last();
             later.map_or((batch.len(), None), |later| {
                 let count = whole(later.requests_before).map_or(0, |unit| unit.end);
@@ -327,11 +328,11 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     }
 }
 
-/// Runs the requests of an append-only file, or of the part of it that `how` says. The caller
-/// counts the file in `LoadFigures::begin`, and no other replay, load or save is under way.
+/// Runs the requests of an append-only file, or of the part that `how` selects. The caller counts
+/// the file with `LoadFigures::begin`. No other replay, load or save is in progress.
 ///
 /// # Errors
-/// Why it cannot be replayed; requests of it may have been run by then.
+/// The reason why it cannot be replayed. Some of its requests may have been run.
 pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Replayed, ReplayError> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(how.from_offset))?;
@@ -367,14 +368,14 @@ pub fn replay_file(shared: &Shared, path: &Path, how: ReplayHow) -> Result<Repla
     Ok(Replayed { errors, ..replayed })
 }
 
-/// Whether a file begins with a snapshot.
+/// Returns true if a file begins with a snapshot.
 pub(super) fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     File::open(path)?.take(9).read_to_end(&mut first)?;
     Ok(starts_with_rdb(&first))
 }
 
-/// Loads one of the files, up to `stop_at`; what was replayed of it.
+/// Loads one part of an append-only file, up to `stop_at`. Returns the result of its replay.
 pub(super) fn replay_part(
     shared: &Shared,
     path: &Path,
@@ -419,7 +420,7 @@ mod tests {
 
     const ALL: ReplayHow = ReplayHow { way: Way::Gate, from_offset: 0, stop_at: None };
 
-    /// A file of these lines: annotations, and requests of words.
+    /// Creates a file of these lines: annotations, and requests of words.
     fn file(lines: &str) -> NamedTempFile {
         let mut file = NamedTempFile::new().expect("a scratch file");
         for line in lines.lines() {
@@ -439,14 +440,14 @@ mod tests {
         Server::builder().port(0).io_threads(1).start().expect("it starts")
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     fn keys(shared: &Shared) -> usize {
         let keyspace = &shared.engine.keyspace;
         let of_shard = |shard| keyspace.lock(shard).dbs().map(|db| db.table().len()).sum::<usize>();
         (0..SHARD_COUNT).map(of_shard).sum()
     }
 
-    /// What replaying a part of a file comes to, and how many keys there are then.
+    /// Replays a part of a file. Returns the result, and the number of keys after it.
     fn check(lines: &str, how: ReplayHow) -> (Result<Replayed, String>, usize) {
         let (file, server) = (file(lines), server());
         let shared = server.shared();

@@ -1,18 +1,20 @@
 //! `--restore-until`: a start that takes the data back to an earlier time.
 //!
 //! ```text
-//!   manifest, with its history ─► the newest base of before TIME ─► what came after it, up to TIME
-//!        ─► a new base, complete and synced ─► manifest: new base, all that was there as history
+//!   manifest, with its history ─► the newest base of before TIME ─► its later files, up to TIME
+//!        ─► a new base, complete and synced ─► manifest: new base, all former files as history
 //! ```
-//! Until the new manifest is in its place, nothing of what was there has changed, so a crash or an
-//! error leaves the files as they were; from then on a start without the option loads what was
-//! restored. Clients wait (`-LOADING`) until then. Nothing is thrown away: what the new base took
-//! the place of stays as history, where no rewrite and no `aof-history-ttl` removes it
-//! (`Manifest::take_expired`). The manifest says which time was restored: a second start with the
-//! same option, as a supervisor does it, loads the files like any other.
+//! Until the new manifest is in place, the existing files do not change, so a crash or an error
+//! leaves them as they were. From then on, a start without the option loads the restored data.
+//! Clients wait (`-LOADING`) until then.
 //!
-//! Times are those of the annotations that `aof-timestamp-enabled yes` writes. Where it cannot be
-//! known whether a change is later than TIME, the start is refused.
+//! No data is lost: the files that the new base replaces stay as history, and neither a rewrite nor
+//! `aof-history-ttl` removes them (`Manifest::take_expired`). The manifest records the restored
+//! time: a second start with the same option, as a supervisor does it, loads the files like any
+//! other start.
+//!
+//! Times come from the annotations that `aof-timestamp-enabled yes` writes. If it is unknown
+//! whether a change is later than TIME, the start is refused.
 
 use std::fs;
 use std::io;
@@ -35,7 +37,7 @@ use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
-/// How long to wait at most for the second behind the last change.
+/// Maximum wait for the second after the last change.
 const WAIT_MAX_S: i64 = 2;
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -43,24 +45,24 @@ fn now_s() -> i64 {
     unix_ms() / 1000
 }
 
-/// A refusal, in words for the log.
+/// Creates a refusal with its text for the log.
 fn refused(why: impl std::fmt::Display) -> Trouble {
     Trouble(format!("--restore-until: {why} Nothing was changed."))
 }
 
-/// What of an append-only file the folder holds.
+/// The contents of the folder of an append-only file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Its files.
+    /// It holds files of an append-only file.
     Files,
-    /// Nothing.
+    /// It holds no append-only file.
     Nothing,
 }
 
-/// Whether the options and the folder permit it.
+/// Checks that the options and the folder permit a restore.
 ///
 /// # Errors
-/// Why they do not.
+/// The reason why they do not.
 pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), Trouble> {
     if !options::APPENDONLY.of(store) {
         return Err(refused("this server has no append-only file: 'appendonly yes' is needed."));
@@ -80,11 +82,11 @@ pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> 
     Ok(())
 }
 
-/// Loads the state of the time that was asked for, where one was asked for that the files are not
-/// restored to; whether it did. The data has no base then until [`super::aof::open`] makes one.
+/// Loads the state of the time in the option, unless the files were already restored to it. Returns
+/// true if it loaded that state: the data then has no base until [`super::aof::open`] makes one.
 ///
 /// # Errors
-/// Why it cannot be loaded; the files are as they were.
+/// The reason why it cannot be loaded. The files are unchanged.
 pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, Trouble> {
     let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
     if files.manifest().was_restored(until_s) {
@@ -130,7 +132,7 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
     Ok(true)
 }
 
-/// Says what became of the files, where the data was restored.
+/// Logs the fate of the replaced files, if the data was restored.
 pub(super) fn note_end(shared: &Shared) {
     let Some(until_s) = shared.persistence.restore_until_s else { return };
     let manifest = shared.append_only.state().files.as_ref().map(|files| files.manifest().clone());
@@ -139,7 +141,8 @@ pub(super) fn note_end(shared: &Shared) {
     let is_new = replaced.first().is_some_and(|part| part.left_out_s == Some(until_s));
     let Some(base) = manifest.base.as_ref().filter(|_| is_new) else { return };
     let names: Vec<&str> = manifest.history.iter().map(|part| &part.name[..]).collect();
-    // The second before that of the base, whose writing may have taken long: it may not be chosen.
+    // The second before the time of the base, so that this base is not chosen. Its time is read
+    // from the file, because writing it may have taken long.
     let path = files_path(&shared.config()).join(&base.name);
     let base_s = match base_time(shared, &path) {
         Ok(BaseTime::At(base_s)) => Some(base_s),
@@ -155,8 +158,8 @@ pub(super) fn note_end(shared: &Shared) {
     );
 }
 
-/// Waits for the second behind the last change of the files, so that each time is either before or
-/// behind the restore.
+/// Waits for the second after the last change of the files, so that each time is either before or
+/// after the restore.
 fn await_next_second(files: &Files, folder: &Path) {
     let changed_s = |part: &Part| {
         let changed = fs::metadata(folder.join(&part.name)).and_then(|found| found.modified()).ok()?;
@@ -171,7 +174,7 @@ fn await_next_second(files: &Files, folder: &Path) {
     }
 }
 
-/// The files that hold the state of a time.
+/// Returns the files that hold the state of a time.
 fn choose<'f>(
     shared: &Shared,
     files: &'f Files,
@@ -204,7 +207,7 @@ fn choose<'f>(
     }
 }
 
-/// When the state of a base was.
+/// Returns the time of the state that a base holds.
 fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
     let trouble = |error: io::Error| Trouble(error.to_string());
     if !path.exists() {
@@ -239,24 +242,24 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
     Ok(time_s.map_or(BaseTime::Unknown, BaseTime::At))
 }
 
-/// What was loaded.
+/// The result of loading.
 #[derive(Default)]
 struct Done {
-    /// From these files.
+    /// The names of the loaded files.
     names: Vec<String>,
-    /// Commands that were run.
+    /// Number of commands that were run.
     commands: u64,
-    /// The last time that was passed.
+    /// The last time that was passed, in Unix seconds.
     last_s: Option<i64>,
-    /// Whether changes were run behind that of which nobody knows the time.
+    /// True if changes without a known time were run after `last_s`.
     has_untimed: bool,
-    /// The file and the place in it where the rest begins, and the time of that.
+    /// The file, the offset and the time of the first change that was left out.
     cut: Option<(String, u64, i64)>,
 }
 
 impl Done {
-    /// Why the time cannot be reached, as far as it was looked for; `until_s` and the next time
-    /// behind the changes that have none.
+    /// Creates the error for a time that cannot be located. `next_s` is the next known time after
+    /// the changes without a time.
     fn untimed(&self, until_s: i64, next_s: Option<i64>) -> Trouble {
         let from = self.last_s.map_or("the base".to_owned(), utc);
         let to = next_s.map_or("the end".to_owned(), utc);
@@ -272,7 +275,7 @@ impl Done {
 struct Listed<'m> {
     part: &'m Part,
     path: PathBuf,
-    /// `None` where it is not there.
+    /// The length of the file; `None` if it is missing.
     len_bytes: Option<u64>,
 }
 
@@ -327,8 +330,7 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
     if done.has_untimed {
         return Err(done.untimed(until_s, None));
     }
-    // Those that lead to what a restore left out are another state than the present one in any
-    // case.
+    // Files that lead to a state that a restore replaced differ from the present state in any case.
     if !of.is_left_out {
         return Err(refused(format_args!(
             "no change is later than {}{}: nothing would be left out. The time is one in UTC. Start without \

@@ -1,4 +1,4 @@
-//! The end of a server: what it saves, by what was asked for.
+//! The end of a server: the data that it saves, by the options and the request.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,21 +11,21 @@ use crate::shared::Shared;
 use crate::shutdown::ShutdownWish;
 use crate::snapshots::{Cancelled, save_rules};
 
-/// What is to be written before a server ends.
+/// The data that must be written before a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastWork {
     saves: bool,
     appends: bool,
 }
 
-/// Ends the save in the background, and says what is to be written once more; `None` where the
+/// Cancels the background save, and returns the data that must still be written; `None` if the
 /// server may not end.
 pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
     if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
-    // What is there would come into the place of all that is in the file.
+    // Partial data would replace the complete data of the file.
     let is_whole =
         !shared.engine.standing.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
     if is_whole && shared.append_only.state().awaits_base {
@@ -39,29 +39,29 @@ pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
     Some(LastWork { saves, appends: shared.append_only.active().is_some() })
 }
 
-/// What came of trying to end a server.
+/// The result of an attempt to end a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It may stop now.
+    /// The server may stop now.
     Ready,
-    /// It goes on: the data could not be saved.
+    /// The server continues: the data could not be saved.
     Failed,
-    /// It goes on: nobody wants the end any more.
+    /// The server continues: the shutdown was aborted.
     Aborted,
 }
 
 impl LastWork {
-    /// Whether there is none.
+    /// Returns true if nothing must be written.
     pub fn is_nothing(self) -> bool {
         !self.saves && !self.appends
     }
 
-    /// Writes all data and lets no request run any more. `begin` says whether the end is still
-    /// wanted; from then on it is not asked again. The caller is outside the gate: what is waited
-    /// for comes through it.
+    /// Writes all data and lets no further request run. `begin` returns true if the shutdown is
+    /// still wanted; it is asked only once. The caller is outside the gate: other saves need the
+    /// gate to end.
     ///
-    /// Where the data has to be saved, that may fail, so a script that is running is waited for.
-    /// Where not, it is cut off and undone.
+    /// If the data must be saved, saving may fail, so a running script is waited for. Otherwise the
+    /// script is stopped and undone.
     pub fn run(self, shared: &Shared, wish: ShutdownWish, begin: impl Fn() -> bool) -> Ending {
         let is_stopping = &shared.engine.standing.is_stopping;
         if !self.saves {
@@ -83,7 +83,7 @@ impl LastWork {
                 wait_for_end(shared);
             }
             shared.engine.gate.exclusive(|alone| {
-                // Somebody may have begun another save in between.
+                // Another save may have begun in between.
                 if !self.saves || shared.persistence.state().current.is_none() {
                     ending = Some(match is_stopping.load(Relaxed) || begin() {
                         true => self.run_as_owner(shared, wish, alone),
@@ -97,7 +97,8 @@ impl LastWork {
 
     fn run_as_owner(self, shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> Ending {
         let is_stopping = &shared.engine.standing.is_stopping;
-        // Another end may have come first: nothing has changed since it saved, or was told not to.
+        // Another shutdown may have come first: nothing has changed since it saved, or was asked
+        // not to save.
         if self.saves && !is_stopping.load(Relaxed) {
             tracing::info!("Saving the final RDB snapshot before exiting.");
             if !save_as_owner(shared, wish, alone) {
@@ -113,7 +114,7 @@ impl LastWork {
                 date_files(shared);
             }
         }
-        // Before others are let in again: what they changed would be lost.
+        // Set before others enter again: their changes would be lost.
         is_stopping.store(true, Relaxed);
         Ending::Ready
     }

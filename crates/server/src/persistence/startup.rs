@@ -1,11 +1,11 @@
-//! What a server finds in its folder when it starts, and what becomes of that.
+//! The data that a server finds in its folder at the start, and its treatment.
 //!
 //! ```text
 //!   appendonly yes   the append-only files, or the one of Redis 6; else the snapshot; else nothing
 //!   appendonly no    the snapshot; append-only files that are newer, where nobody set the option
 //! ```
-//! With `--restore-until` the append-only files are loaded up to a time (`restore`).
-//! With `appendonly yes` there is a file to write to and a base for it before anybody may write.
+//! With `--restore-until` the append-only files are loaded up to a time (`restore`). With
+//! `appendonly yes` a file to write to, and its base, exist before clients may write.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,7 @@ use crate::context::unix_ms;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file, folder_path, stamp_of};
 
-/// What is loaded.
+/// The data to load.
 enum Source {
     /// A snapshot.
     Snapshot(PathBuf),
@@ -38,12 +38,12 @@ enum Source {
     AppendOnly(Box<Files>),
 }
 
-/// Loads what the data folder holds and opens what is written to, on a thread of its own; clients
-/// are told to wait meanwhile. The server stops where that fails. Returns at once; `None` where
+/// Loads the data folder's contents and opens the files to write to, on a thread of its own.
+/// Clients get `-LOADING` meanwhile. The server stops if that fails. Returns at once; `None` if
 /// there is nothing to do.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be created.
 pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
@@ -75,7 +75,8 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }
 
-/// Looks into the folders of the data for unfinished files of processes that are no more.
+/// Calls `act` for each folder of the data, to look for unfinished files of processes that have
+/// ended.
 fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
     let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
     act(&DataFolder::new(&folder_path(store)), &name);
@@ -85,7 +86,7 @@ fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
 /// Returns true if there is a snapshot.
 ///
 /// # Errors
-/// It cannot be told, or there is only a link.
+/// The file cannot be examined, or is a link without a target.
 fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
     let is_there = path.try_exists().map_err(|error| {
         Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", path.display()))
@@ -96,7 +97,8 @@ fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
     Ok(is_there)
 }
 
-/// Explains that a link leads nowhere: a volume may be missing, and the data may be there.
+/// Creates the error for a link without a target: a volume may be missing, and the data may be
+/// there.
 fn missing_target(path: &Path) -> Trouble {
     Trouble(format!(
         "{} is a link to a file that is missing: bring the file back, or remove the link to start without its data.",
@@ -104,7 +106,7 @@ fn missing_target(path: &Path) -> Trouble {
     ))
 }
 
-/// What is to be loaded.
+/// Returns the data to load.
 fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
     let snapshot = data_file(store);
     let is_there = has_snapshot(&snapshot);
@@ -114,7 +116,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
         return Ok(is_there?.then_some(Source::Snapshot(snapshot)));
     }
     let files = match found {
-        // It is not needed where there is an append-only file to load.
+        // The snapshot is not needed if there is an append-only file to load.
         Ok(files) if is_on && !files.manifest().is_empty() => files,
         found => match choose(store, found, is_there?.then_some(&*snapshot))? {
             Some(files) => files,
@@ -130,7 +132,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
 /// Opens the append-only files that the options name.
 ///
 /// # Errors
-/// There is a manifest or a folder that cannot be used.
+/// A manifest or a folder cannot be used.
 fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
     let (path, name) = (files_path(store), files_name(store));
     for link in [path.clone(), path.join(manifest_name(&name))] {
@@ -147,8 +149,8 @@ fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
     })
 }
 
-/// Returns the append-only files where the option does not say or there is no base so far; `None`
-/// where the snapshot is loaded, if there is one.
+/// Decides between the append-only files and the snapshot, if the option is not set or there is no
+/// base so far. Returns the append-only files; `None` if the snapshot is loaded, if there is one.
 fn choose(
     store: &ConfigStore,
     found: Result<Files, Trouble>,
@@ -197,8 +199,8 @@ fn choose(
     Ok(Some(files))
 }
 
-/// Notes which files may be replaced although they were not loaded: those that are older than what
-/// was loaded. Others are reported.
+/// Notes the files that may be replaced although they were not loaded: files older than the loaded
+/// data. Reports the others.
 fn note_older(shared: &Shared, source: &Source) {
     let store = shared.config();
     let (snapshot, folder) = (data_file(&store), DataFolder::new(&files_path(&store)));
@@ -247,11 +249,11 @@ fn note_older(shared: &Shared, source: &Source) {
     }
 }
 
-/// Looks for files that are called as parts of the append-only file and that no manifest names, and
-/// for manifests of others. They are never read or written over.
+/// Looks for files that have the names of append-only files but are not in the manifest, and for
+/// other manifests. They are never read or overwritten.
 ///
 /// # Errors
-/// There are parts and no manifest: they may hold the data that the server is to start with.
+/// There are append-only files but no manifest: they may hold the data of the server.
 fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(store);
     let (name, path, names) = (files_name(store), files_path(store), folder.names()?);
@@ -287,8 +289,8 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     Ok(())
 }
 
-/// The append-only file of Redis 6 and earlier, if there is one: it is moved to where later ones
-/// are.
+/// Moves the append-only file of Redis 6 and earlier to the folder of later versions, if there is
+/// one.
 fn adopt_single(
     store: &ConfigStore,
     mut files: Files,
@@ -305,7 +307,7 @@ fn adopt_single(
     Ok(Some(files))
 }
 
-/// Moves the append-only file of Redis 6 where a server that ended amid that has written only the
+/// Moves the append-only file of Redis 6, if an earlier server ended after it had written only the
 /// manifest.
 fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
     let (name, manifest) = (files_name(store), files.manifest());
@@ -318,7 +320,7 @@ fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Resu
     move_single(store, &old, folder)
 }
 
-/// Moves the append-only file of Redis 6 to where later ones are.
+/// Moves the append-only file of Redis 6 to the folder of later versions.
 fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(), Trouble> {
     let new = folder.file(&files_name(store));
     if folder.has(&files_name(store)) {
@@ -338,14 +340,14 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
     DataFolder::new(&folder_path(store)).sync()
 }
 
-/// Loads what was found, and opens the file to write to where one is wanted.
+/// Loads the data that was found, and opens the file to write to if the options ask for one.
 fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
         Some(source) => note_older(shared, source),
         None => for_leftovers(&shared.config(), DataFolder::report_leftovers),
     }
-    // Empty files say nothing about the data: an unfinished save may have more of it.
+    // Empty files prove nothing: an unfinished save may have more data.
     let mut holds_data = matches!(source, Some(Source::Snapshot(_)));
     let mut lens = (0, 0);
     let files = match source {
@@ -372,7 +374,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     }
     if !is_on {
         if let Some(files) = files {
-            // It was loaded: a new one may take its place.
+            // The files were loaded: new ones may replace them.
             let path = files_path(&shared.config());
             let mut state = shared.append_only.state();
             (state.files, state.files_path) = (Some(files), Some(path));
@@ -396,10 +398,11 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Loads append-only files; how long the last incremental one and all are, in bytes.
+/// Loads append-only files. Returns the length of the last incremental file and of all files, in
+/// bytes.
 ///
 /// # Errors
-/// What is wrong, in words for the log.
+/// The reason, in words for the log.
 pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
     let (path, name, cuts) = {
         let store = shared.config();
@@ -436,7 +439,7 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     Ok((last_len_bytes, len_bytes))
 }
 
-/// Loads one of the files; how many bytes of it are good.
+/// Loads one of the files. Returns the number of valid bytes.
 fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
     let name = path.display();
     let replayed = replay_part(shared, path, way, None)?;

@@ -18,7 +18,7 @@ fn trouble(error: io::Error) -> Trouble {
 }
 
 impl DataFolder {
-    /// The folder at `path`.
+    /// Creates a handle for the folder at `path`.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -28,15 +28,15 @@ impl DataFolder {
         &self.path
     }
 
-    /// Where a file of the folder is.
+    /// Returns the path of a file of the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Returns the names of the files in it, sorted; none where there is no folder.
+    /// Returns the names of the files in the folder, sorted; empty if the folder does not exist.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The folder cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Trouble> {
         let entries = match std::fs::read_dir(&self.path) {
             Ok(entries) => entries,
@@ -51,8 +51,8 @@ impl DataFolder {
         Ok(names)
     }
 
-    /// Returns the names of the files that saves of ended processes left unfinished, without `own`,
-    /// the name of the data. O(files of the folder).
+    /// Returns the names of unfinished files of saves whose process has ended. `own` is the name of
+    /// the data file, which is left out. O(files of the folder).
     fn leftovers(&self, own: &str) -> Vec<String> {
         let is_left = |name: &String| {
             let is_gone = |pid| !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id();
@@ -61,8 +61,8 @@ impl DataFolder {
         self.names().unwrap_or_default().into_iter().filter(is_left).collect()
     }
 
-    /// Removes the files that saves of ended processes left unfinished, without `own`, the name of
-    /// the data: complete data has been loaded. O(files of the folder).
+    /// Removes the unfinished files of saves whose process has ended. `own` is the name of the data
+    /// file, which stays. Call it only after complete data has been loaded. O(files of the folder).
     pub fn remove_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::info!("Removing {name}, which a save left unfinished.");
@@ -72,7 +72,7 @@ impl DataFolder {
         }
     }
 
-    /// Reports these files where no data has been loaded: they may be all that is left.
+    /// Reports the unfinished files when no data was loaded: they may be the only data left.
     pub fn report_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::warn!(
@@ -84,7 +84,7 @@ impl DataFolder {
     }
 }
 
-/// Returns the stamp of a file, where it can be told.
+/// Returns the stamp of a file; `None` if it has none or cannot be examined.
 pub fn stamp_of(path: &Path) -> Option<Stamp> {
     let name = path.file_name()?.to_str()?;
     DataFolder::new(path.parent()?).stamp(name).ok().flatten()
@@ -108,7 +108,7 @@ impl Folder for DataFolder {
     }
 
     fn has(&self, name: &str) -> bool {
-        // What cannot be looked at may be there.
+        // If the name cannot be examined, assume that it exists.
         !matches!(std::fs::symlink_metadata(self.file(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
@@ -136,7 +136,7 @@ impl Folder for DataFolder {
         match std::fs::hard_link(&from, &to) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(trouble(error)),
-            // Some file systems have no second names: a copy does as well.
+            // Some file systems have no hard links: a copy serves as well.
             Err(_) => copy(&from, &to).map_err(trouble),
         }
     }
@@ -159,12 +159,12 @@ impl Folder for DataFolder {
     }
 }
 
-/// Copies a file to a name that nothing has, and returns when the copy is safe from a crash.
+/// Copies a file to a name that does not exist. Returns when the copy is safe from a crash.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let (mut old, mut new) = (File::open(from)?, File::create_new(to)?);
     let copied = io::copy(&mut old, &mut new).and_then(|_| new.sync_all());
     if copied.is_err() {
-        // A part of a copy is worth nothing.
+        // A partial copy is useless.
         let _ = std::fs::remove_file(to);
     }
     copied
@@ -211,18 +211,18 @@ impl DataFile for RealFile {
     }
 }
 
-/// Keeps other servers from writing to a folder while it is there. The system lets go of it when
-/// the process ends, however it ends.
+/// A lock that keeps other servers from writing to a folder. The system releases it when the
+/// process ends, however it ends.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: File,
 }
 
 impl FolderLock {
-    /// Takes the lock.
+    /// Acquires the lock.
     ///
     /// # Errors
-    /// Another server has it, or the folder cannot be opened.
+    /// Another server holds it, or the folder cannot be opened.
     pub fn take(path: &Path) -> Result<Self, Trouble> {
         let folder = File::open(path).map_err(trouble)?;
         match folder.try_lock() {
@@ -231,7 +231,7 @@ impl FolderLock {
                 "another server writes to the folder {}: give each server a 'dir' of its own",
                 path.display()
             ))),
-            // Some file systems have no locks: then nobody can be kept away.
+            // Some file systems have no locks: other servers cannot be kept away then.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
                 Ok(Self { folder })
             }
@@ -239,7 +239,7 @@ impl FolderLock {
         }
     }
 
-    /// Whether it is that of this folder, whatever names the folder has.
+    /// Returns true if the lock is that of this folder, by any of its paths.
     pub fn is_of(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| here.dev() == there.dev() && here.ino() == there.ino();
         self.folder.metadata().and_then(|here| Ok(same(here, std::fs::metadata(path)?))).unwrap_or(false)

@@ -1,5 +1,5 @@
-//! What the server knows of its snapshots: the last ones, the one under way, the file that was
-//! loaded; where the file is, and that no other server writes to it.
+//! The state of the server's snapshots: past saves, the save in progress, the loaded file; also the
+//! data folder and its lock against other servers.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,59 +18,59 @@ mod data_folder;
 
 pub use data_folder::{DataFolder, FolderLock, stamp_of};
 
-/// What the server knows of its snapshots.
+/// The state of the server's snapshots.
 pub struct Persistence {
     state: Mutex<State>,
-    /// A save came to its end.
+    /// Notified when a save, a rewrite or the loading ends.
     pub(crate) ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
-    /// Libraries of functions as the loaded file had them. They are written back: nothing runs them
-    /// so far.
+    /// The libraries of functions as the loaded file had them; saves write them back.
     functions: Mutex<Vec<Box<[u8]>>>,
-    /// Counts looks at the libraries that may have changed them.
+    /// A counter that grows with each access to the libraries that may change them.
     functions_version: AtomicU64,
-    /// How far loading is.
+    /// The progress of loading.
     pub loading: LoadFigures,
     /// The time that the data is taken back to at the start, in Unix seconds: `--restore-until`.
     pub restore_until_s: Option<i64>,
-    /// What is in the data folder could not be loaded.
+    /// True if the data in the data folder could not be loaded.
     pub load_failed: AtomicBool,
     /// The snapshots that saves may replace.
     pub known: KnownFiles,
 }
 
-/// Guarded by one lock, a leaf.
+/// The state of saves. Guarded by one lock, a leaf.
 pub(crate) struct State {
-    /// What saves have come to.
+    /// The results of saves.
     pub record: SaveRecord,
-    /// The one under way.
+    /// The save in progress.
     pub current: Option<Current>,
 }
 
-/// A save under way.
+/// A save in progress.
 #[derive(Clone)]
 pub(crate) struct Current {
     /// The save itself.
     pub save: Arc<Save>,
-    /// When it began.
+    /// The start of the save.
     pub since: Instant,
-    /// All changes up to its point.
+    /// The number of all changes up to its point.
     pub changes: u64,
-    /// Who waits for it.
+    /// The caller that waits for it.
     pub whose: Whose,
 }
 
-/// Who waits for a save.
+/// The caller that waits for a save.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Nobody: it is in the background.
+    /// Nobody: a background save.
     Nobodys,
-    /// Nobody: everything was flushed, and a crash must not bring it back. Redis has FLUSHALL wait
-    /// for this save; here it gives way to the next one that somebody asks for.
+    /// Nobody: a background save after a flush, because a crash must not bring the data back. In
+    /// Redis, FLUSHALL waits for this save. Here it gives way to the next save that a user asks
+    /// for.
     Flushes,
-    /// The caller. As the owner of the keyspace it is through before a rewrite comes to its point.
+    /// The caller. As the owner of the keyspace, it finishes before a rewrite comes to its point.
     Callers {
-        /// How the caller comes to the keyspace.
+        /// The caller's access to the keyspace.
         way: Way,
     },
     /// A rewrite of the append-only file.
@@ -78,31 +78,31 @@ pub(crate) enum Whose {
 }
 
 impl Whose {
-    /// Whether nobody waits for it.
+    /// Returns true if nobody waits for the save.
     pub fn is_background(self) -> bool {
         matches!(self, Self::Nobodys | Self::Flushes)
     }
 }
 
-/// What is shown of saves.
+/// The statistics of saves for INFO.
 pub struct Figures {
-    /// What saves have come to.
+    /// The results of saves.
     pub record: SaveRecord,
-    /// How far the one under way is and for how long it runs; none where none is in the background.
+    /// The progress and the duration of the background save; `None` if there is none.
     pub current: Option<(Progress, Duration)>,
 }
 
-/// What came of asking for a save in the background.
+/// The result of a request for a background save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It runs.
+    /// The save has begun.
     Begun,
-    /// Another one is under way.
+    /// Another save is in progress.
     UnderWay,
 }
 
 impl Persistence {
-    /// At the start of a server.
+    /// Creates the state at the start of a server.
     pub fn new(now_s: i64) -> Self {
         let state = State { record: SaveRecord::at_start(now_s), current: None };
         Self {
@@ -118,23 +118,24 @@ impl Persistence {
         }
     }
 
-    /// What is known of saves, to read or change.
+    /// Locks the state of saves, to read or change it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// The libraries of functions, to read or change.
+    /// Locks the libraries of functions, to read or change them.
     pub(crate) fn functions(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
         self.functions_version.fetch_add(1, Release);
         self.functions.lock().expect("nothing panics while it is locked")
     }
 
-    /// Differs after the libraries may have changed.
+    /// Returns a number that differs after the libraries may have changed.
     pub(crate) fn functions_version(&self) -> u64 {
         self.functions_version.load(Acquire)
     }
 
-    /// Keeps the source of a library of functions; whether none of its name was kept before.
+    /// Keeps the source of a library of functions. Returns true if no library of its name was kept;
+    /// otherwise the kept one stays.
     pub fn add_function(&self, source: Box<[u8]>) -> bool {
         let mut functions = self.functions();
         let is_new = place_of(&functions, &source).is_none();
@@ -144,7 +145,7 @@ impl Persistence {
         is_new
     }
 
-    /// Keeps the source of a library of functions, in the place of one of its name.
+    /// Keeps the source of a library of functions. It replaces a library of the same name.
     pub fn replace_function(&self, source: Box<[u8]>) {
         let mut functions = self.functions();
         match place_of(&functions, &source) {
@@ -153,7 +154,7 @@ impl Persistence {
         }
     }
 
-    /// Lets requests run that need the data.
+    /// Ends the loading: requests that need the data may run.
     pub(crate) fn end_loading(&self, engine: &engine::Shared) {
         let state = self.state();
         engine.standing.is_loading.store(false, Relaxed);
@@ -161,7 +162,7 @@ impl Persistence {
         self.ended.notify_all();
     }
 
-    /// Waits until the data is loaded, or could not be.
+    /// Waits until the data is loaded, or loading has failed.
     pub fn wait_until_loaded(&self, engine: &engine::Shared) {
         let mut state = self.state();
         while engine.standing.is_loading.load(Relaxed) {
@@ -169,7 +170,7 @@ impl Persistence {
         }
     }
 
-    /// What INFO shows.
+    /// Returns the statistics that INFO shows.
     pub fn figures(&self) -> Figures {
         let state = self.state();
         let current = state.current.as_ref().filter(|current| current.whose.is_background());
@@ -177,18 +178,18 @@ impl Persistence {
         Figures { record: state.record.clone(), current }
     }
 
-    /// Whether a save in the background is under way that another one does not replace.
+    /// Returns true while a background save is in progress that another save does not replace.
     pub fn is_saving(&self) -> bool {
         self.state().current.as_ref().is_some_and(|current| current.whose == Whose::Nobodys)
     }
 
-    /// A save begins as soon as it can.
+    /// Schedules a save, to begin as soon as possible.
     pub fn schedule(&self) {
         self.state().record.is_scheduled = true;
     }
 
-    /// Ends the save in the background; where there is none, forgets the scheduled one. What was
-    /// there.
+    /// Cancels the background save; if there is none, cancels the scheduled one. Returns the one
+    /// that it found.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
         if let Some(current) = state.current.as_ref().filter(|current| current.whose.is_background()) {
@@ -201,8 +202,8 @@ impl Persistence {
         }
     }
 
-    /// Ends the save after a flush, if one is under way, and waits for its end; whether there was
-    /// one. The caller is outside the gate.
+    /// Cancels the save after a flush, if one is in progress, and waits for its end. Returns true
+    /// if there was one. The caller is outside the gate.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
         let (mut state, mut cancelled) = (self.state(), false);
         while let Some(current) = state.current.as_ref().filter(|current| current.whose == Whose::Flushes) {
@@ -213,10 +214,10 @@ impl Persistence {
         cancelled
     }
 
-    /// Takes the lock of the data folder, unless it is held.
+    /// Takes the lock of the data folder, unless this server holds it.
     ///
     /// # Errors
-    /// Another server has it.
+    /// Another server has the lock.
     pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
         let path = folder_path(store);
         let mut lock = self.lock.lock().expect("nothing panics while it is locked");
@@ -227,28 +228,28 @@ impl Persistence {
     }
 }
 
-/// What [`Persistence::cancel`] found.
+/// The save that [`Persistence::cancel`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// A save under way.
+    /// A save in progress.
     UnderWay,
-    /// One that was to begin.
+    /// A scheduled save.
     Scheduled,
-    /// None.
+    /// No save.
     Nothing,
 }
 
-/// The folder of the data.
+/// Returns the folder of the data.
 pub fn folder_path(store: &ConfigStore) -> PathBuf {
     options::DIR.of(store).to_owned()
 }
 
-/// The file of the data.
+/// Returns the path of the snapshot file.
 pub fn data_file(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
 }
 
-/// The rules of `save`.
+/// Returns the rules of `save`.
 pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
     let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
     let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
@@ -258,25 +259,25 @@ pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
         .collect()
 }
 
-/// How far loading is, for INFO and the log. Figures: Relaxed.
+/// The progress of loading, for INFO and the log. Statistics only: accessed with Relaxed.
 #[derive(Debug, Default)]
 pub struct LoadFigures {
-    /// When it began, in Unix seconds.
+    /// The start of the loading, in Unix seconds.
     pub began_s: AtomicI64,
-    /// The file's length in bytes.
+    /// The length of all files to load, in bytes.
     pub total_bytes: AtomicU64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub loaded_bytes: AtomicU64,
-    /// Keys that were loaded.
+    /// Number of keys that were loaded.
     pub keys: AtomicU64,
-    /// Commands of append-only files that were read.
+    /// Number of commands of append-only files that were read.
     pub commands: AtomicU64,
-    /// Keys that had expired.
+    /// Number of keys that had expired and were left out.
     pub expired: AtomicU64,
 }
 
 impl LoadFigures {
-    /// Loading begins of files that are this long together, in bytes.
+    /// Resets the figures when loading begins. `total_bytes` is the length of all files together.
     pub fn begin(&self, now_s: i64, total_bytes: u64) {
         self.began_s.store(now_s, Relaxed);
         self.total_bytes.store(total_bytes, Relaxed);
@@ -286,13 +287,13 @@ impl LoadFigures {
     }
 }
 
-/// Where the library with the name of this one is.
+/// Returns the place of the library that has the name of this one.
 fn place_of(functions: &[Box<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)
 }
 
-/// The name of a library of functions, from its first line: `#!lua name=NAME`.
+/// Returns the name of a library of functions, from its first line: `#!lua name=NAME`.
 pub(crate) fn library_name(source: &[u8]) -> Option<&[u8]> {
     let line = source.split(|&byte| byte == b'\n').next()?.trim_ascii();
     line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"name="))
