@@ -1,28 +1,28 @@
 //! All metrics: their names, types, labels and meanings. docs/metrics.md is written from this.
 //!
-//! A metric's name here has neither the prefix `saker_` nor a counter's `_total`. It ends in its
-//! unit: `_bytes`, `_seconds`, `_ratio`; one without a unit is a number of things. A field of
-//! INFO has a metric only where this catalog says so; every other number of INFO is in
-//! [`LEFT_OUT`], with the reason.
-//! Source: <https://prometheus.io/docs/practices/naming/>.
+//! A metric's name here has neither the prefix `saker_` nor a counter's suffix `_total`. It ends in
+//! its unit: `_bytes`, `_seconds`, `_ratio`. A metric without a unit counts things. A field of INFO
+//! has a metric only if this catalog lists it. Every other number of INFO is in [`LEFT_OUT`], with
+//! the reason. Source: <https://prometheus.io/docs/practices/naming/>.
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, until CONFIG RESETSTAT or a restart.
+    /// A number that only grows, until CONFIG RESETSTAT or a restart.
     Counter,
-    /// It goes up and down.
+    /// A number that goes up and down.
     Gauge,
     /// Percentiles.
     Summary,
-    /// Counts by limits.
+    /// Counts of values by upper limits.
     Histogram,
     /// Words, as labels of a gauge that is 1.
     Info,
 }
 
 impl Kind {
-    /// The word that both formats have for it; the older one has none for [`Kind::Info`].
+    /// Returns the name of the type, which is the same in both formats. The text format has no
+    /// [`Kind::Info`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -37,24 +37,25 @@ impl Kind {
 /// A metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Without `saker_` and `_total`; empty for `saker_info`.
+    /// The name without `saker_` and `_total`; empty for `saker_info`.
     pub name: &'static str,
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// Its labels; `le` and `quantile` go without saying.
+    /// The labels, without `le` and `quantile`, which the type implies.
     pub labels: &'static [&'static str],
-    /// What it means.
+    /// The description.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// The unit at the end of the name.
+    /// Returns the unit at the end of the name; `None` without a unit.
     pub fn unit(&self) -> Option<&'static str> {
         let has = |unit: &str| self.name.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_'));
         ["bytes", "seconds", "ratio"].into_iter().find(|unit| has(unit))
     }
 
-    /// The name that queries use: of a histogram and a summary, the one that its series begin with.
+    /// Returns the name that queries use. For a histogram and a summary, it is the common prefix of
+    /// the names of its series.
     pub fn query_name(&self) -> String {
         match self.kind {
             Kind::Counter => format!("saker_{}_total", self.name),
@@ -80,10 +81,10 @@ const fn labelled(
 /// A number in INFO and its metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The name of the field or of its part. The words `ok` and `err` count as 1 and 0; -1 stands
-    /// for nothing, which is no sample.
+    /// The name of the field or of its part. The values `ok` and `err` count as 1 and 0. The value
+    /// -1 means that there is no value, and gives no sample.
     pub info: &'static str,
-    /// What INFO's number is divided by to get the metric's unit.
+    /// The divisor that converts INFO's number to the metric's unit.
     pub per_unit: f64,
     /// The metric.
     pub metric: Metric,
@@ -444,7 +445,7 @@ pub const FIELDS: &[Field] = &[
     ),
 ];
 
-/// Fields of INFO that are there only while the server loads its data.
+/// Fields of INFO that exist only while the server loads its data.
 pub const WHILE_LOADING: &[Field] = &[
     gauge(
         "loading_total_bytes",
@@ -459,13 +460,13 @@ pub const WHILE_LOADING: &[Field] = &[
 pub struct Parts {
     /// The section.
     pub section: &'static str,
-    /// What precedes the label's value in the field's name.
+    /// The text before the label's value in the field's name.
     pub prefix: &'static str,
     /// The parts, all with the same label.
     pub fields: &'static [Field],
 }
 
-/// The section of commands, which `metrics-per-command` rules.
+/// The section of commands; `metrics-per-command` controls it.
 pub const COMMANDS: Parts = Parts {
     section: "commandstats",
     prefix: "cmdstat_",
@@ -485,7 +486,7 @@ pub const COMMANDS: Parts = Parts {
     ],
 };
 
-/// The other sections of this kind.
+/// The other sections whose fields have named parts.
 pub const PARTS: &[Parts] = &[
     Parts {
         section: "errorstats",
@@ -525,7 +526,7 @@ pub const PARTS: &[Parts] = &[
     },
 ];
 
-/// Words of INFO, as labels.
+/// The words of INFO, as labels.
 pub const INFO: Metric = labelled(
     Kind::Info,
     "",
@@ -555,51 +556,51 @@ pub const REQUEST_SECONDS: Metric = metric(
     "request_seconds",
     "Time from the arrival of a request until its reply was sent, over all commands; without blocking commands.",
 );
-/// The times of one command; `metrics-per-command histograms`.
+/// The times of each command; for `metrics-per-command histograms`.
 pub const COMMAND_SECONDS: Metric = labelled(
     Kind::Histogram,
     "command_seconds",
     &["command"],
     "Time that a call of a command took by itself. Only with metrics-per-command histograms.",
 );
-/// Percentiles of one command; `metrics-per-command percentiles`.
+/// The percentiles of each command; for `metrics-per-command percentiles`.
 pub const COMMAND_LATENCY: Metric = labelled(
     Kind::Summary,
     "command_latency_seconds",
     &["command"],
     "Percentiles of a command's own times since the start. Only with metrics-per-command percentiles.",
 );
-/// Processor time of threads.
+/// The processor time of threads.
 pub const THREAD_CPU: Metric = labelled(
     Kind::Counter,
     "thread_cpu_seconds",
     &["thread"],
     "Time that threads of this name were running on a core.",
 );
-/// Time that threads waited for a processor.
+/// The time that threads waited for a processor.
 pub const THREAD_WAIT: Metric = labelled(
     Kind::Counter,
     "thread_wait_seconds",
     &["thread"],
     "Time that threads of this name were ready to run and had no core.",
 );
-/// When the server started.
+/// The start time of the server.
 pub const START_TIME: Metric = metric(
     Kind::Gauge,
     "start_time_seconds",
     "When the server started, in seconds since 1970 began (Unix time).",
 );
-/// Open files.
+/// The number of open files.
 pub const OPEN_FDS: Metric =
     metric(Kind::Gauge, "open_fds", "File descriptors that the process has open; each connection is one.");
-/// The most open files.
+/// The maximum number of open files.
 pub const MAX_FDS: Metric = metric(
     Kind::Gauge,
     "max_fds",
     "The most file descriptors that the process may open (ulimit -n); absent without a limit.",
 );
 
-/// What is no field of INFO or is made of many.
+/// Metrics that are not a field of INFO, or that combine many fields.
 pub const OTHERS: &[&Metric] = &[
     &INFO,
     &KEY_SIZES,
@@ -613,7 +614,7 @@ pub const OTHERS: &[&Metric] = &[
     &MAX_FDS,
 ];
 
-/// All metrics.
+/// Returns all metrics.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let of_parts = std::iter::once(&COMMANDS).chain(PARTS).flat_map(|parts| parts.fields);
     FIELDS
@@ -624,7 +625,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
         .chain(OTHERS.iter().copied())
 }
 
-/// Numbers of INFO that have no metric, by the reason.
+/// Numbers of INFO that have no metric, grouped by the reason.
 pub const LEFT_OUT: &[(&str, &[&str])] = &[
     (
         "constant, a setting, or about the moment of INFO",

@@ -1,9 +1,10 @@
-//! As much HTTP as a scraper needs: one GET per connection, answered and closed.
+//! The part of HTTP that a scraper needs: one GET per connection, which is then closed.
 //!
-//! One thread serves all connections by polling, so a slow one delays no other. Each connection is
-//! limited: [`REQUEST_BYTES_MAX`] of request, [`VISIT_TIME_MAX`] from accepting to closing, and
-//! [`VISITS_MAX`] connections at once. When a connection arrives at that limit, one that has its
-//! answer already is closed, else the oldest: idle connections do not lock a scraper out.
+//! One thread serves all connections by polling, so a slow connection does not delay others. Each
+//! connection is limited: a request has at most [`REQUEST_BYTES_MAX`], a visit takes at most
+//! [`VISIT_TIME_MAX`] from accepting to closing, and there are at most [`VISITS_MAX`] connections
+//! at once. When a connection arrives at that limit, one that already has its answer is closed,
+//! else the oldest one. So idle connections do not lock a scraper out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -15,25 +16,26 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::negotiate::{Coding, Form};
 
-/// Bytes of a request's line and headers.
+/// Maximum length of a request's line and headers, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
-/// Headers of a request.
+/// Maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
-/// From accepting to the end of a visit.
+/// Maximum time from accepting a connection to closing it.
 const VISIT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Connections at once.
+/// Maximum number of connections at once.
 const VISITS_MAX: usize = 64;
-/// Bytes that are read and thrown away after the answer, so that closing does
-/// not take the answer back.
+/// Maximum number of bytes that are read and discarded after the answer. Without this, closing the
+/// connection could discard the answer too.
 const REST_BYTES_MAX: usize = 64 * 1024;
-/// Between two looks at whether to stop.
+/// Interval of checks for the end of the server.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// After an error that will be there again at once.
+/// Pause after an error that would occur again at once.
 const RETRY: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers requests for `/metrics` with the `page` in the form that is asked for, until `stopping`.
+/// Answers requests for `/metrics` until `stopping` returns true. `page` returns the page in the
+/// requested form.
 pub fn serve(
     listeners: &[TcpListener],
     mut page: impl FnMut(Form) -> Arc<[u8]>,
@@ -55,7 +57,7 @@ pub fn serve(
     }
 }
 
-/// Sleeps until a connection arrives or can proceed, or until it is time to look whether to stop.
+/// Sleeps until a connection arrives or can proceed, at most for [`LOOK`].
 fn wait(listeners: &[TcpListener], visits: &VecDeque<Visit>) -> io::Result<()> {
     let mut fds: Vec<PollFd<'_>> =
         listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
@@ -79,7 +81,7 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => {
-                // Out of files, say: the connection stays in the queue, and
+                // For example, no file descriptor is free: the connection stays in the queue, and
                 // polling would return at once.
                 tracing::debug!(%error, "a request for metrics cannot be accepted");
                 std::thread::sleep(RETRY);
@@ -89,8 +91,8 @@ fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// Closes a connection if there are [`VISITS_MAX`]: the oldest that has its
-/// answer, else the oldest.
+/// Closes a connection if there are [`VISITS_MAX`]: the oldest one that has its answer, else the
+/// oldest one.
 fn make_room(visits: &mut VecDeque<Visit>) {
     if visits.len() >= VISITS_MAX {
         let answered = visits.iter().position(|visit| matches!(visit.stage, Stage::Leaving(_)));
@@ -98,11 +100,11 @@ fn make_room(visits: &mut VecDeque<Visit>) {
     }
 }
 
-/// How far a visit is.
+/// The stage of a visit.
 enum Stage {
     /// The request so far.
     Asking(Vec<u8>),
-    /// The answer, and how much of it is sent.
+    /// The answer, and the number of bytes of it that are sent.
     Answering(Vec<u8>, usize),
     /// The answer is sent. Further input is discarded; the number of bytes discarded so far.
     Leaving(usize),
@@ -126,7 +128,7 @@ impl Visit {
         }
     }
 
-    /// Does what can be done without waiting. Whether the visit is to go on.
+    /// Does the work that is possible without waiting. Returns true if the visit continues.
     fn goes_on(&mut self, page: &mut impl FnMut(Form) -> Arc<[u8]>) -> bool {
         if self.came.elapsed() > VISIT_TIME_MAX {
             return false;
@@ -169,7 +171,7 @@ impl Visit {
     }
 }
 
-/// The answer to `request`, none while it is not whole.
+/// Returns the answer to `request`; `None` while it is incomplete.
 fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -206,7 +208,8 @@ fn answer(request: &[u8], page: &mut impl FnMut(Form) -> Arc<[u8]>) -> Option<Ve
     Some(if method == "HEAD" { response.head() } else { response.whole() })
 }
 
-/// The path of a request's target, which may be absolute, `http://host/path` (RFC 9112, 3.2.2).
+/// Returns the path of a request's target, which may be absolute, `http://host/path` (RFC 9112,
+/// 3.2.2).
 fn path_of(target: &str) -> &str {
     let path = match target.split_at_checked("http://".len()) {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => {
@@ -217,7 +220,7 @@ fn path_of(target: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }
 
-/// All values of a header, as one list; none without the header.
+/// Returns all values of a header, joined with commas; `None` without the header.
 fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
     let named = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
     let values: Vec<_> = named.map(|header| String::from_utf8_lossy(header.value)).collect();
@@ -226,13 +229,13 @@ fn values(headers: &[httparse::Header<'_>], name: &str) -> Option<String> {
 
 /// A response.
 struct Response {
-    /// Head and body.
+    /// The head and the body.
     bytes: Vec<u8>,
     head_len_bytes: usize,
 }
 
 impl Response {
-    /// The response with this status line, these header lines and this body.
+    /// Creates a response from a status line, header lines and a body.
     fn new(status: &str, headers: &str, body: &[u8]) -> Self {
         let len_bytes = body.len();
         let head =
@@ -240,12 +243,12 @@ impl Response {
         Self { head_len_bytes: head.len(), bytes: [head.as_bytes(), body].concat() }
     }
 
-    /// Head and body.
+    /// Returns the head and the body.
     fn whole(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The head alone, as HEAD asks for it.
+    /// Returns only the head, as HEAD requires.
     fn head(mut self) -> Vec<u8> {
         self.bytes.truncate(self.head_len_bytes);
         self.bytes
@@ -259,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// Does `test` with an endpoint whose page is `page`.
+    /// Runs `test` with an endpoint that serves `page`.
     fn with_endpoint(page: &str, test: impl FnOnce(SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a socket");

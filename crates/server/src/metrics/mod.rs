@@ -1,13 +1,14 @@
-//! The metrics endpoint: what INFO says, for Prometheus and whatever else reads its text format or
-//! OpenMetrics, over plain HTTP, on a thread of its own (`metrics-port`, `metrics-bind`,
-//! `metrics-per-command`).
+//! The metrics endpoint: the numbers of INFO for Prometheus and other readers of its text format or
+//! of OpenMetrics. It speaks plain HTTP on a thread of its own. Options: `metrics-port`,
+//! `metrics-bind`, `metrics-per-command`.
 //!
-//! Nothing here runs on an I/O thread and nothing is measured twice: `text.rs` turns the fields
-//! that INFO writes into samples as `catalog.rs` says, `page.rs` writes them in either format,
-//! `http.rs` answers `GET /metrics` with the one that `negotiate.rs` finds the scraper to want. The
-//! page is made at most ten times a second however often it is asked for, so a flood of scrapes
-//! does not become a flood of shard locks. The thread is inside the gate only while it counts keys
-//! and tables, not while it reads /proc, sums counters or writes text.
+//! Nothing here runs on an I/O thread, and nothing is measured twice. `text.rs` converts the fields
+//! of INFO to samples, as listed in `catalog.rs`. `page.rs` writes the samples in either format.
+//! `http.rs` answers `GET /metrics`, in the format that `negotiate.rs` chooses for the scraper.
+//!
+//! The page is made at most ten times a second, so many scrapes do not lead to many shard locks.
+//! The thread is inside the gate only while it counts keys and tables, not while it reads /proc,
+//! sums counters or writes text.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -32,11 +33,11 @@ mod text;
 use negotiate::{Coding, Form};
 use page::{Format, Page};
 
-/// How long a page is given out before another is made.
+/// Time for which a page is served before a new one is made.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Listens for scrapes on `addresses` at `port`. An address that may be missing on this machine
-/// may. An error comes with the address.
+/// Listens for scrapes on `addresses` at `port`. An optional address may be missing on this
+/// machine. The error contains the address that failed.
 pub fn listen(addresses: &[BindAddress], port: u16) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut listeners = Vec::new();
     for &BindAddress { ip, optional } in addresses {
@@ -70,7 +71,7 @@ pub fn start(listeners: Vec<TcpListener>, shared: Arc<Shared>) -> io::Result<Joi
     std::thread::Builder::new().name("metrics".to_owned()).spawn(body)
 }
 
-/// A page, and the forms of it that were asked for so far.
+/// A page, with its texts in the forms that were requested so far.
 struct Forms {
     made: Instant,
     page: Page,

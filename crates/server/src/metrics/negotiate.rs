@@ -1,35 +1,36 @@
-//! Which form of the page a scraper asks for, by the headers `Accept` and
-//! `Accept-Encoding` (RFC 9110, 12.5).
+//! Negotiation of the form of the page, by the headers `Accept` and `Accept-Encoding` (RFC 9110,
+//! 12.5).
 //!
-//! Both hold ranges with a weight `q`: the most specific range that a form is in says how much it
-//! is wanted, and the one wanted most is given. Without a header, and when nothing we have is
-//! wanted, it is plain text as is.
+//! Both headers have ranges with a weight `q`. The weight of a form comes from the most specific
+//! range that contains it, and the form with the highest weight is served. Without a header, and if
+//! no available form is wanted, it is uncompressed plain text.
 
 use super::page::Format;
 
-/// How the page's bytes are encoded.
+/// The encoding of the page's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As they are.
+    /// No encoding.
     Identity,
-    /// Compressed.
+    /// Compressed with gzip.
     Gzip,
 }
 
 /// A form of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// How its samples are written.
+    /// The format of the samples.
     pub format: Format,
-    /// How that text is encoded.
+    /// The encoding of the text.
     pub coding: Coding,
 }
 
 impl Form {
-    /// What the values of these headers ask for; none for a header that is not there.
+    /// Returns the form that the values of these headers ask for; `None` stands for a missing
+    /// header.
     pub fn asked(accept: Option<&str>, accept_encoding: Option<&str>) -> Self {
         let accept: Vec<Range<'_>> = ranges(accept).collect();
-        // The same weight, as of `*/*`, gives the format that everything reads.
+        // With equal weights, as for `*/*`, the format that every reader knows is used.
         let wants_open_metrics = weight(&accept, |range| matches_format(range, Format::OpenMetrics))
             > weight(&accept, |range| matches_format(range, Format::Text));
         let encoding: Vec<Range<'_>> = ranges(accept_encoding).collect();
@@ -39,7 +40,7 @@ impl Form {
                 name => names.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(1),
             })
         };
-        // Identity is welcome unless it is refused, and its weight matters only when it is written.
+        // Identity is acceptable unless it is refused, and its weight matters only if it is given.
         let gzip = of_coding(&["gzip", "x-gzip"]);
         let wants_gzip = gzip > 0 && gzip >= of_coding(&["identity"]);
         Self {
@@ -49,7 +50,7 @@ impl Form {
     }
 }
 
-/// One range of such a header: `text/*;version=0.0.4;q=0.5`.
+/// One range of an `Accept` header: `text/*;version=0.0.4;q=0.5`.
 struct Range<'h> {
     name: &'h str,
     version: Option<&'h str>,
@@ -73,19 +74,20 @@ fn ranges(header: Option<&str>) -> impl Iterator<Item = Range<'_>> {
     })
 }
 
-/// A weight from 0 to 1, in thousandths; 0 if the text is not such a number.
+/// Parses a weight from 0 to 1 and returns it in thousandths; 0 if the text is not such a number.
 fn thousandths(text: &str) -> u32 {
     let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
     number.map_or(0, |number| (number * 1000.0).round() as u32)
 }
 
-/// The weight by the most specific range that `specificity` gives a number for; 0 without one.
+/// Returns the weight of the most specific range for which `specificity` returns a number; 0
+/// without such a range.
 fn weight(ranges: &[Range<'_>], specificity: impl Fn(&Range<'_>) -> Option<u32>) -> u32 {
     let matching = ranges.iter().filter_map(|range| Some((specificity(range)?, range.weight)));
     matching.max().map_or(0, |(_, weight)| weight)
 }
 
-/// How specific a range is that `format` is in.
+/// Returns the specificity of a range that contains `format`; `None` if it does not contain it.
 fn matches_format(range: &Range<'_>, format: Format) -> Option<u32> {
     let (exact, group, version) = match format {
         Format::Text => ("text/plain", "text/*", "0.0.4"),

@@ -1,6 +1,6 @@
-//! A page of samples, written in either format that scrapers ask for.
+//! A page of samples, written in either of the two formats that scrapers ask for.
 //!
-//! The samples are the same in both; what precedes them differs: OpenMetrics names a counter
+//! Both formats have the same samples, but different lines before them. OpenMetrics names a counter
 //! without `_total`, has a type for words and a line for the unit, and marks the page's end.
 //! Sources: <https://prometheus.io/docs/instrumenting/exposition_formats/> (version 0.0.4) and
 //! OpenMetrics 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
@@ -10,20 +10,20 @@ use std::fmt::Write;
 
 use super::catalog::{Kind, Metric};
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' text format, 0.0.4.
+    /// The text format of Prometheus, 0.0.4.
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
 impl Format {
-    /// Both, in the order of their numbers.
+    /// Both formats, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Text, Self::OpenMetrics];
 
-    /// The header `Content-Type`.
+    /// Returns the value of the header `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -32,13 +32,13 @@ impl Format {
     }
 }
 
-/// A metric and its samples so far, a line each.
+/// A metric and its samples so far, one per line.
 struct Family {
     metric: &'static Metric,
     samples: String,
 }
 
-/// All samples by metric: both formats want those of a metric together.
+/// All samples by metric: both formats require the samples of a metric to be adjacent.
 #[derive(Default)]
 pub struct Page(BTreeMap<&'static str, Family>);
 
@@ -53,8 +53,8 @@ impl Page {
         self.sample(metric, suffix, labels, value);
     }
 
-    /// Adds a histogram: of each limit in seconds, ascending, how many values are not above it;
-    /// then how many there are, and their sum in seconds.
+    /// Adds a histogram. `buckets` has, for each limit in seconds, the number of values up to it,
+    /// in ascending order. Then follow the number of all values and their sum in seconds.
     pub fn add_histogram(
         &mut self,
         metric: &'static Metric,
@@ -84,7 +84,7 @@ impl Page {
         let _ = writeln!(samples, "{end} {value}");
     }
 
-    /// The page as `format` has it.
+    /// Returns the page in `format`.
     pub fn text(&self, format: Format) -> String {
         let mut text = String::new();
         for Family { metric, samples } in self.0.values() {
@@ -108,10 +108,10 @@ impl Page {
     }
 }
 
-/// The number as a label's value, the same in both formats, so that a series does not change with
-/// the format: OpenMetrics wants `1.0` where the text format does not care.
+/// Formats a number as a label's value, in the same way for both formats, so that a series does not
+/// depend on the format. OpenMetrics requires `1.0`; the text format accepts any form.
 pub fn float(number: f64) -> String {
-    // Twelve digits hide what a division by 100 adds to 99.9.
+    // Twelve digits hide the rounding error of a division such as 99.9 by 100.
     let text = format!("{number:.12}");
     let text = text.trim_end_matches('0');
     if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }

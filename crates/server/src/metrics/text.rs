@@ -1,4 +1,4 @@
-//! From INFO's fields to a page of metrics: `catalog.rs` says which field is which metric.
+//! Conversion of INFO's fields to a page of metrics; `catalog.rs` maps fields to metrics.
 
 use engine::shared::GateSlot;
 use engine::stats::histogram::Times;
@@ -11,8 +11,8 @@ use crate::config::table::network;
 use crate::info;
 use crate::shared::Shared;
 
-/// The limits of histograms in nanoseconds: two in each power of ten, from 10 µs, the shortest that
-/// a network shows, to 1 s, and 10 s.
+/// The limits of histograms in nanoseconds: two in each power of ten from 10 µs to 1 s, and 10 s. A
+/// network shows no times below 10 µs.
 const LIMITS_NANOS: [u64; 12] = [
     10_000,
     30_000,
@@ -28,8 +28,8 @@ const LIMITS_NANOS: [u64; 12] = [
     10_000_000_000,
 ];
 
-/// All metrics of now. Reads a few files in /proc and takes shard locks one after another, inside
-/// the gate for these only: for a thread that is outside, the one that `slot` belongs to.
+/// Returns a page of all metrics. Reads a few files in /proc. Takes shard locks one after another,
+/// and enters the gate only for them. The calling thread is outside the gate and owns `slot`.
 pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     let mut page = Page::default();
     let per_command = network::METRICS_PER_COMMAND.of(&shared.config());
@@ -59,12 +59,12 @@ pub fn page(shared: &Shared, slot: GateSlot) -> Page {
     page
 }
 
-/// Fields of INFO that are one value.
+/// Returns the fields of INFO that are one value.
 fn fields() -> impl Iterator<Item = &'static Field> {
     catalog::FIELDS.iter().chain(catalog::WHILE_LOADING)
 }
 
-/// Adds INFO's value in the metric's unit, and no sample where it is none.
+/// Adds INFO's value in the metric's unit. Adds no sample if there is no value.
 fn add(page: &mut Page, field: &'static Field, labels: &[(&str, &str)], value: &str) {
     let value = match value {
         "ok" => "1",
@@ -91,8 +91,8 @@ fn parts(page: &mut Page, known: &'static Parts, name: &str, value: &str) {
     }
 }
 
-/// Adds `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`. The end-to-end
-/// times are in a histogram.
+/// Adds the percentiles of a field such as `latency_percentiles_usec_get:p50=1.003,p99.9=2.007`.
+/// The end-to-end times are in a histogram.
 fn percentiles(page: &mut Page, name: &str, value: &str) {
     let Some(command) = name.strip_prefix("latency_percentiles_usec_") else { return };
     for (percentile, usec) in value.split(',').filter_map(|part| part.split_once('=')) {
@@ -104,7 +104,8 @@ fn percentiles(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds `db0_distrib_lists_items:4=1,1K=2`: a gauge per database, type and smallest size of a bin.
+/// Adds the bins of a field such as `db0_distrib_lists_items:4=1,1K=2`: a gauge for each database,
+/// type and smallest size of a bin.
 fn key_sizes(page: &mut Page, name: &str, value: &str) {
     let Some((db, kind)) = name.strip_prefix("db").and_then(|rest| rest.split_once("_distrib_")) else {
         return;
@@ -115,7 +116,7 @@ fn key_sizes(page: &mut Page, name: &str, value: &str) {
     }
 }
 
-/// Adds the histograms, where `latency-tracking` is on.
+/// Adds the histograms, if `latency-tracking` is on.
 fn times(page: &mut Page, shared: &Shared, per_command: PerCommand) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;
@@ -144,7 +145,7 @@ fn histogram(page: &mut Page, metric: &'static Metric, labels: &[(&str, &str)], 
     page.add_histogram(metric, labels, &buckets, (times.calls, seconds(nanos)));
 }
 
-/// Adds what the kernel knows of the process.
+/// Adds the kernel's statistics of the process.
 fn process(page: &mut Page, shared: &Shared) {
     page.add(&catalog::START_TIME, &[], &shared.started_unix_s.to_string());
     if let Some(open) = crate::process::open_fds() {

@@ -1,7 +1,7 @@
-//! Where keys of an issuer come from: a file, or a web server.
+//! The sources of an issuer's keys: a file, or a web server.
 //!
-//! The client is ureq: HTTP/1.1 over rustls, without an asynchronous runtime, used on the thread
-//! `oidc-keys` only. It follows no redirects, and takes no more bytes and time than named here.
+//! The client is ureq: HTTP/1.1 over rustls, without an asynchronous runtime. Only the thread
+//! `oidc-keys` uses it. It follows no redirects. The constants below limit its bytes and its time.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,19 +14,19 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::token::{Keys, KeysError};
 
-/// Bytes of a set of keys at most.
+/// Maximum length of a set of keys, in bytes.
 const KEYS_BYTES_MAX: u64 = 256 << 10;
-/// How long a web server may take in all.
+/// Maximum time of a request to the web server.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Why there are no new keys. A sentence for the log.
+/// The reason why there are no new keys: a sentence for the log.
 #[derive(Debug)]
 pub enum FetchError {
     /// The file cannot be read.
     File(io::Error),
-    /// The web server does not give them.
+    /// The web server does not return the keys.
     Web(String),
-    /// They are no keys.
+    /// The text has no usable keys.
     Keys(KeysError),
 }
 
@@ -58,8 +58,8 @@ pub struct WebSource {
 }
 
 impl WebSource {
-    /// For this address. Certificates are checked against those of the file, or else against the
-    /// authorities that browsers trust.
+    /// Creates a client for this address. The server's certificate is checked against the
+    /// certificates of `ca_file`; without a file, against the authorities that browsers trust.
     pub fn new(url: &str, ca_file: Option<&Path>) -> io::Result<Self> {
         let cryptography = Arc::new(aws_lc_rs::default_provider());
         let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(cryptography);
@@ -85,7 +85,7 @@ impl WebSource {
         Ok(Self { agent: config.new_agent(), url: url.to_owned() })
     }
 
-    /// Asks for the keys. Blocks for as long as the server takes, within limits.
+    /// Requests the keys. Blocks until the server answers, within the limits.
     pub fn keys(&self) -> Result<Keys, FetchError> {
         let failed = |error: ureq::Error| FetchError::Web(error.to_string());
         let mut response = self.agent.get(&self.url).call().map_err(failed)?;
@@ -97,15 +97,15 @@ impl WebSource {
     }
 }
 
-/// Whether keys may be asked for at this address: over TLS, or on this machine. Who can change them
-/// on their way can be anybody.
+/// Returns true if keys may be requested from this address: over TLS, or on this machine.
+/// Otherwise, anybody on the network could change them.
 pub fn is_safe(url: &str) -> bool {
     if url.starts_with("https://") {
         return true;
     }
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A name and password ahead of the host could hide it.
+    // A user name and password before the host could hide the real host.
     let host = host
         .rsplit_once(':')
         .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
@@ -121,7 +121,7 @@ mod tests {
     use super::super::token::tests::Signer;
     use super::*;
 
-    /// A web server that answers one request so; its address.
+    /// Starts a web server that answers one request. Returns its address.
     fn serve(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it listens");

@@ -4,15 +4,17 @@
 //!   oidc-keys-file, oidc-keys-url ─► thread `oidc-keys` ─► keys ─┐
 //!   AUTH "" eyJ…  ──────────────────────────────────► token ─────┴─► names ─► a user of ACL
 //! ```
-//! A token says who its bearer is; what that user may do, ACL says, as for any other. The rule: the
-//! names are those of the claim `oidc-user-claim` (a text, or a list of them), each with
-//! `oidc-user-prefix` in front. AUTH with a user's name logs in as that one, if it is among the
-//! names; with an empty name, or the token alone, as the first of them that is a user. The user
-//! must exist and be on; it needs no password. `default` is nobody's by a token.
+//! A token names its bearer. ACL decides the permissions of that user, as for any other user. The
+//! names are the values of the claim `oidc-user-claim` (a text, or a list of texts), each with the
+//! prefix `oidc-user-prefix`.
 //!
-//! Keys are read again every `oidc-keys-refresh` seconds, and when a token names a key that is not
-//! known, at most every [`ASKED_AGAIN_AFTER`]. Where that fails the earlier keys stay. Verifying
-//! happens on the thread that got the request: no file or web server is waited for there.
+//! AUTH with a user's name logs in as that user, if it is among the names. AUTH with an empty name,
+//! or with only the token, logs in as the first name that is a user. The user must exist and be on;
+//! it needs no password. No token can log in as `default`.
+//!
+//! Keys are read again every `oidc-keys-refresh` seconds. They are also read when a token names an
+//! unknown key, at most every [`ASKED_AGAIN_AFTER`]. If reading fails, the earlier keys stay. The
+//! thread that received the request verifies the token: it never waits for a file or a web server.
 
 mod fetch;
 mod token;
@@ -26,10 +28,10 @@ use self::fetch::{WebSource, from_file, is_safe};
 pub use self::token::{Expected, Refusal, is_token};
 use self::token::{Keys, verify};
 
-/// Between two looks for keys that are asked for by unknown ones.
+/// Minimum interval of fetches that unknown keys cause.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// What the options say.
+/// The values of the options.
 #[derive(Clone, Debug, Default)]
 pub struct OidcOptions {
     /// `oidc-keys-file`, if there is one.
@@ -40,7 +42,7 @@ pub struct OidcOptions {
     pub ca_file: Option<PathBuf>,
     /// `oidc-keys-refresh`.
     pub refresh: Duration,
-    /// What a token must say.
+    /// The required claims of a token.
     pub expected: Expected,
     /// `oidc-user-prefix`.
     pub user_prefix: String,
@@ -54,7 +56,7 @@ pub struct Oidc {
     web: Option<WebSource>,
     keys: RwLock<Arc<Keys>>,
     asked: Mutex<Asked>,
-    /// Keys are asked for, or the end has come.
+    /// Notified when keys are requested, or when the server ends.
     awake: Condvar,
     logins: AtomicU64,
     refusals: AtomicU64,
@@ -69,17 +71,17 @@ struct Asked {
 /// A login that a token permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Who the bearer may be.
+    /// The users that the bearer may log in as.
     pub users: Vec<String>,
-    /// When the session ends, in Unix seconds; `None` where it goes on.
+    /// The end of the session, in Unix seconds; `None` if the session does not end with the token.
     pub ends_s: Option<u64>,
 }
 
 impl Oidc {
-    /// With these options; `None` where they name no source of keys.
+    /// Creates the state from the options; `None` if they name no source of keys.
     ///
     /// # Errors
-    /// The option and what is wrong with it.
+    /// The option, and the reason why it is invalid.
     pub fn new(options: OidcOptions) -> Result<Option<Self>, (&'static str, String)> {
         if options.keys_file.is_none() && options.keys_url.is_none() {
             return Ok(None);
@@ -121,7 +123,7 @@ impl Oidc {
         }))
     }
 
-    /// Who the bearer of `token` may be.
+    /// Verifies `token` and returns the login that it permits.
     pub fn login(&self, token: &[u8]) -> Result<Login, Refusal> {
         let keys = Arc::clone(&self.keys.read().expect("nothing panics while keys are locked"));
         let claims = verify(token, &keys, &self.options.expected).inspect_err(|refusal| {
@@ -137,12 +139,12 @@ impl Oidc {
         Ok(Login { users, ends_s })
     }
 
-    /// Counts a login that was done.
+    /// Counts a successful login.
     pub fn note_login(&self) {
         self.logins.fetch_add(1, Relaxed);
     }
 
-    /// Logins, tokens that were refused, keys.
+    /// Returns the number of logins, of refused tokens and of keys.
     pub fn figures(&self) -> (u64, u64, u64) {
         let keys = self.keys.read().expect("nothing panics while keys are locked").len() as u64;
         (self.logins.load(Relaxed), self.refusals.load(Relaxed), keys)
@@ -153,13 +155,13 @@ impl Oidc {
         self.awake.notify_one();
     }
 
-    /// Ends the thread that looks for keys.
+    /// Ends the thread that fetches keys.
     pub fn end(&self) {
         self.asked.lock().expect("nothing panics while it is locked").has_ended = true;
         self.awake.notify_one();
     }
 
-    /// Looks for keys once. Those of the web server win over those of the file.
+    /// Fetches the keys once. Keys of the web server take precedence over keys of the file.
     fn refresh(&self) {
         let mut found = None;
         if let Some(path) = &self.options.keys_file {
@@ -181,7 +183,7 @@ impl Oidc {
     }
 }
 
-/// Looks for keys until the server ends. The body of the thread `oidc-keys`.
+/// Fetches keys until the server ends: the body of the thread `oidc-keys`.
 pub fn run(oidc: &Oidc) {
     let mut is_first = oidc.web.is_some();
     loop {
@@ -207,7 +209,10 @@ pub fn run(oidc: &Oidc) {
     }
 }
 
-/// Any bytes are no genuine token of this key. For a fuzzer; panics when that is broken.
+/// Checks that arbitrary bytes are not a genuine token of any key; for a fuzzer.
+///
+/// # Panics
+/// If a token is accepted.
 #[doc(hidden)]
 pub fn fuzz_token(data: &[u8]) {
     // The key is half of the input, so that keys are fuzzed too.
@@ -220,7 +225,8 @@ pub fn fuzz_token(data: &[u8]) {
     }
 }
 
-/// The user that a login is: the one that is asked for, or the first that `is_user` knows.
+/// Returns the user of a login: the requested name, or the first that is a user if none was
+/// requested. `is_user` tells whether a name is a user.
 pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
     let mut names = login.users.iter().map(String::as_str);
     names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))

@@ -1,21 +1,21 @@
-//! Signed tokens (JWT): whether one is genuine, and what it says of its bearer.
+//! Signed tokens (JWT): their verification, and their claims about the bearer.
 //!
 //! ```text
 //!   base64url(header) . base64url(claims) . base64url(signature)
 //!   {"alg":"ES256",     {"iss":…,"aud":…,
 //!    "kid":"1"}          "exp":…,"sub":…}
 //! ```
-//! The library jsonwebtoken reads keys and tokens, and checks claims and signatures, these by
-//! aws-lc-rs, as TLS does.
+//! The library jsonwebtoken reads keys and tokens, and checks claims and signatures. It uses
+//! aws-lc-rs for signatures, as TLS does.
 //!
-//! The key decides the algorithm, never the token. Each key is for one algorithm: that of its
-//! `alg`, or the one of its type; the library gets that algorithm as the only one that is
-//! permitted, so a token whose header names another is refused. Shared secrets (HS256) are not
-//! among the algorithms, and `none` is not known at all.
+//! The key decides the algorithm, never the token. Each key has one algorithm: its `alg`, or the
+//! algorithm of its type. The library gets this algorithm as the only permitted one, so a token
+//! whose header names another is refused. Shared secrets (HS256) are not among the algorithms, and
+//! `none` is unknown.
 //!
-//! Cost: one to a few signatures, some 30 µs for RS256 and 100 µs for the others. A token comes in
-//! one word of a request, so it has at most 16 KiB before authentication. Source: RFC 7515, 7517,
-//! 7518, 7519, 8037.
+//! Cost: one to four signature checks, of some 30 µs for RS256 and 100 µs for the others. A token
+//! is one word of a request, so it has at most 16 KiB before authentication. Source: RFC 7515,
+//! 7517, 7518, 7519, 8037.
 
 use std::fmt;
 
@@ -24,11 +24,11 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-/// Keys of a set that are looked at; further ones are left out.
+/// Maximum number of keys of a set; further keys are left out.
 const KEYS_MAX: usize = 64;
-/// Keys that are tried for a token that names none.
+/// Maximum number of keys that are tried for a token that names no key.
 const TRIES_MAX: usize = 4;
-/// Users that a token may name.
+/// Maximum number of users that a token may name.
 const USERS_MAX: usize = 64;
 
 /// A public key.
@@ -43,12 +43,12 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Vec<Key>);
 
-/// Why a text is no set of keys.
+/// The reason why a text is not a set of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeysError {
-    /// It is no JSON with a list `keys`.
+    /// The text is not JSON with a list `keys`.
     NoKeySet,
-    /// None of its keys can check a signature that is permitted.
+    /// None of the keys can check a permitted signature.
     NoUsableKey,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for KeysError {
 impl std::error::Error for KeysError {}
 
 impl Keys {
-    /// Reads a set of keys. Keys of other kinds and for other uses are passed over.
+    /// Parses a set of keys. Skips keys of other kinds and for other uses.
     pub fn parse(text: &[u8]) -> Result<Self, KeysError> {
         let set: Value = serde_json::from_slice(text).map_err(|_| KeysError::NoKeySet)?;
         let list = set.get("keys").and_then(Value::as_array).ok_or(KeysError::NoKeySet)?;
@@ -72,7 +72,7 @@ impl Keys {
         if keys.is_empty() { Err(KeysError::NoUsableKey) } else { Ok(Self(keys)) }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -121,51 +121,51 @@ fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
     key.try_get_as_bytes().is_ok_and(|bytes| bytes.len() == wanted)
 }
 
-/// What a token must say to be taken.
+/// The claims that a token must have to be accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// `iss`.
+    /// The required value of `iss`.
     pub issuer: String,
-    /// One of these must be in `aud`.
+    /// The accepted audiences: one of them must be in `aud`.
     pub audience: Vec<String>,
     /// The claim that names the bearer.
     pub user_claim: String,
-    /// Seconds by which clocks may differ.
+    /// The seconds by which clocks may differ.
     pub leeway_s: u64,
 }
 
-/// What a genuine token says.
+/// The claims of a genuine token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// What the claim about the bearer holds: one name, or several.
+    /// The names in the claim about the bearer: one or several.
     pub users: Vec<String>,
-    /// When it expires, in Unix seconds.
+    /// The expiry time of the token, in Unix seconds.
     pub expires_s: u64,
 }
 
-/// Why a token is not taken. For the log, never for the client; it says nothing of what the token
-/// holds.
+/// The reason why a token is refused. It is for the log, never for the client, and reveals nothing
+/// of the token's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has not the form of a token, or its algorithm is unknown.
+    /// The text does not have the form of a token, or its algorithm is unknown.
     Malformed,
-    /// Its algorithm is not that of its key.
+    /// The token's algorithm is not the algorithm of its key.
     Algorithm,
-    /// It wants something of its reader that we do not know (`crit`).
+    /// The token has extensions that the server must understand (`crit`); it understands none.
     Critical,
-    /// No key of the set fits it.
+    /// No key of the set has the token's key id.
     UnknownKey,
     /// The signature is wrong.
     Signature,
     /// A claim that must be there is missing, or one is of the wrong type.
     Claim,
-    /// `iss` is another.
+    /// `iss` is another issuer.
     Issuer,
-    /// `aud` names others.
+    /// `aud` names other audiences.
     Audience,
     /// `exp` has passed.
     Expired,
-    /// `nbf` is to come.
+    /// `nbf` is in the future.
     NotYet,
 }
 
@@ -203,14 +203,15 @@ impl From<jsonwebtoken::errors::Error> for Refusal {
     }
 }
 
-/// Whether bytes have the form of a signed token: three words, the first a JSON object. Cheap
-/// enough to ask of each password.
+/// Returns true if bytes have the form of a signed token: three words, the first a JSON object.
+/// Cheap enough to call for each password.
 pub fn is_token(bytes: &[u8]) -> bool {
     // `{"` in base64url.
     bytes.starts_with(b"ey") && bytes.iter().filter(|&&byte| byte == b'.').count() == 2
 }
 
-/// What `token` says, if it is genuine, valid now and says what is expected.
+/// Verifies `token` and returns its claims, if it is genuine, valid now and has the expected
+/// claims.
 pub fn verify(token: &[u8], keys: &Keys, expected: &Expected) -> Result<Claims, Refusal> {
     let header = decode_header(token)?;
     if header.crit.is_some() {
@@ -236,7 +237,7 @@ pub fn verify(token: &[u8], keys: &Keys, expected: &Expected) -> Result<Claims, 
     Err(refusal)
 }
 
-/// What the library shall check.
+/// Returns the checks that the library makes.
 fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.set_required_spec_claims(&["exp", "iss", "aud"]);
@@ -247,14 +248,14 @@ fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
     validation
 }
 
-/// What is of use to us of claims that the library has checked.
+/// Returns the needed claims. The library has checked them.
 fn claims(claims: &Map<String, Value>, expected: &Expected) -> Result<Claims, Refusal> {
     let expires_s = claims.get("exp").and_then(|exp| exp.as_u64().or(exp.as_f64().map(|exp| exp as u64)));
     let users = words(claims.get(&expected.user_claim)).filter(|users| !users.is_empty());
     Ok(Claims { users: users.ok_or(Refusal::Claim)?, expires_s: expires_s.ok_or(Refusal::Claim)? })
 }
 
-/// A claim that is a text or a list of texts.
+/// Returns the words of a claim that is a text or a list of texts.
 fn words(claim: Option<&Value>) -> Option<Vec<String>> {
     match claim? {
         Value::String(word) => Some(vec![word.clone()]),
@@ -289,12 +290,12 @@ pub(super) mod tests {
         NgO4vYsNwme0ue4S0m6LsfTxBcacFeHJzXxvFNr__zQVjUBBwc9Ad99_z9ZFPmpDREU2YUe1OSf-ey972ccXjJVpA8RqBcKR\
         D2D5CELTEXPtH-PyVy-5ZpITzqt6CceXHKJlgLlN8xXzS164je8Hpw";
 
-    /// Bytes in base64url.
+    /// Encodes bytes in base64url.
     pub fn encode_base64url(bytes: &[u8]) -> String {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// One who signs.
+    /// A key pair that signs tokens.
     pub enum Signer {
         Ed25519(Ed25519KeyPair),
         P256(Box<EcdsaKeyPair>),
@@ -312,7 +313,7 @@ pub(super) mod tests {
             Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref()).expect("just made")))
         }
 
-        /// Its public key with an id.
+        /// Returns the public key with an id.
         pub fn public(&self, id: &str) -> Value {
             match self {
                 Self::Ed25519(pair) => {
@@ -327,7 +328,7 @@ pub(super) mod tests {
             }
         }
 
-        /// A token.
+        /// Signs a token.
         pub fn sign(&self, header: &Value, claims: &Value) -> String {
             let parts = [header, claims].map(|part| encode_base64url(part.to_string().as_bytes()));
             let message = parts.join(".");
@@ -359,8 +360,8 @@ pub(super) mod tests {
         json!({"iss": "https://issuer.example", "aud": "saker", "sub": "alice", "exp": now_s() + 60})
     }
 
-    /// What becomes of claims with `name` set to `value`, taken away if that is null. Some claims
-    /// of a wrong type make the library refuse the whole.
+    /// Checks the result for claims with `name` set to `value`, or removed if that is null. For
+    /// some claims of a wrong type, the library refuses the whole token.
     fn check(name: &str, value: Value, result: Result<&[&str], Refusal>) {
         let signer = Signer::ed25519();
         let mut changed = claims();

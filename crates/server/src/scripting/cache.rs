@@ -1,8 +1,9 @@
-//! The texts of scripts, shared by all threads. Lock: a leaf; held for look-ups and changes only.
+//! The cache of scripts, shared by all threads. Its lock is a leaf and is held only for look-ups
+//! and changes.
 //!
-//! As in Redis 8, scripts that came by EVAL are kept up to a number, those by SCRIPT LOAD until
-//! SCRIPT FLUSH. Threads keep what they have found, so that a cached script costs no lock:
-//! [`CachedScript::is_gone`] tells them when it is over.
+//! As in Redis 8, a limited number of scripts from EVAL is kept; scripts from SCRIPT LOAD are kept
+//! until SCRIPT FLUSH. Threads keep the scripts that they have found, so that a cached script needs
+//! no lock: [`CachedScript::is_gone`] returns true once it was removed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,59 +12,59 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use engine::scripting::Learned;
 use script::{ScriptFlags, Sha};
 
-/// Scripts of EVAL that are kept, as in Redis 8.
+/// Maximum number of cached scripts that came from EVAL, as in Redis 8.
 const EVAL_SCRIPTS_MAX: usize = 500;
 
-/// How a script came.
+/// The command that brought a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// By EVAL.
+    /// EVAL.
     Evaluated,
-    /// By SCRIPT LOAD.
+    /// SCRIPT LOAD.
     Loaded,
 }
 
-/// A script.
+/// A cached script.
 pub struct CachedScript {
-    /// Its name.
+    /// The name: the SHA1 of the text.
     pub sha: Sha,
-    /// Its text.
+    /// The text.
     pub body: Box<[u8]>,
-    /// What it says about itself.
+    /// The flags that the script declares.
     pub flags: ScriptFlags,
-    /// SCRIPT LOAD has loaded it: it is not forgotten for others.
+    /// True if SCRIPT LOAD has loaded the script: it is not evicted.
     is_loaded: AtomicBool,
-    /// It was forgotten.
+    /// True if the script was removed from the cache.
     is_gone: AtomicBool,
-    /// What its runs have taught.
+    /// The knowledge from its earlier runs.
     pub learned: Learned,
-    /// When it was used last, in numbers of scripts that came since.
+    /// The value of the clock (`ScriptCache::clock`) at the last use.
     used: AtomicU64,
 }
 
 impl CachedScript {
-    /// Whether it was forgotten.
+    /// Returns true if the script was removed from the cache.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
 }
 
-/// All scripts.
+/// The cache of all scripts.
 #[derive(Default)]
 pub struct ScriptCache {
     scripts: RwLock<Scripts>,
-    /// Scripts that came so far: the clock of their use.
+    /// The number of scripts that arrived so far: the clock of their use.
     clock: AtomicU64,
-    /// Scripts of EVAL that were forgotten for others.
+    /// The number of scripts from EVAL that were evicted.
     evicted: AtomicU64,
-    /// What the Lua of all threads takes, in bytes.
+    /// The memory of the Lua of all threads, in bytes.
     vm_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Scripts {
     by_sha: HashMap<Sha, Arc<CachedScript>>,
-    /// Of these, those that came by EVAL only.
+    /// The number of scripts that came only by EVAL.
     evictable: usize,
     body_bytes: usize,
 }
@@ -77,7 +78,7 @@ impl ScriptCache {
         self.scripts.write().expect("nothing panics while it is locked")
     }
 
-    /// A script by its name.
+    /// Finds a script by its name, and notes its use.
     pub fn find(&self, sha: &Sha) -> Option<Arc<CachedScript>> {
         let script = self.read().by_sha.get(sha).map(Arc::clone)?;
         self.note_use(&script);
@@ -93,12 +94,13 @@ impl ScriptCache {
         }
     }
 
-    /// Adds a script that compiles, by EVAL; one that is there stays.
+    /// Adds a script that compiles, from EVAL. If the script is already cached, the cached one
+    /// stays.
     pub fn add_evaluated(&self, sha: Sha, body: &[u8], flags: ScriptFlags) -> Arc<CachedScript> {
         self.add(sha, body, flags, Origin::Evaluated)
     }
 
-    /// Adds a script for good.
+    /// Adds a script from SCRIPT LOAD, which is kept until SCRIPT FLUSH.
     pub fn add_loaded(&self, sha: Sha, body: &[u8], flags: ScriptFlags) {
         self.add(sha, body, flags, Origin::Loaded);
     }
@@ -133,7 +135,7 @@ impl ScriptCache {
         script
     }
 
-    /// Forgets the script of EVAL that was not used for longest. O(scripts).
+    /// Evicts the least recently used script from EVAL. O(scripts).
     fn evict_one(&self, scripts: &mut Scripts) {
         let evictable = scripts.by_sha.values().filter(|script| !script.is_loaded.load(Relaxed));
         let Some(sha) = evictable.min_by_key(|script| script.used.load(Relaxed)).map(|script| script.sha)
@@ -148,40 +150,41 @@ impl ScriptCache {
         self.evicted.fetch_add(1, Relaxed);
     }
 
-    /// Forgets all; gives what is to be freed. O(scripts) relaxed stores under the lock.
+    /// Removes all scripts. Returns the memory for the caller to free. O(scripts) relaxed stores,
+    /// after the lock is released.
     pub fn flush(&self) -> impl Send + use<> {
         let old = std::mem::take(&mut *self.write());
         old.by_sha.values().for_each(|script| script.is_gone.store(true, Relaxed));
         old.by_sha
     }
 
-    /// Whether a script is cached.
+    /// Returns true if a script is cached.
     pub fn contains(&self, sha: &Sha) -> bool {
         self.read().by_sha.contains_key(sha)
     }
 
-    /// How many scripts are cached.
+    /// Returns the number of cached scripts.
     pub fn script_count(&self) -> usize {
         self.read().by_sha.len()
     }
 
-    /// What the texts take, roughly, in bytes.
+    /// Returns the approximate memory of the texts, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let scripts = self.read();
         scripts.body_bytes + scripts.by_sha.len() * (size_of::<CachedScript>() + 64)
     }
 
-    /// What the Lua of all threads takes, in bytes.
+    /// Returns the memory of the Lua of all threads, in bytes.
     pub fn vm_bytes(&self) -> u64 {
         self.vm_bytes.load(Relaxed)
     }
 
-    /// A thread's Lua took `old` bytes and takes `new` now.
+    /// Records that the memory of a thread's Lua has changed from `old` to `new` bytes.
     pub fn note_vm(&self, old: usize, new: usize) {
         self.vm_bytes.fetch_add((new as u64).wrapping_sub(old as u64), Relaxed);
     }
 
-    /// Scripts of EVAL that were forgotten for others.
+    /// Returns the number of scripts from EVAL that were evicted.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }

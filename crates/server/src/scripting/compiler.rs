@@ -1,4 +1,5 @@
-//! A thread's Lua for what it does not run itself: to see that scripts compile and libraries load.
+//! The second Lua of a thread, for code that the thread does not run itself: it checks that scripts
+//! compile and libraries load.
 
 use std::cell::RefCell;
 
@@ -8,14 +9,14 @@ use script::{Commands, CompileError, Library, LogLevel, ScriptFlags, Sha, Vm};
 use crate::scripting::vm_options;
 
 thread_local! {
-    /// The Lua that this thread compiles in what it does not run itself: SCRIPT LOAD.
+    /// The Lua in which this thread compiles scripts that it does not run itself: SCRIPT LOAD.
     static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
 }
 
-/// Whether a script compiles, and what it says about itself.
+/// Compiles a script and returns the flags that it declares.
 ///
 /// # Errors
-/// It does not.
+/// The script does not compile.
 pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     COMPILER.with_borrow_mut(|vm| {
         let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
@@ -25,10 +26,10 @@ pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     })
 }
 
-/// Loads a library, to see that it loads and what it registers.
+/// Loads a library once, and returns its functions.
 ///
 /// # Errors
-/// It does not load.
+/// The library does not load.
 pub fn load_library(source: &[u8], commands: &mut dyn Commands) -> Result<Library, CommandError> {
     COMPILER.with_borrow_mut(|vm| {
         let vm = vm.get_or_insert_with(|| Vm::new(&vm_options()));
@@ -38,7 +39,7 @@ pub fn load_library(source: &[u8], commands: &mut dyn Commands) -> Result<Librar
     })
 }
 
-/// A line of `redis.log`.
+/// Logs a line of `redis.log`.
 pub fn log(level: LogLevel, message: &[u8]) {
     let message = message.escape_ascii();
     match level {

@@ -1,12 +1,12 @@
-//! Clients that debug their scripts: each has a thread that runs its script (`worker::debugger`),
-//! to which the client's I/O thread passes what arrives, and whose output it sends.
+//! Clients that debug their scripts. Each has a thread that runs its script (`worker::debugger`).
+//! The client's I/O thread passes input to that thread and sends its output.
 //!
 //! ```text
 //!   client ─► I/O thread ─► Link: input  ─► thread of the script  (waits for it, 100 ms at a time)
 //!   client ◄─ I/O thread ◄─ Link: output ◄─ thread of the script  (wakes the I/O thread)
 //! ```
-//! What they share is a [`Link`], whose lock is a leaf. A client that has left ends the wait of its
-//! script, and so does the end of the server.
+//! The two threads share a [`Link`], whose lock is a leaf. The script's wait ends when the client
+//! disconnects or the server stops.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,12 +22,13 @@ use net::ConnId;
 use script::Received;
 use stdx::ByteQueue;
 
-/// How long a script waits for its client before it asks whether the server goes on.
+/// Time that a script waits for its client before it checks whether the server still runs.
 const WAIT: Duration = Duration::from_millis(100);
-/// What is kept of a client's input while its script runs; the debugger ends at less.
+/// Maximum input of a client that is kept while its script runs, in bytes; the debugger ends
+/// earlier.
 const INPUT_BYTES_MAX: usize = 2 << 20;
 
-/// The clients that debug, by their places in the gate. Its lock is a leaf.
+/// The clients that debug scripts, by their slots in the gate. Its lock is a leaf.
 #[derive(Default)]
 pub struct Debuggers {
     links: Mutex<[Option<Arc<Link>>; GateSlot::DEBUGGERS_MAX]>,
@@ -38,7 +39,7 @@ impl Debuggers {
         self.links.lock().expect("nothing panics while it is locked")
     }
 
-    /// The link of a client whose script is debugged.
+    /// Returns the link of a client whose script is being debugged.
     pub fn of(&self, client: u64) -> Option<Arc<Link>> {
         self.links().iter().flatten().find(|link| link.client.id == client).map(Arc::clone)
     }
@@ -46,7 +47,7 @@ impl Debuggers {
     /// Adds a client, with the EVAL that it debugs.
     ///
     /// # Errors
-    /// There are too many.
+    /// Too many scripts are being debugged.
     pub fn add(&self, session: &Session, args: &Args<'_>) -> Result<(), CommandError> {
         let mut links = self.links();
         let Some(slot) = links.iter().position(Option::is_none) else {
@@ -64,13 +65,13 @@ impl Debuggers {
         Ok(())
     }
 
-    /// Does `work` as the only one.
+    /// Runs `work` under the lock, so that only one thread does it at a time.
     pub fn one_at_a_time(&self, work: impl FnOnce()) {
         let _links = self.links();
         work();
     }
 
-    /// Removes a client: its script has ended.
+    /// Removes a client whose script has ended.
     pub fn remove(&self, link: &Link) {
         for place in self.links().iter_mut() {
             if place.as_ref().is_some_and(|other| other.slot == link.slot) {
@@ -80,15 +81,15 @@ impl Debuggers {
     }
 }
 
-/// What the thread of a script and the I/O thread of its client share.
+/// The state that the thread of a script and the I/O thread of its client share.
 pub struct Link {
-    /// The place of the script's thread in the gate.
+    /// The slot of the script's thread in the gate.
     pub slot: GateSlot,
-    /// What becomes of the script's changes.
+    /// The treatment of the script's changes: kept or undone.
     pub mode: Debugging,
     /// The client.
     pub client: Arc<ClientInfo>,
-    /// Who it is.
+    /// The identity of the client.
     pub identity: Identity,
     /// The command that runs the script.
     pub words: OwnedArgs,
@@ -101,20 +102,20 @@ struct LinkState {
     input: Vec<u8>,
     output: ByteQueue,
     has_left: bool,
-    /// The script has ended, and shows the change log up to here.
+    /// The log position that the reply shows; set when the script has ended.
     ended: Option<u64>,
 }
 
-/// What a script has for its client.
+/// The output of a script for its client.
 pub struct Output {
-    /// To be sent.
+    /// The bytes to send.
     pub bytes: ByteQueue,
-    /// With this the session ends: the change log up to here is shown.
+    /// The log position that the bytes show, if the session ends with them.
     pub ended: Option<u64>,
 }
 
 impl Link {
-    /// The client's connection.
+    /// Returns the client's connection.
     pub fn conn(&self) -> ConnId {
         self.client.conn
     }
@@ -123,7 +124,7 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Passes on what the client has sent.
+    /// Passes input of the client to the script.
     pub fn pass_on(&self, bytes: &[u8]) {
         let mut state = self.state();
         if state.input.len() < INPUT_BYTES_MAX {
@@ -132,13 +133,13 @@ impl Link {
         self.arrived.notify_one();
     }
 
-    /// The client has left.
+    /// Notes that the client has disconnected.
     pub fn leave(&self) {
         self.state().has_left = true;
         self.arrived.notify_one();
     }
 
-    /// Waits for some time for what the client sends, and appends it.
+    /// Waits for input of the client, at most for a limited time, and appends it to `input`.
     pub fn receive(&self, input: &mut Vec<u8>) -> Received {
         let mut state = self.state();
         if state.input.is_empty() && !state.has_left {
@@ -155,12 +156,12 @@ impl Link {
         }
     }
 
-    /// Leaves output; the caller wakes the I/O thread.
+    /// Adds output; the caller wakes the I/O thread.
     pub fn send(&self, bytes: &[u8]) {
         self.state().output.tail_mut().extend_from_slice(bytes);
     }
 
-    /// Leaves the script's reply, which shows the change log up to a position; the caller wakes the
+    /// Adds the script's reply, which shows the change log up to `position`. The caller wakes the
     /// I/O thread.
     pub fn end(&self, reply: ByteQueue, position: u64) {
         let mut state = self.state();
@@ -168,7 +169,7 @@ impl Link {
         state.ended = Some(position);
     }
 
-    /// What is to be sent now.
+    /// Takes the output to be sent now.
     pub fn take_output(&self) -> Output {
         let mut state = self.state();
         Output { bytes: std::mem::take(&mut state.output), ended: state.ended.take() }

@@ -1,9 +1,10 @@
-//! The libraries of functions, shared by all threads. Lock: a leaf but for the list of their texts
-//! (`Persistence::functions`), which is what files hold and what loading fills.
+//! The libraries of functions, shared by all threads. The only lock that is taken under this lock
+//! is that of the list of their texts (`Persistence::functions`). Files store that list, and
+//! loading fills it.
 //!
-//! The texts are the truth: whoever asks for a function first takes over what has changed there.
-//! A library that a file had and that does not load is kept in the list, so that the next file has
-//! it, too, and is not callable.
+//! The list of texts is authoritative: each look-up of a function first applies its changes. A
+//! library of a loaded file that does not load is not callable. It stays in the list, so that the
+//! next file has it too, until a FUNCTION command changes the libraries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,14 +19,14 @@ use script::{Commands, FunctionInfo, Library, LogLevel, NoSuchCall, Repl, Stop};
 use crate::scripting::compiler::{load_library, log};
 use crate::snapshots::Persistence;
 
-/// For how long the code of a library may run when it is loaded, as in Redis.
+/// Maximum time that the code of a library may run when it is loaded, as in Redis.
 const LOADING_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// A library.
 pub struct LoadedLibrary {
-    /// No other library has it, not one of the same name either.
+    /// The unique number of the library. A later library of the same name has another number.
     pub id: u64,
-    /// What it registers.
+    /// The functions that it registers.
     pub library: Library,
 }
 
@@ -34,9 +35,9 @@ pub struct LoadedLibrary {
 pub struct LoadedFunction {
     /// Its library.
     pub library: Arc<LoadedLibrary>,
-    /// What it says about itself.
+    /// The description that the library gives of it.
     pub info: Arc<FunctionInfo>,
-    /// What its runs have taught.
+    /// The knowledge from its earlier runs.
     pub learned: Arc<Learned>,
 }
 
@@ -47,24 +48,24 @@ pub struct Functions {
     last_id: AtomicU64,
 }
 
-/// What is callable.
+/// The libraries and functions that can be called.
 #[derive(Default)]
 pub struct Loaded {
-    /// The version of the texts that this was made of.
+    /// The version of the texts from which they were loaded.
     version: Option<u64>,
-    /// By name.
+    /// The libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
-    /// By name in small letters.
+    /// The functions by name in lower case.
     functions: HashMap<Vec<u8>, LoadedFunction>,
 }
 
 impl Loaded {
-    /// A function, whatever the case of its name.
+    /// Finds a function by name; the case does not matter.
     pub fn function(&self, name: &[u8]) -> Option<&LoadedFunction> {
         self.functions.get(&name.to_ascii_lowercase())
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     pub fn function_count(&self) -> usize {
         self.functions.len()
     }
@@ -87,7 +88,8 @@ impl Loaded {
         Some(library)
     }
 
-    /// Whether a library can be added: the error is a line.
+    /// Checks that a library can be added. `replaced` is the name of the library that it replaces.
+    /// The error is a line.
     fn check(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         if replaced.is_none() && self.libraries.contains_key(&library.name) {
             return Err(CommandError::quoting("ERR Library '", &library.name, "' already exists"));
@@ -95,7 +97,7 @@ impl Loaded {
         self.check_functions(library, replaced)
     }
 
-    /// Whether its functions can be added.
+    /// Checks that the functions of a library can be added.
     fn check_functions(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         for function in &library.functions {
             let other = self.function(&function.name);
@@ -107,28 +109,28 @@ impl Loaded {
     }
 }
 
-/// What becomes of a library of the same name.
+/// The treatment of an existing library of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the new one is refused.
+    /// It stays, and the new library is refused.
     Kept,
-    /// It goes.
+    /// The new library replaces it.
     Replaced,
 }
 
-/// What FUNCTION RESTORE does with the libraries that there are.
+/// The treatment of existing libraries by FUNCTION RESTORE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They stay; one of the same name is an error.
+    /// They stay; a library of the same name is an error.
     Append,
-    /// Those of the same name are replaced.
+    /// Libraries of the same name are replaced.
     Replace,
-    /// They go.
+    /// All of them are removed.
     Flush,
 }
 
 impl Functions {
-    /// The libraries and functions as they are now.
+    /// Returns the libraries and functions, after applying changes of the list of texts.
     pub fn read(&self, persistence: &Persistence) -> RwLockReadGuard<'_, Loaded> {
         loop {
             let loaded = self.loaded.read().expect("nothing panics while it is locked");
@@ -140,7 +142,7 @@ impl Functions {
         }
     }
 
-    /// Loads what the list of texts has and is not loaded, and drops what it has no more.
+    /// Loads the new texts of the list, and drops the libraries whose texts are no longer in it.
     fn take_over(&self, persistence: &Persistence) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let sources = persistence.functions();
@@ -172,10 +174,10 @@ impl Functions {
         Ok(Arc::new(LoadedLibrary { id, library }))
     }
 
-    /// FUNCTION LOAD; `note` is called when it is done and before anybody sees it.
+    /// Handles FUNCTION LOAD. Calls `note` after the change and before other threads can see it.
     ///
     /// # Errors
-    /// What to reply with.
+    /// The reply for the client.
     pub fn load(
         &self,
         persistence: &Persistence,
@@ -196,7 +198,7 @@ impl Functions {
         Ok(name)
     }
 
-    /// FUNCTION DELETE; whether there was one.
+    /// Handles FUNCTION DELETE. Returns true if the library existed.
     pub fn delete(&self, persistence: &Persistence, name: &[u8], note: impl FnOnce()) -> bool {
         drop(self.read(persistence));
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
@@ -208,7 +210,7 @@ impl Functions {
         found
     }
 
-    /// FUNCTION FLUSH.
+    /// Handles FUNCTION FLUSH.
     pub fn flush(&self, persistence: &Persistence, note: impl FnOnce()) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         *loaded = Loaded::default();
@@ -216,10 +218,10 @@ impl Functions {
         note();
     }
 
-    /// FUNCTION RESTORE: all of the sources or none.
+    /// Handles FUNCTION RESTORE: adds all of the sources or none.
     ///
     /// # Errors
-    /// What to reply with.
+    /// The reply for the client.
     pub fn restore(
         &self,
         persistence: &Persistence,
@@ -253,7 +255,7 @@ impl Functions {
     }
 }
 
-/// Has the list of texts say what is loaded.
+/// Replaces the list of texts by the texts of the loaded libraries.
 fn write_back(loaded: &mut Loaded, persistence: &Persistence) {
     let mut sources = persistence.functions();
     *sources = loaded.libraries.values().map(|library| library.library.code.as_slice().into()).collect();
@@ -265,13 +267,13 @@ fn warn_left_out(error: &CommandError) {
     tracing::warn!(error = %line.escape_ascii(), "a library of functions of a file does not load");
 }
 
-/// What the code of a library may ask while it is loaded.
+/// The host of a library's code while it is loaded: no commands, limited time.
 pub struct Loader {
     since: Instant,
 }
 
 impl Loader {
-    /// For one that begins now.
+    /// Creates a host for a library whose loading begins now.
     pub fn now() -> Self {
         Self { since: Instant::now() }
     }

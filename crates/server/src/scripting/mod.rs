@@ -1,6 +1,6 @@
-//! Scripts: those that are cached for all threads ([`cache`]), and the libraries of functions
-//! ([`functions`]). Each I/O thread has a Lua of its own (`worker::scripts`), and one to see that
-//! texts compile ([`compiler`]). Clients may debug their scripts ([`debugging`]).
+//! Scripts: the cache for all threads ([`cache`]), and the libraries of functions ([`functions`]).
+//! Each I/O thread has a Lua of its own (`worker::scripts`), and a second one to check that texts
+//! compile ([`compiler`]). Clients may debug their scripts ([`debugging`]).
 
 pub mod cache;
 pub mod compiler;
@@ -9,10 +9,10 @@ pub mod functions;
 
 use script::VmOptions;
 
-/// The version of Redis that scripts are told.
+/// The version of Redis that scripts see.
 const REDIS_VERSION: (u32, u32, u32) = (8, 0, 2);
 
-/// What each Lua state is made with.
+/// Returns the options of each Lua state.
 pub fn vm_options() -> VmOptions {
     let (major, minor, patch) = REDIS_VERSION;
     VmOptions {
