@@ -1,12 +1,11 @@
 //! The log file, looked up by name for every line: after a rotation, lines go to the new file
 //! with this name.
 //!
-//! Redis opens and closes its log file for each line. Here the file stays open, and a line costs
-//! a `stat` of the name besides its `write`. If the name refers to another file or to none, the
-//! file is opened or created again. While that fails (no folder, no permission, no space), lines
-//! are lost. The server continues, and the log reports the number of lost lines as soon as it
-//! can. After a partly written line, the next line starts on a new line.
-//! line could be written, the next one begins on a new line.
+//! Redis opens and closes its log file for each line. Here the file stays open, and a line costs a
+//! `stat` of the name besides its `write`. If the name refers to another file or to none, the file
+//! is opened or created again. While that fails (no folder, no permission, no space), lines are
+//! lost. The server continues, and the log reports the number of lost lines as soon as it can.
+//! After a partly written line, the next line starts on a new line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -3,15 +3,15 @@
 //! ```text
 //!   something arrived ──▶ fresh ──┐
 //!                                 ├──▶ a visit: one batch's share of requests ──▶ done
-//!                     carried ────┘            │
+//!                    deferred ────┘            │
 //!                        ▲                     │ it sent more than that
 //!                        └─────────────────────┘
 //! ```
 //! A connection is in at most one of the two queues, once. Fresh connections come first, in the
 //! order in which they became ready, so that a client with one request does not wait for a
-//! pipeline. A connection that was visited and has more requests moves to the end of the carried
-//! ones. A turn whose budget is used up by fresh connections still visits one carried into it, so
-//! each makes progress. Thread: the connections' thread.
+//! pipeline. A connection that was visited and has more requests moves to the end of the deferred
+//! queue. If fresh connections use up the budget of a turn, the turn still visits one connection
+//! that was deferred before it. So each connection makes progress. Thread: the connections' thread.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ enum Queue {
 pub struct RunQueue {
     fresh: VecDeque<ConnId>,
     deferred: VecDeque<ConnId>,
-    /// True if a connection was carried into this turn and none of the carried ones was visited
+    /// True if a connection was deferred before this turn and no deferred connection was visited
     /// yet.
     has_unvisited_deferred: bool,
 }
@@ -60,7 +60,7 @@ impl RunQueue {
         self.fresh.is_empty() && self.deferred.is_empty()
     }
 
-    /// Returns true if a turn without time left must still visit a carried connection.
+    /// Returns true if a turn without time left must still visit a deferred connection.
     #[inline]
     pub fn has_unvisited_deferred(&self) -> bool {
         self.has_unvisited_deferred
@@ -75,7 +75,7 @@ impl RunQueue {
         }
     }
 
-    /// Takes the one connection that a turn without time left must still visit.
+    /// Takes the one deferred connection that a turn without time left must still visit.
     #[cold]
     pub fn next_owed(&mut self) -> Option<Visit> {
         if self.has_unvisited_deferred { self.next_carried() } else { None }

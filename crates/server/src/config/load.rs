@@ -22,11 +22,11 @@ const INCLUDE_DEPTH_MAX: usize = 16;
 /// The request that the arguments make.
 #[derive(Debug)]
 pub enum Loaded {
-    /// Run a server with these options.
+    /// A server with these options.
     Run(Box<ConfigStore>),
-    /// Print the version: `-v`, `--version`.
+    /// The version: `-v`, `--version`.
     Version,
-    /// Print the help: `-h`, `--help`.
+    /// The help text: `-h`, `--help`.
     Help,
 }
 

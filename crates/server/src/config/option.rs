@@ -58,26 +58,26 @@ pub enum OnChange {
 /// in the order of [`Prepare::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepare {
-    /// Raise the limit of open files to fit `maxclients`.
+    /// Raises the limit of open files to fit `maxclients`.
     OpenFiles,
-    /// Read the certificates and the other files that the TLS options name, if TLS is in use.
+    /// Reads the certificates and the other files that the TLS options name, if TLS is in use.
     Tls,
-    /// Apply the limits of TLS.
+    /// Applies the limits of TLS.
     TlsLimits,
-    /// Listen on the addresses of `bind` and on `port`; the new port may be in use.
+    /// Listens on the addresses of `bind` and on `port`; the new port may be in use.
     ListenOnPort,
-    /// Listen on the addresses of `bind` and on `tls-port`; certificates may be missing, or the
+    /// Listens on the addresses of `bind` and on `tls-port`; certificates may be missing, or the
     /// port may be in use.
     ListenOnTlsPort,
-    /// Listen on the addresses of `bind` and on `port`; the new addresses may not exist.
+    /// Listens on the addresses of `bind` and on `port`; the new addresses may not exist.
     ListenOnAddresses,
-    /// Change the working folder to `dir`.
+    /// Changes the working folder to `dir`.
     WorkingFolder,
-    /// Check that the append-only file can be turned on, and lock its folder.
+    /// Checks that the append-only file can be turned on, and locks its folder.
     AppendOnly,
-    /// Write the lines of the log whose level is at least `loglevel`.
+    /// Sets the lowest level of the lines in the log: `loglevel`.
     LogLevel,
-    /// Write the lines of the log in the form of `log-format` and `log-timestamp-format`.
+    /// Sets the formats of the log: `log-format` and `log-timestamp-format`.
     LogForm,
 }
 
@@ -100,13 +100,13 @@ impl Prepare {
 /// An action after a new value is in force. The actions run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
-    /// Begin a new window of hot keys.
+    /// Begins a new window of hot keys.
     HotKeyWindows,
-    /// Measure the memory of all clients and evict the largest ones if it is over the limit.
+    /// Measures the memory of all clients and evicts the largest ones if it exceeds the limit.
     ClientMemory,
-    /// Write to the append-only file according to the options.
+    /// Starts or stops writing to the append-only file, and applies its options.
     AppendOnly,
-    /// Set the password of the user `default`.
+    /// Sets the password of the user `default`.
     DefaultPassword,
 }
 

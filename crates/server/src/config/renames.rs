@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(add("set", "Get"), "");
         assert_eq!(add("del", "FETCH"), "Target command name already exists");
         assert_eq!(add("fetch", ""), "");
-        // Of the server, the engine and its scripts.
+        // Commands of the server, of the engine and of scripts.
         assert_eq!([add("config", ""), add("multi", ""), add("eval", ""), add("fcall", "")], [""; 4]);
         assert_eq!(add("", "x"), "No such command in rename-command");
         assert_eq!(add("del", "fetch"), "");
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!([add("SLAVEOF", ""), add("replicaof", "secret"), add("FT.SEARCH", "")], [""; 3]);
         assert_eq!(add("replicaof", "other"), "No such command in rename-command");
         assert_eq!([add("secret", ""), add("psync", "p")], [""; 2]);
-        // As in Redis, whose commands these are.
+        // As in Redis, which has a command `sync`; `psync` was renamed to `p` above.
         assert_eq!(add("get", "sync"), "Target command name already exists");
         assert_eq!(add("get", "p"), "Target command name already exists");
         assert_eq!(add("cluster|slot-stats", ""), "No such command in rename-command");

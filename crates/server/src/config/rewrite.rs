@@ -80,11 +80,12 @@ pub fn rewrite_file(
     replace(path, &text).map_err(|error| error.to_string())
 }
 
-/// Returns the `rename-command` lines of a missing file. Without them, the commands would have
-/// their names back after the next start, and nobody would notice before.
+/// Returns the `rename-command` lines of a missing file. Without these lines, the next start would
+/// silently give the commands their original names.
 fn renames_of_file(store: &ConfigStore) -> Vec<u8> {
     let mut rest = store.fresh();
-    // Lines of the command line may name commands that the file has renamed; errors are ignored.
+    // Lines of the command line may name commands that the file has renamed. These lines fail here
+    // and count as lines of the file.
     let _ = load::load_rest_again(&mut rest);
     let of_rest: Vec<&Rename> = rest.renames().iter().collect();
     let of_file = store.renames().iter().filter(|rename| !of_rest.contains(rename));
@@ -235,7 +236,7 @@ impl Draft<'_> {
                 add(ADDED);
             }
             if matches!(option.kind, Kind::Words(kind) if kind.accumulates) && self.at_end.contains(&id) {
-                // The words would be added to the words of an included file.
+                // Without this line, the words would be added to the words of an included file.
                 add(&[option.name.as_bytes(), b" \"\""].concat());
             }
             lines(option.name, id, store.value(id)).iter().for_each(|line| add(line));

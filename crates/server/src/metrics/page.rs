@@ -111,7 +111,7 @@ impl Page {
 /// Formats a number as a label's value, in the same way for both formats, so that a series does not
 /// depend on the format. OpenMetrics requires `1.0`; the text format accepts any form.
 pub fn float(number: f64) -> String {
-    // Twelve digits hide the rounding error of a division such as 99.9 by 100.
+    // Twelve digits hide the rounding error when 99.9 is divided by 100.
     let text = format!("{number:.12}");
     let text = text.trim_end_matches('0');
     if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }

@@ -225,8 +225,8 @@ pub fn fuzz_token(data: &[u8]) {
     }
 }
 
-/// Returns the user of a login: the requested name, or the first that is a user if none was
-/// requested. `is_user` tells whether a name is a user.
+/// Returns the user of a login: the requested name, or the first user among the names if none was
+/// requested. `is_user` returns true for the name of a user.
 pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
     let mut names = login.users.iter().map(String::as_str);
     names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))
@@ -277,7 +277,7 @@ mod tests {
         let user = |asked: &str| user_of(&login, asked.as_bytes(), |name| name != "team-x");
         assert_eq!((user(""), user("team-app")), (Some("team-dba"), Some("team-app")));
         assert_eq!((user("dba"), user("team-x"), user("default")), (None, None, None));
-        // `default` is nobody's.
+        // No token can log in as `default`.
         (options.user_prefix, options.ends_sessions) = (String::new(), false);
         let oidc = Oidc::new(options).expect("usable").expect("on");
         let login = oidc.login(token(&signer, vec!["default", "dba"].into()).as_bytes()).expect("genuine");
@@ -315,7 +315,7 @@ mod tests {
             let oidc = Arc::clone(&oidc);
             move || run(&oidc)
         });
-        // The issuer has a new key; what cannot be read meanwhile leaves the earlier ones.
+        // The issuer has a new key. While the file is unreadable, the earlier keys stay.
         std::fs::write(options.keys_file.as_ref().expect("a file"), "half").expect("written");
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(oidc.figures().2, 1);

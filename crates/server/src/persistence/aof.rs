@@ -602,7 +602,7 @@ fn rewrite_files(
     let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
     let outbox = Outbox::default();
     let mut at_point = |alone: &Exclusive| {
-        // A restore to a time relies on it that no change in the base is later than the base's
+        // A restore to a time requires that no change in the base is later than the base's
         // time.
         super::set_time(&mut options, unix_ms() / 1000);
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
@@ -825,8 +825,8 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
     result
 }
 
-/// Opens the files after all data is loaded and before clients may change it. Creates what is
-/// missing. `last_len_bytes` is the length of the last incremental file, and `all_len_bytes` the
+/// Opens the files after all data is loaded and before clients may change it. Creates missing
+/// files. `last_len_bytes` is the length of the last incremental file, and `all_len_bytes` the
 /// length of all files.
 ///
 /// # Errors

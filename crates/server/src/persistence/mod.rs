@@ -116,8 +116,8 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     }
     let mut state = shared.persistence.state();
     // A save whose walk has ended may still be moving its file into the folder. This check comes
-    // before the walk begins: nobody would end a walk that was begun in vain. If the file is
-    // broken, a part of its data must not replace it.
+    // before the walk begins, because a walk that was begun in vain would never be ended. Data of a
+    // file that could be loaded only in part must not replace that file.
     if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }

@@ -506,7 +506,7 @@ mod tests {
         };
         let until = |stop_at| check(lines, ReplayHow { stop_at: Some(stop_at), ..ALL });
         assert_eq!(until(StopAt::TimeS(99)), (stopped(1, 27, None, Some(100)), 1));
-        // It is in a transaction.
+        // The annotation of time 200 is within a transaction.
         assert_eq!(until(StopAt::TimeS(100)), (stopped(2, 63, Some(100), Some(200)), 2));
         assert_eq!(until(StopAt::TimeS(299)).1, 4);
         let all = whole(7, 0).map(|all| Replayed { untimed: 1, last_time_s: Some(300), ..all });

@@ -108,7 +108,7 @@ impl Folder for DataFolder {
     }
 
     fn has(&self, name: &str) -> bool {
-        // If the name cannot be examined, assume that it exists.
+        // A name that cannot be examined counts as existing.
         !matches!(std::fs::symlink_metadata(self.file(name)), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
