@@ -195,7 +195,7 @@ impl Loading<'_> {
     }
 
     /// Splits the file and sends its batches to the threads. Returns the offset of the first byte
-    /// after the snapshot; 0 if nothing follows or the load has failed.
+    /// after the snapshot. If another thread has failed, stops early and returns 0.
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
@@ -324,8 +324,8 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
     Ok(true)
 }
 
-/// Loads the snapshot that a file is or begins with. Returns the offset of its end; 0 if nothing
-/// follows. The caller counts the file with `LoadFigures::begin`.
+/// Loads the snapshot that a file is or begins with. Returns the offset of its end. The caller
+/// counts the file with `LoadFigures::begin`.
 ///
 /// # Errors
 /// As [`load_file`].

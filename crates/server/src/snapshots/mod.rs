@@ -24,7 +24,8 @@ pub struct Persistence {
     /// Notified when a save, a rewrite or the loading ends.
     pub(crate) ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
-    /// The libraries of functions as the loaded file had them; saves write them back.
+    /// The sources of the function libraries. Loading fills the list, FUNCTION commands change it,
+    /// and saves write it.
     functions: Mutex<Vec<Box<[u8]>>>,
     /// A counter that grows with each access to the libraries that may change them.
     functions_version: AtomicU64,
