@@ -1,5 +1,5 @@
-//! What a keyspace or an RDB file holds, as text that equal data has in common, however it is
-//! encoded.
+//! The contents of a keyspace or an RDB file as text. Equal data has equal text, whatever its
+//! encoding.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,11 @@ use persist::rdb::{Rules, VersionCheck};
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText};
 
-/// Values and expiries by database and key.
+/// Values and expiries by database and key, as text.
 pub type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
-/// All that a keyspace holds, expired keys too. The caller sees to it that nobody writes meanwhile.
+/// Returns everything that a keyspace holds, including expired keys. The caller must ensure that
+/// nobody writes meanwhile.
 pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     let mut contents = Contents::new();
     for shard in 0..SHARD_COUNT {
@@ -32,11 +33,11 @@ pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     contents
 }
 
-/// A file must have nothing wrong.
+/// Strict options of loading: nothing in the file may be wrong.
 pub const STRICT: LoadOptions =
     LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
 
-/// What values of a file become.
+/// Returns the rules by which the values of a file are decoded.
 pub fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
     Rules {
@@ -52,18 +53,18 @@ pub fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 pub struct FileContents {
-    /// Its keys.
+    /// The keys of the file.
     pub keys: Contents,
-    /// Facts about it.
+    /// The facts about the file (its AUX fields).
     pub facts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// All that a file holds, expired keys too.
+/// Returns everything that a file holds, including expired keys.
 ///
 /// # Errors
-/// Why it cannot be loaded.
+/// The reason why the file cannot be loaded, as text.
 pub fn of_file(source: impl ByteSource, hasher: &Hasher) -> Result<FileContents, String> {
     let rules = rules(hasher);
     let decoding = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms: i64::MIN };
@@ -89,7 +90,7 @@ pub fn of_file(source: impl ByteSource, hasher: &Hasher) -> Result<FileContents,
     }
 }
 
-/// The first difference between two contents, with what each is called.
+/// Returns the first difference between two contents, each with its name for the message.
 pub fn difference(expected: (&str, &Contents), other: (&str, &Contents)) -> Option<String> {
     let mut keys: Vec<_> = expected.1.keys().chain(other.1.keys()).collect();
     keys.sort_unstable();
@@ -105,7 +106,7 @@ pub fn difference(expected: (&str, &Contents), other: (&str, &Contents)) -> Opti
     Some(format!("{} of database {}: {ours}, {theirs}", key.1.escape_ascii(), key.0))
 }
 
-/// A value with its expiry.
+/// Describes a value with its expiry.
 fn describe(entry: &KeyEntry) -> String {
     let value = match entry.view() {
         View::Int(number) => format!("string {number}"),
@@ -143,8 +144,8 @@ fn describe_object(object: &Object) -> String {
     format!("{kind} {}", parts.join(" "))
 }
 
-/// Entries and groups, without times of consumers and deliveries: whoever replays a change log has
-/// another clock.
+/// Describes entries and groups of a stream, without the times of consumers and deliveries: the
+/// clock is another one when a change log is replayed.
 fn describe_stream(stream: &Stream) -> String {
     let mut parts = vec![format!(
         "stream {:?} {:?} {}",

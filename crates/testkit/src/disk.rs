@@ -1,20 +1,24 @@
-//! A folder on a simulated disk, for what `persist::folder` decides: power that fails at any
-//! moment, a disk that is full or broken.
+//! A folder on a simulated disk, to test the decisions of `persist::folder`: power can fail at any
+//! moment, and the disk can be full or broken.
 //!
-//! **What a crash leaves.** Of a file: all that was synced; of the bytes behind that any number, of
-//! which each sector was written or holds zeros. Of the folder: each name is what it was when
-//! the folder was last synced, or what it became by any change since; names may go back in another
-//! order than they were changed in. A rename itself is all or nothing.
+//! **State after a crash.** All synced bytes of a file remain. Any number of the unsynced bytes
+//! after them remains; each of their sectors is either intact or all zeros. Each name in the folder
+//! refers to the file that it had when the folder was last synced, or to the file of any later
+//! change. Changes of names can survive in another order than they were made in. A rename leaves no
+//! partial file, but its two changes (the new name set, the old one removed) can survive
+//! separately.
 //!
-//! **What fails.** Each operation has a number: a creation, each part of an append (short writes),
-//! a sync of a file, a rename, a removal, a sync of the folder. A fault is planned for a number, or
-//! chance decides. A failed write may leave a part of its bytes. A failed sync of a file loses what
-//! chance says of the bytes that were not safe, and a later one does not bring them back.
+//! **Failures.** Each operation has a number: a creation, an opening, each part of an append (short
+//! writes), a cut, a sync of a file, a link, a rename, a removal, a sync of the folder. A fault is
+//! planned for a number, or occurs at random. A failed write may leave a part of its bytes. A
+//! failed sync of a file loses a random part of the unsynced bytes, and a later sync does not
+//! restore them.
 //!
-//! **Bytes that must stay.** An operation panics if it takes away bytes that no safe file has
+//! **Bytes that must stay.** An operation panics if it removes bytes that no safe file has
 //! superseded: see [`ledger`].
 //!
-//! All choices come from a seed. No yield point of the simulator is in here; the lock is a leaf.
+//! All choices come from a seed. The module has no yield point of the simulator; its lock is a
+//! leaf.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,17 +29,17 @@ use crate::Rng;
 
 mod ledger;
 
-/// Bytes that the disk writes all at once.
+/// The size of a sector in bytes; the disk writes a sector as a whole.
 const SECTOR_BYTES: usize = 512;
-/// Parts of an append, at most.
+/// The maximum number of parts of an append.
 const WRITES_MAX: usize = 3;
 
-/// How an operation fails.
+/// The cause of a failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The disk is full.
     NoSpace,
-    /// It cannot be read or written.
+    /// The disk cannot be read or written.
     Io,
 }
 
@@ -48,21 +52,21 @@ impl Fault {
     }
 }
 
-/// Which operations fail.
+/// The operations that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plan {
-    /// None.
+    /// No operation.
     #[default]
     Never,
-    /// The one with this number, counted from 0.
+    /// The operation with this number, counted from 0.
     Once(u64, Fault),
-    /// That one and all behind it.
+    /// The operation with this number and all later ones.
     From(u64, Fault),
-    /// Each with this chance, in thousandths.
+    /// Each operation with this probability, in thousandths.
     Chance(usize),
 }
 
-/// What can be done.
+/// An operation of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A file is created.
@@ -77,22 +81,22 @@ pub enum Operation {
     Remove,
     /// The folder is synced.
     SyncFolder,
-    /// A file that grows is opened.
+    /// An existing log file is opened for appending.
     Open,
     /// The end of a file is cut off.
     Cut,
-    /// A file gets a second name.
+    /// A file gets a further name.
     Link,
 }
 
-/// What is in a file, by its number: shared with the moments at which it was the same.
+/// The content of a file; copies of the disk's state share it while it is the same.
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// As processes see it.
+    /// The bytes that processes read.
     bytes: Arc<Vec<u8>>,
-    /// As a crash would leave it at least.
+    /// The synced bytes: the least that a crash leaves.
     safe: Arc<Vec<u8>>,
-    /// True if this life has made or loaded it.
+    /// True if the present process has created or loaded the file.
     is_known: bool,
 }
 
@@ -108,32 +112,32 @@ impl File {
     }
 }
 
-/// The disk at one moment.
+/// The state of the disk at one moment.
 #[derive(Clone, Debug)]
 struct State {
     rng: Rng,
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     safe_names: BTreeMap<String, usize>,
-    /// Changes of names since the folder was synced, in order.
+    /// Changes of names since the folder was last synced, in order.
     unsafe_names: Vec<(String, Option<usize>)>,
     operations: u64,
     failed: Vec<Operation>,
     plan: Plan,
-    /// The bytes that the present operation takes and that must not go, in words: see [`ledger`].
+    /// A description of the bytes that the present operation must not remove: see [`ledger`].
     broken: Option<String>,
 }
 
-/// See the module. Clones are the same folder.
+/// A folder on a simulated disk: see the module. Clones share the folder.
 #[derive(Clone, Debug)]
 pub struct SimulatedFolder {
     state: Arc<Mutex<State>>,
-    /// Where it notes what it is after each operation.
+    /// The state after each operation; `None` unless the folder records its moments.
     moments: Option<Arc<Mutex<Vec<State>>>>,
 }
 
 impl SimulatedFolder {
-    /// An empty one.
+    /// Creates an empty folder.
     pub fn new(seed: u64) -> Self {
         Self::holding(Rng::new(seed), BTreeMap::new())
     }
@@ -164,58 +168,60 @@ impl SimulatedFolder {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// A folder like this one that goes its own way from here on; its operations are counted from 0
-    /// and fail as planned.
+    /// Returns an independent copy of the folder. Its operations are counted from 0 and fail as
+    /// planned.
     pub fn fork(&self, plan: Plan) -> Self {
         let state = self.state().clone();
         Self::of(State { operations: 0, failed: Vec::new(), plan, ..state })
     }
 
-    /// Plans what fails from here on.
+    /// Sets the plan of failures for all later operations.
     pub fn plan(&self, plan: Plan) {
         self.state().plan = plan;
     }
 
-    /// Operations so far.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// The operations that have failed, in order.
+    /// Returns the operations that have failed, in order.
     pub fn failed(&self) -> Vec<Operation> {
         self.state().failed.clone()
     }
 
-    /// What is in a file, as processes see it.
+    /// Returns the content of a file as processes read it.
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         state.names.get(name).map(|&file| state.files[file].bytes.to_vec())
     }
 
-    /// The names of its files.
+    /// Returns the names of the folder's files.
     pub fn names(&self) -> Vec<String> {
         self.state().names.keys().cloned().collect()
     }
 
-    /// The folder that is there after a crash now: one of those that are possible, by `rng`.
+    /// Returns the folder after a crash now: one of the possible states, chosen by `rng`.
     pub fn after_crash(&self, rng: &mut Rng) -> Self {
         self.state().after_crash(rng)
     }
 
-    /// Notes from here on what it is after each operation, for [`crashes`](Self::crashes).
+    /// Starts to record the state after each operation, for [`crashes`](Self::crashes).
     pub fn note_moments(&mut self) {
         let now = self.state().clone();
         self.moments = Some(Arc::new(Mutex::new(vec![now])));
     }
 
-    /// A crash at each noted moment, as [`after_crash`](Self::after_crash).
+    /// Returns the folder after a crash at each recorded moment, as
+    /// [`after_crash`](Self::after_crash) does.
     pub fn crashes(&self, rng: &mut Rng) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
         moments.iter().map(|state| state.after_crash(rng)).collect()
     }
 
-    /// The folder at each noted moment as the next process finds it, where only the process ended.
+    /// Returns the folder at each recorded moment as the next process finds it when only the
+    /// process has ended.
     pub fn kills(&self) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
@@ -227,7 +233,7 @@ impl SimulatedFolder {
         moments.iter().map(next).collect()
     }
 
-    /// Notes that this life has loaded a file: another one may take its place.
+    /// Marks a file as loaded by the present process: another file may then replace it.
     pub fn note_loaded(&self, name: &str) {
         let mut state = self.state();
         if let Some(&number) = state.names.get(name) {
@@ -235,10 +241,10 @@ impl SimulatedFolder {
         }
     }
 
-    /// Runs an operation, whose effect depends on whether it fails.
+    /// Runs an operation; its effect depends on whether it fails.
     ///
     /// # Panics
-    /// It takes bytes away that must not go: see [`ledger`].
+    /// Panics if the operation removes bytes that must stay: see [`ledger`].
     fn operate<T>(
         &self,
         operation: Operation,
@@ -259,7 +265,7 @@ impl SimulatedFolder {
 }
 
 impl State {
-    /// Counts an operation; whether it fails.
+    /// Counts an operation and returns its fault, if it fails.
     fn next_fault(&mut self) -> Option<Fault> {
         let number = self.operations;
         self.operations += 1;
@@ -282,7 +288,7 @@ impl State {
         self.unsafe_names.push((name.to_owned(), file));
     }
 
-    /// Creates a file; its number.
+    /// Creates a file and returns its number.
     fn create(&mut self, name: &str, fault: Option<Fault>) -> Result<usize, Trouble> {
         if let Some(fault) = fault {
             return Err(fault.trouble());
@@ -303,7 +309,7 @@ impl State {
             None => drop(names.remove(name)),
         };
         if rng.percent(50) {
-            // A journal: all changes up to one of them.
+            // A journal: all changes up to one of them survive.
             let kept = rng.below(self.unsafe_names.len() + 1);
             self.unsafe_names[..kept].iter().for_each(|change| set(&mut names, change));
         } else {
@@ -321,7 +327,7 @@ impl State {
     }
 }
 
-/// What is left of unsynced bytes that begin at `offset`.
+/// Returns the bytes that a crash leaves of unsynced bytes that begin at `offset`.
 fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(4) {
         0 => 0,
@@ -532,7 +538,7 @@ impl LogFile for SimulatedFile {
 mod tests {
     use super::*;
 
-    /// What a crash may leave of a file `f`, by many draws.
+    /// Returns the different contents that a crash can leave of a file `f`, by many draws.
     fn left(folder: &SimulatedFolder) -> Vec<Option<Vec<u8>>> {
         let mut rng = Rng::new(3);
         let mut all: Vec<_> = (0..300).map(|_| folder.after_crash(&mut rng).file("f")).collect();

@@ -1,9 +1,9 @@
 //! Test tools: a blocking client, servers as processes, `.resp` scripts, the differential runner.
 //!
-//! Nothing in here knows the server crate, so that the server's own tests can use it; a server is
-//! a port or a socket path. With the feature `saves` or in the simulator there is a folder on a
-//! simulated disk as well (`disk`), and an engine to replay commands in (`replay`). `SAKER_PEER`
-//! names the real Redis that truths are recorded from.
+//! Nothing in this crate depends on the server crate, so that the server's own tests can use it. A
+//! server is a port or a socket path here. With the feature `saves` or in the simulator, the crate
+//! also has a folder on a simulated disk (`disk`) and an engine that replays commands (`replay`).
+//! `SAKER_PEER` names the real Redis from which expected replies are recorded.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;

@@ -1,7 +1,7 @@
 //! Replies as lines of text: the notation of `.resp` scripts.
 //!
-//! One line per value, aggregates by their header and their elements on the lines below, indented
-//! by two blanks a level (blanks are for the reader, counts decide):
+//! Each value takes one line. An aggregate is its header, with its elements on the lines below,
+//! indented by two spaces a level. The indentation is for the reader; only the counts are parsed:
 //!
 //! ```text
 //! +OK           simple string        ,3.5          double
@@ -13,33 +13,33 @@
 //! ?glob         any value whose one-line form matches the glob
 //! ```
 //!
-//! Replies are written once, as RESP3 has them: [`crate::matching`] knows what each becomes in
-//! RESP2. `*-1` is the null array of RESP2 and the plain null of RESP3.
+//! Replies are written once, in their RESP3 form. [`crate::matching`] knows the RESP2 form of each.
+//! `*-1` is the null array of RESP2 and the plain null of RESP3.
 
 use std::fmt::Write;
 
 use resp::Value;
 use stdx::quoted::split_quoted;
 
-/// A reply as a script states it: a [`Value`] whose parts may be patterns.
+/// A reply as stated in a script: a [`Value`] whose parts may be patterns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expected {
-    /// `?glob`, matched with the one-line form of a value.
+    /// `?glob`: matched against the one-line form of a value.
     Glob(Vec<u8>),
-    /// A value that has no parts.
+    /// A value without parts.
     Scalar(Value),
-    /// `*2`
+    /// `*2`: an array.
     Array(Vec<Expected>),
-    /// `%1`
+    /// `%1`: a map.
     Map(Vec<(Expected, Expected)>),
-    /// `~2`
+    /// `~2`: a set.
     Set(Vec<Expected>),
-    /// `>2`
+    /// `>2`: a push.
     Push(Vec<Expected>),
 }
 
 impl Expected {
-    /// Whether a pattern is in it.
+    /// Returns true if the reply contains a pattern.
     pub fn has_glob(&self) -> bool {
         match self {
             Self::Glob(_) => true,
@@ -50,8 +50,11 @@ impl Expected {
     }
 }
 
-/// Reads one value from the front of `lines`; gives it and how many lines it took, or what is wrong
-/// and in which line (counted from 0).
+/// Parses one value at the start of `lines`. Returns the value and the number of lines that it
+/// takes.
+///
+/// # Errors
+/// The number of the wrong line, counted from 0, and a message.
 pub fn parse(lines: &[&str]) -> Result<(Expected, usize), (usize, String)> {
     let mut at = 0;
     let expected = parse_value(lines, &mut at)?;
@@ -111,13 +114,13 @@ fn parse_value(lines: &[&str], at: &mut usize) -> Result<Expected, (usize, Strin
     })
 }
 
-/// The one quoted string that `text` consists of.
+/// Parses `text`, which must be exactly one quoted string.
 fn unquote(text: &str) -> Option<Vec<u8>> {
     let mut words = split_quoted(text.trim().as_bytes())?;
     if words.len() == 1 { words.pop() } else { None }
 }
 
-/// Undoes what [`escape`] does: `\xHH` and `\\`.
+/// Reverses [`escape`]: decodes `\xHH` and `\\`.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -142,7 +145,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Text that stays on one line: bytes that do not print become `\xHH`.
+/// Escapes bytes so that the text stays on one line: bytes that do not print become `\xHH`.
 fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -155,7 +158,7 @@ fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// `bytes` in double quotes, as redis-cli would take it back.
+/// Quotes `bytes` in double quotes, in the form that redis-cli accepts.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
@@ -172,7 +175,7 @@ pub fn quote(bytes: &[u8]) -> String {
     out
 }
 
-/// A command line that a script takes back: arguments quoted where they need it.
+/// Formats a command line as a script accepts it: arguments are quoted where necessary.
 pub fn command_line<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words = args.iter().map(|arg| {
         let arg = arg.as_ref();
@@ -186,14 +189,14 @@ pub fn command_line<A: AsRef<[u8]>>(args: &[A]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// `value` as lines of a script.
+/// Returns `value` as lines of a script.
 pub fn lines(value: &Value) -> Vec<String> {
     let mut out = Vec::new();
     write_lines(value, 0, &mut out);
     out
 }
 
-/// `expected` as lines of a script.
+/// Returns `expected` as lines of a script.
 pub fn expected_lines(expected: &Expected) -> Vec<String> {
     let (header, parts): (String, Vec<&Expected>) = match expected {
         Expected::Glob(pattern) => return vec![format!("?{}", escape(pattern))],
@@ -209,7 +212,7 @@ pub fn expected_lines(expected: &Expected) -> Vec<String> {
     std::iter::once(header).chain(nested).collect()
 }
 
-/// `value` on one line: its lines without indentation, joined by one blank.
+/// Returns `value` on one line: its lines without indentation, joined by one space.
 pub fn one_line(value: &Value) -> String {
     let lines = lines(value);
     lines.iter().map(|line| line.trim_start()).collect::<Vec<_>>().join(" ")
@@ -261,7 +264,7 @@ mod tests {
         Value::Bulk(text.to_vec())
     }
 
-    /// The lines of `value`, and that they parse to something of the same lines.
+    /// Asserts the lines of `value`, and that they parse to an expected reply that `value` matches.
     fn check(value: Value, expected: &[&str]) {
         let lines = lines(&value);
         assert_eq!(lines, expected);

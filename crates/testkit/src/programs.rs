@@ -1,5 +1,5 @@
-//! Scripts of histories: each runs a program that stands in its arguments, so that the model
-//! (`crate::sequential`) runs the same one without any Lua.
+//! Scripts of histories: each runs a program that is given in its arguments. The model
+//! (`crate::sequential`) can run the same program without Lua.
 //!
 //! ```text
 //!   EVAL <text> 1 key:0   GET @1 | ? SET key:%3 v7 | ! INCR key:1
@@ -7,26 +7,30 @@
 //!                                          └ the key of its weight modulo 3
 //!                                                     └ an error ends the script
 //! ```
-//! The words of a program are commands with a `|` between them. A word `@n` stands for the n-th
-//! declared key, so a key that stands in full is one that the script does not declare. A final `%n`
-//! stands for a number below n that follows from the reply before: such a key is known only once
-//! another was read. The reply is that of all commands, in an array. An error that ends the script
-//! is the reply, unless the model could not tell from it what the commands before did.
+//! The words of a program are commands separated by `|`. A word `@n` stands for the n-th declared
+//! key, so a key that is written in full is one that the script does not declare. A final `%n`
+//! stands for a number below n that is computed from the reply before: this key is known only after
+//! another key was read. The reply is an array with the replies of all commands.
 //!
-//! Texts differ in a number behind them only: what a server learns of one does not count for all.
+//! An error that ends the script is the reply, with the number of the failed command. Exception:
+//! after SPOP or a MISCONF error the reply stays the array. From the error alone the model could
+//! not derive the effects of the commands before it.
+//!
+//! The texts of scripts differ only in a number at their end, so that facts that a server records
+//! about one text do not apply to all.
 
 use resp::Value;
 
-/// What stands between the commands of a program.
+/// The separator between the commands of a program.
 pub const NEXT: &[u8] = b"|";
-/// Ahead of a command: it runs if the last reply weighs odd.
+/// The mark before a command that runs only if the last reply has an odd weight.
 pub const IF_ODD: &[u8] = b"?";
-/// Ahead of a command: an error of it ends the script.
+/// The mark before a command whose error ends the script.
 pub const RAISES: &[u8] = b"!";
 /// The reply of a command that did not run.
 pub const SKIPPED: &[u8] = b"skipped";
 
-/// What runs a program.
+/// The Lua text that runs a program.
 pub const TEXT: &str = "\
 local function weight(value)
   if type(value) == 'string' then
@@ -73,7 +77,7 @@ end
 return replies
 ";
 
-/// Commands that change nothing.
+/// Commands that do not write.
 const READING: &[&[u8]] = &[
     b"GET",
     b"STRLEN",
@@ -96,12 +100,12 @@ const READING: &[&[u8]] = &[
     b"SELECT",
 ];
 
-/// Whether a command changes nothing.
+/// Returns true if the command does not write.
 pub fn is_reading(name: &[u8]) -> bool {
     READING.contains(&name)
 }
 
-/// What a reply counts as, within a script.
+/// Returns the weight of a reply: the number that a program computes from it.
 pub fn weight(reply: &Value) -> i64 {
     match reply {
         Value::Bulk(bytes) => bytes.iter().map(|&byte| i64::from(byte)).sum(),
@@ -111,7 +115,7 @@ pub fn weight(reply: &Value) -> i64 {
     }
 }
 
-/// Words as they are shown: the texts of scripts differ in their numbers only.
+/// Returns the words for display: of a script's text only the number at its end remains.
 pub fn shown(words: &[Vec<u8>]) -> Vec<&[u8]> {
     words.iter().map(|word| word.strip_prefix(TEXT.as_bytes()).unwrap_or(word)).collect()
 }

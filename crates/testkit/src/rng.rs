@@ -1,18 +1,18 @@
-//! The random numbers of tests: one seed, the same choices on every machine.
+//! Random numbers for tests: one seed gives the same choices on every machine.
 //!
 //! SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). O(1).
 
-/// A stream of random numbers that its seed determines.
+/// A stream of random numbers that is determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream of `seed`.
+    /// Creates the stream of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -21,18 +21,18 @@ impl Rng {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a random number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         // The high half of the product: unbiased enough for bounds far below 2^64.
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// True `percent` times of a hundred.
+    /// Returns true with a probability of `percent` in a hundred.
     pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `choices`, which is not empty.
+    /// Picks one of `choices`, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

@@ -1,21 +1,22 @@
-//! A soak: well-behaved clients that check every reply, beside all that misbehaves.
+//! A soak test: well-behaved clients check every reply, while other clients misbehave.
 //!
-//! [`checker`]s keep a model of their own keys and hold each reply against it. Beside them
-//! [`trouble`] does what clients do by mistake or on purpose: pipelines without an end, long
-//! commands, replies that nobody reads, connections that vanish in the middle of a request, huge
-//! values that come and go, subscribers and trackers that come by the hundred, garbage, kills and
-//! pauses. [`workers`] wait by the thousand for elements of shared queues. Keys with a time to live
-//! fill the memory up to `maxmemory`, so that eviction and expiry go on all the time.
+//! [`checker`]s keep a model of their own keys and compare each reply with it. Meanwhile
+//! [`trouble`] does what clients do by mistake or on purpose: endless pipelines, long commands,
+//! replies that nobody reads, connections that close in the middle of a request. It also makes and
+//! removes huge values, opens hundreds of subscribers and tracking clients, and sends garbage,
+//! kills and pauses. Thousands of [`workers`] block on shared queues. Keys with a time to live fill
+//! the memory up to `maxmemory`, so that eviction and expiry run all the time.
 //!
-//! What must hold:
+//! Conditions that must hold:
 //!
-//! 1. Every reply to a checker is the one its model says; every element of a queue
-//!    is served exactly once.
+//! 1. Every reply to a checker equals the one of its model. Every element of a queue is served
+//!    exactly once.
 //! 2. No reply takes longer than the read timeout of [`Client`], and 99 of 100 replies to checkers
 //!    take at most [`P99_MAX`].
 //! 3. The server never held more than [`Soak::resident_bytes_max`].
-//! 4. When all clients are gone nothing of them is left: no client, no waiting one, no
-//!    subscription, no tracked key; when all keys are gone, too, the memory in use is what it was.
+//! 4. After all clients have closed, nothing of them remains: no client, no blocked client, no
+//!    subscription, no tracked key. After all keys are deleted, the memory in use is back to its
+//!    value at the start.
 
 mod checker;
 pub mod crowd;
@@ -32,53 +33,54 @@ use hdrhistogram::Histogram;
 use crate::client::{Address, Client};
 use crate::rng::Rng;
 
-/// Memory beyond what an idle server takes: far less than the volatile keys would take, and enough
-/// for the keys of the checkers and for thousands of clients.
+/// Memory limit beyond the use of an idle server, in bytes. It is far less than the volatile keys
+/// would take, and enough for the keys of the checkers and for thousands of clients.
 const MEMORY_BYTES: u64 = 32 << 20;
-/// See the module. Far above what one sees on an idle machine: the clients here use all cores there
-/// are, and who else may.
+/// Maximum 99th percentile of the latency of checkers' requests. It is far above the value on an
+/// idle machine: the clients of the soak use all cores, and other processes may use them too.
 pub const P99_MAX: Duration = Duration::from_secs(2);
 
-/// Clients that check.
+/// Number of clients that check replies.
 const CHECKERS: usize = 4;
-/// Groups of clients that wait for elements.
+/// Number of groups of blocked clients.
 const WORKER_GROUPS: usize = 2;
-/// How long all that clients leave behind may take to go.
+/// Maximum time until everything that clients leave behind is removed.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
-/// Memory in use may end so far above where it began: tables and buffers that a server
-/// keeps for the next ones.
+/// Maximum growth of the memory in use from start to end, in bytes: a server keeps tables and
+/// buffers for later use.
 const LEFT_BYTES_MAX: u64 = 16 << 20;
 
-/// What to run.
+/// The settings of a soak test.
 #[derive(Clone, Debug)]
 pub struct Soak {
-    /// The server, without keys; it permits DEBUG to nobody.
+    /// The address of the server. It has no keys and allows DEBUG to nobody.
     pub address: Address,
-    /// Its process.
+    /// The server's process.
     pub pid: u32,
-    /// For how long.
+    /// The duration of the test.
     pub time: Duration,
-    /// What it may hold in memory at the most.
+    /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// Kinds of trouble to make, by name; all, and waiting clients, when it is empty.
+    /// Names of the kinds of trouble to make. If empty, all kinds and the workers run.
     pub only: Vec<String>,
-    /// Chooses what the clients do.
+    /// The seed of all random choices of the clients.
     pub seed: u64,
 }
 
-/// What happened, when nothing was wrong.
+/// The results of a soak test that found nothing wrong.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Times of the checkers' requests in microseconds.
+    /// The latencies of the checkers' requests in microseconds.
     latencies_us: Histogram<u64>,
-    /// Elements that waiting clients got.
+    /// The number of elements that blocked clients received.
     served: u64,
-    /// Rounds of trouble.
+    /// The number of rounds of trouble.
     troubles: u64,
-    /// The most memory that the server's process held.
+    /// The maximum memory that the server's process held, in bytes.
     resident_bytes: u64,
-    /// Keys evicted and expired.
+    /// The number of evicted keys.
     evicted: u64,
+    /// The number of expired keys.
     expired: u64,
 }
 
@@ -103,7 +105,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What all clients know of the run.
+/// The state of a run that all clients share.
 struct Run<'s> {
     soak: &'s Soak,
     is_over: AtomicBool,
@@ -112,25 +114,25 @@ struct Run<'s> {
 }
 
 impl Run<'_> {
-    /// A connection.
+    /// Opens a connection.
     fn connect(&self) -> Client {
         connect(&self.soak.address)
     }
 
-    /// The random numbers of client `index` of its kind.
+    /// Creates the random numbers of client `index` of kind `kind`.
     fn rng(&self, kind: &str, index: usize) -> Rng {
         let kind = kind.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Rng::new(self.soak.seed.wrapping_mul(1_000_003) ^ kind.wrapping_mul(977).wrapping_add(index as u64))
     }
 
-    /// Runs the body of a client's thread; a panic in it ends the run, so that
-    /// the others do not go on.
+    /// Runs the body of a client's thread. A panic in the body ends the run, so that the other
+    /// clients stop as well.
     fn guarded<T>(&self, body: impl FnOnce() -> T) -> T {
         let _ends = EndsRun(&self.is_over);
         body()
     }
 
-    /// The kinds of trouble that are asked for.
+    /// Returns the kinds of trouble that the settings ask for.
     fn troubles_asked(&self) -> impl Iterator<Item = &'static trouble::Trouble> {
         let only = &self.soak.only;
         trouble::ALL.iter().filter(|trouble| only.is_empty() || only.iter().any(|name| name == trouble.name))
@@ -141,7 +143,7 @@ impl Run<'_> {
     }
 }
 
-/// Ends the run when its thread panics.
+/// A guard that ends the run when its thread panics.
 struct EndsRun<'r>(&'r AtomicBool);
 
 impl Drop for EndsRun<'_> {
@@ -152,10 +154,10 @@ impl Drop for EndsRun<'_> {
     }
 }
 
-/// Runs all clients for the time asked and checks what they know and leave.
+/// Runs all clients for the requested time, then checks their results and their remains.
 ///
 /// # Panics
-/// When something does not hold that the module says; the message tells what.
+/// Panics when a condition of the module's list does not hold; the message names it.
 pub fn run(soak: &Soak) -> Report {
     let mut control = connect(&soak.address);
     let used_before = info(&mut control, "used_memory");
@@ -182,7 +184,7 @@ pub fn run(soak: &Soak) -> Report {
     report
 }
 
-/// Runs each client in a thread of its own until the time is over; the checkers' times.
+/// Runs each client in its own thread until the time has passed. Returns the checkers' latencies.
 fn together(run: &Run<'_>) -> Histogram<u64> {
     let until = Instant::now() + run.soak.time;
     std::thread::scope(|scope| {
@@ -210,7 +212,7 @@ fn together(run: &Run<'_>) -> Histogram<u64> {
     })
 }
 
-/// What must be zero when nobody is connected but the asking client, and no key is there.
+/// The fields of INFO that must be zero when only the asking client is connected and no key exists.
 const ZERO_IN_THE_END: &[&str] = &[
     "blocked_clients",
     "tracking_clients",
@@ -222,7 +224,10 @@ const ZERO_IN_THE_END: &[&str] = &[
     "lazyfree_pending_objects",
 ];
 
-/// Waits until all that the clients left is gone, and checks that it is.
+/// Deletes all keys and waits until nothing of the clients remains.
+///
+/// # Panics
+/// Panics when something remains after [`GONE_WITHIN`].
 fn check_nothing_is_left(control: &mut Client, used_before: u64) {
     control.command(&["FLUSHALL"]);
     let begun = Instant::now();
@@ -257,13 +262,13 @@ fn info(client: &mut Client, field: &str) -> u64 {
     number(&info_text(client), field)
 }
 
-/// The number of a field in INFO's text; 0 where a server has no such field.
+/// Returns the number in a field of INFO's text; 0 if the server has no such field.
 fn number(text: &str, field: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.map_or(0, |value| value.trim().parse().unwrap_or_else(|_| panic!("{field} is {value}")))
 }
 
-/// The most that a process has had in memory, as the kernel counts it.
+/// Returns the maximum resident memory of a process in bytes, as counted by the kernel.
 fn resident_bytes_max(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux counts it");

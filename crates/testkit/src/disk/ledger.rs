@@ -1,34 +1,36 @@
-//! The ledger of a simulated disk: checks at each operation that takes bytes away (a removal, a
-//! rename over a file, a cut) that they may go.
+//! The ledger of a simulated disk: checks before each operation that removes bytes that they may be
+//! removed. These operations are a removal, a rename over a file, and the cut of a log file's end
+//! when it is opened.
 //!
 //! - Bytes of an empty or unfinished file (`temp-…`), or of a file with a further name: always.
-//! - A part of an append-only file: if no manifest that a crash can leave loads it, and each names
-//!   it as history, or this life made it.
-//! - A manifest: if a synced one takes its place that names all that it loads, with safe bases.
-//! - Another file, for example a snapshot: if a synced one takes its place, and this life made or
-//!   loaded it.
-//! - The end of a file that grows: if it is no whole unit, or this life appended it.
+//! - A part of an append-only file: if no manifest that a crash can leave loads it. In addition,
+//!   each of these manifests names it as history, or the present process created the file.
+//! - A manifest: if a synced manifest replaces it. The new one must name all parts that the old one
+//!   loads; its own parts must have synced names, and its base must be synced.
+//! - Another file, for example a snapshot: if a synced file replaces it, and the present process
+//!   created or loaded it.
+//! - The end of a log file: if it contains no whole unit, or the present process appended it.
 
 use persist::aof::manifest::Manifest;
 use persist::aof::reader::{End, Next, Reader};
 
 use super::{File, State};
 
-/// The end of the name of a manifest.
+/// The suffix of a manifest's name.
 const MANIFEST: &str = ".manifest";
 
 fn is_part(name: &str) -> bool {
     [".base.rdb", ".base.aof", ".incr.aof"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Returns true if the manifest has the file loaded.
+/// Returns true if the manifest loads the file.
 fn loads(manifest: &Manifest, name: &str) -> bool {
     manifest.parts().any(|part| part.name == name)
 }
 
 impl State {
     /// Checks that the file with this name may lose the name, to the file `successor` if there is
-    /// one, and notes it where not. Before that is done.
+    /// one. Runs before the operation. Records a violation in `broken`.
     pub(super) fn check_name_goes(&mut self, name: &str, successor: Option<usize>) {
         let Some(&number) = self.names.get(name) else { return };
         let has_further_name = self.names.iter().any(|(other, &file)| file == number && other != name);
@@ -49,7 +51,7 @@ impl State {
         self.broken = finding.map(|finding| format!("{name} must not go: {finding}"));
     }
 
-    /// Explains why a manifest may not go, if so.
+    /// Returns the reason why a manifest must not be replaced or removed, if there is one.
     fn manifest_goes(&self, old: &[u8], successor: Option<usize>) -> Option<String> {
         let Some(new) = successor else { return Some("no manifest that is safe takes its place".to_owned()) };
         let (Ok(old), Ok(new)) = (Manifest::parse(old), Manifest::parse(&self.files[new].bytes)) else {
@@ -70,7 +72,7 @@ impl State {
         }
     }
 
-    /// Explains why a part may not go, if so.
+    /// Returns the reason why a part of an append-only file must not be removed, if there is one.
     fn part_goes(&self, name: &str, file: &File) -> Option<String> {
         let changed = self.unsafe_names.iter().filter_map(|(name, file)| Some((name, (*file)?)));
         let possible = self.safe_names.iter().map(|(name, &file)| (name, file)).chain(changed);
@@ -91,7 +93,7 @@ impl State {
         (manifests == 0 && !file.is_known).then(|| "no manifest says that it is history".to_owned())
     }
 
-    /// Checks that the end of a file behind `len_bytes` may be cut off when it is opened.
+    /// Checks that the end of a file after `len_bytes` may be cut off when the file is opened.
     pub(super) fn check_end_goes(&mut self, number: usize, len_bytes: u64) {
         let file = &self.files[number];
         if file.is_known || len_bytes >= file.bytes.len() as u64 {
@@ -106,7 +108,7 @@ impl State {
     }
 }
 
-/// Returns the length of a file's whole units in bytes.
+/// Returns the total length of a file's whole units in bytes.
 fn whole_len_bytes(bytes: &[u8]) -> u64 {
     let mut reader = Reader::new(bytes);
     loop {
@@ -130,7 +132,7 @@ mod tests {
     const MANIFEST: &str = "a.manifest";
     const UNIT: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-    /// A folder as the next process finds it, with these files.
+    /// Returns a folder with these files, as the next process finds it.
     fn found(files: &[(&str, &[u8])]) -> SimulatedFolder {
         let mut folder = SimulatedFolder::new(1);
         folder.note_moments();

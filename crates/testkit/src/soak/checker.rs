@@ -1,9 +1,10 @@
-//! A well-behaved client: it works on keys of its own and holds each reply against a model of them.
+//! A well-behaved client: works on its own keys and compares each reply with a model of them.
 //!
-//! Its keys have no time to live, so nothing but the client itself may change them: neither
-//! eviction nor what others do. The keys that it does give a time to live may be evicted; there it
-//! checks that a value is the right one and is gone when its time is over. A pair of counters that
-//! all checkers raise together, in a transaction, must be equal for every reader.
+//! Most of its keys have no time to live, so that nothing but the client may change them: neither
+//! eviction nor other clients. Keys to which it gives a time to live may be evicted. For these it
+//! checks that a value is the right one and that an expired key has no value. All checkers
+//! increment pairs of counters together, in a transaction; every reader must see equal counters in
+//! a pair.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,24 +16,25 @@ use super::Run;
 use crate::client::Client;
 use crate::rng::Rng;
 
-/// Keys of each kind.
+/// Number of keys of each kind.
 const KEYS: usize = 50;
-/// Fields of a hash, and elements of a list at the most.
+/// Maximum number of fields of a hash and of elements of a list.
 const PARTS_MAX: usize = 64;
-/// The longest value.
+/// Maximum length of a value in bytes.
 const VALUE_LEN_BYTES_MAX: usize = 512;
-/// The server counts time in milliseconds, by another clock than ours.
+/// Tolerance between the two clocks: the server counts milliseconds by another clock than this
+/// client.
 const CLOCK_SLACK: Duration = Duration::from_millis(20);
 
-/// An empty histogram of microseconds, up to a minute: no reply may take so long.
+/// Creates an empty histogram of microseconds up to one minute; no reply may take that long.
 pub(super) fn times() -> Histogram<u64> {
     Histogram::new_with_max(60_000_000, 3).expect("three digits are possible")
 }
 
-/// Works until the run is over; how long each request took.
+/// Works until the run is over. Returns the latency of each request.
 ///
 /// # Panics
-/// When a reply is not what the model says.
+/// Panics when a reply differs from the model's.
 pub(super) fn run(run: &Run<'_>, index: usize) -> Histogram<u64> {
     let mut checker = Checker {
         index,
@@ -59,7 +61,7 @@ pub(super) fn run(run: &Run<'_>, index: usize) -> Histogram<u64> {
     checker.times_us
 }
 
-/// A key with a time to live: what it holds, and when it will be gone for certain.
+/// A key with a time to live: its value, and the time at which the key must have expired.
 struct Volatile {
     key: String,
     value: String,
@@ -79,7 +81,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// Sends a request and gives its reply; none when the server had no memory for it.
+    /// Sends a request and returns its reply; `None` if the server had no memory for the request.
     fn ask(&mut self, words: &[&str]) -> Option<Value> {
         let since = Instant::now();
         let reply = self.client.command(words);
@@ -88,15 +90,15 @@ impl Checker {
         (!is_refused).then_some(reply)
     }
 
-    /// Sends a request that must be answered so, or refused for want of
-    /// memory; whether it was done.
+    /// Sends a request that the server must answer with `expected` or refuse for lack of memory.
+    /// Returns true if it was executed.
     fn done(&mut self, words: &[&str], expected: &Value) -> bool {
         let Some(reply) = self.ask(words) else { return false };
         assert_eq!(&reply, expected, "checker {}: {}", self.index, words.join(" "));
         true
     }
 
-    /// The same for what needs no memory.
+    /// Sends a request that needs no memory; the server must answer it with `expected`.
     fn expect(&mut self, words: &[&str], expected: &Value) {
         assert!(self.done(words, expected), "checker {}: {} was refused", self.index, words.join(" "));
     }
@@ -190,7 +192,7 @@ impl Checker {
         }
     }
 
-    /// Sets a key for a short time, or looks at one that was set.
+    /// Sets a key with a short time to live, or reads one that was set.
     fn volatile(&mut self) {
         if self.volatile.len() < KEYS {
             let (key, value) =
@@ -201,7 +203,8 @@ impl Checker {
             }
             return;
         }
-        // All are there: each is read until it is gone, and then they begin anew.
+        // All keys are set: each is read until all have expired, and then the client sets them
+        // again.
         let next = self.rng.below(self.volatile.len());
         let held = &self.volatile[next];
         let (key, value, must_be_gone) =
@@ -216,7 +219,7 @@ impl Checker {
         }
     }
 
-    /// Raises both counters of a pair in one transaction, or reads them.
+    /// Increments both counters of a pair in one transaction, or reads them.
     fn pair(&mut self) {
         let pair = self.rng.below(4);
         let (a, b) = (format!("pair:{pair}:a"), format!("pair:{pair}:b"));
@@ -224,7 +227,8 @@ impl Checker {
             self.ask(&["MULTI"]);
             self.ask(&["INCR", &a]);
             self.ask(&["INCR", &b]);
-            // When one of both was refused while it was queued, the whole is (EXECABORT).
+            // If the server refuses one of the two commands while they are queued, it refuses the
+            // whole transaction (EXECABORT).
             self.ask(&["EXEC"]);
             return;
         }

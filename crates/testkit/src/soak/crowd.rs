@@ -1,19 +1,29 @@
-//! A crowd: thousands of connections, of which half behave and half do not.
+//! A crowd: thousands of connections, half of them well-behaved and half misbehaving.
 //!
-//! The good half take turns, every second one over TLS: each sends SET or GET of a key of its own
-//! and must be answered rightly. The other half, in equal parts by [`KINDS`], connect and say
-//! nothing, send a request a byte at a time, flood the server and read nothing, ask for much and
-//! read nothing, hang up in the middle with a reset, guess passwords; send the beginning of a TLS
-//! handshake a byte at a time, or have the server sign for handshakes that they do not end. The
-//! server has a password; only the good half know it.
+//! The good half take turns, every second one over TLS. Each sends SET or GET of its own key and
+//! must receive the right reply. The other half consists of equal parts, one for each of [`KINDS`]:
 //!
-//! The good half are measured three times: alone, while the others do the same to another server on
-//! this machine, and beside them. What the second takes longer than the first is the machine's
-//! share: its processors, its scheduler, its kernel. What the third takes longer than the second is
-//! the server's. What must hold: every answer to the good is right, the server never holds more
-//! memory than [`Crowd::resident_bytes_max`], and, where [`Crowd::p99_factor_max`] asks for it, 99
-//! of 100 of their requests take at most so many times as long as while the others were busy
-//! elsewhere. In the end nothing is left of anybody.
+//! - connect and say nothing,
+//! - send a request one byte at a time,
+//! - flood the server with requests and read nothing,
+//! - authenticate, ask for long replies and read nothing,
+//! - close the connection in the middle of a request with a reset,
+//! - guess passwords,
+//! - send the beginning of a TLS handshake one byte at a time,
+//! - begin TLS handshakes for which the server must sign, and do not finish them.
+//!
+//! The server has a password. Of the other half, only the connections that ask for long replies use
+//! it.
+//!
+//! The good half are measured three times: alone, while the others misbehave to another server on
+//! this machine, and while the others misbehave to the same server. The difference between the
+//! second and the first time is caused by the machine: its processors, its scheduler, its kernel.
+//! The difference between the third and the second time is caused by the server.
+//!
+//! Conditions that must hold: every reply to the good half is right. The server never holds more
+//! memory than [`Crowd::resident_bytes_max`]. If [`Crowd::p99_factor_max`] is set, it limits the
+//! ratio between the third and the second time for 99 of 100 requests of the good half. At the end
+//! no connection remains.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -33,51 +43,53 @@ use crate::client::{Address, Client};
 /// The password of the server.
 pub const PASSWORD: &str = "of-the-good-half";
 
-/// Threads that work for the good half.
+/// Number of threads that work for the good half.
 const GOOD_THREADS: usize = 4;
-/// Between two requests of such a thread: the server is not at its limit.
+/// Pause between two requests of such a thread, so that the server is not at its limit.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
-/// No answer may take longer.
+/// Maximum time until a reply.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// Beside the factor, what the scheduler of a busy machine may add to the slowest of 100 requests.
+/// Time added to the limit of the 99th percentile: the scheduler of a busy machine may delay the
+/// slowest of 100 requests by this much.
 const P99_SLACK: Duration = Duration::from_millis(2);
-/// How long a thread of the other half takes for all of its connections once.
+/// Duration of one round of a thread of the other half over all its connections.
 const ROUND: Duration = Duration::from_secs(1);
-/// The priority of the threads of the other half.
+/// The nice value of the threads of the other half: the lowest priority.
 const LOWEST_PRIORITY: i32 = 19;
-/// All of the other half gone, the server may take so long to notice.
+/// Maximum time until the server has noticed that all connections of the other half are closed.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// A server, without keys, with [`PASSWORD`].
+/// A server without keys whose password is [`PASSWORD`].
 #[derive(Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// The address for plain TCP.
     pub address: SocketAddr,
-    /// What it speaks TLS with.
+    /// The certificate and address for TLS.
     pub encryption: Encryption,
 }
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug)]
 pub struct Crowd {
-    /// The server that is measured.
+    /// The measured server.
     pub server: Target,
-    /// One like it, to misbehave to.
+    /// Another server with the same settings, for the misdeeds elsewhere.
     pub elsewhere: Target,
-    /// The process of the first.
+    /// The process of the measured server.
     pub pid: u32,
-    /// How many connections.
+    /// The number of connections of both halves together.
     pub connections: usize,
-    /// How long the good half are measured beside the others; a third of it each, alone and while
-    /// the others are elsewhere.
+    /// The duration of the measurement beside the misbehaving half. The other two measurements take
+    /// a third of it each.
     pub time: Duration,
-    /// What the server may hold in memory at the most.
+    /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// How many times as long 99 of 100 requests may take; any number of times if `None`.
+    /// The maximum ratio of the 99th percentiles: beside the others, divided by that while they
+    /// were elsewhere. `None` sets no limit.
     pub p99_factor_max: Option<f64>,
 }
 
-/// What was measured.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     alone_us: Histogram<u64>,
@@ -89,7 +101,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The 99th percentile beside the others, as a multiple of that while they were elsewhere.
+    /// Returns the 99th percentile beside the others, divided by that while they were elsewhere.
     fn p99_factor(&self) -> f64 {
         let p99 = |times: &Histogram<u64>| times.value_at_quantile(0.99) as f64;
         p99(&self.beside_us) / p99(&self.elsewhere_us).max(1.0)
@@ -124,7 +136,7 @@ impl fmt::Display for Report {
 /// Runs the crowd.
 ///
 /// # Panics
-/// When something does not hold that the module says.
+/// Panics when a condition of the module's list does not hold.
 pub fn run(crowd: &Crowd) -> Report {
     let good = crowd.connections / 2 / GOOD_THREADS;
     let mut halves: Vec<Vec<Good>> = (0..GOOD_THREADS)
@@ -153,7 +165,7 @@ pub fn run(crowd: &Crowd) -> Report {
     report
 }
 
-/// What the other half have done.
+/// The counters of the other half's misdeeds.
 #[derive(Default)]
 struct Misdeeds {
     deeds: AtomicU64,
@@ -161,7 +173,7 @@ struct Misdeeds {
     is_over: AtomicBool,
 }
 
-/// Has the good half work for so long; how long each request took.
+/// Runs the good half for `time`. Returns the latency of each request.
 fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -183,7 +195,7 @@ fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     })
 }
 
-/// The same while the other half do theirs to `target`.
+/// Runs the good half for `time` while the other half misbehave to `target`.
 fn beside(
     halves: &mut [Vec<Good>],
     crowd: &Crowd,
@@ -202,12 +214,12 @@ fn beside(
     })
 }
 
-/// What the good speak over.
+/// The connection of a client of the good half: plain TCP or TLS.
 trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
-/// One of the good half.
+/// A client of the good half.
 struct Good {
     stream: Box<dyn Stream>,
     key: String,
@@ -228,7 +240,7 @@ impl Good {
         good
     }
 
-    /// Sets its key to another number, or reads it; how long that took.
+    /// Sets its key to the next number, or reads the key. Returns the latency.
     fn ask(&mut self) -> Duration {
         let since = Instant::now();
         let key = self.key.clone();
@@ -253,22 +265,23 @@ impl Good {
     }
 }
 
-/// What one of the other half does in its turn, on a socket that does not block; an error ends it.
+/// The action of a misbehaving connection in its turn, on a non-blocking socket. An error closes
+/// the connection.
 type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
-/// A kind of the other half.
+/// A kind of misbehaving connection.
 enum Kind {
-    /// Does this in each turn.
+    /// Runs the deed in each turn, on the same connection.
     Keeps(Deed),
-    /// Does this in its first turn, and the connection is made anew for the next.
+    /// Runs the deed in its first turn and closes; the next turn begins with a new connection.
     IsBrief(Deed),
-    /// Sends the beginning of a TLS handshake a byte a turn, and never its end.
+    /// Sends the beginning of a TLS handshake, one byte a turn, and never its end.
     ShakesSlowly,
-    /// Begins a TLS handshake and hangs up in the next turn: the server has signed by then.
+    /// Begins a TLS handshake and closes in the next turn, after the server has signed.
     ShakesInVain,
 }
 
-/// All kinds.
+/// All kinds of misbehaving connections.
 static KINDS: &[Kind] = &[
     Kind::Keeps(say_nothing),
     Kind::Keeps(drip),
@@ -280,7 +293,7 @@ static KINDS: &[Kind] = &[
     Kind::ShakesInVain,
 ];
 
-/// The other half of one kind, in a thread.
+/// The misbehaving connections of one kind, run by one thread.
 struct Others<'r> {
     target: &'r Target,
     kind: &'static Kind,
@@ -288,11 +301,12 @@ struct Others<'r> {
 }
 
 impl Others<'_> {
-    /// Has `count` connections do their deed in turn until the run is over. One that the server
-    /// closed comes back in its next turn.
+    /// Runs `count` connections in turn until the run is over. A connection that the server has
+    /// closed is opened again in its next turn.
     fn run(&self, count: usize) {
-        // Of this thread alone. Elsewhere they would not take the processors of the server and of
-        // the good half, and what these wait for shall be the server.
+        // Lowers the priority of this thread alone. On another machine these clients would not use
+        // the processors of the server and of the good half, so that the good half would wait only
+        // for the server.
         setpriority_process(None, LOWEST_PRIORITY).expect("a thread may always give way");
         let mut streams: Vec<Option<(TcpStream, usize)>> = Vec::new();
         streams.resize_with(count, || None);
@@ -304,7 +318,7 @@ impl Others<'_> {
                 }
                 std::thread::sleep(pause);
                 if place.is_none() {
-                    // A full backlog, or no port that is free: the next turn.
+                    // A full backlog, or no free port: the next turn tries again.
                     *place = self.connect().ok().map(|stream| (stream, 0));
                 }
                 let Some((stream, turn)) = place else { continue };
@@ -355,13 +369,13 @@ impl Others<'_> {
     }
 }
 
-/// What comes after a turn.
+/// The action after a turn.
 enum Next {
     Stay,
     HangUp,
 }
 
-/// Whether the server has closed the connection, whose replies stay unread.
+/// Returns an error if the server has closed the connection. Leaves replies unread.
 fn look(stream: &TcpStream) -> io::Result<()> {
     match stream.peek(&mut [0]) {
         Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
@@ -369,24 +383,24 @@ fn look(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects and says nothing.
+/// Sends nothing; checks only that the connection is open.
 fn say_nothing(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     look(stream)
 }
 
-/// A request a byte at a time, and never its end.
+/// Sends a request one byte at a time, without an end.
 fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     const REQUEST: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$16000\r\n";
     let byte = REQUEST.get(turn).copied().unwrap_or(b'x');
     stream.write_all(&[byte])
 }
 
-/// Requests without an end, and nothing is read, without a password.
+/// Sends requests without an end and without a password; reads nothing.
 fn flood(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(&b"*1\r\n$4\r\nPING\r\n".repeat(200))
 }
 
-/// The same by one that has authenticated, with long replies.
+/// Authenticates, then sends requests with long replies and reads nothing.
 fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     if turn == 0 {
@@ -397,13 +411,13 @@ fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Hangs up in the middle of a request, with a reset.
+/// Sends a part of a request and prepares a reset for the close of the connection.
 fn reset(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(b"*2\r\n$4\r\nAUTH\r\n$8\r\nsec")?;
     Ok(set_socket_linger(&*stream, Some(Duration::ZERO))?)
 }
 
-/// Guesses the password, and reads what it is told.
+/// Guesses the password and reads the reply.
 fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     encode_request(&["AUTH", "default", &turn.to_string()], &mut bytes);
@@ -414,7 +428,10 @@ fn guess(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     }
 }
 
-/// Waits until the server has let go of all.
+/// Waits until the server has closed all other connections, then deletes all keys.
+///
+/// # Panics
+/// Panics when connections remain after [`GONE_WITHIN`].
 fn check_all_are_gone(crowd: &Crowd) {
     let mut control = Client::connect(&Address::Tcp(crowd.server.address)).expect("the server listens");
     control.command(&["AUTH", PASSWORD]);

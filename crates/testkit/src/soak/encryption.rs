@@ -16,7 +16,7 @@ use crate::process::free_port;
 /// The name in the server's certificate.
 const NAME: &str = "localhost";
 
-/// A certificate for a server, and the port on which it speaks TLS.
+/// A certificate for a server, and the port on which the server accepts TLS.
 #[derive(Debug)]
 pub struct Encryption {
     folder: TempDir,
@@ -26,13 +26,13 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// A new certificate, and a port that is free now.
+    /// Creates a certificate and picks a port that is free now.
     ///
     /// # Errors
-    /// When its files cannot be written.
+    /// The certificate's files cannot be written, or no port is free.
     ///
     /// # Panics
-    /// When the certificate that was just made is none.
+    /// Panics if the certificate cannot be created or is not accepted as a root.
     pub fn new() -> io::Result<Self> {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
@@ -53,7 +53,7 @@ impl Encryption {
         Ok(encryption)
     }
 
-    /// The server's options.
+    /// Returns the server's command line options for TLS.
     pub fn options(&self) -> Vec<String> {
         let file = |name| self.folder.path().join(name).display().to_string();
         let options = [
@@ -65,17 +65,17 @@ impl Encryption {
         options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// Where the server speaks TLS.
+    /// Returns the address on which the server accepts TLS.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// What a client sends first.
+    /// Returns the bytes that a client sends first (ClientHello).
     pub fn hello(&self) -> &[u8] {
         &self.hello
     }
 
-    /// Speaks TLS over a connection to [`Encryption::address`].
+    /// Wraps a connection to [`Encryption::address`] in TLS.
     pub fn over(&self, stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
         StreamOwned::new(self.client(), stream)
     }

@@ -1,5 +1,5 @@
-//! What clients do by mistake or on purpose. Each may be closed by the server for it;
-//! nothing else may happen.
+//! Misbehaviour of clients, by mistake or on purpose. The server may close the client for it; it
+//! must have no other effect.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use super::Run;
 use crate::client::{Client, ClientError};
 use crate::rng::Rng;
 
-/// One kind of trouble: its name, how many clients make it at a time, and a round of it.
+/// One kind of trouble: its name, the number of clients that make it at a time, and one round of
+/// it.
 pub(super) struct Trouble {
     pub(super) name: &'static str,
     pub(super) clients: usize,
     round: fn(&mut Maker<'_>) -> Result<(), ClientError>,
 }
 
-/// All kinds.
+/// All kinds of trouble.
 pub(super) static ALL: &[Trouble] = &[
     Trouble { name: "hog", clients: 2, round: hog },
     Trouble { name: "long commands", clients: 1, round: long_commands },
@@ -30,7 +31,7 @@ pub(super) static ALL: &[Trouble] = &[
     Trouble { name: "killer", clients: 1, round: killer },
 ];
 
-/// Who makes trouble.
+/// A client that makes trouble.
 struct Maker<'r> {
     run: &'r Run<'r>,
     rng: Rng,
@@ -40,7 +41,7 @@ impl Trouble {
     /// Makes trouble until the run is over.
     ///
     /// # Panics
-    /// When the server is stuck or answers with what is no reply.
+    /// Panics when the server is stuck or sends bytes that are not a reply.
     pub(super) fn run(&self, run: &Run<'_>, index: usize) {
         let mut maker = Maker { run, rng: run.rng(self.name, index) };
         while !run.is_over() {
@@ -53,12 +54,13 @@ impl Trouble {
     }
 }
 
-/// Requests of a hog at a time.
+/// Number of requests that a hog sends at a time.
 const PIPELINE: usize = 5_000;
-/// Keys that the hogs write, with a time to live: many times what fits into the memory of the run.
+/// Number of different keys that the hogs write, with a time to live. They need many times the
+/// memory of the run.
 const VOLATILE_KEYS: usize = 2_000_000;
 
-/// Pipelines of writes, several at a time before the first reply is read.
+/// Sends pipelines of writes, each in full before it reads the first reply.
 fn hog(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     for _ in 0..20 {
@@ -75,7 +77,7 @@ fn hog(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Pipelines of commands that go through much of the data, or own all of it.
+/// Sends pipelines of commands that read much of the data or need exclusive access to all of it.
 fn long_commands(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let members: Vec<String> = (0..5_000).map(|member| member.to_string()).collect();
@@ -99,7 +101,7 @@ fn long_commands(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Asks for much more than it reads, and hangs up.
+/// Requests much more data than it reads, and closes.
 fn slow_reader(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     client.request(&["SET", "slow", &"x".repeat(200_000), "EX", "100"])?;
@@ -113,7 +115,7 @@ fn slow_reader(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Connections that end in the middle of something, many at a time.
+/// Opens many connections that close in the middle of a request or of a command's effect.
 fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let requests: &[&[&str]] = &[
         &["BLPOP", "never:1", "never:2", "0"],
@@ -137,7 +139,8 @@ fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Sets, lists and strings that take megabytes come, are copied over and go, by all ways there are.
+/// Creates sets, lists and strings of up to megabytes, copies over them, and removes them by all
+/// ways.
 fn giant_keys(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let members: Vec<String> = (0..2_000).map(|n| format!("{}:{n}", maker.rng.below(10))).collect();
@@ -166,7 +169,7 @@ fn giant_keys(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Subscribers that read nothing of what is published to them, and go.
+/// Opens subscribers that read no published message, publishes, and closes them.
 fn subscribers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut readers: Vec<Client> = (0..100).map(|_| maker.run.connect()).collect();
     for (index, reader) in readers.iter_mut().enumerate() {
@@ -181,7 +184,7 @@ fn subscribers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Clients that have keys tracked and are gone before the keys change.
+/// Opens clients that have keys tracked and close before the keys change.
 fn trackers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     for _ in 0..20 {
         let mut client = maker.run.connect();
@@ -194,7 +197,7 @@ fn trackers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
         }
         for _ in 0..50 {
             let key = format!("check:{}:string:{}", maker.rng.below(4), maker.rng.below(50));
-            // Invalidations come between the replies: what is read is not told apart.
+            // Invalidations arrive between the replies; the reads do not distinguish them.
             client.request(&["GET", &key])?;
         }
         if maker.rng.percent(50) {
@@ -204,7 +207,7 @@ fn trackers(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Random bytes, and requests with random bytes in them.
+/// Sends requests with random bytes in them.
 fn garbage(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let mut bytes = Vec::new();
@@ -217,8 +220,8 @@ fn garbage(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     }
     client.set_read_timeout(Duration::from_millis(20));
     client.send(&bytes)?;
-    // A changed length can make the server wait for more than is sent, and an
-    // error ends the connection.
+    // A changed length can make the server wait for more bytes than are sent, and a protocol error
+    // closes the connection.
     match client.read_many(10) {
         Ok(_) | Err(ClientError::TimedOut(_) | ClientError::Closed) => Ok(()),
         Err(error) => Err(error),

@@ -1,8 +1,8 @@
-//! Clients that wait by the hundred for elements of two shared queues, as the
-//! workers of a job queue do.
+//! Clients that block by the thousand on two shared queues, like the workers of a job queue.
 //!
-//! A round: all wait; some are killed or unblocked, some time out; as many elements are pushed as
-//! still wait. Everybody then has exactly one element, and each element is with one client.
+//! A round: all workers block. Some are killed or unblocked, some time out. Then one element is
+//! pushed for each worker. Afterwards every worker has exactly one element, and each element was
+//! served to one worker.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,19 +14,18 @@ use super::Run;
 use crate::client::{Client, ClientError};
 use crate::rng::Rng;
 
-/// Workers of a group.
+/// Number of workers in a group.
 const WORKERS: usize = 1_000;
-/// Of a hundred workers so many are killed in a round, so many unblocked, and so many wait
-/// for a short time only.
+/// Percentage of workers that are killed in a round.
 const KILL_PERCENT: usize = 2;
-/// See [`KILL_PERCENT`].
+/// Percentage of workers that are unblocked in a round.
 const UNBLOCK_PERCENT: usize = 2;
-/// See [`KILL_PERCENT`].
+/// Percentage of workers that block with a short timeout in a round.
 const SHORT_PERCENT: usize = 5;
-/// The most elements of one push.
+/// Maximum number of elements in one push.
 const PUSH_MAX: usize = 8;
 
-/// How long pushes may be refused for want of memory.
+/// Maximum time for which pushes may be refused for lack of memory.
 const ROOM_WITHIN: Duration = Duration::from_secs(20);
 
 struct Worker {
@@ -34,10 +33,10 @@ struct Worker {
     id: i64,
 }
 
-/// Works in rounds until the run is over.
+/// Runs rounds until the run is over.
 ///
 /// # Panics
-/// When an element is lost, served twice, or not served in time.
+/// Panics when an element is lost, served twice, or not served in time.
 pub(super) fn run(run: &Run<'_>, group: usize) {
     let mut rng = run.rng("workers", group);
     let mut control = run.connect();
@@ -67,7 +66,7 @@ pub(super) fn run(run: &Run<'_>, group: usize) {
     }
 }
 
-/// Pushes an element for each worker; which those are.
+/// Pushes one element for each worker. Returns the elements.
 fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng) -> BTreeSet<String> {
     let since = Instant::now();
     let mut pushed = BTreeSet::new();
@@ -79,7 +78,7 @@ fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng)
         words.extend(elements.iter().map(String::as_str));
         match control.command(&words) {
             Value::Integer(_) => pushed.extend(elements),
-            // Others have filled the memory for a moment.
+            // Other clients have filled the memory for a moment.
             refused => assert!(since.elapsed() < ROOM_WITHIN, "no memory for an element: {refused}"),
         }
     }
@@ -99,7 +98,7 @@ fn wait(worker: &mut Worker, queues: &[String; 2], rng: &mut Rng) {
     send(worker, &["BLPOP", &queues[0], &queues[1], timeout]);
 }
 
-/// The element that a worker gets; one that was unblocked or whose time was over waits once more.
+/// Returns the element that a worker receives. After an unblocking or a timeout it blocks again.
 fn take(worker: &mut Worker, queues: &[String; 2]) -> String {
     loop {
         match worker.client.read() {
