@@ -1,8 +1,8 @@
 //! A blocking client for tests: one connection, over TCP or a Unix socket.
 //!
-//! Reads wait at most the read timeout, so a server that does not answer fails a test instead of
-//! hanging it; nothing sleeps. Bytes behind a reply stay buffered for the next read, which makes
-//! pipelines a matter of sending first and reading later.
+//! A read waits at most for the read timeout, so that a server that does not answer fails a test
+//! instead of hanging it. Nothing sleeps. Bytes after a reply stay buffered for the next read. So a
+//! pipeline is sent first, and its replies are read afterwards.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use resp::{DecodeError, Protocol, Value, decode, encode_request};
 
-/// How long a reply may take before a test fails. Generous: test machines are shared.
+/// The read timeout after which a test fails. It is long because test machines are shared.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes asked from the socket at a time.
+/// Number of bytes requested from the socket at a time.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Where a server listens.
+/// The address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address.
@@ -29,7 +29,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// `port` on the IPv4 loopback.
+    /// Returns the address of `port` on the IPv4 loopback.
     pub fn port(port: u16) -> Self {
         Self::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
@@ -44,14 +44,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a reply did not come.
+/// The reason why no reply was received.
 #[derive(Debug)]
 pub enum ClientError {
     /// The server closed the connection.
     Closed,
-    /// Nothing, or not all of a reply, within the read timeout. Holds the bytes that did come.
+    /// No reply, or only a part of it, within the read timeout. Holds the received bytes.
     TimedOut(Vec<u8>),
-    /// Bytes that are no reply. Holds what the input was.
+    /// The received bytes are not a reply. Holds these bytes.
     Malformed(DecodeError, Vec<u8>),
     /// Any other failure of the socket.
     Io(io::Error),
@@ -85,7 +85,7 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// The two kinds of socket behind one face.
+/// A stream socket of either kind.
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
@@ -119,14 +119,14 @@ impl Stream {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// Received and not yet given out: `input[consumed..]`.
+    /// The received bytes; `input[consumed..]` is not returned yet.
     input: Vec<u8>,
     consumed: usize,
     scratch: Vec<u8>,
 }
 
 impl Client {
-    /// Connects, speaking RESP2 as every connection does at first.
+    /// Connects. Every connection starts with RESP2.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let stream = match address {
             Address::Tcp(address) => {
@@ -143,7 +143,7 @@ impl Client {
     /// Connects to `port` on the loopback.
     ///
     /// # Panics
-    /// When nothing listens there.
+    /// Panics when nothing listens on the port.
     pub fn to_port(port: u16) -> Self {
         Self::connect(&Address::port(port))
             .unwrap_or_else(|error| panic!("connecting to port {port}: {error}"))
@@ -152,7 +152,7 @@ impl Client {
     /// Connects to `address` and switches to `protocol`.
     ///
     /// # Panics
-    /// When nothing listens there, or the server refuses the protocol.
+    /// Panics when nothing listens on the address, or the server refuses the protocol.
     pub fn speaking(address: &Address, protocol: Protocol) -> Self {
         let mut client =
             Self::connect(address).unwrap_or_else(|error| panic!("connecting to {address}: {error}"));
@@ -160,11 +160,11 @@ impl Client {
         client
     }
 
-    /// Switches to `protocol`: `HELLO 3` for RESP3. For RESP2, where a connection begins, nothing
-    /// is sent, so that a server without HELLO can be spoken to.
+    /// Switches to `protocol`: sends `HELLO 3` for RESP3. For RESP2, the protocol of a new
+    /// connection, nothing is sent, so that the server need not know HELLO.
     ///
     /// # Panics
-    /// When the server answers with an error or not at all.
+    /// Panics when the server answers with an error or not at all.
     pub fn hello(&mut self, protocol: Protocol) {
         if protocol == Protocol::Resp3 {
             let reply = self.command(&["HELLO", "3"]);
@@ -172,15 +172,15 @@ impl Client {
         }
     }
 
-    /// Waits at most `timeout` for replies from here on.
+    /// Sets the read timeout of all later replies.
     pub fn set_read_timeout(&mut self, timeout: Duration) {
         self.stream.set_read_timeout(Some(timeout)).expect("the timeout is not zero");
     }
 
-    /// Sends one command and waits for its reply.
+    /// Sends one command and returns its reply.
     ///
     /// # Panics
-    /// When there is no reply; the message names the command.
+    /// Panics when there is no reply; the message names the command.
     pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
         self.request(args).unwrap_or_else(|error| {
             let words: Vec<_> = args.iter().map(|arg| arg.as_ref().escape_ascii().to_string()).collect();
@@ -188,7 +188,7 @@ impl Client {
         })
     }
 
-    /// Sends one command and waits for its reply.
+    /// Sends one command and returns its reply.
     pub fn request<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Value, ClientError> {
         let mut bytes = Vec::new();
         encode_request(args, &mut bytes);
@@ -196,15 +196,15 @@ impl Client {
         self.read()
     }
 
-    /// Sends all `commands` at once, then reads a reply for each.
+    /// Sends all `commands` at once, then reads one reply for each.
     pub fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Value>, ClientError> {
         let mut replies = Vec::with_capacity(commands.len());
         self.pipeline_each(commands, |reply| replies.push(reply))?;
         Ok(replies)
     }
 
-    /// Sends all requests, then hands each reply over as it comes, so that the caller knows which
-    /// was the last one before an error.
+    /// Sends all requests, then passes each reply to `reply` as it arrives. The caller knows which
+    /// reply was the last one before an error.
     pub fn pipeline_each<A: AsRef<[u8]>>(
         &mut self,
         commands: &[Vec<A>],
@@ -221,7 +221,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         Ok(self.stream.write_all(bytes)?)
     }
@@ -247,7 +247,7 @@ impl Client {
         (0..count).map(|_| self.read()).collect()
     }
 
-    /// Reads until the server closes the connection; gives the bytes that came before.
+    /// Reads until the server closes the connection. Returns the bytes received before.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, ClientError> {
         loop {
             match self.receive() {
@@ -258,7 +258,7 @@ impl Client {
         }
     }
 
-    /// Takes what the socket has, waiting for at least one byte.
+    /// Reads the available bytes of the socket; waits for at least one.
     fn receive(&mut self) -> Result<(), ClientError> {
         self.input.drain(..self.consumed);
         self.consumed = 0;
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// A client whose server has sent `bytes` and closed.
+    /// Returns a client whose server has sent `bytes` and closed.
     fn client_of(bytes: &[u8]) -> Client {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = Client::to_port(listener.local_addr().unwrap().port());

@@ -1,28 +1,27 @@
-//! Random requests of every command that a server documents: COMMAND DOCS is the grammar.
+//! Random requests for every command that a server documents: COMMAND DOCS is the grammar.
 //!
-//! A request is one random walk over the documented arguments, so it is close to valid whatever the
-//! command; the values are small and alike, so that requests meet each other's keys, or at the ends
-//! of what a number can be.
-//! One of five is then damaged: an argument left out, doubled, swapped or replaced, words of
-//! options where values are expected (`GROUP STREAMS c`), which is where two readers of the same
-//! arguments may disagree. Everything follows from a seed. The rules of [`crate::differential`]
-//! make fewer and more telling requests, by hand.
+//! A request is one random walk over the documented arguments, so it is nearly valid for any
+//! command. The values are few and small, so that requests use each other's keys, or they are at
+//! the limits of numbers. One request of five is then damaged: an argument is left out, doubled,
+//! swapped or replaced, or an option's word stands in place of a value (`GROUP STREAMS c`). There
+//! two parsers of the same arguments may disagree. All choices follow from a seed. The hand-written
+//! rules of [`crate::differential`] make fewer but more effective requests.
 
 use resp::Value;
 
 use crate::client::Client;
 use crate::rng::Rng;
 
-/// How many of a hundred requests are damaged.
+/// Percentage of requests that are damaged.
 const DAMAGED_PERCENT: usize = 20;
-/// How many of a hundred optional arguments are there.
+/// Percentage of optional arguments that are present.
 const OPTIONAL_PERCENT: usize = 35;
-/// How often an argument can repeat.
+/// Maximum number of repetitions of an argument.
 const REPEATS_MAX: usize = 3;
 
 /// Keys, some of them named like options.
 const KEYS: &[&str] = &["a", "b", "c", "d", "s", "h", "l", "z", "x", "STREAMS", "STORE", "KEYS", "BY", ""];
-/// Numbers: ordinary ones, and the ends of what numbers can be.
+/// Integers: ordinary ones, and the limits of the number types.
 const INTEGERS: &[&str] = &[
     "0",
     "1",
@@ -51,10 +50,10 @@ const INTEGERS: &[&str] = &[
     "1.5",
     "x",
 ];
-/// The same for floats.
+/// Floats: ordinary ones, and the limits.
 const DOUBLES: &[&str] =
     &["0", "1", "2.5", "-3", "15.1", "37.5", "1e308", "-1e308", "inf", "-inf", "nan", "5e-324"];
-/// Whatever else is said: members, IDs, bounds, types, units, words of options.
+/// Values of all other kinds: members, IDs, bounds, types, units, words of options.
 const STRINGS: &[&str] = &[
     "a",
     "b",
@@ -102,16 +101,16 @@ const STRINGS: &[&str] = &[
 ];
 /// Patterns.
 const PATTERNS: &[&str] = &["*", "?", "a*", "[a-c]", "h*->f", "#", "s*x", "\\*", "[", "nosort"];
-/// Points in time: long past and far ahead.
+/// Unix times: long past and far in the future.
 const TIMES: &[&str] =
     &["0", "1", "-1", "4000000000", "4000000000000", "9223372036854775807", "9223372036854775"];
 
-/// A command that is documented.
+/// A documented command.
 #[derive(Clone, Debug)]
 pub struct Documented {
-    /// Its name in lower case, `container|subcommand` for a subcommand.
+    /// The name in lower case, `container|subcommand` for a subcommand.
     pub name: String,
-    /// What COMMAND DOCS calls its group.
+    /// The group in COMMAND DOCS.
     pub group: String,
     arguments: Vec<Argument>,
 }
@@ -125,10 +124,10 @@ struct Argument {
     parts: Vec<Argument>,
 }
 
-/// Every command that `client`'s server documents.
+/// Returns every command that `client`'s server documents, sorted by name.
 ///
 /// # Panics
-/// If the server does not answer COMMAND DOCS as Redis does.
+/// Panics if the server does not answer COMMAND DOCS in Redis' format.
 pub fn documented(client: &mut Client) -> Vec<Documented> {
     let docs = client.command(&["COMMAND", "DOCS"]);
     let mut commands = Vec::new();
@@ -168,7 +167,7 @@ fn arguments(list: &Value) -> Vec<Argument> {
     list.iter().map(argument).collect()
 }
 
-/// A map's pairs, in whatever protocol it came.
+/// Returns the pairs of a map in either protocol.
 fn pairs(value: &Value) -> Vec<(&Value, &Value)> {
     match value {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
@@ -186,7 +185,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Documented {
-    /// A random request. O(arguments).
+    /// Returns a random request. O(arguments).
     pub fn request(&self, rng: &mut Rng) -> Vec<Vec<u8>> {
         let mut walk = Walk { rng, key_count: None, words: Vec::new() };
         walk.words.extend(self.name.split('|').map(|word| word.to_ascii_uppercase().into_bytes()));
@@ -199,10 +198,10 @@ impl Documented {
     }
 }
 
-/// A request on its way.
+/// A request under construction.
 struct Walk<'r> {
     rng: &'r mut Rng,
-    /// How many keys were announced.
+    /// The number of keys that an earlier argument (`numkeys`) or a block has announced.
     key_count: Option<usize>,
     words: Vec<Vec<u8>>,
 }
@@ -235,7 +234,7 @@ impl Walk<'_> {
                 return self.argument(&argument.parts[at]);
             }
             "block" => {
-                // Of lists in step (keys and IDs) both have the same length.
+                // Parallel lists (keys and IDs) in a block have the same length.
                 self.key_count = Some(1 + self.rng.below(REPEATS_MAX));
                 let count = self.key_count;
                 for part in &argument.parts {
@@ -261,7 +260,7 @@ impl Walk<'_> {
         self.words.push(word.as_bytes().to_vec());
     }
 
-    /// Makes one thing wrong behind the name's `fixed` words.
+    /// Damages one argument after the `fixed` words of the name.
     fn damage(&mut self, fixed: usize) {
         let pools = [KEYS, INTEGERS, DOUBLES, STRINGS, PATTERNS];
         let pool = *self.rng.pick(&pools);

@@ -1,12 +1,13 @@
-//! Records what several connections ask of a server at the same time, for `linearizability::check`.
+//! Recording of concurrent requests from several connections, for `linearizability::check`.
 //!
-//! Each client is a thread with a connection of its own. It sends random commands on a few shared
-//! keys, some in small pipelines, and notes when each was sent and when its reply was there. The
-//! commands follow from the seed; how they interleave is up to the machine, so a failure may need
-//! several runs to show again: the counterexample holds all that matters.
+//! Each client is a thread with its own connection. It sends random commands on a few shared keys,
+//! some in small pipelines, and records the times of each request and its reply. The commands
+//! follow from the seed. Their interleaving depends on the machine, so that a failure may need
+//! several runs to occur again; the counterexample contains everything that matters.
 //!
-//! Every written value is new, so a reply tells which write it saw. Numbers are spread over types
-//! so that commands often meet a key of another type: errors are replies to be explained too.
+//! Every written value is new, so a reply identifies the write that it saw. Numbers are written to
+//! keys of several types, so that commands often find a key of another type. Error replies must be
+//! explained as well.
 
 pub mod scripts;
 pub mod sessions;
@@ -17,52 +18,52 @@ use crate::linearizability::{History, Operation};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// The longest pipeline a client sends.
+/// The maximum number of commands in a pipeline.
 const PIPELINE_MAX: usize = 4;
 
-/// What to record.
+/// The settings of a recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The server. Its database 0 must be empty, or at least without the keys `key:…`.
+    /// The address of the server. Its database 0 must have no keys `key:…`.
     pub address: Address,
-    /// Connections at a time. More make the check dearer: the search is
-    /// exponential in them at worst.
+    /// The number of connections. More make the check slower: in the worst case the search is
+    /// exponential in them.
     pub clients: usize,
-    /// Commands of each client.
+    /// The number of commands of each client.
     pub commands_each: usize,
-    /// Keys that all clients share. Fewer meet more often.
+    /// The number of keys that all clients share. With fewer keys, more commands conflict.
     pub keys: usize,
-    /// Which commands.
+    /// The kind of commands.
     pub mix: Mix,
-    /// Commands not to send, by their names: what this server lacks.
+    /// Names of commands that are not sent because the server lacks them.
     pub without: Vec<String>,
-    /// How many calls of a hundred are scripts, about.
+    /// The approximate percentage of calls that are scripts.
     pub scripts_percent: usize,
-    /// Chooses the commands.
+    /// The seed of the random commands.
     pub seed: u64,
 }
 
-/// Which commands are recorded.
+/// The kind of recorded commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// Commands of one key: checked key by key, so histories may be long.
+    /// Commands of one key. They are checked key by key, so histories may be long.
     SingleKey,
-    /// Also MSET, MGET, DEL, RENAME and their like on several keys, and now and then FLUSHDB or
-    /// KEYS: checked as one object.
+    /// Also MSET, MGET, DEL, RENAME and similar commands on several keys, and sometimes FLUSHDB or
+    /// KEYS. They are checked as one object.
     MultiKey,
-    /// Transactions, watched keys and optimistic increments, clients that wait for
-    /// elements with timeouts of a few milliseconds. As strict as Redis about who is
-    /// served (see `crate::sequential`).
+    /// Transactions, watched keys, optimistic increments, and blocking commands with timeouts of a
+    /// few milliseconds. The order in which blocked clients are served is checked as strictly as
+    /// Redis defines it (see `crate::sequential`).
     Sessions,
-    /// Clients that wait to move elements from list to list, transactions that do. Who
-    /// is served is left open.
+    /// Blocking commands that move elements from list to list, and transactions that move. The
+    /// order in which blocked clients are served is not checked.
     Moves,
 }
 
-/// Runs the clients and returns the history of all, each client's commands in its order.
+/// Runs the clients and returns the history of all of them, each client's commands in order.
 ///
 /// # Panics
-/// When the server cannot be reached or leaves a command unanswered.
+/// Panics when the server cannot be reached or leaves a command unanswered.
 pub fn record(recording: &Recording) -> History {
     let start = Instant::now();
     let together = Barrier::new(recording.clients);
@@ -77,11 +78,11 @@ pub fn record(recording: &Recording) -> History {
     })
 }
 
-/// One client's part of the history.
+/// Runs one client and returns its part of the history.
 fn run_client(recording: &Recording, client: usize, start: Instant, together: &Barrier) -> History {
     let mut choices = Choices::new(recording, client);
     let connected = Client::connect(&recording.address);
-    together.wait(); // Before the check below: who fails must not leave the others waiting.
+    together.wait(); // Before the check below: a failing client must not block the others.
     let mut connection = connected.unwrap_or_else(|error| panic!("client {client}: {error}"));
     let now = || start.elapsed().as_nanos() as u64;
     if matches!(recording.mix, Mix::Sessions | Mix::Moves) {
@@ -112,7 +113,7 @@ pub struct Choices<'r> {
     values_made: usize,
 }
 
-/// Commands of one key: the name, then what follows the key. `v` is a new value, `n` a small
+/// Commands of one key: the name, then the arguments after the key. `v` is a new value, `n` a small
 /// number, `m` one of a few members.
 const SINGLE: &[&[&str]] = &[
     &["GET"],
@@ -160,7 +161,7 @@ const SINGLE: &[&[&str]] = &[
 ];
 
 impl<'r> Choices<'r> {
-    /// Those of client `client`.
+    /// Creates the choices of client `client`.
     pub fn new(recording: &'r Recording, client: usize) -> Self {
         let rng =
             fastrand::Rng::with_seed(recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64));
@@ -175,7 +176,7 @@ impl<'r> Choices<'r> {
         format!("key:{}", self.below(self.recording.keys))
     }
 
-    /// A value that no other write of the history wrote.
+    /// Returns a value that no other write of the history uses.
     fn value(&mut self) -> String {
         self.values_made += 1;
         format!("c{}v{}", self.client, self.values_made)
@@ -190,7 +191,7 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// The next command.
+    /// Returns the next command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let percent = self.recording.scripts_percent;
         if percent > 0 && self.below(100) < percent {
@@ -213,7 +214,7 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// A script of some commands; on one key, where histories are of single keys.
+    /// Returns a script of some commands. If histories have single keys, all use one key.
     fn script(&mut self) -> Vec<Vec<u8>> {
         let mut commands: Vec<_> =
             (0..scripts::length(&mut self.rng)).map(|_| self.plain_command()).collect();
@@ -246,7 +247,7 @@ impl<'r> Choices<'r> {
                 words.push(self.value());
             }
         }
-        // Copying a key onto itself is an error of its own; the model leaves it out.
+        // Copying a key onto itself is an error that histories leave out.
         if name == "COPY" && words[1] == words[2] {
             words[2].push_str(":copy");
         }
@@ -284,7 +285,7 @@ mod tests {
         assert_ne!(commands(0), commands(1));
     }
 
-    /// What the model says of commands and scripts is what Redis does.
+    /// Checks that the model's replies to commands and scripts equal those of Redis.
     #[test]
     fn a_real_server_gives_one_order() {
         if !crate::peer::is_available() {
@@ -324,7 +325,7 @@ mod tests {
             let mut database = Database::default();
             for _ in 0..5_000 {
                 let args = choices.command();
-                database.run(0, &args, &Value::Null); // Panics at what it does not know.
+                database.run(0, &args, &Value::Null); // Panics at an unknown command.
                 assert!(mix == Mix::MultiKey || keys_of(&args).is_some_and(|keys| keys.len() == 1));
             }
         }

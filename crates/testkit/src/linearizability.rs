@@ -1,27 +1,26 @@
-//! Is a concurrent history explainable by some order of its commands, one at a time?
+//! A check whether some sequential order of commands explains a concurrent history.
 //!
 //! A history is linearizable when every operation can be given an instant between its call and its
-//! reply so that, run in the order of those instants on one thread, each would get the reply it
-//! got. Operations of one client keep their order (that is what a pipeline promises), so histories
-//! may overlap calls of one connection.
+//! reply with this property: run one by one in the order of these instants, each operation gets the
+//! reply that it got. Operations of one client keep their order (a pipeline promises this), so
+//! histories may contain overlapping calls of one connection.
 //!
-//! Method: Wing and Gong's search as Lowe refined it. Calls and returns stand in one doubly linked
+//! Method: Wing and Gong's search as refined by Lowe. Calls and returns are in one doubly linked
 //! list in time order. The search takes the first call that may come next, checks its reply against
-//! the model, takes its two events out of the list and goes on; at a return whose call was not
-//! taken it goes back and tries another. Configurations already tried (which operations are done,
-//! what the model holds) are remembered, since two orders that lead to the same one lead on alike.
-//! Exponential in the number of operations in flight at a time, linear in the length of the
-//! history.
+//! the model, removes its two events from the list and continues. At a return whose call was not
+//! taken it goes back and tries another call. Configurations already tried (the set of completed
+//! operations and the state of the model) are remembered, because two orders that lead to the same
+//! configuration have the same continuations. The search is exponential in the number of operations
+//! in flight at a time, and linear in the length of the history.
 //!
-//! Linearizability is local: a history is linearizable iff it is for each object alone.
-//! Keys that are named together by one operation (MSET, RENAME) are one object here; the
-//! rest is checked apart.
+//! Linearizability is local: a history is linearizable if and only if it is for each object alone.
+//! Keys that one operation names together (MSET, RENAME) are one object here. Other keys are
+//! checked separately.
 //!
-//! A counterexample is cut at the first reply that cannot be explained: linearizability
-//! is closed under prefixes, so bisection finds it. Operations still in flight at the cut
-//! may count as done or not.
-//! Sources: Wing, Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe, "Testing for
-//! Linearizability" (2017).
+//! A counterexample is cut at the first reply that cannot be explained. Linearizability is closed
+//! under prefixes, so bisection finds it. Operations still in flight at the cut may count as
+//! completed or not. Sources: Wing, Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe,
+//! "Testing for Linearizability" (2017).
 
 use crate::programs::shown;
 use crate::sequential::{Database, keys_of};
@@ -29,48 +28,48 @@ use resp::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// One command with its reply and when it was under way.
+/// One command with its reply and the time of its execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Which connection sent it; its operations took effect in the order of the history.
+    /// The connection that sent it; its operations took effect in the order of the history.
     pub client: usize,
     /// The command and its arguments.
     pub args: Vec<Vec<u8>>,
-    /// What was answered.
+    /// The reply of the server.
     pub reply: Value,
-    /// A moment at or before the sending, on a clock common to all clients. Any unit.
+    /// A time at or before the sending, on a clock common to all clients. Any unit.
     pub invoked: u64,
-    /// A moment at or after the reply's arrival.
+    /// A time at or after the reply's arrival.
     pub returned: u64,
 }
 
-/// Operations of all clients. Those of one client stand in the order it sent them.
+/// The operations of all clients. Those of one client are in the order of sending.
 pub type History = Vec<Operation>;
 
-/// Why a history is not linearizable.
+/// The reason why a history is not linearizable.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
     /// The keys involved.
     pub keys: Vec<Vec<u8>>,
-    /// The first operation, by the time of its reply, whose reply cannot be explained. Of several
-    /// at that very time, the last of the history.
+    /// The first operation, by the time of its reply, whose reply cannot be explained. If several
+    /// have this time, the last of the history.
     pub culprit: Operation,
-    /// What the keys may have held when it ran, and what it would have been
-    /// answered; a few of them.
+    /// Possible states of the keys before the culprit, each with the reply that it would give; at
+    /// most [`POSSIBLE_MAX`].
     pub possible: Vec<(Database, Value)>,
-    /// The last operations on those keys up to the culprit's reply, in the order of their calls.
+    /// The last operations on these keys up to the culprit's reply, in the order of their calls.
     pub recent: Vec<Operation>,
 }
 
-/// How many operations before the culprit a counterexample shows.
+/// Maximum number of operations before the culprit in a counterexample.
 const RECENT_MAX: usize = 16;
-/// How many possible contents a counterexample shows.
+/// Maximum number of possible states in a counterexample.
 const POSSIBLE_MAX: usize = 4;
 
-/// Checks that the history is linearizable from empty keys. See the module for the cost.
+/// Checks that the history is linearizable, starting with empty keys. The module states the cost.
 ///
 /// # Panics
-/// When the model does not know a command of the history.
+/// Panics when the model does not know a command of the history.
 pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     for object in objects(history) {
         let search = Search::new(&object, u64::MAX);
@@ -81,11 +80,11 @@ pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     Ok(())
 }
 
-/// As [`check`] of what had returned by `until`: operations that were in flight may have taken
-/// effect or not.
+/// Checks the operations that had returned by `until`, as [`check`] does. Operations that were in
+/// flight may have taken effect or not.
 ///
 /// # Panics
-/// When the model does not know a command of the history.
+/// Panics when the model does not know a command of the history.
 pub fn check_prefix(history: &[Operation], until: u64) -> Result<(), Box<Counterexample>> {
     for object in objects(history) {
         if !Search::new(&object, until).succeeds() {
@@ -95,15 +94,15 @@ pub fn check_prefix(history: &[Operation], until: u64) -> Result<(), Box<Counter
     Ok(())
 }
 
-/// The operations of each object, in the order of the history: keys named together are one object,
-/// and where one operation concerns all keys there is one object only.
+/// Splits the operations by object, in the order of the history. Keys named together are one
+/// object. If one operation concerns all keys, there is only one object.
 fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     let Some(keys) = history.iter().map(|operation| keys_of(&operation.args)).collect::<Option<Vec<_>>>()
     else {
         return vec![history.iter().collect()];
     };
-    // Each key points towards the representative of its object (union-find
-    // without ranks: few keys).
+    // Each key points towards the representative of its object (union-find without ranks: there are
+    // few keys).
     let mut parent: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
     fn find<'a>(parent: &BTreeMap<&'a [u8], &'a [u8]>, mut key: &'a [u8]) -> &'a [u8] {
         while let Some(&next) = parent.get(key).filter(|&&next| next != key) {
@@ -124,12 +123,12 @@ fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     by_root.into_values().collect()
 }
 
-/// Finds the first reply that cannot be explained, and shows what led to it.
+/// Finds the first reply that cannot be explained, and the operations before it.
 fn explain(object: &[&Operation]) -> Counterexample {
     let mut returns: Vec<u64> = object.iter().map(|operation| operation.returned).collect();
     returns.sort_unstable();
     returns.dedup();
-    // Of the prefixes up to each return, the first that is not linearizable.
+    // The first prefix, of those up to each return, that is not linearizable.
     let cut = returns[returns.partition_point(|&until| Search::new(object, until).succeeds())];
     let culprits = object.iter().rfind(|operation| operation.returned == cut);
     let culprit = *culprits.expect("the cut is some operation's return");
@@ -150,7 +149,7 @@ fn explain(object: &[&Operation]) -> Counterexample {
     Counterexample { keys, culprit: culprit.clone(), possible, recent }
 }
 
-/// The end of the list of events.
+/// The index that marks the end of the list of events.
 const END: usize = usize::MAX;
 
 /// An event in the list: the call or the return of an operation.
@@ -161,16 +160,16 @@ struct Event {
     after: usize,
 }
 
-/// The search over one object's history up to a moment.
+/// The search over one object's history up to a time.
 struct Search<'a> {
     operations: Vec<&'a Operation>,
-    /// Must be explained: returned by the moment. Others may be.
+    /// True for operations that must be explained: returned by that time. Others may be in flight.
     required: Vec<bool>,
     required_left: usize,
-    /// The operation of the same client that must come first.
+    /// The previous operation of the same client, which must come first.
     previous: Vec<Option<usize>>,
-    /// Calls at `2 * operation + 1`, returns at `2 * operation + 2`, in a list
-    /// headed by `events[0]`.
+    /// Calls at `2 * operation + 1`, returns at `2 * operation + 2`, in a list headed by
+    /// `events[0]`.
     events: Vec<Event>,
     done: Vec<u64>,
     state: Database,
@@ -202,8 +201,8 @@ impl<'a> Search<'a> {
         self.run(|_, _| ())
     }
 
-    /// The contents with which all that had to precede `culprit` is explained and it is not, and
-    /// the reply it would have got with each.
+    /// Returns the states in which every reply that must precede `culprit` is explained but the
+    /// culprit's is not, each with the reply that the model gives to the culprit.
     fn possible_before(mut self, culprit: &Operation) -> Vec<(Database, Value)> {
         let culprit_index = self
             .operations
@@ -224,7 +223,8 @@ impl<'a> Search<'a> {
         possible
     }
 
-    /// The search. Tells `refused` each operation whose reply did not fit where it was tried.
+    /// Runs the search. Calls `refused` with each operation whose reply did not fit at the place
+    /// tried.
     fn run(&mut self, mut refused: impl FnMut(&Self, usize)) -> bool {
         let mut tried: HashSet<(Vec<u64>, Database)> = HashSet::new();
         let mut taken: Vec<(usize, Database)> = Vec::new();
@@ -245,7 +245,7 @@ impl<'a> Search<'a> {
                 }
                 at = self.events[at].after;
             } else {
-                // A return whose call is still there, or nothing left to try: an
+                // At a return whose call is still in the list, or at the end of the list, an
                 // earlier choice was wrong.
                 let Some((operation, state)) = taken.pop() else {
                     return false;
@@ -258,7 +258,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// What the keys hold after the operation, if it may come next and its reply fits.
+    /// Returns the state after the operation, if the operation may come next and its reply fits.
     fn after(&self, operation: usize) -> Option<Database> {
         if self.previous[operation].is_some_and(|previous| !self.is_done(previous)) {
             return None;
@@ -272,7 +272,7 @@ impl<'a> Search<'a> {
         self.done[operation / 64] & 1 << (operation % 64) != 0
     }
 
-    /// Takes both events of the operation out of the list.
+    /// Removes both events of the operation from the list.
     fn take(&mut self, operation: usize) {
         self.done[operation / 64] |= 1 << (operation % 64);
         self.required_left -= usize::from(self.required[operation]);
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Puts them back where they were; in the opposite order of taking.
+    /// Puts both events back at their places. The order must be the reverse of the removals.
     fn put_back(&mut self, operation: usize) {
         self.done[operation / 64] &= !(1 << (operation % 64));
         self.required_left += usize::from(self.required[operation]);
@@ -299,8 +299,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The events in time order behind a head. At equal times calls come first: then they overlap. The
-/// returns of operations that are not required come last.
+/// Returns the events in time order after a head. At equal times calls come first, so that they
+/// overlap. The returns of operations that are not required come last.
 fn linked(operations: &[&Operation], required: &[bool]) -> Vec<Event> {
     let mut order: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * operations.len());
     for (index, operation) in operations.iter().enumerate() {
@@ -326,7 +326,7 @@ fn linked(operations: &[&Operation], required: &[bool]) -> Vec<Event> {
     events
 }
 
-/// A reply on one line: `[` and `]` around the parts of an aggregate.
+/// Formats a reply on one line, with `[` and `]` around the parts of an aggregate.
 pub(crate) fn compact(reply: &Value) -> String {
     match reply {
         Value::Array(parts) => format!("[{}]", parts.iter().map(compact).collect::<Vec<_>>().join(" ")),
@@ -365,7 +365,7 @@ mod tests {
     use super::{Operation, check, objects};
     use resp::Value;
 
-    /// A history in the order written: `client from..to COMMAND… -> reply`.
+    /// Parses a history in the order written: `client from..to COMMAND… -> reply`.
     fn history(text: &str) -> Vec<Operation> {
         text.trim().lines().map(operation).collect()
     }
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Not linearizable, first at the command that `culprit` names.
+    /// Asserts that the history is not linearizable, first at the command that `culprit` names.
     fn bad(text: &str, culprit: &str) {
         let counterexample = check(&history(text)).expect_err("not linearizable");
         assert!(counterexample.culprit.to_string().contains(culprit), "{counterexample}");
@@ -461,7 +461,7 @@ mod tests {
         let read = "1 0..1 WATCH n -> +OK\n1 2..3 GET n -> _\n2 4..5 INCR n -> :1\n";
         good(&format!("{read}1 6..7 EXEC SET n 1 -> -"));
         bad(&format!("{read}1 6..7 EXEC SET n 1 -> [+OK]"), "EXEC SET n 1");
-        // Nothing was changed, so it has no reason to fail.
+        // Nothing has changed, so EXEC has no reason to fail.
         bad("1 0..1 WATCH n -> +OK\n2 2..3 GET n -> _\n1 4..5 EXEC SET n 1 -> -", "EXEC SET n 1");
     }
 
@@ -471,8 +471,8 @@ mod tests {
         good(&format!("{waiting}1 0..9 END BLPOP l -> [l x]\n2 2..9 END BLPOP l -> -"));
         let wrong = "2 2..8 END BLPOP l -> [l x]\n3 6..7 RPUSH l y -> :1\n1 0..9 END BLPOP l -> [l y]";
         bad(&format!("{waiting}{wrong}"), "END BLPOP l -> [");
-        // That the first gave up before the push explains it; that somebody
-        // else was faster does not.
+        // A timeout of the first client before the push explains the history. Another client that
+        // popped the element does not.
         good(&format!("{waiting}1 0..8 END BLPOP l -> -\n2 2..9 END BLPOP l -> [l x]"));
         bad(&format!("{waiting}3 6..7 LPOP l -> x\n1 0..9 END BLPOP l -> -"), "LPOP l");
     }
@@ -502,8 +502,8 @@ mod tests {
         assert_eq!(sizes, [1, 5]);
     }
 
-    /// Long histories with several operations in flight at every moment: the memory of what was
-    /// tried keeps the search from going through all orders.
+    /// Checks long histories with several operations in flight at every moment. The set of tried
+    /// configurations prevents a search over all orders.
     #[test]
     fn a_long_history_is_checked_quickly() {
         let mut history = Vec::new();

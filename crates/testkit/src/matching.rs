@@ -1,9 +1,9 @@
-//! Whether a reply is the expected one, in either protocol and whatever the order of what has none.
+//! Comparison of a reply with the expected one, for both protocols and for unordered parts.
 //!
-//! A script states the RESP3 form. In RESP2 a map is an array of its keys and values, a set and a
-//! push an array, a double, a big number and a verbatim string a bulk string, a boolean an integer.
-//! The two nulls of RESP2 (`_` the null bulk, `*-1` the null array) are one in RESP3.
-//! Maps and sets have no order; arrays have, unless the caller says otherwise.
+//! A script states the RESP3 form. In RESP2 a map is an array of its keys and values; a set and a
+//! push are arrays. A double, a big number and a verbatim string are bulk strings, and a boolean is
+//! an integer. The two nulls of RESP2 (`_` the null bulk, `*-1` the null array) are one null in
+//! RESP3. Maps and sets are unordered; arrays are ordered unless the caller says otherwise.
 //! Unordered lists are matched greedily, O(n²): scripts are small.
 
 use resp::{Protocol, Value};
@@ -11,16 +11,16 @@ use stdx::glob::glob_match;
 
 use crate::notation::{Expected, one_line};
 
-/// Whether the order of parts counts.
+/// The rule for the order of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Each part at its place.
+    /// Each part must be at its position.
     Kept,
-    /// The same parts at any places.
+    /// The same parts may be at any positions.
     Any,
 }
 
-/// Whether `actual`, received in `protocol`, is what `expected` says. `arrays` holds for the
+/// Returns true if `actual`, received in `protocol`, matches `expected`. `arrays` applies to the
 /// arrays at every level.
 pub fn matches(expected: &Expected, actual: &Value, protocol: Protocol, arrays: Order) -> bool {
     let one = |expected: &Expected, actual: &Value| matches(expected, actual, protocol, arrays);
@@ -70,7 +70,8 @@ fn scalar_matches(expected: &Value, actual: &Value, protocol: Protocol) -> bool 
     }
 }
 
-/// Whether each of `expected` has one of `actual` of its own: at the same place, or at any.
+/// Returns true if each of `expected` matches a different element of `actual`: at the same
+/// position, or at any.
 fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&E, &A) -> bool) -> bool {
     if expected.len() != actual.len() {
         return false;
@@ -85,8 +86,8 @@ fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&
     })
 }
 
-/// Whether the parts of `actual` are of the kinds that `expected` shows, whatever their values;
-/// maps have at least the names shown, and arrays may be longer or shorter.
+/// Returns true if the parts of `actual` have the same kinds as those of `expected`; values are
+/// ignored. A map must have at least the expected names. An array may be longer or shorter.
 pub fn same_kinds(expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
     as_sent(expected, protocol).is_some_and(|expected| alike(&expected, actual))
 }
@@ -107,7 +108,7 @@ fn alike(expected: &Value, actual: &Value) -> bool {
     }
 }
 
-/// What `expected` is in `protocol`, unless it has patterns.
+/// Returns the form of `expected` in `protocol`; `None` if it contains patterns.
 pub fn as_sent(expected: &Expected, protocol: Protocol) -> Option<Value> {
     let all =
         |parts: &[Expected]| parts.iter().map(|part| as_sent(part, protocol)).collect::<Option<Vec<_>>>();
@@ -147,7 +148,7 @@ fn scalar_as_sent(value: &Value, protocol: Protocol) -> Value {
     }
 }
 
-/// `value` as an expectation of exactly that.
+/// Returns an expectation that only `value` matches.
 pub fn exactly(value: &Value) -> Expected {
     match value {
         Value::Array(values) => Expected::Array(values.iter().map(exactly).collect()),
@@ -161,8 +162,8 @@ pub fn exactly(value: &Value) -> Expected {
     }
 }
 
-/// The one statement that is true of a reply in both protocols, if there is one: its RESP3 form,
-/// with RESP2's word for nulls.
+/// Returns the one statement that both replies match, if there is one: the RESP3 form, with the
+/// null notation of RESP2.
 pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     let merged = with_nulls_of(resp2, resp3);
     let expected = exactly(&merged);
@@ -171,7 +172,7 @@ pub fn merge(resp2: &Value, resp3: &Value, arrays: Order) -> Option<Value> {
     holds.then_some(merged)
 }
 
-/// `resp3` with `*-1` where `resp2` has it at the same place.
+/// Returns `resp3` with `*-1` at each place where `resp2` has it.
 fn with_nulls_of(resp2: &Value, resp3: &Value) -> Value {
     match (resp2, resp3) {
         (Value::NullArray, Value::Null) => Value::NullArray,

@@ -1,7 +1,7 @@
-//! Servers as processes of their own: the one under test, and a real one to compare with.
+//! Servers as child processes: the server under test, and a real one to compare with.
 //!
-//! Each gets a free loopback port, no persistence and a scratch folder, and is ended when its
-//! handle is dropped. Readiness is a PING that is answered, tried in a bounded loop.
+//! Each server has a free loopback port, no persistence and a scratch folder. It is killed when its
+//! handle is dropped. It is ready when it answers a PING, which is tried in a bounded loop.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,22 +19,23 @@ use tempfile::TempDir;
 
 use crate::client::{Address, Client};
 
-/// How long a server may take until it answers.
+/// Maximum time until a server answers.
 const READY_WITHIN: Duration = Duration::from_secs(15);
 
-/// The pause between two attempts to connect while a server starts.
+/// Pause between two attempts to connect while a server starts.
 const READY_POLL: Duration = Duration::from_millis(3);
 
-/// How often another port is tried when a server ends at once: somebody may have taken the port
+/// Number of attempts to start a server that ends at once. Another process may have taken the port
 /// between its choice and its use.
 const START_ATTEMPTS: usize = 3;
 
-/// A running server; ended when dropped.
+/// A running server. It is killed when the handle is dropped.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
     port: u16,
-    /// Holds `log` and, where the server respects it, what it writes. Removed with the handle.
+    /// The scratch folder. It holds `log` and, if the server honors its working directory, the
+    /// server's files. It is removed with the handle.
     dir: TempDir,
 }
 
@@ -90,27 +91,27 @@ impl ServerProcess {
         Err(io::Error::other(format!("the server is not ready in {READY_WITHIN:?}:\n{}", self.log())))
     }
 
-    /// Its port on the loopback.
+    /// Returns the server's port on the loopback.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address.
+    /// Returns the server's address.
     pub fn address(&self) -> Address {
         Address::port(self.port)
     }
 
-    /// Its process id.
+    /// Returns the server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// CPU time that its threads have used, in user and kernel mode, by the scheduler's count in
-    /// nanoseconds: `/proc/PID/stat` counts in hundredths of a second, much of what a short
-    /// measurement takes. O(threads).
+    /// Returns the CPU time used by the server's threads in user and kernel mode, in seconds. The
+    /// source is the scheduler's counter in nanoseconds. `/proc/PID/stat` counts in hundredths of a
+    /// second, which is too coarse for short measurements. O(threads).
     ///
     /// # Errors
-    /// When it is gone.
+    /// The process has ended.
     pub fn cpu_seconds(&self) -> io::Result<f64> {
         let mut seconds = 0.0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
@@ -120,30 +121,30 @@ impl ServerProcess {
         Ok(seconds)
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Panics
-    /// When the server takes none.
+    /// Panics when the server does not accept the connection.
     pub fn connect(&self) -> Client {
         Client::to_port(self.port)
     }
 
-    /// Its scratch folder, which is also its working directory.
+    /// Returns the server's scratch folder, which is also its working directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What it printed.
+    /// Returns everything that the server has printed.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until it has printed `text`: a server may answer before it has said, or done, all that
-    /// belongs to its start.
+    /// Waits until the server has printed `text`. A server may answer before it has completed and
+    /// logged all steps of its start.
     ///
     /// # Panics
-    /// When it does not in time.
+    /// Panics when the text is not printed in time.
     pub fn wait_for_log(&self, text: &str) {
         let deadline = Instant::now() + READY_WITHIN;
         while !self.log().contains(text) {
@@ -152,8 +153,8 @@ impl ServerProcess {
         }
     }
 
-    /// Waits until it ends by itself, at most `within`; its exit code, `None`
-    /// when a signal ended it.
+    /// Waits until the server ends by itself, at most `within`. Returns its exit code, or `None` if
+    /// a signal ended it.
     pub fn wait(&mut self, within: Duration) -> io::Result<Option<i32>> {
         let deadline = Instant::now() + within;
         loop {
@@ -170,28 +171,29 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only when the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// CPU time of a thread, from its `schedstat` in /proc.
+/// Returns the CPU time of a thread in seconds, read from its `schedstat` file in /proc.
 ///
 /// # Errors
-/// When the thread is gone, or the file does not begin with a number.
+/// The thread has ended, or the file does not begin with a number.
 pub fn schedstat_seconds(path: &Path) -> io::Result<f64> {
     let text = std::fs::read_to_string(path)?;
     let on_cpu_ns = text.split_whitespace().next().and_then(|field| field.parse::<f64>().ok());
     on_cpu_ns.map(|ns| ns / 1e9).ok_or_else(|| io::Error::other(format!("schedstat reads {text:?}")))
 }
 
-/// Where [`free_port`] looks: below the ports that Linux gives to clients and to those that ask for
-/// any, since one of those could be taken by somebody else before it is used, and above those of
-/// Redis' own suite in CI.
+/// The range from which [`free_port`] draws. It is below the ephemeral ports, which Linux could
+/// give to another process before the port is used. It is above the ports of Redis' own suite in
+/// CI.
 const FREE_PORTS: Range<u16> = 31_400..32_768;
 
-/// A port that is free on the loopback, and stays so unless somebody asks for this very one.
+/// Returns a port that is free on the loopback. It stays free unless another process asks for this
+/// very port.
 pub fn free_port() -> io::Result<u16> {
     loop {
         let port = fastrand::u16(FREE_PORTS);
@@ -207,17 +209,18 @@ pub fn free_port() -> io::Result<u16> {
 pub mod peer {
     use super::*;
 
-    /// Whether there is one: tests that need it say so and pass where there is none.
+    /// Returns true if a real server is available. Otherwise tests that need it print this and
+    /// pass.
     pub fn is_available() -> bool {
         env::var_os("SAKER_PEER").is_some() || on_path("redis-server").is_some()
     }
 
-    /// Starts `$SAKER_PEER` (a command line, split at blanks) or `redis-server` from the PATH.
+    /// Starts `$SAKER_PEER` (a command line, split at spaces) or `redis-server` from the PATH.
     pub fn start() -> io::Result<ServerProcess> {
         start_with(&[])
     }
 
-    /// The same with `options` of its own (`["--cluster-enabled", "yes"]`).
+    /// Starts the same server as [`start`] with further `options` (`["--cluster-enabled", "yes"]`).
     pub fn start_with(options: &[&str]) -> io::Result<ServerProcess> {
         match env::var("SAKER_PEER") {
             Ok(line) => start_command_with(&line, options),
@@ -225,7 +228,7 @@ pub mod peer {
         }
     }
 
-    /// Starts the server that `line` (split at blanks) says, without persistence.
+    /// Starts the server of the command line `line` (split at spaces), without persistence.
     pub fn start_command(line: &str) -> io::Result<ServerProcess> {
         start_command_with(line, &[])
     }
@@ -247,8 +250,8 @@ pub mod peer {
 pub mod saker {
     use super::*;
 
-    /// Starts `$SAKER_SERVER`, or the `saker-server` built beside the running test, with `options`
-    /// (`["--io-threads", "2"]`).
+    /// Starts `$SAKER_SERVER`, or the `saker-server` in the folder of the running test, with
+    /// `options` (`["--io-threads", "2"]`).
     pub fn start(options: &[&str]) -> io::Result<ServerProcess> {
         let binary = match env::var_os("SAKER_SERVER") {
             Some(path) => path,
@@ -257,14 +260,15 @@ pub mod saker {
         start_binary(binary, options)
     }
 
-    /// Starts `binary` with `options`. Integration tests of the server crate give
+    /// Starts `binary` with `options`. Integration tests of the server crate pass
     /// `env!("CARGO_BIN_EXE_saker-server")`.
     pub fn start_binary(binary: impl Into<OsString>, options: &[&str]) -> io::Result<ServerProcess> {
         let options: Vec<String> = options.iter().map(|&option| option.into()).collect();
         ServerProcess::start(&[binary.into()], &options)
     }
 
-    /// `target/debug/saker-server` when the caller is `target/debug/deps/…` or `target/debug/…`.
+    /// Finds `target/debug/saker-server` when the caller is `target/debug/deps/…` or
+    /// `target/debug/…`.
     fn built() -> io::Result<PathBuf> {
         let here = env::current_exe()?;
         here.ancestors()

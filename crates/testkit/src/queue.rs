@@ -1,20 +1,24 @@
-//! A queue under clients that come and go: nothing may be lost or served twice.
+//! A test of a queue under clients that connect and disconnect: no element may be lost or served
+//! twice.
 //!
-//! Clients push elements to a few lists and take them off again, in small pipelines, by all ways
-//! there are to take one. Some hang up without reading their replies, some are killed or unblocked
-//! by others, and all of them come back with a new connection. Every element is pushed once, by one
-//! client, and says so: `<client>:<list>:<number>`.
+//! Clients push elements to a few lists and pop them, in small pipelines, by all commands that pop.
+//! Some hang up without reading their replies. Some are killed or unblocked by others. All of them
+//! return with a new connection. Every element is pushed once, by one client, and names its origin:
+//! `<client>:<list>:<number>`.
 //!
-//! What is known in the end is exact but for the requests whose replies were never read:
+//! The final knowledge is exact except for the requests whose replies were never read:
 //!
-//! 1. No element is found twice, in replies, in the lists that BLMOVE fills, or in what is left.
+//! 1. No element is found twice, in replies, in the destination lists of BLMOVE, or in the
+//!    remaining lists.
 //! 2. No element is found that was not pushed.
-//! 3. An element whose push was answered is found, except as many as the requests to pop with
-//!    unread replies could have taken. A request to move (BLMOVE) takes none away, read or not.
-//! 4. What one client gets of one pusher's elements in one list comes in the order it was pushed:
-//!    elements are pushed on the right and taken from the left. (Pushes without an answer are left
-//!    out: a server may come to them behind those of the pusher's next connection.)
-//! 5. Nobody waits any more when all connections are closed.
+//! 3. Every element whose push was answered is found. Exception: at most as many may be missing as
+//!    the pops with unread replies could have taken. A move (BLMOVE) never loses an element, read
+//!    or not.
+//! 4. The elements that one client receives from one pusher and one list arrive in the order of
+//!    their pushes: elements are pushed on the right and popped from the left. Pushes without an
+//!    answer are left out, because a server may run them after those of the pusher's next
+//!    connection.
+//! 5. No client is blocked after all connections are closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,53 +30,52 @@ use resp::{Value, encode_request};
 use crate::client::{Address, Client, ClientError};
 use crate::rng::Rng;
 
-/// Lists that elements go through.
+/// Number of lists that elements pass through.
 const LISTS: usize = 3;
-/// The longest pipeline.
+/// Maximum number of requests in a pipeline.
 const PIPELINE_MAX: usize = 6;
-/// The most elements of one push, and the most that one request takes.
+/// Maximum number of elements that one request pushes or pops.
 const ELEMENTS_MAX: usize = 4;
-/// How long a client waits for an element, in seconds.
+/// Timeout of blocking commands in seconds.
 const TIMEOUT: &str = "0.01";
-/// Of a thousand pipelines so many end with the client hanging up, and so many kill or
-/// unblock another client.
+/// Number of pipelines in a thousand that end with the client hanging up.
 const HANG_UP_PERMILLE: usize = 8;
-/// See [`HANG_UP_PERMILLE`].
+/// Number of requests in a thousand that kill or unblock another client.
 const KILL_PERMILLE: usize = 8;
-/// How long it may take until the server has noticed the end of all connections.
+/// Maximum time until the server has noticed the end of all connections.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What to run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// The server, without keys.
+    /// The address of a server without keys.
     pub address: Address,
-    /// Clients at a time, each a thread here.
+    /// The number of simultaneous clients, each a thread of this process.
     pub clients: usize,
-    /// Elements pushed by all together.
+    /// The number of elements that all clients push together.
     pub elements: usize,
-    /// Chooses what the clients do.
+    /// The seed of the clients' random choices.
     pub seed: u64,
 }
 
-/// What happened, when nothing was wrong.
+/// The results of a run that found nothing wrong.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Elements whose push was answered.
+    /// The number of elements whose push was answered.
     pub pushed: usize,
-    /// Elements whose push was not answered and that were found.
+    /// The number of found elements whose push was not answered.
     pub pushed_unanswered: usize,
-    /// Elements that replies brought.
+    /// The number of elements received in replies.
     pub popped: usize,
-    /// Elements in the lists that BLMOVE fills.
+    /// The number of elements in the destination lists of BLMOVE.
     pub moved: usize,
-    /// Elements that unread replies took away.
+    /// The number of elements lost with unread replies.
     pub lost: usize,
-    /// What unread replies could have taken away.
+    /// The maximum number of elements that unread replies can have contained.
     pub lost_max: usize,
-    /// Connections that ended with requests under way.
+    /// The number of connections that ended with requests in progress.
     pub hung_up: usize,
-    /// Of these, ended by others.
+    /// The number of these that others killed.
     pub killed: usize,
 }
 
@@ -94,14 +97,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// An element: who pushed it, to which list, as its how-many-th.
+/// An element: its pusher, its list, and its number among that pusher's elements of the list.
 type Element = (usize, usize, usize);
 
 /// A request of a pipeline.
 enum Request {
     /// RPUSH.
     Push(Vec<Element>),
-    /// Takes up to so many elements, in the last of so many replies.
+    /// Pops up to `elements_max` elements; the last of `replies` replies holds them.
     Pop { elements_max: usize, replies: usize },
     /// BLMOVE to the client's own list.
     Move,
@@ -109,7 +112,7 @@ enum Request {
     Kill,
 }
 
-/// What one client knows in the end.
+/// The final knowledge of one client.
 #[derive(Default)]
 struct Known {
     pushed: Vec<Element>,
@@ -120,18 +123,18 @@ struct Known {
     killed: usize,
 }
 
-/// What clients know of each other.
+/// The state that all clients share.
 struct Common {
-    /// The ids of their connections.
+    /// The ids of the clients' connections.
     ids: Vec<AtomicU64>,
-    /// Clients that have pushed all their elements.
+    /// The number of clients that have pushed all their elements.
     done_pushing: AtomicUsize,
 }
 
-/// Runs the clients and checks what they know in the end. See the module for what that is.
+/// Runs the clients and checks their results. The module lists the conditions.
 ///
 /// # Panics
-/// When something is lost, found twice, out of order, or the server does not answer.
+/// Panics when an element is lost, found twice or out of order, or the server does not answer.
 pub fn run(queue: &Queue) -> Report {
     let common = Common {
         ids: (0..queue.clients).map(|_| AtomicU64::new(0)).collect(),
@@ -149,14 +152,14 @@ pub fn run(queue: &Queue) -> Report {
     check(queue, &known)
 }
 
-/// One of the clients.
+/// A client of the test.
 struct Worker<'q> {
     queue: &'q Queue,
     index: usize,
     common: &'q Common,
     rng: Rng,
     client: Client,
-    /// By list: how many elements it has pushed.
+    /// The number of pushed elements by list.
     pushes: [usize; LISTS],
     quota: usize,
     known: Known,
@@ -190,21 +193,23 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// Whether all lists are empty, as far as a client can know that others may kill.
+    /// Returns true if all lists are empty. The answer is not certain, because another client may
+    /// kill this one.
     fn is_empty(&mut self) -> bool {
         let mut request = vec!["EXISTS".to_string()];
         request.extend((0..LISTS).map(list));
         matches!(self.client.request(&request), Ok(Value::Integer(0)))
     }
 
-    /// Tells others who it is. One that is killed meanwhile is told apart by its next requests.
+    /// Publishes the id of the client's connection. If the client is killed meanwhile, its next
+    /// request notices it.
     fn note_id(&mut self) {
         if let Ok(Value::Integer(id)) = self.client.request(&["CLIENT", "ID"]) {
             self.common.ids[self.index].store(id as u64, Relaxed);
         }
     }
 
-    /// Sends some requests and reads the replies; whether the connection still stands.
+    /// Sends some requests and reads the replies. Returns true if the connection is still open.
     fn pipeline(&mut self) -> bool {
         let mut bytes = Vec::new();
         let mut requests = Vec::new();
@@ -226,7 +231,7 @@ impl<'q> Worker<'q> {
         stands
     }
 
-    /// Its last reply; none when the connection has ended.
+    /// Returns the request's last reply, `None` if the connection has ended.
     fn reply(&mut self, request: &Request) -> Option<Value> {
         let replies = if let Request::Pop { replies, .. } = request { *replies } else { 1 };
         match self.client.read_many(replies) {
@@ -238,21 +243,21 @@ impl<'q> Worker<'q> {
         }
     }
 
-    /// The connection was ended by the server.
+    /// Records that the server closed the connection.
     fn note_end(&mut self, error: &ClientError) {
         assert!(matches!(error, ClientError::Closed), "client {}: {error}", self.index);
         self.known.hung_up += 1;
         self.known.killed += 1;
     }
 
-    /// A random request, appended to `bytes`.
+    /// Appends a random request to `bytes` and returns it.
     fn request(&mut self, bytes: &mut Vec<u8>) -> Request {
         let mut send = |line: &str| encode_request(&line.split(' ').collect::<Vec<_>>(), bytes);
         let (a, b) = (list(self.rng.below(LISTS)), list(self.rng.below(LISTS)));
         if self.rng.below(1000) < KILL_PERMILLE {
             let other = self.rng.below(self.queue.clients);
             let id = self.common.ids[other].load(Relaxed);
-            // Itself it does not kill: it hangs up by itself.
+            // A client does not kill itself: it hangs up by itself.
             match self.rng.below(3) {
                 0 if other != self.index => send(&format!("CLIENT KILL ID {id}")),
                 1 => send(&format!("CLIENT UNBLOCK {id} ERROR")),
@@ -297,7 +302,7 @@ impl<'q> Worker<'q> {
         Request::Push(elements)
     }
 
-    /// Notes what a reply, or its absence, says.
+    /// Records the result of a request; `None` is a missing reply.
     fn note(&mut self, request: Request, reply: Option<Value>) {
         match (request, reply) {
             (Request::Push(elements), Some(Value::Integer(_))) => self.known.pushed.extend(elements),
@@ -323,7 +328,7 @@ fn own_list(client: usize) -> String {
     format!("moved:{client}")
 }
 
-/// The elements in a reply; what else is in it are names of lists.
+/// Collects the elements of a reply; the other strings are names of lists.
 fn collect(reply: &Value, elements: &mut Vec<Element>) {
     match reply {
         Value::Array(parts) => parts.iter().for_each(|part| collect(part, elements)),
@@ -338,7 +343,7 @@ fn collect(reply: &Value, elements: &mut Vec<Element>) {
     }
 }
 
-/// Holds what the clients know against each other and against what is left.
+/// Compares the results of the clients with each other and with the remaining lists.
 fn check(queue: &Queue, known: &[Known]) -> Report {
     let mut control = connect(&queue.address);
     wait_until_nobody_waits(&mut control);
@@ -352,7 +357,8 @@ fn check(queue: &Queue, known: &[Known]) -> Report {
     judge(known, &moved, &left)
 }
 
-/// The same, with what the server still has: what each client moved, what is left in each list.
+/// Compares the results of the clients with the lists that the server still has: the elements that
+/// each client moved, and the remaining elements of each list.
 fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Report {
     let mut report = Report::default();
     let mut found = BTreeSet::new();
@@ -386,7 +392,7 @@ fn judge(known: &[Known], moved: &[Vec<Element>], left: &[Vec<Element>]) -> Repo
     report
 }
 
-/// What was pushed first, by one client to one list, comes first.
+/// Checks that the elements of one client and one list are in the order of their pushes.
 fn check_order<'e>(elements: impl Iterator<Item = &'e Element>, whose: &str) {
     let mut last = BTreeMap::new();
     for &(client, list, number) in elements {
@@ -396,7 +402,7 @@ fn check_order<'e>(elements: impl Iterator<Item = &'e Element>, whose: &str) {
     }
 }
 
-/// The clients' connections are closed: the server notices, and nobody is left in a queue.
+/// Waits until the server has noticed that all connections are closed and no client is blocked.
 fn wait_until_nobody_waits(control: &mut Client) {
     let begun = Instant::now();
     loop {
@@ -414,7 +420,7 @@ fn wait_until_nobody_waits(control: &mut Client) {
 mod tests {
     use super::{Element, Known, judge};
 
-    /// A client that pushed these and popped those.
+    /// Returns the results of a client that pushed and popped these elements.
     fn known(pushed: &[Element], popped: &[Element]) -> Known {
         Known { pushed: pushed.to_vec(), popped: popped.to_vec(), ..Known::default() }
     }

@@ -1,5 +1,5 @@
-//! An engine alone with its caller: runs commands, or a row of them as an append-only file holds
-//! them. Its clock stands still at the beginning of 1970, so that nothing expires.
+//! An engine with a single caller: runs commands, or a sequence of commands from an append-only
+//! file. The clock of [`Player::new`] stands still in January 1970, so that nothing expires.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ use resp::Value;
 use resp::decode::decode;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// Where the clock stands.
+/// The Unix time at which the clock stands still.
 const NOW: Duration = Duration::from_secs(1_000_000);
 
-/// An engine without data.
+/// Creates an engine without data.
 pub fn empty_engine(seed: u64) -> Shared {
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| CommandTable::new(engine::exec::commands())).clone();
@@ -33,7 +33,7 @@ pub fn empty_engine(seed: u64) -> Shared {
     Shared::new(Start { threads: 1, databases: 16, table, settings, seed: [seed, 2, 3, 4], now })
 }
 
-/// No command of a server is known.
+/// A host that knows none of the server's commands.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -42,25 +42,25 @@ impl Host for NoHost {
     }
 }
 
-/// The one client of an engine that nobody else uses; `H` runs the commands of a server.
+/// The only client of an engine; `H` runs the commands of a server.
 pub struct Player<'s, H: Host = NoHost> {
     shared: &'s Shared,
     clock: ManualClock,
     engine: Engine<'s, ManualClock, H>,
     session: Session,
-    /// Sources of functions that were to be loaded.
+    /// The sources given to FUNCTION LOAD. They are recorded, not loaded.
     pub functions: Vec<Vec<u8>>,
 }
 
 impl<'s> Player<'s> {
-    /// A client of this engine.
+    /// Creates a client of this engine.
     pub fn new(shared: &'s Shared) -> Self {
         Self::with_host(shared, ManualClock::new(Instant::now(), NOW), NoHost)
     }
 }
 
 impl<'s, H: Host> Player<'s, H> {
-    /// A client of this engine, which has this clock and host.
+    /// Creates a client of this engine with this clock and host.
     pub fn with_host(shared: &'s Shared, clock: ManualClock, host: H) -> Self {
         let executor = Executor::new(shared, Some(0), 1, (clock.clone(), host));
         let place = Place { thread: 0, conn: ConnId::new(0, 1), fd: -1 };
@@ -70,8 +70,8 @@ impl<'s, H: Host> Player<'s, H> {
         Self { shared, clock, engine: Engine::new(executor), session, functions: Vec::new() }
     }
 
-    /// Runs a command: its reply. SELECT is known where the host does not know it, outside of
-    /// transactions; FUNCTION LOAD is noted.
+    /// Runs a command and returns its reply. If the host does not know SELECT, SELECT works outside
+    /// of transactions only. FUNCTION LOAD is only recorded.
     pub fn run<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Value {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match words[..] {
@@ -103,10 +103,10 @@ impl<'s, H: Host> Player<'s, H> {
         }
     }
 
-    /// Runs all commands of a file of commands, between which times may stand.
+    /// Runs all commands of a file; timestamps may stand between them.
     ///
     /// # Errors
-    /// What is no command, or the command that failed.
+    /// A message about bytes that are not a command, or about a command that failed.
     pub fn replay(&mut self, file: &[u8]) -> Result<(), String> {
         let mut rest = file;
         while !rest.is_empty() {

@@ -1,10 +1,10 @@
-//! What commands answer when they run one at a time: a small naive database, the model that
-//! concurrent histories are checked against.
+//! A small naive database that runs commands one at a time: the model that concurrent histories are
+//! checked against.
 //!
-//! It knows a few dozen commands, RESP2 replies and integer scores: enough to provoke every kind of
-//! race (lost updates, torn multi-key writes, elements popped twice), small enough to be right by
-//! reading. No expiry and no options: histories use none. What a session is in the middle of
-//! (watched keys, a wait) is told in [`sessions`].
+//! It knows a few dozen commands, RESP2 replies and integer scores. This is enough to provoke every
+//! kind of race (lost updates, torn multi-key writes, elements popped twice), and small enough to
+//! verify by reading. It has no expiry and no options, because histories use none. The state of
+//! sessions (watched keys, blocked clients) is described in [`sessions`].
 
 #[cfg(test)]
 mod faulty;
@@ -20,7 +20,7 @@ use std::fmt;
 
 type Bytes = Vec<u8>;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Object {
     String(Bytes),
@@ -30,20 +30,20 @@ enum Object {
     Zset(BTreeMap<Bytes, i64>),
 }
 
-/// Keys and what they hold. Empty collections are absent, as everywhere.
+/// Keys and their values. An empty collection does not exist, as in Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     keys: BTreeMap<Bytes, Object>,
-    /// Those of database 1, which scripts select at times.
+    /// The keys of database 1, which some scripts select.
     elsewhere: BTreeMap<Bytes, Object>,
     sessions: Sessions,
 }
 
-/// The keys that a command names, `None` when it concerns all there are. To WATCH is to concern
-/// all: the client's next transaction depends on it, whatever keys it names.
+/// Returns the keys that a command names, or `None` when it concerns all keys. WATCH concerns all
+/// keys: the client's next transaction depends on it, whatever keys that names.
 ///
 /// # Panics
-/// When the command names none and does not concern all.
+/// Panics when the command names no key and does not concern all.
 pub fn keys_of(args: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     keys_of_words(&words)
@@ -83,7 +83,7 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A reply, or the error instead of it.
+/// A reply, or the text of an error reply.
 type Answer = Result<Value, &'static str>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -92,8 +92,8 @@ const NOT_A_HASH_INTEGER: &str = "ERR hash value is not an integer";
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 const NO_SUCH_KEY: &str = "ERR no such key";
 
-/// One getter a type: the value to change, created empty, or the wrong type's error. `run`
-/// removes what is left empty.
+/// Defines one getter for a type: it returns the value to change, created empty if absent, or the
+/// WRONGTYPE error. `data` removes a value that stays empty.
 macro_rules! typed {
     ($name:ident, $variant:ident, $type:ty) => {
         fn $name(&mut self, key: &[u8]) -> Result<&mut $type, &'static str> {
@@ -106,18 +106,18 @@ macro_rules! typed {
 }
 
 impl Database {
-    /// Runs a client's command and returns its reply. Where several replies are right (SPOP, the
-    /// order of a set), `actual` is returned and followed if it is one of them.
+    /// Runs a client's command and returns its reply. If several replies are right (SPOP, the order
+    /// of a set), the model follows `actual` and returns it if it is one of them.
     ///
     /// # Panics
-    /// When the model does not know the command.
+    /// Panics when the model does not know the command.
     pub fn run(&mut self, client: usize, args: &[Vec<u8>], actual: &Value) -> Value {
         let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let reply = self.session(client, &words, actual);
         reply.unwrap_or_else(|line| Value::Error(line.into()))
     }
 
-    /// A command on the keys alone.
+    /// Runs a command that depends only on the keys.
     fn data(&mut self, words: &[&[u8]], actual: &Value) -> Answer {
         let reply = self
             .strings(words)
@@ -142,7 +142,7 @@ impl Database {
     typed!(set, Set, BTreeSet<Bytes>);
     typed!(zset, Zset, BTreeMap<Bytes, i64>);
 
-    /// The string of a key, `None` when absent.
+    /// Returns the string of a key, `None` if the key is absent.
     fn string(&self, key: &[u8]) -> Result<Option<&Bytes>, &'static str> {
         match self.keys.get(key) {
             None => Ok(None),
@@ -199,7 +199,7 @@ impl Database {
                 }
                 Ok(integer(usize::from(are_new)))
             }
-            // A key of another type reads as absent.
+            // A key of another type counts as absent.
             [b"MGET", keys @ ..] => Ok(Value::Array(
                 keys.iter().map(|key| bulk_or_null(self.string(key).unwrap_or(None))).collect(),
             )),
@@ -293,8 +293,8 @@ impl Database {
             [b"RPOPLPUSH", from, to] | [b"BRPOPLPUSH", from, to, _] => (from, to, false, true),
             _ => return None,
         };
-        // Both types are looked at before anything is moved, the source's first, and an
-        // absent source ends it.
+        // Both types are checked before anything is moved, the source's first. An absent source
+        // ends the command without a check of the destination.
         let is_there = match self.list(from) {
             Ok(list) => !list.is_empty(),
             Err(line) => return Some(Err(line)),
@@ -350,12 +350,13 @@ impl Database {
             [b"SISMEMBER", key, member] => {
                 self.set(key).map(|set| integer(usize::from(set.contains(*member))))
             }
-            // Any member may be popped: the one that was, if it is one.
+            // SPOP may pop any member: the model pops the member of the reply if it exists.
             [b"SPOP", key] => self.set(key).map(|set| match actual {
                 Value::Bulk(member) if set.remove(member) => actual.clone(),
                 _ => bulk_or_null(set.pop_first().as_ref()),
             }),
-            // Any order is right: the one that came, if it is one of these members.
+            // Any order is right: the model returns the order of the reply if the members are
+            // equal.
             [b"SMEMBERS", key] => self.set(key).map(|set| match actual {
                 Value::Array(members) if same_members(members, set.iter()) => actual.clone(),
                 _ => bulks(set.iter()),
@@ -434,7 +435,8 @@ fn bulk_or_null(value: Option<&Bytes>) -> Value {
     value.map_or(Value::Null, |bytes| bulk(bytes))
 }
 
-/// No element, as a null or as a null array: commands that may wait have both.
+/// Returns the reply for no element, as a null or as a null array: commands that may block have
+/// both.
 fn null_as(actual: &Value) -> Value {
     if *actual == Value::NullArray { Value::NullArray } else { Value::Null }
 }
@@ -443,24 +445,24 @@ fn bulks<'a>(values: impl Iterator<Item = &'a Bytes>) -> Value {
     Value::Array(values.map(|value| bulk(value)).collect())
 }
 
-/// An integer as values must hold it: no sign but `-`, no leading zero, no blank.
+/// Parses an integer in the canonical form of a value: no sign but `-`, no leading zero, no space.
 fn parse(bytes: &[u8]) -> Option<i64> {
     let value: i64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
     (value.to_string().as_bytes() == bytes).then_some(value)
 }
 
-/// An argument that the history's author wrote as a number.
+/// Parses an argument that the generator of the history wrote as a number.
 fn number(bytes: &[u8]) -> i64 {
     parse(bytes).unwrap_or_else(|| panic!("{} is no number", bytes.escape_ascii()))
 }
 
-/// Whether the reply holds these, each once, in any order.
+/// Returns true if the reply holds exactly these members, each once, in any order.
 fn same_members<'a>(reply: &[Value], members: impl ExactSizeIterator<Item = &'a Bytes>) -> bool {
     let replied: BTreeSet<&[u8]> = reply.iter().filter_map(Value::as_bytes).collect();
     reply.len() == members.len() && members.map(Vec::as_slice).eq(replied)
 }
 
-/// Members by score, then by their bytes.
+/// Returns the members sorted by score, then by their bytes.
 fn by_score(zset: &BTreeMap<Bytes, i64>) -> Vec<&Bytes> {
     let mut members: Vec<_> = zset.iter().map(|(member, score)| (score, member)).collect();
     members.sort_unstable();
@@ -501,7 +503,7 @@ mod tests {
     use super::{Database, Value, keys_of, words};
     use crate::linearizability::compact;
 
-    /// Runs each line and compares what it answers.
+    /// Runs each line and compares its reply.
     fn check(script: &[(&str, &str)]) {
         let mut database = Database::default();
         for (line, expected) in script {

@@ -1,13 +1,13 @@
-//! Waits as clients see them: how much later than asked for each one ends, for every command that
-//! waits.
+//! Measured waits of blocking commands: the time by which each wait ends later than requested, for
+//! every blocking command.
 //!
-//! Each connection is a thread that sends a command with a timeout drawn at random, blocks in its
-//! socket, and takes the time from before the request is sent until the reply is read. Nothing ever
-//! arrives for these commands, so each of them lasts for its timeout. CLIENT PAUSE holds back the
-//! requests of all connections: they are sent after the reply to it, and each counts as one wait,
-//! from before CLIENT PAUSE is sent.
+//! Each connection is a thread that sends a command with a random timeout and blocks in its socket.
+//! It measures the time from before the sending of the request until the reply is read. No element
+//! ever arrives for these commands, so that each lasts for its timeout. CLIENT PAUSE delays the
+//! requests of all connections. They are sent after the reply to CLIENT PAUSE, and each counts as
+//! one wait, measured from before CLIENT PAUSE is sent.
 //!
-//! Timeouts in seconds have six digits after the point: a server may cut or round them to
+//! Timeouts in seconds have six digits after the decimal point. A server may round them to
 //! milliseconds, but only upwards.
 
 use std::fmt;
@@ -21,24 +21,24 @@ use resp::encode_request;
 use crate::client::{Address, Client};
 use crate::rng::Rng;
 
-/// The timeouts, in microseconds: from the shortest that all commands take.
+/// The range of timeouts in microseconds; it starts with the shortest one that all commands accept.
 const TIMEOUT_US: std::ops::Range<usize> = 1_000..40_000;
-/// The time for one reply: many times what it takes on a busy machine.
+/// The read timeout for a reply: many times the usual time on a busy machine.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
-/// Requests in one pipeline of a client that makes load.
+/// Number of requests in one pipeline of a load client.
 const LOAD_PIPELINE: usize = 64;
-/// Keys of a client that makes load.
+/// Number of keys of a load client.
 const LOAD_KEYS: usize = 10_000;
 
-/// A command that waits.
+/// A blocking command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The name of the command, and of its mode.
     pub name: &'static str,
-    /// The words; `S` stands for the timeout in seconds, `MS` for milliseconds. A pause has those
-    /// of the request that it holds back.
+    /// The words; `S` stands for the timeout in seconds, `MS` for milliseconds. For a pause they
+    /// are the words of the delayed request.
     words: &'static [&'static str],
-    /// The mode of CLIENT PAUSE; None for a command that waits by itself.
+    /// The mode of CLIENT PAUSE; `None` for a command that blocks by itself.
     pause: Option<&'static str>,
 }
 
@@ -46,7 +46,7 @@ const fn command(name: &'static str, words: &'static [&'static str]) -> Kind {
     Kind { name, words, pause: None }
 }
 
-/// All commands that wait.
+/// All blocking commands.
 pub const KINDS: &[Kind] = &[
     command("BLPOP", &["BLPOP", "none", "S"]),
     command("BRPOP", &["BRPOP", "none", "none too", "S"]),
@@ -65,7 +65,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 impl Kind {
-    /// Returns the request for a timeout, and the timeout that it says.
+    /// Returns the request for a timeout, and the timeout that the request contains.
     fn request(&self, timeout_us: usize) -> (Vec<u8>, Duration) {
         let mut asked = Duration::from_micros(timeout_us as u64);
         let words = self.words.iter().map(|&word| match word {
@@ -83,16 +83,16 @@ impl Kind {
     }
 }
 
-/// One measurement.
+/// The settings of one measurement.
 #[derive(Clone, Debug)]
 pub struct Waits {
-    /// The server; its keyspace has none of the keys that are waited for.
+    /// The address of the server; none of the keys of blocking commands exist.
     pub address: Address,
-    /// Connections at a time, each a thread here.
+    /// The number of connections, each a thread of this process.
     pub connections: usize,
-    /// Waits of each connection.
+    /// The number of waits of each connection.
     pub waits: usize,
-    /// Clients that send pipelines of writes meanwhile.
+    /// The number of clients that send pipelines of writes meanwhile.
     pub load_clients: usize,
     /// The seed of the timeouts.
     pub seed: u64,
@@ -101,8 +101,8 @@ pub struct Waits {
 /// The waits of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Microseconds by which each wait ended later than asked for, in ascending order; negative
-    /// for one that ended early.
+    /// Microseconds by which each wait ended later than requested, in ascending order. Negative for
+    /// a wait that ended early.
     pub late_us: Vec<i64>,
 }
 
@@ -112,7 +112,7 @@ impl Report {
         self.late_us.partition_point(|&late_us| late_us < 0)
     }
 
-    /// Returns the lateness in milliseconds that `percent` of a hundred waits do not exceed.
+    /// Returns the lateness in milliseconds that `percent` percent of the waits do not exceed.
     fn late_ms(&self, percent: f64) -> f64 {
         let last = self.late_us.len().saturating_sub(1);
         let at = (last as f64 * percent / 100.0) as usize;
@@ -136,10 +136,10 @@ impl fmt::Display for Report {
 /// Measures one kind.
 ///
 /// # Panics
-/// When the server closes a connection or answers with an error.
+/// Panics when the server closes a connection or answers with an error.
 pub fn run(waits: &Waits, kind: &Kind) -> Report {
     let mut admin = connect(&waits.address);
-    // It exists already after the first kind.
+    // The group already exists after the first kind.
     admin.command(&["XGROUP", "CREATE", "stream", "g", "$", "MKSTREAM"]);
     let is_over = AtomicBool::new(false);
     let mut late_us = thread::scope(|scope| {
@@ -158,7 +158,7 @@ pub fn run(waits: &Waits, kind: &Kind) -> Report {
     Report { late_us }
 }
 
-/// Returns a connection that waits for its replies for a long time.
+/// Opens a connection with a long read timeout.
 fn connect(address: &Address) -> Client {
     let mut client = Client::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     client.set_read_timeout(REPLY_LIMIT);
@@ -193,7 +193,7 @@ fn wait_by_itself(waits: &Waits, kind: &Kind) -> Vec<i64> {
     on_all_connections(waits.connections, connection)
 }
 
-/// Returns the lateness of all requests that pauses held back.
+/// Returns the lateness of all requests that pauses delayed.
 fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
     // All connections begin a round together, and end it together.
     let round = Barrier::new(waits.connections);
@@ -222,7 +222,7 @@ fn pause(waits: &Waits, kind: &Kind, mode: &str) -> Vec<i64> {
     on_all_connections(waits.connections, connection)
 }
 
-/// Runs `work` for each connection at once and joins what they return.
+/// Runs `work` for each connection at once and joins the results.
 fn on_all_connections(connections: usize, work: impl Fn(usize) -> Vec<i64> + Sync) -> Vec<i64> {
     thread::scope(|scope| {
         let work = &work;

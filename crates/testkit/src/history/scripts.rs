@@ -1,4 +1,4 @@
-//! Scripts that are drawn for histories: [`crate::programs`] says what they do.
+//! Random scripts for histories. [`crate::programs`] describes how they run.
 
 use crate::programs::{IF_ODD, NEXT, RAISES, TEXT, is_reading};
 use crate::sequential::keys_of;
@@ -6,13 +6,14 @@ use crate::sequential::keys_of;
 /// A command and its arguments.
 type Args = Vec<Vec<u8>>;
 
-/// Commands of a program at most.
+/// The maximum number of commands of a program.
 const COMMANDS_MAX: usize = 4;
-/// Texts of scripts that keep to what they declare, of others, and of those that visit all keys.
-/// Of the last ones there are many, because a text runs alone from then on.
+/// The number of different script texts by kind: texts that use only declared keys, other texts,
+/// and texts that visit all keys. The last kind has many texts, because such a text always runs
+/// alone after its first run.
 const TEXTS: [usize; 3] = [2, 3, 200];
 
-/// Which keys a script declares.
+/// The keys that a script declares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Declares {
     All,
@@ -20,23 +21,24 @@ enum Declares {
     None,
 }
 
-/// What else a script may do than run its commands.
+/// The operations that a script may do beyond running its commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// It uses these keys and no others, and runs each command.
+    /// Uses only the keys of its commands, and runs each command.
     Plain,
-    /// It uses these keys and no others.
+    /// Uses only the keys of its commands, and may skip commands.
     Named,
-    /// It uses others of the same kind as well, of which there are so many.
+    /// Uses other keys of the same kind as well; this is their number.
     Among(usize),
 }
 
-/// How many commands the next program has.
+/// Returns the number of commands of the next program.
 pub fn length(rng: &mut fastrand::Rng) -> usize {
     1 + rng.usize(..COMMANDS_MAX)
 }
 
-/// A script that runs these commands; those with [`IF_ODD`] ahead only in that case.
+/// Returns a script that runs these commands. A command after [`IF_ODD`] runs only on that
+/// condition.
 pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Args {
     let declares = match rng.u8(..10) {
         0..4 => Declares::All,
@@ -76,7 +78,7 @@ pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Arg
     args
 }
 
-/// A key as it stands in a program.
+/// Returns a key as it is written in a program.
 fn key(
     name: Vec<u8>,
     (declares, reach): (Declares, Reach),
@@ -107,7 +109,7 @@ fn key(
     format!("@{}", at + 1).into()
 }
 
-/// Adds what touches no key of the selected database.
+/// Adds commands that use no key of the selected database.
 fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     let mut all = Vec::new();
     for command in commands {
@@ -122,7 +124,7 @@ fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     all
 }
 
-/// A command, and whether it has a condition ahead.
+/// Returns a command without its condition, and true if it had one.
 fn unconditional(mut command: Args) -> (Args, bool) {
     let is_conditional = command[0] == IF_ODD;
     if is_conditional {

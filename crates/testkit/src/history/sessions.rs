@@ -1,8 +1,9 @@
-//! What a client of a history of sessions does: transactions, optimistic increments, waiting.
+//! The calls of a client in a history of sessions: transactions, optimistic increments, blocking
+//! commands.
 //!
-//! Keys have types by their names (`list:0`, `number:1`, `zset:0`), so that commands meet what they
-//! can work with; now and then one is used as something else. Elements are new each time: one that
-//! is served twice, or comes from nowhere, shows.
+//! Keys have types by their names (`list:0`, `number:1`, `zset:0`), so that most commands find a
+//! key of the right type; sometimes a key is used as another type. Elements are new each time. So
+//! the check detects an element that is served twice or was never pushed.
 
 use super::scripts::Reach;
 use super::{Recording, scripts};
@@ -15,21 +16,21 @@ use std::collections::VecDeque;
 /// A command and its arguments.
 type Args = Vec<Vec<u8>>;
 
-/// How long clients wait for elements, in seconds: long enough to be served, short enough to be
-/// given up at the very moment of being served.
+/// Timeouts of blocking commands in seconds. They are long enough to be served, and short enough to
+/// expire at the very moment of being served.
 const TIMEOUTS: &[&str] = &["0.001", "0.002", "0.005", "0.02"];
 
-/// The most commands of a transaction.
+/// The maximum number of commands of a transaction.
 const TRANSACTION_COMMANDS_MAX: usize = 4;
 
-/// What a client does at a time.
+/// One call of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
-    /// A command that is answered at once, or at one instant of its time.
+    /// A command that is answered at once, or that takes effect at one instant before its reply.
     Command(Args),
     /// MULTI, these commands, EXEC.
     Transaction(Vec<Args>),
-    /// A command that waits, the timeout included.
+    /// A blocking command, including its timeout.
     Wait(Args),
 }
 
@@ -39,9 +40,9 @@ pub struct Script<'r> {
     recording: &'r Recording,
     client: usize,
     values_made: usize,
-    /// What must come next.
+    /// The calls that must come next.
     planned: VecDeque<Call>,
-    /// The key whose value was asked for, to be put back incremented.
+    /// The key whose value was read, to be written back incremented.
     increments: Option<Vec<u8>>,
 }
 
@@ -75,17 +76,17 @@ const PLAIN: &[&str] = &[
     "TYPE l",
 ];
 
-/// Forms of commands of a script that reads, writes if that weighs odd, and then needs more than it
-/// has locked.
+/// Forms of the commands of a script that reads, writes if the reply has an odd weight, and then
+/// needs more keys than it has locked.
 const READS: &[&str] = &["LLEN l", "GET n"];
 const WRITES_IF_ODD: &[&str] = &["? INCR n", "? SET n d", "? RPUSH l v", "? DEL l"];
 const ENDS: &[&str] = &["KEYS *", "DBSIZE", "KEYS *", "DBSIZE", "EXISTS l", "MGET n n"];
 
-/// Forms of commands that wait.
+/// Forms of blocking commands.
 const WAITS: &[&str] =
     &["BLPOP l t", "BLPOP l t", "BLPOP l l t", "BRPOP l t", "BRPOP l l t", "BZPOPMIN z t", "BZPOPMAX z z t"];
 
-/// Forms of commands of the mix that moves.
+/// Forms of commands of [`Mix::Moves`](super::Mix::Moves).
 const MOVES: &[&str] = &[
     "BLMOVE l l LEFT RIGHT t",
     "BLMOVE l l RIGHT LEFT t",
@@ -102,7 +103,7 @@ const MOVES: &[&str] = &[
 ];
 
 impl<'r> Script<'r> {
-    /// The calls of client `client`.
+    /// Creates the calls of client `client`.
     pub fn new(recording: &'r Recording, client: usize) -> Self {
         let seed = recording.seed.wrapping_mul(1_000_003).wrapping_add(client as u64);
         Self {
@@ -115,13 +116,13 @@ impl<'r> Script<'r> {
         }
     }
 
-    /// The next call, given the reply to the last.
+    /// Returns the next call. `last` is the reply to the previous call.
     pub fn next(&mut self, last: &Value) -> Call {
         if let Some(key) = self.increments.take() {
             return self.increment(key, last);
         }
         let call = self.planned.pop_front().unwrap_or_else(|| self.draw());
-        // The value that an increment starts from comes with the reply to this.
+        // The reply to this call brings the value from which an increment starts.
         if let Call::Command(args) = &call
             && self.planned.is_empty()
             && args[0] == b"GET"
@@ -168,7 +169,8 @@ impl<'r> Script<'r> {
         }
     }
 
-    /// The transaction that puts a value back one higher; it must fail where another was faster.
+    /// Returns the transaction that writes a value back incremented. It must fail if another client
+    /// was faster.
     fn increment(&mut self, key: Vec<u8>, value: &Value) -> Call {
         let old: Option<i64> = match value {
             Value::Null => Some(0),
@@ -188,7 +190,7 @@ impl<'r> Script<'r> {
         Call::Transaction((0..len).map(|_| self.call(forms)).collect())
     }
 
-    /// A command of one of these forms, or a script of some.
+    /// Returns a command of one of these forms, or a script of some.
     fn call(&mut self, forms: &[&str]) -> Args {
         let percent = self.recording.scripts_percent;
         if percent == 0 || self.rng.usize(..100) >= percent {
@@ -197,7 +199,7 @@ impl<'r> Script<'r> {
         let mut commands: Vec<Args> = (0..scripts::length(&mut self.rng)).map(|_| self.form(forms)).collect();
         let is_session = self.recording.mix == super::Mix::Sessions;
         if is_session && self.rng.u8(..3) == 0 {
-            // Its next run may not change what it changed in a run that was undone.
+            // The script's next run must not repeat the changes of a run that was undone.
             commands = [READS, WRITES_IF_ODD, ENDS].iter().map(|forms| self.form(forms)).collect();
         } else if is_session && self.rng.u8(..20) == 0 {
             commands.push(words(["KEYS *", "DBSIZE"][self.rng.usize(..2)]));
@@ -205,7 +207,7 @@ impl<'r> Script<'r> {
         scripts::script(commands, Reach::Among(self.recording.keys), &mut self.rng)
     }
 
-    /// A command of one of these forms.
+    /// Returns a command of one of these forms.
     fn form(&mut self, forms: &[&str]) -> Args {
         let form = forms[self.rng.usize(..forms.len())];
         form.split(' ').map(|word| self.argument(word)).collect()
@@ -240,7 +242,8 @@ fn words(line: &str) -> Args {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A call as the words of a history: one operation, or for a wait its beginning and its end.
+/// Returns a call as the words of a history: one operation, or for a blocking command its begin and
+/// its end.
 pub fn in_history(call: &Call) -> Vec<Args> {
     match call {
         Call::Command(args) => vec![args.clone()],
@@ -256,7 +259,7 @@ pub fn in_history(call: &Call) -> Vec<Args> {
     }
 }
 
-/// One client's part of a history.
+/// Runs one client and returns its part of a history.
 pub(super) fn record(
     recording: &Recording,
     client: usize,
@@ -287,7 +290,7 @@ pub(super) fn record(
                 queued.extend_from_slice(commands);
                 if history.len().is_multiple_of(2) {
                     connection.pipeline(&queued)?;
-                    // Nothing has happened so far.
+                    // Nothing has been executed so far.
                     invoked = now();
                     connection.request(&words("EXEC"))?
                 } else {
@@ -310,14 +313,15 @@ pub(super) fn record(
     Ok(history)
 }
 
-/// A second connection, which sees whether the first one waits.
+/// A second connection, which checks whether the first one is blocked.
 struct Observer {
     connection: Client,
     id: String,
 }
 
 impl Observer {
-    /// How often it looks: who is not seen to wait by then has been served, or is late.
+    /// Number of checks. A client that none of them sees blocked has already been served, or is
+    /// late.
     const LOOKS: usize = 3;
 
     fn of(client: &mut Client, recording: &Recording) -> Result<Self, ClientError> {
@@ -328,7 +332,7 @@ impl Observer {
         Ok(Self { connection: Client::connect(&recording.address)?, id })
     }
 
-    /// Whether the client is seen to wait.
+    /// Returns true if a check sees the client blocked.
     fn sees_it_wait(&mut self) -> Result<bool, ClientError> {
         for _ in 0..Self::LOOKS {
             let list = self.connection.request(&["CLIENT", "LIST", "ID", &self.id])?;

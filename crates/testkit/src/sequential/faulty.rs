@@ -1,10 +1,9 @@
-//! A check of the checker: a simulated server with planted faults, whose
-//! histories must be found wrong.
+//! A test of the checker: a simulated server with planted faults, whose histories must be found
+//! wrong.
 //!
-//! Clients run their scripts against one model, and chance decides whose turn it is: a call begins,
-//! takes effect in one step or, with a fault, in several, and returns, each in a turn of its own.
-//! Without a fault every history must be accepted, or the checker would cry wolf; each fault must
-//! be found, or it would sleep.
+//! Clients run their scripts against one model in random turns. A call begins, takes effect in one
+//! step (or, with a fault, in several), and returns, each in its own turn. Without a fault every
+//! history must be accepted: the checker must not raise false alarms. Every fault must be detected.
 
 use super::sessions::parts_of;
 use super::{Database, words};
@@ -18,23 +17,23 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// Others come between the commands of a transaction.
+    /// Other clients run between the commands of a transaction.
     TornTransaction,
-    /// EXEC runs whatever happened to the watched keys: updates are lost.
+    /// EXEC ignores changes of watched keys: updates are lost.
     BlindToWatch,
-    /// EXEC looks whether watched keys changed, and runs some time later.
+    /// EXEC checks the watched keys too early, and runs some time later.
     LooksTooEarly,
-    /// EXEC fails although nothing was changed.
+    /// EXEC fails although nothing has changed.
     FailsForNothing,
-    /// What a waiting client is served stays in the list.
+    /// The element that a blocked client receives stays in the list.
     ServesTwice,
-    /// A client gives up as it is served: the element is gone.
+    /// A client times out while it is served: the element is lost.
     LosesAtTimeout,
-    /// The client that waited least is served first.
+    /// The client that has been blocked for the shortest time is served first.
     ServesTheLast,
-    /// A write does not look who waits.
+    /// A write does not check for blocked clients.
     ForgetsToServe,
-    /// Elements of a transaction are served before it has ended.
+    /// Elements of a transaction are served before the transaction has ended.
     ServesWithinTransactions,
 }
 
@@ -43,18 +42,18 @@ use Fault::{
     ServesWithinTransactions, TornTransaction,
 };
 
-/// A client's call that is under way.
+/// A call of a client that is in progress.
 struct UnderWay {
     invoked: u64,
-    /// What is left to do; the last of these gives the reply.
+    /// The remaining steps; the last one gives the reply.
     steps: VecDeque<Vec<Vec<u8>>>,
     history: Vec<Vec<Vec<u8>>>,
-    /// Replies of the steps of a torn transaction.
+    /// The replies of the steps of a torn transaction.
     torn: Option<Vec<Value>>,
     reply: Value,
-    /// When the client was seen to wait.
+    /// The time at which the client was seen blocked.
     seen_waiting: Option<u64>,
-    /// When it ended without being served.
+    /// The time at which the call ended without being served.
     timed_out: Option<u64>,
 }
 
@@ -87,7 +86,7 @@ impl Simulation {
         UnderWay { invoked, steps, history, torn, reply, seen_waiting: None, timed_out: None }
     }
 
-    /// One step of a client's call.
+    /// Runs one step of a client's call.
     fn step(&mut self, client: usize, call: &mut UnderWay) {
         let Some(args) = call.steps.pop_front() else { return };
         let is_stale = self.database.sessions.watching.get(&client).map(|watch| watch.is_stale);
@@ -154,7 +153,7 @@ impl Simulation {
         }
     }
 
-    /// One command of a torn transaction.
+    /// Runs one command of a torn transaction.
     fn step_of_torn(&mut self, client: usize, args: &[Vec<u8>], call: &mut UnderWay) {
         let Some(replies) = &mut call.torn else { return };
         let watch = self.database.sessions.watching.remove(&client);
@@ -167,7 +166,7 @@ impl Simulation {
         };
     }
 
-    /// Whether the client goes on waiting: its time is not over, and nobody served it.
+    /// Returns true if the client stays blocked: it has not timed out and has not been served.
     fn still_waits(&mut self, client: usize, call: &UnderWay) -> bool {
         call.steps.front().is_some_and(|args| *args[0] == *b"END")
             && !self.database.sessions.served.contains_key(&client)
@@ -187,7 +186,7 @@ impl Simulation {
     }
 }
 
-/// A history of four clients on a server with this fault.
+/// Returns a history of four clients on a server with this fault.
 fn simulate(fault: Fault, mix: Mix, (seed, scripts_percent): (u64, usize)) -> History {
     const CLIENTS: usize = 4;
     const TURNS: u64 = 1_500;

@@ -1,4 +1,4 @@
-//! Scripts in the model: the program that stands in the arguments of EVAL runs at one instant (see
+//! Scripts in the model: the program in the arguments of EVAL runs at one instant (see
 //! `crate::programs`).
 
 use resp::Value;
@@ -9,13 +9,13 @@ use crate::programs::{IF_ODD, NEXT, RAISES, SKIPPED, is_reading, weight};
 
 const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";
 
-/// A script's declared keys and its program.
+/// Splits the words of a script into its declared keys and its program.
 fn parts<'w, 'a>(words: &'w [&'a [u8]]) -> (&'w [&'a [u8]], &'w [&'a [u8]]) {
     let count = std::str::from_utf8(words[2]).ok().and_then(|text| text.parse().ok());
     words[3..].split_at(count.expect("a number of keys"))
 }
 
-/// The keys that a script may use, `None` when it may be all there are.
+/// Returns the keys that a script may use, `None` if it may use all keys.
 pub(super) fn keys_of(words: &[&[u8]]) -> Option<Vec<Bytes>> {
     let (declared, program) = parts(words);
     let mut keys: Vec<Bytes> = declared.iter().map(|key| key.to_vec()).collect();
@@ -32,7 +32,7 @@ pub(super) fn keys_of(words: &[&[u8]]) -> Option<Vec<Bytes>> {
     Some(keys)
 }
 
-/// The keys that a word of a program may stand for.
+/// Returns the keys that a word of a program may refer to.
 fn names(word: &[u8], declared: &[&[u8]]) -> Vec<Bytes> {
     if let [b'@', number] = word {
         return vec![declared[usize::from(number - b'1')].to_vec()];
@@ -75,7 +75,7 @@ impl Database {
                     Value::Simple(b"OK".to_vec())
                 }
                 ([b"PING"], _) => Value::Simple(b"PONG".to_vec()),
-                // Nobody watches or waits for keys there.
+                // No client watches or is blocked on keys of database 1.
                 (words, _) if is_elsewhere => in_reply(self.data(words, actual_part)),
                 (words, _) => in_reply(self.followed(words, actual_part, ready)),
             };
@@ -99,12 +99,13 @@ impl Database {
     }
 }
 
-/// Whether the server could not write its file.
+/// Returns true if the reply is the error of a server that could not write its file.
 fn is_refusal(reply: &Value) -> bool {
     matches!(reply, Value::Error(line) if line.starts_with(b"MISCONF"))
 }
 
-/// Why a command was refused that writes, where the server could not write its file at that moment.
+/// Returns the error with which the server refused a write because it could not write its file at
+/// that moment.
 fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     let line = match (actual, part) {
         (Value::Error(line), _) => line.strip_prefix(format!("FAILED {} ", before + 1).as_bytes())?,
@@ -114,7 +115,7 @@ fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     line.starts_with(b"MISCONF").then(|| line.to_vec())
 }
 
-/// A word with what it stands for.
+/// Replaces a word of a program by its value.
 fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     match word {
         [b'@', number] => declared[usize::from(number - b'1')].to_vec(),
@@ -126,7 +127,7 @@ fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     }
 }
 
-/// A reply as it comes out of a script, which knows one null only.
+/// Converts a reply to its form in a script's reply: scripts know only one null.
 fn in_reply(reply: Answer) -> Value {
     match reply {
         Ok(Value::NullArray) => Value::Null,

@@ -1,41 +1,45 @@
-//! What sessions add to the model: transactions, watched keys, clients that wait.
+//! The state of sessions in the model: transactions, watched keys, blocked clients.
 //!
 //! Words of histories that no server knows:
 //!
-//! - `EXEC SET a 1 ; GET a` is a whole transaction: it runs at one instant, and its
-//!   reply is that of EXEC.
+//! - `EXEC SET a 1 ; GET a` is a whole transaction. It runs at one instant, and its reply is that
+//!   of EXEC.
 //! - `BEGIN BLPOP a b` and `END BLPOP a b` are one command of a client, `BLPOP a b <timeout>`. At
-//!   the instant of `BEGIN` it takes what is there or goes to the end of the queue; `END`, with the
-//!   command's reply, is when time is over or, if it was served, any instant behind that. So the
-//!   model knows who waits, and holds servers to Redis' order: a key that comes into being serves
-//!   the client that waited longest, at the instant of the command or the transaction that made it,
-//!   before anybody else can take anything. That is as strict as what is known of the two instants:
-//!   `BEGIN` returns when the client was seen to wait, and `END` of a client that was not served is
-//!   called when its timeout had passed, where that is known. Otherwise it may have ended at once,
-//!   and whoever forgot to serve it is found only when the key is made again and serves it then.
-//! - `BLPOP a b <timeout>` as it is: takes what is there at one instant of its time, or there
-//!   is nothing at one. That asks less: it is for histories with commands that a server
-//!   serves by and by (BLMOVE).
+//!   the instant of `BEGIN` it pops an existing element, or the client joins the end of the queue.
+//!   `END` carries the command's reply. Its instant is the timeout or, if the client was served,
+//!   any later instant.
 //!
-//! A watched key counts as changed when a command makes it another value, or
-//! writes the same (`SET`).
+//! So the model knows the blocked clients and requires Redis' order. A created key serves the
+//! client that has been blocked longest, at the instant of the command or transaction that created
+//! the key. No other client can pop an element before.
+//!
+//! The check is as strict as the two instants are known. `BEGIN` returns when the client was seen
+//! blocked. `END` of a client that was not served is called after its timeout, if that time is
+//! known. Otherwise the client may have timed out at once. Then a server that forgot to serve it is
+//! detected only when the key is created again and serves the client.
+//! - `BLPOP a b <timeout>` unchanged: at one instant it pops an existing element, or no element
+//!   exists at one instant. This is weaker. It is for histories with commands that a server serves
+//!   step by step (BLMOVE).
+//!
+//! A watched key counts as changed when a command changes its value, or writes the same value again
+//! (`SET`).
 
 use super::{Answer, Bytes, Database, Object, bulks, null_as, ok};
 use resp::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-/// What stands between the commands of a transaction.
+/// The separator between the commands of a transaction.
 pub const SEPARATOR: &[u8] = b";";
 
-/// What sessions are in the middle of.
+/// The state of all sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sessions {
-    /// By client.
+    /// The watched keys by client.
     pub(super) watching: BTreeMap<usize, Watch>,
-    /// Clients that wait, oldest first.
+    /// The blocked clients, oldest first.
     pub(super) queue: Vec<Waiting>,
-    /// What the wait of a client brought: words of an array, or an error.
+    /// The result of a client's blocking command: words of an array, or an error.
     pub(super) served: BTreeMap<usize, Result<Vec<Bytes>, &'static str>>,
 }
 
@@ -52,13 +56,13 @@ pub(super) struct Waiting {
     keys: Vec<Bytes>,
 }
 
-/// The commands of a transaction.
+/// Splits the words of a transaction into its commands.
 pub(super) fn parts_of<'w, 'a>(rest: &'w [&'a [u8]]) -> impl Iterator<Item = &'w [&'a [u8]]> {
     rest.split(|word| *word == SEPARATOR)
 }
 
 impl Database {
-    /// A command of a session.
+    /// Runs a command of a session.
     pub(super) fn session(&mut self, client: usize, words: &[&[u8]], actual: &Value) -> Answer {
         match words {
             [b"WATCH", keys @ ..] => {
@@ -108,8 +112,8 @@ impl Database {
         }
     }
 
-    /// Runs a command and notes whose watched keys it changes, and which keys it makes
-    /// that clients wait for.
+    /// Runs a command. Marks the watches whose keys it changes, and adds the keys that it creates
+    /// and on which clients are blocked to `ready`.
     pub(super) fn followed(
         &mut self,
         words: &[&[u8]],
@@ -137,13 +141,13 @@ impl Database {
         reply
     }
 
-    /// Lets the transactions of those who watch a key fail.
+    /// Marks the watches of a changed key, so that the clients' transactions fail.
     fn note_change(&mut self, key: &[u8]) {
         let watching = self.sessions.watching.values_mut();
         watching.filter(|watch| watch.keys.contains(key)).for_each(|watch| watch.is_stale = true);
     }
 
-    /// Serves who waits for these keys, the first that came first.
+    /// Serves the clients that are blocked on these keys, oldest first.
     fn serve(&mut self, mut ready: VecDeque<Bytes>) {
         while let Some(key) = ready.pop_front() {
             let mut at = 0;
@@ -153,8 +157,8 @@ impl Database {
                     Some(Object::Zset(_)) => matches!(&*verb, b"BZPOPMIN" | b"BZPOPMAX"),
                     _ => false,
                 };
-                // Not that key, but the first that it named and that has something: an error where
-                // that is not what it waits for.
+                // The client is served from the first of its keys that exists, which may be another
+                // than `key`. If that key has the wrong type, the client receives the error.
                 let mut keys = keys.iter().filter(|_| is_there && keys.contains(&key));
                 match keys.find_map(|key| self.pop(&verb, key).transpose()) {
                     Some(popped) => {
@@ -167,8 +171,8 @@ impl Database {
         }
     }
 
-    /// Takes what a waiting command wants from one key: the words of its reply, `None`
-    /// when the key is absent.
+    /// Pops an element for a blocking command from one key. Returns the words of the reply, `None`
+    /// if the key is absent.
     fn pop(&mut self, verb: &[u8], key: &[u8]) -> Result<Option<Vec<Bytes>>, &'static str> {
         let verb: &[u8] = match verb {
             b"BLPOP" => b"LPOP",
@@ -214,7 +218,7 @@ impl Database {
         }
     }
 
-    /// A command that could wait, where it does not.
+    /// Runs a blocking command that does not block.
     pub(super) fn impatient(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
         let (verb, keys) = match words {
             [verb @ (b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX"), keys @ .., _timeout] => (*verb, keys),
@@ -225,7 +229,7 @@ impl Database {
     }
 }
 
-/// Keys that a command writes even when that changes nothing in them.
+/// Returns the keys that a command writes even if their values stay the same.
 fn written_anyway<'a>(words: &[&'a [u8]], reply: &Value) -> Vec<&'a [u8]> {
     match words {
         [b"SET" | b"GETSET" | b"HSET", key, ..] => vec![key],
