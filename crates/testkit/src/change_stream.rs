@@ -1,10 +1,11 @@
-//! A server's stream of changes, as text that can be compared: what Redis writes to its append-only
-//! file, and Saker to its change log.
+//! A server's stream of changes as text that can be compared: the append-only file of Redis, and
+//! the change log of Saker.
 //!
-//! [`parse`] makes commands of the bytes: SELECT is resolved into each command's database, the
-//! commands between MULTI and EXEC carry the number of their transaction, and the lines `#TS:` of
-//! append-only files are skipped. [`compare`] aligns two streams and gives what only one of them
-//! has. Words are equal when they are the same bytes, or times of nearly the same moment.
+//! [`parse`] decodes the bytes to commands. SELECT is resolved into the database of each command.
+//! Commands between MULTI and EXEC carry the number of their transaction. The lines `#TS:` of
+//! append-only files are skipped. [`compare`] aligns two streams and returns the changes that only
+//! one of them has. Words are equal if their bytes are equal, or if they are times of nearly the
+//! same moment.
 
 use std::fmt;
 
@@ -24,14 +25,15 @@ pub use align::{Difference, compare};
 pub struct Change {
     /// The database it applies to.
     pub db: u32,
-    /// Of commands of one transaction the same number, from 1; 0 for a command of its own.
+    /// The number of the transaction, from 1: all its commands have the same number. 0 for a
+    /// command outside of transactions.
     pub transaction: u32,
-    /// Its name and arguments.
+    /// The name and the arguments.
     pub words: Vec<Vec<u8>>,
 }
 
 impl Change {
-    /// Its name in capitals.
+    /// Returns the name in capitals.
     pub fn name(&self) -> String {
         String::from_utf8_lossy(&self.words[0]).to_ascii_uppercase()
     }
@@ -44,12 +46,12 @@ impl fmt::Display for Change {
     }
 }
 
-/// Why bytes are no stream of changes.
+/// The reason why bytes are not a stream of changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Where, in bytes from the start.
+    /// The position of the error, in bytes from the start.
     pub at: usize,
-    /// What is wrong there.
+    /// A description of the error.
     pub what: String,
 }
 
@@ -61,10 +63,10 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The commands of a whole stream, which begins in database `db`. O(bytes).
+/// Parses the commands of a whole stream, which begins in database `db`. O(bytes).
 ///
 /// # Errors
-/// Where it is malformed, and when it ends inside of a command or a transaction.
+/// The stream is malformed, or it ends inside of a command or a transaction.
 pub fn parse(stream: &[u8], db: u32) -> Result<Vec<Change>, ParseError> {
     let mut changes = Vec::new();
     let (mut at, mut db, mut transactions, mut in_transaction) = (0, db, 0, false);
@@ -95,7 +97,7 @@ pub fn parse(stream: &[u8], db: u32) -> Result<Vec<Change>, ParseError> {
     Ok(changes)
 }
 
-/// The command that `stream` begins with, and its length.
+/// Parses the command at the beginning of `stream`. Returns its words and its length in bytes.
 fn words_of(stream: &[u8]) -> Result<(Vec<Vec<u8>>, usize), String> {
     let (value, len) = match decode(stream) {
         Ok(Some(found)) => found,

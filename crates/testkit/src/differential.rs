@@ -1,10 +1,10 @@
-//! The differential runner: two servers, the same random commands, the same answers.
+//! The differential runner: sends the same random commands to two servers and compares the replies.
 //!
-//! A sequence of a few hundred commands is made from the table of [`rules`] and sent to both
-//! servers from empty; every reply is compared ([`compare`]), and at the end the whole content.
-//! Half of the sequences speak RESP2, half RESP3, and some run under other encoding thresholds. A
-//! difference is shrunk ([`shrink`]) and told as a `.resp` script whose replies are those of server
-//! A. Everything follows from one seed.
+//! A sequence of a few hundred commands is generated from the table of [`rules`] and sent to both
+//! servers, which are empty at the start. Every reply is compared ([`compare`]), and at the end the
+//! whole content. Half of the sequences use RESP2, half RESP3, and some run with other encoding
+//! thresholds. A difference is shrunk ([`shrink`]) and reported as a `.resp` script with the
+//! replies of server A. All choices follow from one seed.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
@@ -32,29 +32,29 @@ pub use pair::{Difference, RunError};
 
 use pair::Pair;
 
-/// Commands of a sequence.
+/// Number of commands of a sequence.
 const SEQUENCE_COMMANDS: usize = 400;
 
-/// How many of a hundred sequences are about sessions, too.
+/// Percentage of sequences that also contain session commands.
 const SESSIONS_PERCENT: usize = 25;
 
-/// Sequences after which the other protocol is spoken.
+/// Number of sequences after which the protocol changes.
 const SEQUENCES_PER_PROTOCOL: u64 = 8;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where all choices start from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// Ends the run after this time.
+    /// The time after which the run ends.
     pub time: Duration,
-    /// Ends the run after this many commands.
+    /// The number of commands after which the run ends.
     pub commands: u64,
-    /// Ends the run after this many different failures.
+    /// The number of different failures after which the run ends.
     pub failures: usize,
-    /// The commands to use, in capitals; all that both servers know when empty.
+    /// The commands to use, in capitals. If empty, all commands that both servers know.
     pub only: Vec<String>,
-    /// The commands to leave out, in capitals.
+    /// The commands not to use, in capitals.
     pub skip: Vec<String>,
 }
 
@@ -65,28 +65,28 @@ impl Default for Options {
     }
 }
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The seed it started from.
+    /// The seed of the run.
     pub seed: u64,
-    /// Commands sent to each server.
+    /// The number of commands sent to each server.
     pub commands: u64,
-    /// Sequences run.
+    /// The number of sequences.
     pub sequences: u64,
-    /// Time taken.
+    /// The duration of the run.
     pub elapsed: Duration,
-    /// Commands of the table that one of the servers does not know.
+    /// The commands of the table that one of the servers does not know.
     pub unknown: Vec<String>,
-    /// One script per failure.
+    /// One script for each failure.
     pub failures: Vec<String>,
 }
 
 impl Summary {
-    /// Fails the test with everything that differed.
+    /// Fails the test if there is a difference, with all differences.
     ///
     /// # Panics
-    /// When there are failures.
+    /// Panics when there are failures.
     pub fn expect_success(&self) {
         assert!(self.failures.is_empty(), "{self}");
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs random sequences on the servers at `a` (the reference) and `b`, which are emptied.
+/// Runs random sequences on the servers at `a` (the reference) and `b`. Deletes all their keys.
 pub fn run(a: &Address, b: &Address, options: &Options) -> Result<Summary, RunError> {
     let start = Instant::now();
     let unknown = unknown_commands(a, b)?;
@@ -157,7 +157,7 @@ pub fn run(a: &Address, b: &Address, options: &Options) -> Result<Summary, RunEr
     Ok(summary)
 }
 
-/// The accepted differences that concern `a` and `b`.
+/// Returns the accepted differences that concern `a` and `b`.
 fn explained_between(a: &Address, b: &Address) -> Result<Vec<&'static Explained>, RunError> {
     let mut info = [String::new(), String::new()];
     for (address, info) in [a, b].into_iter().zip(&mut info) {
@@ -171,7 +171,8 @@ fn connect(address: &Address) -> Result<Client, RunError> {
     Client::connect(address).map_err(|error| RunError::Setup(format!("connecting to {address}: {error}")))
 }
 
-/// The commands of the table that `a` or `b` answers as unknown, or keeps another state for.
+/// Returns the commands of the table that only one of `a` and `b` knows, or whose state differs
+/// between their versions.
 fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     let mut clients = [connect(a)?, connect(b)?];
     let mut unknown = Vec::new();
@@ -183,15 +184,15 @@ fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
         }
         let mut known = 0;
         for client in &mut clients {
-            // A transaction that one of them began would queue the others.
+            // A transaction begun by a command of this loop would queue the later commands.
             client.request(&["RESET"]).map_err(|error| RunError::Setup(format!("RESET: {error}")))?;
-            // Without arguments nearly all are refused for that, and no key is touched.
+            // Without arguments nearly all commands fail with an arity error and change no key.
             let reply =
                 client.request(&[name]).map_err(|error| RunError::Setup(format!("{name}: {error}")))?;
             known +=
                 usize::from(!matches!(reply, Value::Error(text) if text.starts_with(b"ERR unknown command")));
         }
-        // What neither knows is answered by both in the same words.
+        // Two servers that do not know a command answer with the same words.
         if known == 1 {
             unknown.push(name.to_string());
         }
@@ -199,7 +200,7 @@ fn unknown_commands(a: &Address, b: &Address) -> Result<Vec<String>, RunError> {
     Ok(unknown)
 }
 
-/// A random sequence; some start by setting other encoding thresholds.
+/// Returns a random sequence. Half of the sequences begin by setting other encoding thresholds.
 fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     let mut clock = 0;
     let kind = if rng.percent(SESSIONS_PERCENT) { Kind::Sessions } else { Kind::Data };
@@ -213,8 +214,8 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
         match compare::name(&args).as_str() {
             "MULTI" => in_transaction = true,
             "EXEC" | "DISCARD" | "RESET" => in_transaction = false,
-            // A known difference: a message to oneself whose subscription ends in the same
-            // transaction is sent by Redis, and not by Saker.
+            // A known difference: a client publishes to a channel to which it is subscribed, and
+            // unsubscribes in the same transaction. Redis sends the message, Saker does not.
             "UNSUBSCRIBE" | "PUNSUBSCRIBE" | "SUNSUBSCRIBE" if in_transaction => continue,
             _ => {}
         }
@@ -223,7 +224,7 @@ fn sequence(pair: &Pair, grammar: &Grammar, rng: &mut Rng) -> Vec<Args> {
     commands
 }
 
-/// The difference as a script with the replies of A, and what B answered in a comment.
+/// Formats the difference as a script with the replies of A, and the reply of B in a comment.
 fn as_script(difference: &Difference, seed: u64, number: u64, protocol: Protocol) -> String {
     let mut out = format!("# seed {seed}, sequence {number}, {protocol:?}\n");
     for (args, reply) in difference.told() {

@@ -1,4 +1,4 @@
-//! `.resp` scripts: commands and what a server answers, as text.
+//! `.resp` scripts: commands and the replies of a server, as text.
 //!
 //! ```text
 //! # tests/cmd/zadd.resp
@@ -9,30 +9,30 @@
 //! :0
 //! ```
 //!
-//! A line `> …` is a command, quoted as redis-cli does; what follows is its reply in the notation
-//! of [`crate::notation`]. `b> …` sends on a second connection called `b`. A comment is a line that
-//! starts with `# `, or what follows ` # ` on a command's line: the name of the case.
-//! A script runs on RESP2 and on RESP3, each time on an emptied server and new connections.
+//! A line `> …` is a command, quoted as for redis-cli. Its reply follows in the notation of
+//! [`crate::notation`]. `b> …` sends the command on a second connection called `b`. A comment is a
+//! line that starts with `# `, or the text after ` # ` on a command's line: the name of the case. A
+//! script runs on RESP2 and on RESP3, each time on an emptied server and new connections.
 //!
-//! Ahead of the first command:
+//! Directives before the first command:
 //! - `@each-encoding`: also run with every collection in its large encoding ([`LARGE_ENCODINGS`]);
-//! - `@config name value`: CONFIG SET for this script, put back afterwards.
+//! - `@config name value`: CONFIG SET for this script, reset afterwards.
 //!
-//! Between a command and its reply:
+//! Directives between a command and its reply:
 //! - `@unordered`: arrays in this reply match in any order;
-//! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below them
-//!   holds in that protocol or encoding; several such blocks may follow each other, the
-//!   first that fits counts;
-//! - `@varies`: the values differ from run to run: only the kinds of the
-//!   reply's parts are compared;
-//! - `@none`: nothing is answered, or not yet; `@closed`: the server closes the
-//!   connection without an answer.
+//! - `@resp2`, `@resp3`, `@small`, `@large`, alone or two on a line: the reply below holds in that
+//!   protocol or encoding. Several of these blocks may follow each other; the first that fits
+//!   counts;
+//! - `@varies`: the values differ from run to run, so only the kinds of the reply's parts are
+//!   compared;
+//! - `@none`: the server sends no reply, or not yet;
+//! - `@closed`: the server closes the connection without a reply.
 //!
-//! `b<` instead of a command waits for what connection `b` is sent: a message, or a reply that was
-//! not there before (`@none`). Nothing says when a request with `@none` arrives: what follows must
-//! come out the same before and after it.
+//! A line `b<` instead of a command waits for the next value sent to connection `b`: a message, or
+//! a reply that was not sent before (`@none`). The time at which a request with `@none` arrives is
+//! unknown: the later commands must have the same replies before and after it.
 //!
-//! Behind the commands stand the examples of docs/commands:
+//! After the commands follow the examples for docs/commands:
 //!
 //! ```text
 //! @example A leaderboard
@@ -41,13 +41,14 @@
 //! :2
 //! ```
 //!
-//! Each begins with `@example` and its title, and runs on an emptied server and new connections, so
-//! that its reader sees all that it needs; one that begins with `@resp3` is of that protocol alone.
-//! `@reply` says what a reply means: the documentation lists it among the command's replies with
-//! its kind of value. Without words it marks a reply that needs none, such as `+OK`.
-//! [`Script::examples`] gives them.
+//! Each example begins with `@example` and its title. It runs on an emptied server and new
+//! connections, so that it shows its reader everything that it needs. An example that begins with
+//! `@resp3` is for that protocol only. `@reply` describes the meaning of a reply: the documentation
+//! lists it among the command's replies with its kind of value. Without words it marks a reply that
+//! needs no description, such as `+OK`. [`Script::examples`] returns the examples.
 //!
-//! The replies are recorded from a real Redis ([`record`]), so a script is what Redis does.
+//! The replies are recorded from a real Redis ([`record`]), so a script states the behavior of
+//! Redis.
 
 use std::fmt;
 use std::fs;
@@ -80,21 +81,21 @@ pub const LARGE_ENCODINGS: &[(&str, &str)] = &[
     ("stream-node-max-entries", "1"),
 ];
 
-/// The thresholds a script runs under.
+/// The encoding thresholds of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encodings {
     /// The defaults: small collections are packed.
     Small,
-    /// [`LARGE_ENCODINGS`].
+    /// The options of [`LARGE_ENCODINGS`].
     Large,
 }
 
-/// One way to run a script.
+/// A variant of a script's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// What the connections speak.
+    /// The protocol of the connections.
     pub protocol: Protocol,
-    /// The thresholds.
+    /// The encoding thresholds.
     pub encodings: Encodings,
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// Which variants a reply holds in: all that agree with what is given.
+/// The variants in which a reply holds: all that have the given protocol and encodings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Selector {
     protocol: Option<Protocol>,
@@ -119,7 +120,7 @@ struct Selector {
 }
 
 impl Selector {
-    /// The selector of a line such as `@resp2 @large`, if it is one.
+    /// Parses a line such as `@resp2 @large`; `None` if it is not a selector.
     fn parse(line: &str) -> Option<Self> {
         let mut selector = Self::default();
         for word in line.split_whitespace() {
@@ -155,14 +156,14 @@ impl fmt::Display for Selector {
     }
 }
 
-/// What a script says that a command answers.
+/// The reply that a script states for a command.
 #[derive(Clone, Debug, PartialEq)]
 enum Wanted {
-    /// Nothing is said yet: to be recorded.
+    /// No reply is stated yet; it has to be recorded.
     Unrecorded,
-    /// `@none`
+    /// `@none`: no reply.
     NoReply,
-    /// `@closed`
+    /// `@closed`: the server closes the connection.
     Closed,
     /// One reply, or one for each of several variants.
     Replies(Vec<(Selector, Expected)>),
@@ -171,24 +172,24 @@ enum Wanted {
 /// One command of a script.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Its line, from 0.
+    /// The line number of the command, from 0.
     line: usize,
-    /// The lines that state the reply, without `@unordered`.
+    /// The lines that state the reply, without directives such as `@unordered`.
     reply_lines: Range<usize>,
-    /// The connection it goes to; empty for the main one.
+    /// The connection of the command; empty for the main one.
     client: String,
-    /// Empty to wait for what the connection is sent.
+    /// The words of the command; empty to wait for the next value sent to the connection.
     args: Vec<Vec<u8>>,
-    /// That of the arrays in its reply.
+    /// The order of the arrays in the reply.
     order: Order,
     varies: bool,
-    /// What its reply means, for the documentation.
+    /// The meaning of the reply, for the documentation.
     note: Option<String>,
     wanted: Wanted,
 }
 
 impl Step {
-    /// Whether an error is, in some variant, what the script says.
+    /// Returns true if the script allows an error reply in some variant.
     fn may_fail(&self) -> bool {
         match &self.wanted {
             Wanted::Replies(replies) => replies
@@ -198,7 +199,7 @@ impl Step {
         }
     }
 
-    /// Whether `actual` is the reply `expected`, as strictly as this step wants it.
+    /// Returns true if `actual` matches `expected` as strictly as this step requires.
     fn accepts(&self, expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
         if self.varies {
             same_kinds(expected, actual, protocol)
@@ -223,17 +224,17 @@ pub struct Script {
 #[derive(Debug)]
 struct ExampleStart {
     title: String,
-    /// Its first step. It lasts up to the next example.
+    /// The index of the first step. The example ends at the next one.
     first: usize,
-    /// Whether it is of RESP3 alone.
+    /// True if the example is for RESP3 only.
     resp3_only: bool,
 }
 
-/// A script that cannot be read.
+/// The reason why a script cannot be read.
 #[derive(Debug)]
 pub struct ScriptError {
     path: PathBuf,
-    /// From 0.
+    /// The line number, from 0.
     line: usize,
     what: String,
 }
@@ -254,7 +255,7 @@ impl Script {
         Self::parse(path, &text).map_err(|(line, what)| fail(line, what))
     }
 
-    /// The variants it runs in.
+    /// Returns the variants in which the script runs.
     pub fn variants(&self) -> Vec<Variant> {
         let encodings: &[_] =
             if self.each_encoding { &[Encodings::Small, Encodings::Large] } else { &[Encodings::Small] };
@@ -293,24 +294,23 @@ impl Script {
         Ok(script)
     }
 
-    /// Whether the step at `at` is the first of an example.
+    /// Returns true if the step at `at` is the first of an example.
     fn begins_example(&self, at: usize) -> bool {
         self.examples.iter().any(|example| example.first == at)
     }
 
-    /// Whether the step at `at` is left out in `protocol`.
+    /// Returns true if the step at `at` is left out in `protocol`.
     fn skips(&self, at: usize, protocol: Protocol) -> bool {
         let example = self.examples.iter().rfind(|example| example.first <= at);
         protocol != Protocol::Resp3 && example.is_some_and(|example| example.resp3_only)
     }
 
-    /// The steps ahead of the examples.
+    /// Returns the steps before the examples.
     fn body(&self) -> &[Step] {
         &self.steps[..self.examples.first().map_or(self.steps.len(), |example| example.first)]
     }
 
-    /// Takes a directive: the beginning of an example, or one that stands
-    /// ahead of the first command.
+    /// Parses a directive: the beginning of an example, or a directive before the first command.
     fn directive(&mut self, line: &str) -> Result<(), String> {
         if let Some(title) = line.strip_prefix("@example ") {
             if self.begins_example(self.steps.len()) {
@@ -339,28 +339,28 @@ impl Script {
         Ok(())
     }
 
-    /// The options to set for `variant`.
+    /// Returns the options to set for `variant`.
     fn options(&self, variant: Variant) -> impl Iterator<Item = (&str, &str)> {
         let large = if variant.encodings == Encodings::Large { LARGE_ENCODINGS } else { &[] };
         large.iter().copied().chain(self.config.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 }
 
-/// Whether a line says nothing: empty, or a comment. (`#t` and `#f` are replies.)
+/// Returns true if a line is empty or a comment. (`#t` and `#f` are replies.)
 fn is_blank(line: &str) -> bool {
     let line = line.trim_end();
     line.is_empty() || line == "#" || line.starts_with("# ")
 }
 
-/// The connection and the rest of a line that is a command, or an empty rest for
-/// one that waits (`b<`).
+/// Splits a command's line into the connection and the rest. The rest is empty for a line that
+/// waits (`b<`).
 fn split_command(line: &str) -> Option<(&str, &str)> {
     let waits = || line.trim_end().strip_suffix('<').map(|client| (client, ""));
     let (client, command) = line.split_once("> ").or_else(waits)?;
     client.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some((client, command))
 }
 
-/// The step whose command is at line `at`, with all lines of its reply.
+/// Parses the step whose command is at line `at`, with all lines of its reply.
 fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<Step, (usize, String)> {
     let waits = !lines[at].contains('>');
     let args = split_quoted(without_comment(command).as_bytes())
@@ -402,13 +402,13 @@ fn parse_step(lines: &[&str], at: usize, client: &str, command: &str) -> Result<
     Ok(Step { line: at, reply_lines, client: client.into(), args, order, varies, note, wanted })
 }
 
-/// Whether a line is no more of a reply.
+/// Returns true if a line no longer belongs to a reply.
 fn ends_reply(line: &str) -> bool {
     is_blank(line) || split_command(line).is_some() || line.starts_with("@example ")
 }
 
-/// A command's line up to a comment: a hash with a blank on both sides, outside of
-/// quotes. `#2` is an argument.
+/// Returns a command's line up to a comment: a hash with a space on both sides, outside of quotes.
+/// `#2` is an argument.
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let is_blank_at = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_whitespace);

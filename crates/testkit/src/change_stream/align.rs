@@ -1,21 +1,21 @@
-//! Two streams side by side.
+//! The alignment of two streams.
 
 use std::fmt;
 
 use super::Change;
 
-/// How far two servers' times of the same request may lie apart.
+/// Maximum difference between two servers' times of the same request, in milliseconds.
 const SAME_MOMENT_MS: u64 = 2_000;
 
-/// What is read as a time: Unix milliseconds from 2020 on, a good while into the future.
+/// The range of numbers that count as times: Unix milliseconds from 2020 until far into the future.
 const TIMES_MS: std::ops::Range<u64> = 1_577_836_800_000..99_999_999_999_999;
 
-/// A stretch where two streams differ.
+/// A section in which two streams differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What only the first has.
+    /// The changes that only the first stream has.
     pub ours: Vec<Change>,
-    /// What only the second has.
+    /// The changes that only the second stream has.
     pub theirs: Vec<Change>,
 }
 
@@ -26,14 +26,14 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Where `ours` and `theirs` differ, in their order, by a longest common subsequence. O(n·m) over
-/// what lies between their common start and end.
+/// Returns the differences of `ours` and `theirs` in order, by a longest common subsequence. O(n·m)
+/// over the parts between their common start and end.
 pub fn compare(ours: &[Change], theirs: &[Change]) -> Vec<Difference> {
     let start = ours.iter().zip(theirs).take_while(|(a, b)| are_alike(a, b)).count();
     let (ours, theirs) = (&ours[start..], &theirs[start..]);
     let end = ours.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| are_alike(a, b)).count();
     let (ours, theirs) = (&ours[..ours.len() - end], &theirs[..theirs.len() - end]);
-    // longest[i][j]: of ours from i on and theirs from j on.
+    // longest[i][j]: the longest common subsequence of ours from i and theirs from j.
     let mut longest = vec![vec![0_u32; theirs.len() + 1]; ours.len() + 1];
     for (i, a) in ours.iter().enumerate().rev() {
         for (j, b) in theirs.iter().enumerate().rev() {
@@ -71,8 +71,8 @@ fn flush(current: &mut Difference, found: &mut Vec<Difference>) {
     }
 }
 
-/// Whether both do the same. The numbers of transactions may differ: one side may have some that
-/// the other has not.
+/// Returns true if both changes have the same effect. The numbers of transactions may differ,
+/// because one side may have additional transactions.
 fn are_alike(a: &Change, b: &Change) -> bool {
     a.db == b.db
         && (a.transaction > 0) == (b.transaction > 0)
@@ -81,13 +81,14 @@ fn are_alike(a: &Change, b: &Change) -> bool {
         && a.words[1..].iter().zip(&b.words[1..]).all(|(a, b)| a == b || are_near(a, b))
 }
 
-/// Whether both are times of nearly the same moment, or ids of entries of such times.
+/// Returns true if both words are times of nearly the same moment, or ids of entries with these
+/// times.
 pub(super) fn are_near(a: &[u8], b: &[u8]) -> bool {
     let (Some((a, a_rest)), Some((b, b_rest))) = (time_of(a), time_of(b)) else { return false };
     a.abs_diff(b) <= SAME_MOMENT_MS && a_rest.is_some() == b_rest.is_some()
 }
 
-/// A time in Unix milliseconds, and what follows it in the id of an entry.
+/// Parses a time in Unix milliseconds, and the rest of the word if it is the id of an entry.
 fn time_of(word: &[u8]) -> Option<(u64, Option<&str>)> {
     let text = std::str::from_utf8(word).ok()?;
     let (time, rest) = match text.split_once('-') {

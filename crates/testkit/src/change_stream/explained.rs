@@ -1,14 +1,14 @@
-//! Differences between the streams of Saker and of Redis 8.0 that are meant to be.
+//! Intended differences between the streams of Saker and of Redis 8.0.
 
 use super::{Change, Difference};
 
-/// Changes that one side has and the other has not, or not so.
+/// Changes that only one side has, or that differ between the sides.
 struct Explained {
-    /// The script it occurs in; empty for all.
+    /// The name of the script; empty for all scripts.
     script: &'static str,
-    /// How the change begins, its name in capitals; empty for all changes of the script.
+    /// The beginning of the change, its name in capitals; empty for all changes of the script.
     start: &'static str,
-    /// Why it is so.
+    /// The reason for the difference.
     reason: &'static str,
 }
 
@@ -46,8 +46,8 @@ const EXPLAINED: &[Explained] = &[
     because(OURS, "xreadgroup", "XCLAIM "),
 ];
 
-/// Why all of a difference in the stream of `script` (`set`, of set.resp) is as it is; `None` when
-/// some of it is not explained.
+/// Returns the reason for a difference in the stream of `script` (`set` for set.resp). Returns
+/// `None` if a part of the difference is not explained.
 pub fn reason(script: &str, difference: &Difference) -> Option<&'static str> {
     let known = |change: &Change| {
         let text = change.to_string();

@@ -8,27 +8,27 @@ use super::{Change, parse};
 use crate::client::Client;
 use crate::process::{ServerProcess, peer, saker};
 
-/// The oldest release of Redis whose records ours are modelled after.
+/// The oldest major version of Redis whose records Saker's are modeled after.
 pub const MAJOR_MIN: u32 = 8;
 
-/// A server, and the file that its changes are written to before its replies leave.
+/// A server, and the file to which it writes its changes before it sends replies.
 #[derive(Debug)]
 pub struct RecordedServer {
     /// The server.
     pub process: ServerProcess,
-    /// The stream.
+    /// The file of the stream.
     pub file: PathBuf,
-    /// What to remove at the end: a folder beyond the server's own.
+    /// A folder outside of the server's own, which is removed at the end.
     folder: Option<PathBuf>,
-    /// Up to where the stream has been read.
+    /// The length of the part of the stream that has been read, in bytes.
     read_to: usize,
 }
 
 impl RecordedServer {
-    /// A saker-server with `options` that writes its change log to a file.
+    /// Starts a saker-server with `options` that writes its change log to a file.
     ///
     /// # Errors
-    /// When it does not start, or refuses to.
+    /// The server does not start, or refuses the commands.
     pub fn saker(options: &[&str]) -> io::Result<Self> {
         let process = saker::start(&[&["--enable-debug-command", "yes"], options].concat())?;
         let file = process.dir().join("changes");
@@ -43,12 +43,13 @@ impl RecordedServer {
         Ok(Self { process, file, folder: None, read_to: 0 })
     }
 
-    /// A real Redis that writes an append-only file. `None` when it is older than [`MAJOR_MIN`].
+    /// Starts a real Redis that writes an append-only file. Returns `None` if it is older than
+    /// [`MAJOR_MIN`].
     ///
     /// # Errors
-    /// When it does not start.
+    /// The server does not start.
     pub fn redis() -> io::Result<Option<Self>> {
-        // The peer may run under another root: its folder is then found by way of its process.
+        // The peer may run with another root folder: its folder is then found through its process.
         let name = format!("changes-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let process = peer::start_with(&[
             "--appendonly",
@@ -64,7 +65,7 @@ impl RecordedServer {
             "--appenddirname",
             &name,
         ])?;
-        // The root folder that the server sees: it may be a container's.
+        // The root folder of the server, which may be that of a container.
         let root = PathBuf::from(format!("/proc/{}/root", process.pid()));
         let folder = root.join("tmp").join(&name);
         let folder = folder.canonicalize().unwrap_or(folder);
@@ -78,14 +79,14 @@ impl RecordedServer {
         Ok(Some(server))
     }
 
-    /// The bytes that were written since this was last asked. What a reply has been received for
-    /// is among them.
+    /// Returns the bytes written since the last call. They include the changes of every command
+    /// whose reply has been received.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// The file cannot be read.
     pub fn bytes(&mut self) -> io::Result<Vec<u8>> {
-        // Redis writes at the end of a turn, ahead of its replies. A connection that ended, or a
-        // client that was served while nobody waited for it, belongs to an earlier turn than this.
+        // Redis writes at the end of a turn, before its replies. This PING is in a later turn than
+        // a connection that ended, or a blocked client that was served while nobody read its reply.
         self.process.connect().command(&["PING"]);
         let all = fs::read(&self.file)?;
         let new = all[self.read_to..].to_vec();
@@ -93,11 +94,13 @@ impl RecordedServer {
         Ok(new)
     }
 
-    /// The changes since this was last asked. They must begin in a known database: the first
-    /// after the start does, and any that begins with a command of database 0 in both servers.
+    /// Returns the changes written since the last call. `db` is the database of the first change
+    /// unless a SELECT precedes it, and becomes the database of the last change. It must be known.
+    /// It is for the first call after the start, and for a call that begins with a command of
+    /// database 0 in both servers.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds something else.
+    /// The file cannot be read, or is malformed.
     pub fn changes(&mut self, db: &mut u32) -> io::Result<Vec<Change>> {
         let bytes = self.bytes()?;
         let changes = parse(&bytes, *db).map_err(io::Error::other)?;
@@ -105,11 +108,11 @@ impl RecordedServer {
         Ok(changes)
     }
 
-    /// Makes a Redis hold what `stream` says and nothing else, as after a restart with that
-    /// append-only file: while it loads, nothing expires.
+    /// Replaces the content of a Redis by `stream`, as after a restart with this append-only file:
+    /// nothing expires while it loads.
     ///
     /// # Errors
-    /// When the file cannot be written, or Redis does not take it.
+    /// The file cannot be written, or Redis does not accept it.
     pub fn load(&mut self, stream: &[u8]) -> io::Result<()> {
         self.process.connect().command(&["PING"]);
         fs::write(&self.file, stream)?;
@@ -125,7 +128,7 @@ impl RecordedServer {
 impl Drop for RecordedServer {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
-            // Leaves a few files in /tmp at worst.
+            // In the worst case a few files stay in /tmp.
             let _ = fs::remove_dir_all(folder);
         }
     }

@@ -1,10 +1,11 @@
-//! Random commands, and servers that are fed their stream of changes: they must hold the same data.
+//! Random commands, and servers that replay the resulting stream of changes: they must have the
+//! same data.
 //!
-//! Several connections send their commands at the same time, some of which wait for others, expire
-//! at once, or are transactions. Then the stream is replayed into an empty server and `DEBUG
-//! DIGEST` compared. A difference is told with the keys that differ, and what the stream says of
-//! them. Which commands meet at which moment is not in the seed; that the data are the same is
-//! true at any.
+//! Several connections send commands at the same time. Some commands block until others run, some
+//! let keys expire at once, and some are transactions. Then the stream is replayed into an empty
+//! server and `DEBUG DIGEST` is compared. A difference is reported with the keys that differ and
+//! their changes in the stream. The seed does not determine the interleaving of the commands; the
+//! data must be equal for every interleaving.
 
 use std::fmt::Write;
 use std::io;
@@ -20,19 +21,19 @@ use crate::notation::{command_line, one_line};
 use crate::process::{ServerProcess, saker};
 use crate::rng::Rng;
 
-/// Connections that send commands at the same time.
+/// Number of connections that send commands at the same time.
 const CONNECTIONS: usize = 3;
 
-/// Commands that each sends before the stream is replayed.
+/// Number of commands that each connection sends before the stream is replayed.
 const COMMANDS_PER_CONNECTION: usize = 250;
 
-/// Databases that are read to show a difference.
+/// Number of databases that are read to show a difference.
 const DATABASES: u32 = 4;
 
-/// How many commands of a hundred are among [`MORTAL`].
+/// Percentage of commands that are taken from [`MORTAL`].
 const MORTAL_PERCENT: usize = 12;
 
-/// Commands that change nothing here, or whose replies cannot be counted.
+/// Commands that change nothing here, or whose number of replies varies.
 const LEFT_OUT: &[&str] = &[
     "SUBSCRIBE",
     "PSUBSCRIBE",
@@ -47,8 +48,8 @@ const LEFT_OUT: &[&str] = &[
     "NOSUCH",
 ];
 
-/// What the generator leaves out because its answer depends on the moment: keys and fields that
-/// expire during the run, random choices, results stored from sets. `%` is a digit.
+/// Commands that the generator leaves out because their replies depend on the moment: keys and
+/// fields that expire during the run, random choices, results stored from sets. `%` is a digit.
 const MORTAL: &[&str] = &[
     "SET s% value PX %",
     "SET h% value PX 1%",
@@ -110,33 +111,32 @@ const MORTAL: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// Those of [`MORTAL`] whose records Redis itself applies differently when a field's time has
-/// passed meanwhile: while it loads, HPERSIST leaves an expired field alone and HINCRBY begins at
-/// 0. Its own append-only files suffer from it as well. They are left out of streams that Redis
-/// gets.
+/// The commands of [`MORTAL`] whose records Redis applies differently after a field has expired.
+/// While it loads, HPERSIST ignores an expired field and HINCRBY begins at 0. Its own append-only
+/// files have the same problem. Streams for Redis do not contain these commands.
 const LOADED_OTHERWISE_BY_REDIS: &[&str] = &["HINCRBY h%", "HINCRBYFLOAT h%", "HPERSIST h%"];
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Commands sent.
+    /// The number of commands sent.
     pub commands: u64,
-    /// Commands of the streams.
+    /// The number of commands in the streams.
     pub changes: u64,
-    /// Streams replayed.
+    /// The number of streams replayed.
     pub streams: u64,
-    /// What the replayed data differed in.
+    /// The differences in the replayed data.
     pub failures: Vec<String>,
 }
 
-/// Where streams are replayed.
+/// A server into which streams are replayed.
 enum Target {
     Redis(RecordedServer),
     Saker(ServerProcess),
 }
 
 impl Target {
-    /// Makes it hold what `stream` says, and nothing else.
+    /// Replaces the server's content by that of `stream`.
     fn replay(&mut self, stream: &[u8], changes: &[Change]) -> io::Result<()> {
         match self {
             Self::Redis(server) => server.load(stream),
@@ -159,7 +159,7 @@ impl Target {
     }
 }
 
-/// Replays into a saker that lets nothing expire by itself, over a connection.
+/// Replays into a Saker server that expires nothing by itself, over a connection.
 fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result<()> {
     let mut client = server.connect();
     for command in [&["FLUSHALL"][..], &["CLIENT", "IMPORT-SOURCE", "ON"]] {
@@ -188,7 +188,7 @@ fn pipe(server: &ServerProcess, stream: &[u8], changes: &[Change]) -> io::Result
     }
 }
 
-/// How the server under test is set for a stream.
+/// The settings of the server under test for a stream.
 const SETTINGS: &[&[&[&str]]] = &[
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]],
     &[&["CONFIG", "SET", "maxmemory", "0"], &["DEBUG", "SET-ACTIVE-EXPIRE", "1"]],
@@ -199,10 +199,10 @@ const SETTINGS: &[&[&[&str]]] = &[
     ],
 ];
 
-/// Runs random commands for `time`, from `seed`, and replays their streams.
+/// Runs random commands for `time`, starting from `seed`, and replays their streams.
 ///
 /// # Errors
-/// When a server does not start, or ends.
+/// A server does not start, or ends.
 pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
     let start = Instant::now();
     let redis = if crate::peer::is_available() { RecordedServer::redis()? } else { None };
@@ -252,7 +252,7 @@ pub fn run(seed: u64, time: Duration) -> io::Result<Summary> {
     Ok(summary)
 }
 
-/// Sends the commands of one stream on several connections at a time, from an emptied server.
+/// Empties the server, then sends the commands of one stream on several connections at a time.
 fn send_all(
     server: &ServerProcess,
     settings: &[&[&str]],
@@ -302,12 +302,12 @@ fn is_loaded_otherwise(line: &str) -> bool {
     LOADED_OTHERWISE_BY_REDIS.iter().any(|start| line.starts_with(start))
 }
 
-/// Where a stream's commands come from.
+/// The source of a stream's commands.
 struct Commands<'g> {
     grammar: &'g Grammar,
-    /// The lines of [`MORTAL`] to take.
+    /// The lines of [`MORTAL`] to use.
     mortal: &'g [&'static str],
-    /// Counts the ids of streams up.
+    /// The counter for the ids of streams.
     clock: u64,
     rng: Rng,
 }
@@ -328,7 +328,7 @@ fn digit(rng: &mut Rng) -> char {
     *rng.pick(&['1', '2', '3'])
 }
 
-/// The commands of the grammar that a server does not know.
+/// Returns the commands of the grammar that a server does not know.
 fn unknown_to(client: &mut Client) -> Vec<String> {
     let is_unknown =
         |reply: Value| matches!(reply, Value::Error(text) if text.starts_with(b"ERR unknown command"));
@@ -343,7 +343,7 @@ fn unknown_to(client: &mut Client) -> Vec<String> {
     unknown
 }
 
-/// Which keys differ, and what the stream says of them.
+/// Returns the keys that differ, with their changes in the stream.
 fn told(source: &mut Client, target: &mut Client, changes: &[Change]) -> String {
     let mut out = String::new();
     for db in 0..DATABASES {
@@ -376,7 +376,7 @@ fn told(source: &mut Client, target: &mut Client, changes: &[Change]) -> String 
     out
 }
 
-/// Each key of a database, with all there is to say of it in one line.
+/// Returns each key of a database, with its expiry, digest and value in one line.
 fn content(client: &mut Client, db: u32) -> Vec<(Vec<u8>, String)> {
     client.command(&["SELECT", &db.to_string()]);
     let keys = client.command(&["KEYS", "*"]);

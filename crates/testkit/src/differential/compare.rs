@@ -1,9 +1,10 @@
-//! When two replies to one command are the same.
+//! Comparison of two replies to one command.
 //!
-//! Most must be equal byte for byte. Some have no order (a hash's fields), some depend on the
-//! moment (TTL) and some on chance (SPOP): of those only what must agree is compared. A command
-//! whose effect is random is followed by a DEL of its key, so that the two servers hold the same
-//! again. What differs between two servers for a known reason stands in [`super::explained`].
+//! Most replies must be equal byte for byte. Some are unordered (the fields of a hash), some depend
+//! on the time (TTL) and some on chance (SPOP). Of these only the parts that must agree are
+//! compared. A command with a random effect is followed by a DEL of its key, so that both servers
+//! have the same content again. Known differences between two servers are listed in
+//! [`super::explained`].
 
 use std::mem::discriminant;
 
@@ -12,46 +13,45 @@ use resp::{Protocol, Value};
 use crate::matching::Order;
 use crate::notation::one_line;
 
-/// What of a reply has to agree.
+/// The parts of a reply that have to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compared {
     /// Everything.
     Exactly,
     /// Everything but the order of arrays.
     Unordered,
-    /// As `Unordered`, elements taken in pairs.
+    /// Everything but the order of pairs: the elements are taken in pairs.
     UnorderedPairs,
-    /// Integers, alone or in arrays, up to this difference.
+    /// Integers, alone or in arrays, may differ by this much.
     Within(i64),
-    /// Everything but the times at which streams' consumers did something, and
-    /// how a stream is laid out.
+    /// Everything but the times of streams' consumers and the memory layout of a stream.
     ButTimes,
-    /// The type and the length; errors wholly.
+    /// The type and the length. Errors must be equal.
     Shape,
-    /// The type; errors wholly.
+    /// The type. Errors must be equal.
     Kind,
 }
 
-/// The key that `args` may leave different on two servers, so that it must be removed: what it does
-/// depends on chance, on the time, or on the server's age.
+/// Returns the key that `args` may leave different on two servers, so that it must be deleted. The
+/// effect of the command depends on chance, on the time, or on the server's version.
 pub fn diverging_key(args: &[Vec<u8>]) -> Option<&[u8]> {
     let key = args.get(1)?;
     match name(args).as_str() {
         "SPOP" => Some(key),
-        // Older servers take ids here that newer ones refuse.
+        // Older servers accept ids here that newer ones refuse.
         "XSETID" => Some(key),
-        // An id made from the clock.
+        // The id is made from the clock.
         "XADD" if args.iter().any(|arg| arg == b"*") => Some(key),
         _ => None,
     }
 }
 
-/// Whether `a` and `b` agree as replies to `args` in `protocol`.
+/// Returns true if `a` and `b` agree as replies to `args` in `protocol`.
 pub fn agree(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> bool {
     a == b || agree_loosely(args, a, b, protocol)
 }
 
-/// The command's name in capitals.
+/// Returns the command's name in capitals.
 pub fn name(args: &[Vec<u8>]) -> String {
     String::from_utf8_lossy(&args[0]).to_ascii_uppercase()
 }
@@ -59,23 +59,24 @@ pub fn name(args: &[Vec<u8>]) -> String {
 fn compared(args: &[Vec<u8>], protocol: Protocol) -> Compared {
     let from_start = |cursor_at: usize| args.get(cursor_at).is_some_and(|cursor| cursor == b"0");
     match name(args).as_str() {
-        // Where a cursor other than 0 stands is each server's own affair.
+        // The position of a cursor other than 0 depends on the server.
         "SCAN" if !from_start(1) => Compared::Kind,
         "HSCAN" | "SSCAN" | "ZSCAN" if !from_start(2) => Compared::Kind,
         "HGETALL" if protocol == Protocol::Resp2 => Compared::UnorderedPairs,
         "KEYS" | "SCAN" | "SSCAN" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS"
         | "HGETALL" => Compared::Unordered,
-        // Flat pairs inside the reply: their order as pairs is not looked at, only their elements.
+        // The reply contains flat pairs. Only their elements are compared, not the order within a
+        // pair.
         "HSCAN" | "ZSCAN" => Compared::Unordered,
-        // Generous, as sequences set times of a thousand seconds and more, and a busy machine may
-        // run one server much later than the other.
+        // The tolerance is large: sequences set times of a thousand seconds and more, and a busy
+        // machine may run one server much later than the other.
         "TTL" | "EXPIRETIME" | "HTTL" | "HEXPIRETIME" => Compared::Within(100),
         "PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME" => Compared::Within(100_000),
         "SPOP" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "RANDOMKEY" => Compared::Shape,
         "XADD" if diverging_key(args).is_some() => Compared::Shape,
         "PUBSUB" => Compared::Unordered,
         "XPENDING" | "XINFO" => Compared::ButTimes,
-        // There are many ways to write one value: whether it is one, RESTORE tells.
+        // One value has many serialized forms. RESTORE checks that the form is valid.
         "DUMP" => Compared::Kind,
         _ => Compared::Exactly,
     }
@@ -98,7 +99,7 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
         (Compared::ButTimes, ..) => {
             sorted(&without_times(a), Order::Kept) == sorted(&without_times(b), Order::Kept)
         }
-        // -1 and -2 are no times.
+        // -1 and -2 are not times.
         (Compared::Within(tolerance), Value::Integer(a), Value::Integer(b)) => {
             a == b || *a >= 0 && *b >= 0 && a.abs_diff(*b) <= tolerance as u64
         }
@@ -111,11 +112,11 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
     }
 }
 
-/// Facts of XINFO that are times, or depend on how a server keeps a stream.
+/// Fields of XINFO that are times, or depend on the layout of a stream in the server.
 const TIMES: &[&[u8]] =
     &[b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
 
-/// The value with every time in it set to 0; -1 is none.
+/// Returns the value with every time in it set to 0. -1 means no time and stays.
 fn without_times(value: &Value) -> Value {
     let is_time = |name: &Value| matches!(name, Value::Bulk(name) if TIMES.contains(&&name[..]));
     let timeless = |name: Option<&Value>, value: &Value| match value {
@@ -128,7 +129,7 @@ fn without_times(value: &Value) -> Value {
             Value::Map(pairs.iter().map(pair).collect())
         }
         Value::Array(values) => Value::Array(match &values[..] {
-            // A pending entry: ID, consumer where it is not said outside, time, deliveries.
+            // A pending entry: ID, consumer (unless given outside), time, number of deliveries.
             [
                 id @ Value::Bulk(_),
                 consumer @ Value::Bulk(_),
@@ -148,8 +149,8 @@ fn without_times(value: &Value) -> Value {
     }
 }
 
-/// The one-line form with maps and sets in a fixed order, and arrays too where
-/// theirs does not count.
+/// Returns the one-line form with maps and sets in a fixed order. Arrays are sorted too if their
+/// order does not count.
 fn sorted(value: &Value, arrays: Order) -> String {
     let all = |values: &[Value]| values.iter().map(|value| sorted(value, arrays)).collect::<Vec<_>>();
     let (sign, mut parts, has_order) = match value {

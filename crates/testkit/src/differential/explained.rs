@@ -1,8 +1,8 @@
-//! Differences between servers that are known and accepted, as data.
+//! Known and accepted differences between servers, as data.
 //!
-//! None concerns Saker and the Redis that it follows: these must not differ. They are for comparing
-//! real servers with each other, which shows that the runner finds what there is to find, and for
-//! comparing Saker with an older Redis, where that is what the machine has.
+//! None of them concerns Saker and the Redis version that it follows: these two must not differ.
+//! They serve to compare real servers with each other, which shows that the runner finds
+//! differences. They also serve to compare Saker with an older Redis, if the machine has only that.
 
 use resp::Value;
 use stdx::glob::glob_match;
@@ -10,34 +10,35 @@ use stdx::glob::glob_match;
 use super::compare::name;
 use crate::notation::one_line;
 
-/// One of them.
+/// An accepted difference.
 #[derive(Debug)]
 pub struct Explained {
-    /// Text that `INFO server` of one of the two servers contains.
+    /// A text that `INFO server` of one of the two servers contains.
     info: &'static str,
-    /// Glob over the command's name in capitals.
+    /// A glob for the command's name in capitals.
     command: &'static str,
-    /// What may differ.
+    /// The part of the reply that may differ.
     accepted: Accepted,
-    /// Why, for the reader.
+    /// The reason, for the reader.
     #[expect(dead_code, reason = "a reason is for people")]
     reason: &'static str,
 }
 
-/// What may differ.
+/// The part of a reply that may differ.
 #[derive(Debug)]
 enum Accepted {
-    /// The replies, when these globs fit the one-line forms of one and of the other.
+    /// The whole replies, if the first glob matches the one-line form of one and the second the
+    /// other.
     Replies(&'static str, &'static str),
     /// The digits of equal numbers.
     NumbersAsText,
-    /// Numbers behind their 16th decimal, where one server cuts them.
+    /// The digits of numbers after the 16th decimal, where one server cuts them.
     NumbersToDecimals,
 }
 
 use Accepted::{NumbersAsText, NumbersToDecimals, Replies};
 
-/// The table. Further down for older servers.
+/// The table of accepted differences. Older servers come later.
 const EXPLAINED: &[Explained] = &[
     Explained {
         info: "valkey_version",
@@ -143,13 +144,14 @@ const EXPLAINED: &[Explained] = &[
     },
 ];
 
-/// Commands whose effects 7.0 keeps differently from 7.2 on, not just their replies: consumers that
-/// were tried but got nothing, their times, what a group has read; the numbers that SORT can read.
+/// Commands whose effects in 7.0 differ from 7.2 and later, not only their replies. They differ in
+/// consumers that tried to read but got nothing, in consumers' times, and in the entries-read
+/// counter of a group. SORT differs in the numbers that it can parse.
 const OTHER_IN_7_0: &[&str] =
     &["SORT", "SORT_RO", "XREADGROUP", "XGROUP", "XCLAIM", "XAUTOCLAIM", "XPENDING", "XACK", "XINFO"];
 
-/// Commands of sessions, whose state is compared with Redis 8 only: 7.0 serves waiting clients by
-/// the key that became ready, 7.2 and later run their request again.
+/// Session commands, whose state is compared with Redis 8 only. 7.0 serves blocked clients by the
+/// ready key; 7.2 and later run their request again.
 const SESSIONS: &[&str] = &[
     "MULTI",
     "EXEC",
@@ -176,24 +178,25 @@ const SESSIONS: &[&str] = &[
     "RESET",
 ];
 
-/// Scripts, which are compared with Redis 8 only: before it, numbers of RESP3, some checks of a
-/// script's flags and many error texts were others.
+/// Scripts, which are compared with Redis 8 only. Earlier versions differ in RESP3 numbers, in some
+/// checks of a script's flags and in many error texts.
 const SCRIPTS: &[&str] = &["EVAL", "EVAL_RO"];
 
-/// Whether a command has other effects on one of two servers whose `INFO server` is given.
+/// Returns true if a command has different effects on two servers. `info` holds the `INFO server`
+/// of each.
 pub fn is_other(info: &[String; 2], name: &str) -> bool {
     let is_other = OTHER_IN_7_0.contains(&name) || SESSIONS.contains(&name);
     let is_one = |text: &str| info.iter().any(|info| info.contains(text));
     is_one("redis_version:7.0.") && is_other || is_one("redis_version:7.") && SCRIPTS.contains(&name)
 }
 
-/// What is accepted between two servers whose `INFO server` is given.
+/// Returns the accepted differences between two servers. `info` holds the `INFO server` of each.
 pub fn between(info: &[String; 2]) -> Vec<&'static Explained> {
     EXPLAINED.iter().filter(|known| info.iter().any(|info| info.contains(known.info))).collect()
 }
 
 impl Explained {
-    /// Whether this is why `a` and `b` differ as replies to `args`.
+    /// Returns true if this entry explains the difference between `a` and `b` as replies to `args`.
     pub fn explains(&self, args: &[Vec<u8>], a: &Value, b: &Value) -> bool {
         if !glob_match(self.command.as_bytes(), name(args).as_bytes()) {
             return false;
@@ -208,8 +211,8 @@ impl Explained {
     }
 }
 
-/// Whether two lines are the same word for word, up to the digits of numbers that
-/// differ by `least` at most.
+/// Returns true if two lines are equal word for word, except that numbers may differ by at most
+/// `least`.
 fn same_numbers(a: &str, b: &str, least: f64) -> bool {
     let number = |word: &str| word.trim_matches(['"', ',']).parse::<f64>().ok();
     let same = |(a, b): (&str, &str)| {

@@ -1,23 +1,23 @@
 //! Random commands from the lines of [`super::rules`].
 //!
-//! A line is parsed once into a tree; a command is one random walk over it. Some commands are then
-//! damaged: an argument dropped, doubled, swapped or replaced, an option added, letters in the
-//! other case. So errors are compared as well as answers.
+//! A line is parsed once into a tree; a command is one random walk over the tree. Some commands are
+//! then damaged: an argument is dropped, doubled, swapped or replaced, or an option is added; names
+//! may change case. So error replies are compared as well.
 
 use super::rules::{RULES, SESSION_RULES};
 use super::values;
 use crate::rng::Rng;
 
-/// How many of a hundred commands are damaged.
+/// Percentage of commands that are damaged.
 const DAMAGED_PERCENT: usize = 7;
 
-/// How many of a hundred commands are written in small letters.
+/// Percentage of commands whose name is written in lower case.
 const SMALL_LETTERS_PERCENT: usize = 5;
 
-/// How often a repeated part can repeat.
+/// Maximum number of repetitions of a repeated part.
 const REPEATS_MAX: usize = 4;
 
-/// What expires sooner than this, but not at once, is not written.
+/// Minimum expiry in milliseconds. Commands with a shorter positive expiry are not generated.
 const EXPIRY_MS_MIN: i64 = 1_000_000;
 
 /// A command: its name and arguments.
@@ -33,30 +33,30 @@ enum Node {
     Repeat(Vec<Node>),
 }
 
-/// The commands that sequences are made of.
+/// The rules from which the commands of sequences are generated.
 #[derive(Clone, Debug)]
 pub struct Grammar {
     rules: Vec<Vec<Node>>,
     session_rules: Vec<Vec<Node>>,
 }
 
-/// What a sequence is made of.
+/// The kind of commands in a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data commands.
     Data,
-    /// Data commands among those of sessions: transactions, subscriptions, waiting.
+    /// Data commands mixed with session commands: transactions, subscriptions, blocking commands.
     Sessions,
 }
 
-/// How many of a hundred commands of a sequence of sessions are about sessions.
+/// Percentage of session commands in a sequence of [`Kind::Sessions`].
 const SESSION_PERCENT: usize = 30;
 
-/// The longest that a command may wait in both servers, in seconds.
+/// Maximum timeout of a blocking command in seconds; both servers block that long.
 const WAIT_S_MAX: f64 = 0.1;
 
 impl Grammar {
-    /// The rules whose command `wanted` takes, given its name in capitals.
+    /// Parses the rules of the commands that `wanted` accepts. `wanted` receives names in capitals.
     pub fn new(wanted: impl Fn(&str) -> bool) -> Self {
         let parsed = |rules: &'static [&'static str]| {
             rules.iter().filter(|line| wanted(name(line))).map(|line| parse(line)).collect()
@@ -64,7 +64,7 @@ impl Grammar {
         Self { rules: parsed(RULES), session_rules: parsed(SESSION_RULES) }
     }
 
-    /// The names of all commands of the table, each once.
+    /// Returns the names of all commands of the table, each once.
     pub fn names() -> Vec<&'static str> {
         let mut names: Vec<_> = RULES.iter().chain(SESSION_RULES).map(|line| name(line)).collect();
         names.sort_unstable();
@@ -72,12 +72,13 @@ impl Grammar {
         names
     }
 
-    /// Whether there is no rule left.
+    /// Returns true if no rule is left.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.session_rules.is_empty()
     }
 
-    /// A random command whose answer is specified. `clock` counts the ids of streams up.
+    /// Returns a random command whose reply is specified. `clock` is the counter for the ids of
+    /// streams.
     pub fn command(&self, kind: Kind, clock: &mut u64, rng: &mut Rng) -> Args {
         loop {
             let args = self.any_command(kind, clock, rng);
@@ -106,7 +107,7 @@ impl Grammar {
     }
 }
 
-/// The command that a rule is for.
+/// Returns the name of a rule's command.
 fn name(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
@@ -117,7 +118,7 @@ fn parse(line: &'static str) -> Vec<Node> {
     nodes
 }
 
-/// The nodes up to the word `close` or a `|`, and whether it was the latter.
+/// Parses the nodes up to the word `close` or a `|`. Returns true for a `|`.
 fn parse_until(words: &mut std::str::SplitWhitespace<'static>, close: &str) -> (Vec<Node>, bool) {
     let mut nodes = Vec::new();
     while let Some(word) = words.next() {
@@ -169,9 +170,10 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Whether what Redis does with `args` is an accident of its layout, which nobody should follow, or
-/// of the moment: LSET far outside of a packed list overwrites an element, a HyperLogLog's last run
-/// cut short is read beyond its end, and what expires soon is gone sooner in one server.
+/// Returns true if the effect of `args` in Redis is not specified. It is an accident of the memory
+/// layout, which no server should copy, or it depends on the moment. LSET far outside of a packed
+/// list overwrites an element. A HyperLogLog's last run, if cut short, is read beyond its end. A
+/// key with a short expiry expires earlier in one server.
 fn is_unspecified(args: &Args) -> bool {
     let number = |at: usize| stdx::number::parse_i64(args.get(at)?);
     let behind = |word: &[u8]| {
@@ -200,17 +202,19 @@ fn is_unspecified(args: &Args) -> bool {
             let mut times = words.filter_map(|words| stdx::number::parse_i64(&words[1]));
             times.any(|ms| ms == 0 || ms > (WAIT_S_MAX * 1000.0) as i64)
         }
-        // One reply for each channel: a client that counts replies must know how many.
+        // Redis sends one reply for each channel. Only one channel is allowed, so that the client
+        // can count replies.
         b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
             args.len() != 2
         }
         b"LSET" => number(2).is_some_and(|index| index.unsigned_abs() > 1 << 31),
         b"SETEX" | b"EXPIRE" => soon(number(2), 1000),
         b"PSETEX" | b"PEXPIRE" => soon(number(2), 1),
-        // Redis adds the time to it without looking whether that overflows.
+        // Redis adds the current time to this value without an overflow check.
         b"RESTORE" => soon(number(2), 1) || number(2).is_some_and(|ms| ms > i64::MAX / 2),
         b"SET" | b"GETEX" => soon(behind(b"EX"), 1000) || soon(behind(b"PX"), 1),
-        // Where elements weigh the same (by ALPHA: up to a NUL), it shows how a set is walked.
+        // Elements of equal weight (with ALPHA: equal up to a NUL) are returned in the order in
+        // which the set is walked.
         b"SORT" | b"SORT_RO" => {
             let has = |word: &[u8]| args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
             match args.get(1).and_then(|key| key.first()) {
@@ -232,12 +236,13 @@ fn is_unspecified(args: &Args) -> bool {
     }
 }
 
-/// Whether a rule writes to a sorted set whose scores must stay equal.
+/// Returns true if a rule writes to a sorted set whose scores must stay equal.
 fn keeps_scores_equal(rule: &[Node]) -> bool {
     matches!(rule, [Node::Word("ZADD"), Node::Class("lex_zset"), ..])
 }
 
-/// Makes one thing wrong. The name stays, and a command without arguments can only get one.
+/// Damages the command in one place. The name stays; a command without arguments can only receive
+/// one.
 fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     let kind = if args.len() == 1 { 4 } else { rng.below(6) };
     let at = 1 + rng.below(args.len().max(2) - 1);
@@ -264,7 +269,7 @@ fn damage(rule: &[Node], rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// The words of a rule's options.
+/// Collects the words of a rule's options.
 fn collect_words(nodes: &[Node], words: &mut Vec<&'static str>) {
     for node in nodes {
         match node {

@@ -1,12 +1,13 @@
-//! Two servers that get the same commands.
+//! Two servers that receive the same commands.
 //!
-//! A sequence starts with both emptied and their options at known values. Commands go out in
-//! batches, to both servers before either is read, so that they work side by side. At the end the
-//! whole content is compared: for each key its type, whether it expires, its encoding, its value.
+//! At the start of a sequence both servers are emptied and their options are set to known values.
+//! Commands are sent in batches, to both servers before a reply is read, so that the servers work
+//! in parallel. At the end the whole content is compared: the type of each key, its expiry, its
+//! encoding and its value.
 //!
-//! The reply of EXEC is compared by parts, each as the reply to the command that was queued.
-//! Messages that RESP3 brings between replies are told apart from them and compared in their order,
-//! as parts of the reply that they came before.
+//! The reply of EXEC is compared by parts, each as the reply to its queued command. In RESP3
+//! messages arrive between replies. They are separated from the replies and compared in order, as
+//! parts of the reply that they precede.
 
 use std::fmt;
 
@@ -20,11 +21,11 @@ use crate::client::{Address, Client, ClientError};
 use crate::notation::one_line;
 use crate::rng::Rng;
 
-/// Commands sent before their replies are read. Small enough that no server stops reading because
-/// its replies are not taken.
+/// Number of commands sent before their replies are read. It is so small that no server stops
+/// reading because its replies are not read.
 const BATCH_COMMANDS: usize = 128;
 
-/// The options that sequences vary, at the values they start from.
+/// The options that sequences vary, with their values at the start.
 const OPTIONS: &[(&str, &str)] = &[
     ("hash-max-listpack-entries", "128"),
     ("hash-max-listpack-value", "64"),
@@ -38,7 +39,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("hll-sparse-max-bytes", "3000"),
 ];
 
-/// Other values for them, in the same order: everything large, and thresholds that sequences cross.
+/// Other values of the options, in the same order: all encodings large, and thresholds that
+/// sequences cross.
 const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
     ["0", "64", "0", "0", "64", "0", "64", "1", "1", "0"],
     ["4", "8", "4", "6", "8", "4", "8", "3", "3", "60"],
@@ -47,19 +49,20 @@ const OPTION_VARIANTS: &[[&str; OPTIONS.len()]] = &[
 /// The first place where the two servers answered differently.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The commands up to and with the one that was answered differently.
+    /// The commands up to the one that was answered differently, inclusive.
     pub commands: Vec<Args>,
-    /// The replies of server A to them.
+    /// The replies of server A to these commands.
     pub replies: Vec<Value>,
-    /// What server B answered to the last.
+    /// The reply of server B to the last command.
     pub other: Value,
-    /// Where among the commands the reading of the content starts; their number when it does not.
+    /// The index of the first command that reads the content; the number of commands if there is
+    /// none.
     content_from: usize,
 }
 
 impl Difference {
-    /// What a reader has to see: the commands with A's replies, of the reading of the content only
-    /// the choice of the database and what differed.
+    /// Returns the commands with A's replies that a report shows. Of the commands that read the
+    /// content, it shows only the last SELECT and the command that differed.
     pub fn told(&self) -> impl Iterator<Item = (&Args, &Value)> {
         let last = self.commands.len().saturating_sub(1);
         let select = self.commands.iter().rposition(|args| args[0].eq_ignore_ascii_case(b"SELECT"));
@@ -67,7 +70,8 @@ impl Difference {
         self.commands.iter().zip(&self.replies).enumerate().filter(move |(at, _)| told(*at)).map(|(_, it)| it)
     }
 
-    /// What makes two differences likely the same: the command and the kinds of the replies.
+    /// Returns a text that is equal for two differences with probably the same cause. It consists
+    /// of the command and the kinds of the replies.
     pub fn signature(&self) -> String {
         let kind = |value: &Value| match value {
             Value::Error(text) => String::from_utf8_lossy(&text[..text.len().min(24)]).into_owned(),
@@ -79,19 +83,19 @@ impl Difference {
     }
 }
 
-/// Why a run cannot go on.
+/// The reason why a run cannot continue.
 #[derive(Debug)]
 pub enum RunError {
-    /// A server ended the connection or answered nothing. Tells which, and what was sent last.
+    /// A server closed the connection or did not answer.
     Lost {
-        /// `A` or `B`.
+        /// The server: `A` or `B`.
         server: char,
-        /// What happened.
+        /// The error of the connection.
         error: ClientError,
-        /// The commands since both were emptied.
+        /// The commands sent since both servers were emptied.
         commands: Vec<Args>,
     },
-    /// A server refused what every sequence starts with.
+    /// A server refused a command of the setup of every sequence.
     Setup(String),
 }
 
@@ -118,14 +122,14 @@ pub struct Pair {
     addresses: [Address; 2],
     clients: [Client; 2],
     protocol: Protocol,
-    /// Commands sent so far.
+    /// The number of commands sent so far.
     pub sent: u64,
-    /// What was sent since both were emptied, for an error.
+    /// The commands sent since both servers were emptied, for an error message.
     recent: Vec<Args>,
     explained: Vec<&'static Explained>,
-    /// What is queued in a transaction.
+    /// The commands queued in a transaction.
     queued: Vec<Args>,
-    /// Which of [`OPTIONS`] both have.
+    /// The indexes of the [`OPTIONS`] that both servers have.
     options: Vec<usize>,
 }
 
@@ -151,8 +155,8 @@ impl Pair {
         }
     }
 
-    /// The command that gives the options that both have the values of a variant, or without one
-    /// those that sequences start from. `None` when they have none in common.
+    /// Returns the command that sets the common options to the values of a variant, or to their
+    /// start values for `None`. Returns `None` if the servers have no option in common.
     fn set_options(&self, variant: Option<usize>) -> Option<Args> {
         let value = |at: usize| variant.map_or(OPTIONS[at].1, |variant| OPTION_VARIANTS[variant][at]);
         let pairs = self.options.iter().flat_map(|&at| [OPTIONS[at].0, value(at)]);
@@ -160,26 +164,26 @@ impl Pair {
         (!self.options.is_empty()).then(|| words.collect())
     }
 
-    /// The command that sets other thresholds, for some sequences to start with.
+    /// Returns the command that sets other thresholds; some sequences begin with it.
     pub fn other_options(&self, rng: &mut Rng) -> Option<Args> {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
 
-    /// Takes differences that one of `explained` explains for none.
+    /// Ignores differences that one of `explained` explains.
     pub fn explain(&mut self, explained: Vec<&'static Explained>) {
         self.explained = explained;
     }
 
-    /// The protocol both are spoken to in.
+    /// Returns the protocol of both connections.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// New connections in `protocol`.
+    /// Opens new connections in `protocol`.
     pub fn reconnect(&mut self, protocol: Protocol) {
-        // What the old ones subscribed to ends before, not at some moment later.
+        // Ends the subscriptions of the old connections now, not at an unknown later time.
         for client in &mut self.clients {
-            // One that is gone has ended anyway.
+            // A connection that is already closed has no subscriptions.
             let _ = client.request(&["RESET"]);
         }
         let [a, b] = &self.addresses;
@@ -187,7 +191,7 @@ impl Pair {
         self.protocol = protocol;
     }
 
-    /// Sends `commands` to both; gives the replies of A and of B.
+    /// Sends `commands` to both servers. Returns the replies of A and of B.
     pub fn ask(&mut self, commands: &[Args]) -> Result<[Vec<Value>; 2], RunError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|args| encode_request(args, &mut bytes));
@@ -209,7 +213,7 @@ impl Pair {
         Ok(replies)
     }
 
-    /// Empties both and puts their options back.
+    /// Empties both servers and resets their options.
     fn reset(&mut self) -> Result<(), RunError> {
         self.recent.clear();
         self.queued.clear();
@@ -222,13 +226,13 @@ impl Pair {
         refusal.map_or(Ok(()), |error| Err(RunError::Setup(format!("setting up a sequence: {error}"))))
     }
 
-    /// The commands that end all a session is in the middle of.
+    /// Returns the commands that end the whole state of a session.
     fn fresh_session(&self) -> Vec<Args> {
         let hello = (self.protocol == Protocol::Resp3).then(|| words("HELLO 3"));
         std::iter::once(words("RESET")).chain(hello).collect()
     }
 
-    /// Runs `commands` on both from empty; gives the first difference.
+    /// Runs `commands` on both servers, starting empty. Returns the first difference.
     pub fn run(&mut self, commands: &[Args]) -> Result<Option<Difference>, RunError> {
         self.reset()?;
         let mut done = Vec::new();
@@ -251,7 +255,7 @@ impl Pair {
         Ok(None)
     }
 
-    /// Sends one batch and compares; `done` and `replies` collect what agreed.
+    /// Sends one batch and compares. `done` and `replies` collect the commands that agreed.
     fn compare(
         &mut self,
         batch: &[Args],
@@ -272,7 +276,7 @@ impl Pair {
         Ok(None)
     }
 
-    /// Whether the replies to `args` agree, and those of a transaction part by part.
+    /// Returns true if the replies to `args` agree. Replies of a transaction are compared by parts.
     fn same(&mut self, args: &Args, a: &Value, b: &Value) -> bool {
         if *a == Value::Simple(b"QUEUED".to_vec()) {
             self.queued.push(args.clone());
@@ -297,7 +301,8 @@ impl Pair {
         agree(args, a, b, self.protocol) || self.explained.iter().any(|known| known.explains(args, a, b))
     }
 
-    /// The commands that read the whole content of A; the same ones show whether B holds the same.
+    /// Returns the commands that read the whole content of A. The same commands show whether B has
+    /// the same content.
     fn dump_commands(&mut self) -> Result<Vec<Args>, RunError> {
         let mut dump = Vec::new();
         for db in 0..DATABASES {
@@ -329,7 +334,7 @@ impl Pair {
     }
 }
 
-/// Reads so many replies; a message before one makes both parts of a push.
+/// Reads `count` replies. Messages before a reply form a push together with it.
 fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientError> {
     let mut replies = Vec::with_capacity(count);
     let mut messages = Vec::new();
@@ -340,7 +345,8 @@ fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientE
         } else if messages.is_empty() {
             replies.push(value);
         } else {
-            // Which of the patterns that fit a channel is told first is each server's own affair.
+            // The order of the patterns that match a channel depends on the server, so the messages
+            // are sorted.
             messages.sort_by_key(one_line);
             messages.push(value);
             replies.push(Value::Push(std::mem::take(&mut messages)));
@@ -349,19 +355,19 @@ fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientE
     Ok(replies)
 }
 
-/// Whether it is what somebody published.
+/// Returns true if the value is a published message.
 fn is_message(value: &Value) -> bool {
-    // RESP2 has them too: of a client that subscribes and publishes in one transaction.
+    // RESP2 has them too: if a client subscribes and publishes in one transaction.
     let (Value::Push(parts) | Value::Array(parts)) = value else { return false };
     matches!(parts.first().and_then(Value::as_bytes), Some(b"message" | b"pmessage" | b"smessage"))
 }
 
-/// `text` as a command, split at blanks.
+/// Splits `text` at spaces into a command.
 fn words(text: &str) -> Args {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// `before`, the key, `after`.
+/// Returns a command of the words of `before`, the key and the words of `after`.
 fn with_key(before: &str, key: &[u8], after: &str) -> Args {
     let mut args = words(before);
     args.push(key.to_vec());
@@ -369,7 +375,8 @@ fn with_key(before: &str, key: &[u8], after: &str) -> Args {
     args
 }
 
-/// `commands`, each with a random effect followed by the removal of the key it left different.
+/// Returns `commands`. After each command with a random effect, it adds a DEL of the key that may
+/// differ.
 fn with_resyncs(commands: &[Args]) -> Vec<Args> {
     let mut out = Vec::with_capacity(commands.len());
     for args in commands {

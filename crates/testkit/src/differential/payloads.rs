@@ -1,6 +1,6 @@
-//! Payloads that RESTORE is sent: some that servers wrote, some of old types, some damaged.
+//! Payloads for RESTORE: some written by servers, some of old types, some damaged.
 
-/// In hexadecimal digits. No type is newer than Redis 7.0.
+/// The payloads in hexadecimal digits. No type is newer than Redis 7.0.
 pub(super) const PAYLOADS: &[&str] = &[
     // A number.
     "00c118fc0a004602355e70225a90",
@@ -48,7 +48,7 @@ pub(super) const PAYLOADS: &[&str] = &[
     "000161",
 ];
 
-/// The bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits to bytes.
 pub(super) fn bytes_of(digits: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
     digits

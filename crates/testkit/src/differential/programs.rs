@@ -1,21 +1,21 @@
 //! Random Lua programs for EVAL: calls, conversions, the libraries, errors.
 //!
-//! What depends on the order of a hash table stays out: commands whose replies are in no order, and
-//! tables of more than one name, and the text of a table, which is an address. So does what ends
-//! Redis 8.0.2 or never ends in it: errors that are tables without `err`, and `load` with a
-//! function.
+//! Programs contain nothing that depends on the order of a hash table: no commands with unordered
+//! replies and no tables with more than one name. They do not print the text of a table, which is
+//! an address. They contain nothing that crashes Redis 8.0.2 or never ends in it: errors that are
+//! tables without `err`, and `load` with a function.
 
 use std::fmt::Write;
 
 use crate::rng::Rng;
 
-/// Statements of a program at most.
+/// Maximum number of statements of a program.
 const STATEMENTS_MAX: usize = 6;
 
-/// How deep expressions are nested.
+/// Maximum nesting depth of expressions.
 const DEPTH_MAX: u32 = 3;
 
-/// Commands by their Lua arguments: `$k` a key, `$v` a value, `$n` a number.
+/// Commands as their Lua arguments: `$k` is a key, `$v` a value, `$n` a number.
 const COMMANDS: &[&str] = &[
     "'GET', $k",
     "'SET', $k, $v",
@@ -73,7 +73,7 @@ const COMMANDS: &[&str] = &[
     "",
 ];
 
-/// Expressions of any type: `$e` an expression, and those of [`COMMANDS`].
+/// Expressions of any type: `$e` is an expression, `$c` a command; the others as in [`COMMANDS`].
 const EXPRESSIONS: &[&str] = &[
     "$v",
     "$n",
@@ -203,7 +203,7 @@ const NUMBERS: &[&str] = &[
 
 const KEYS: &[&str] = &["KEYS[1]", "KEYS[1]", "KEYS[2]", "'s0'", "'s1'", "'l0'", "'h0'", "ARGV[1]"];
 
-/// A program. Some are wrong on purpose.
+/// Returns a program. Some programs are wrong on purpose.
 pub fn program(rng: &mut Rng) -> Vec<u8> {
     let mut text = String::new();
     if rng.percent(5) {
@@ -250,7 +250,7 @@ fn arguments(rng: &mut Rng) -> String {
     fill(template, rng, 0)
 }
 
-/// Replaces what begins with `$`.
+/// Replaces each placeholder that begins with `$`.
 fn fill(template: &str, rng: &mut Rng, depth: u32) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,14 +1,16 @@
-//! What commands look like: one line per command, in the notation of [`super::grammar`].
+//! The forms of commands: one line per form, in the notation of [`super::grammar`].
 //!
-//! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]),
-//! `[ … ]` is optional, `( a | b )` one of several, `{ … }` its parts in any order, `< … >` one to
-//! four times. A command that a server does not know is left out of a run, so that the table may be
-//! ahead of the server. Lexical ranges are asked of sorted sets whose scores are all 0 only: of
-//! others Redis' answer depends on the chance of its skip list. Commands whose cost a mistake could
-//! make huge stay out. Conditions on deadlines of fields are set with absolute times only:
-//! with others they would depend on the millisecond.
+//! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]). `[
+//! … ]` is optional, and `( a | b )` is one of several. `{ … }` has its parts in any order. `< … >`
+//! repeats one to four times. A run leaves out a command that a server does not know, so that the
+//! table may be ahead of the server.
+//!
+//! Lexical ranges are requested only from sorted sets whose scores are all 0: for others the reply
+//! of Redis depends on chance in its skip list. Commands whose cost an error could make huge are
+//! left out. Conditions on the expiry of fields are used only with absolute times: with relative
+//! times they would depend on the millisecond.
 
-/// One line per command form, all equally likely.
+/// The command forms, one per line, all equally likely.
 pub const RULES: &[&str] = &[
     // Strings.
     "SET $string $value",
@@ -35,7 +37,7 @@ pub const RULES: &[&str] = &[
     "MSET < $string $value >",
     "MSETNX < $string $value >",
     "LCS $string $string { [ LEN ] [ IDX ] [ MINMATCHLEN $count ] [ WITHMATCHLEN ] }",
-    // Newer than Redis 8.0: compared where both servers know them.
+    // Newer than Redis 8.0: compared if both servers know them.
     "MSETEX 2 $string $value $string $value { [ ( NX | XX ) ] [ ( EX $seconds | PX $ms | EXAT $at | PXAT $at_ms | KEEPTTL ) ] }",
     "DIGEST $string",
     "DELEX $string [ ( IFEQ | IFNE ) $value ]",
@@ -235,8 +237,8 @@ pub const RULES: &[&str] = &[
     "XINFO STREAM $stream [ FULL [ COUNT $count ] ]",
     "XINFO GROUPS $stream",
     "XINFO CONSUMERS $stream $group",
-    // SORT, of lists and sorted sets that no other rule makes sets of: how a set is walked is each
-    // server's own affair.
+    // SORT of lists and sorted sets that no other rule turns into sets: the order in which a set is
+    // walked depends on the server.
     "RPUSH $sort_list < $digit >",
     "RPUSH $sort_list < $member >",
     "RPUSH $sort_list < $float >",
@@ -265,13 +267,13 @@ pub const RULES: &[&str] = &[
     "GEORADIUSBYMEMBER_RO $geo $place $radius $unit { [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
     "GEOSEARCH $geo { ( FROMMEMBER $place | FROMLONLAT $lon $lat ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ WITHCOORD ] [ WITHDIST ] [ WITHHASH ] [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] }",
     "GEOSEARCHSTORE $geo $geo { ( FROMMEMBER $place | FROMLONLAT $lon $lat ) ( BYRADIUS $radius $unit | BYBOX $radius $radius $unit ) [ COUNT $count [ ANY ] ] [ ( ASC | DESC ) ] [ STOREDIST ] }",
-    // A command nobody knows.
+    // A command that no server knows.
     "NOSUCH $key $value",
 ];
 
-/// What a session can be in the middle of: transactions, watched keys, subscriptions; and
-/// commands that wait, for a few milliseconds. In some sequences, among the others; as
-/// often as they stand here.
+/// Commands that change the state of a session: transactions, watched keys, subscriptions, and
+/// blocking commands with timeouts of a few milliseconds. Some sequences mix them with the other
+/// rules. A line that occurs several times here is chosen more often.
 pub const SESSION_RULES: &[&str] = &[
     "MULTI",
     "MULTI",

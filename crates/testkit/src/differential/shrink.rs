@@ -1,22 +1,23 @@
-//! Making a failing sequence small: delta debugging (Zeller, Hildebrandt 2002) over its commands,
-//! then over the arguments of those that are left. Bounded in replays and in time.
+//! Reduction of a failing sequence: delta debugging (Zeller, Hildebrandt 2002) over its commands,
+//! then over the arguments of the remaining commands. The number of replays and the time are
+//! bounded.
 
 use std::time::{Duration, Instant};
 
 use super::grammar::Args;
 use super::pair::{Difference, Pair, RunError};
 
-/// Replays that shrinking one failure may take.
+/// Maximum number of replays to shrink one failure.
 const REPLAYS_MAX: usize = 3_000;
 
-/// How long it may take.
+/// Maximum time to shrink one failure.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A smaller sequence that still makes the servers differ, and how. `found` is
-/// what the whole showed.
+/// Finds a smaller sequence on which the servers still differ. Returns its difference. `found` is
+/// the difference of the whole sequence.
 pub fn shrink(pair: &mut Pair, commands: &[Args], found: Difference) -> Result<Difference, RunError> {
     let mut shrinking = Shrinking { pair, best: found, replays: 0, until: Instant::now() + TIME_MAX };
-    // Commands behind the difference played no part, unless it showed in the dump.
+    // Commands after the difference had no influence, unless the difference is in the dump.
     let mut kept = commands.to_vec();
     let shown_by = shrinking.best.commands.len();
     if shown_by < kept.len() && shrinking.fails(&kept[..shown_by])? {
@@ -35,7 +36,7 @@ struct Shrinking<'a> {
 }
 
 impl Shrinking<'_> {
-    /// Whether `commands` make the servers differ; remembers how.
+    /// Returns true if the servers differ after `commands`, and stores the difference.
     fn fails(&mut self, commands: &[Args]) -> Result<bool, RunError> {
         if self.replays >= REPLAYS_MAX || Instant::now() > self.until {
             return Ok(false);
@@ -50,7 +51,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Leaves out ever smaller pieces as long as the servers still differ.
+    /// Removes smaller and smaller pieces as long as the servers still differ.
     fn commands(&mut self, mut kept: Vec<Args>) -> Result<Vec<Args>, RunError> {
         let mut piece = kept.len().div_ceil(2).max(1);
         loop {
@@ -74,7 +75,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Leaves out arguments, the last ones first.
+    /// Removes arguments, the last ones first.
     fn arguments(&mut self, mut kept: Vec<Args>) -> Result<(), RunError> {
         for command in 0..kept.len() {
             for at in (1..kept[command].len()).rev() {

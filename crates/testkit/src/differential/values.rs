@@ -1,21 +1,20 @@
-//! The values that stand for `$name` in the rules: few keys, so that commands meet; numbers around
-//! limits; texts around the sizes where encodings change; and rarely something out of place.
+//! The values for `$name` in the rules: few keys, so that commands use the same ones; numbers near
+//! limits; texts near the sizes at which encodings change; and rarely an invalid value.
 
 use super::payloads::{PAYLOADS, bytes_of};
 use super::programs;
 use crate::rng::Rng;
 
-/// Keys per type.
+/// Number of keys per type.
 const KEYS_PER_TYPE: usize = 3;
 
-/// How many of a hundred typed keys are any key, so that wrong types occur.
+/// Percentage of typed keys that are replaced by any key, so that wrong types occur.
 const WRONG_TYPE_PERCENT: usize = 4;
 
-/// The letters that keys of each type start with: string, list, hash, set, sorted set, stream,
-/// places.
+/// The first letters of keys by type: string, list, hash, set, sorted set, stream, geo.
 const TYPE_LETTERS: &[u8] = b"slhezxg";
 
-/// Databases that sequences use; the dump reads these.
+/// Number of databases that sequences use and the dump reads.
 pub const DATABASES: usize = 3;
 
 const INTEGERS: &[&str] = &[
@@ -115,12 +114,12 @@ const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab",
 
 const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
 
-/// What stands in a command where it does not belong.
+/// Values that are invalid at many places of a command.
 const ODDITIES: &[&str] =
     &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
 
-/// A random value of the kind called `class`, or `None` when there is no such kind. `clock` counts
-/// the ids of streams up.
+/// Returns a random value of the kind `class`, or `None` if this kind does not exist. `clock` is
+/// the counter for the ids of streams.
 pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
         "string" => key(b's', rng),
@@ -130,16 +129,16 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "zset" => key(b'z', rng),
         "stream" => key(b'x', rng),
         "program" => programs::program(rng),
-        // Never the key of another rule, so that all its scores stay the same.
+        // A key that no other rule uses, so that all scores of the sorted set stay equal.
         "lex_zset" => vec![b'y', b'0' + rng.below(KEYS_PER_TYPE) as u8],
-        // Few places, some of them twice, so that distances are equal.
+        // Few names and few coordinates, so that some distances are equal.
         "geo" => key(b'g', rng),
         "place" => one_of(PLACES, rng),
         "lon" => degrees(LONGITUDES, 180, rng),
         "lat" => degrees(LATITUDES, 85, rng),
         "radius" => one_of(RADIUSES, rng),
         "unit" => one_of(&["m", "km", "KM", "ft", "mi"], rng),
-        // Elements that make keys of each type.
+        // Elements that complete a pattern of SORT to the name of a key.
         "digit" => rng.below(12).to_string().into_bytes(),
         "by_pattern" => one_of(BY_PATTERNS, rng),
         "key" => any_key(rng),
@@ -157,7 +156,7 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "count" => rarely_odd(rng.below(6) as i64 - i64::from(rng.percent(10)), rng),
         "offset" => rarely_odd(rng.below(100) as i64, rng),
         "bit" => rarely_odd(rng.below(300) as i64, rng),
-        // Times are far away, so that nothing expires during a run, or past.
+        // Times are far in the future, so that nothing expires during a run, or in the past.
         "seconds" => rarely_odd(1_000 + rng.below(1_000_000) as i64, rng),
         "ms" => rarely_odd(1_000_000 + rng.below(1_000_000_000) as i64, rng),
         "at" => rarely_odd(4_102_444_800 + rng.below(1_000) as i64, rng),
@@ -168,37 +167,37 @@ pub fn value(class: &str, clock: &mut u64, rng: &mut Rng) -> Option<Vec<u8>> {
         "range_id" => range_id(*clock, rng),
         "group" => one_of(&["g", "h"], rng),
         "consumer" => one_of(&["c", "d", "e"], rng),
-        // Where a group begins.
+        // The id at which a group starts to read.
         "from_id" => match rng.below(10) {
             0..2 => b"$".to_vec(),
             2..5 => b"0".to_vec(),
             _ => range_id(*clock, rng),
         },
-        // What a consumer reads.
+        // The id from which a consumer reads.
         "read_id" => match rng.below(10) {
             0..6 => b">".to_vec(),
             6..8 => b"0".to_vec(),
             _ => range_id(*clock, rng),
         },
-        // Few channels, which few patterns fit.
+        // Few channels, which match few patterns.
         "channel" => one_of(&["news", "news", "nets"], rng),
         "channel_pattern" => one_of(&["n*", "ne?s", "news"], rng),
-        // Short, as both servers wait.
+        // Short timeouts, because both servers block.
         "timeout" => one_of(&["0.001", "0.002", "0.01", ".001", "1e-3", "-1", "x"], rng),
         "timeout_ms" => one_of(&["1", "2", "5", "-1", "1.5"], rng),
         _ => return bits_or_hll(class, rng),
     })
 }
 
-/// The same for fields of bits and for HyperLogLogs.
+/// Returns a random value of the kinds for bit fields and HyperLogLogs.
 fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     Some(match class {
-        // Never the key of another rule, as any text can be a run that is cut
-        // short, see `is_unspecified`.
+        // A key that no other rule uses, because any text can be a run that is cut short: see
+        // `is_unspecified`.
         "hll" => vec![b'p', b'0' + rng.below(KEYS_PER_TYPE) as u8],
         "runs" => vec![*rng.pick(&[0, 0x3f, 0x80, 0x83, 0xff]); 1 + rng.below(3)],
         "hll_count" => (0..8).map(|_| rng.next_u64() as u8).collect(),
-        // Enough of them that sparse HyperLogLogs have neighbours to join.
+        // Enough elements that sparse HyperLogLogs have adjacent runs to merge.
         "element" => {
             if rng.percent(80) {
                 rng.below(5000).to_string().into_bytes()
@@ -212,7 +211,7 @@ fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     })
 }
 
-/// Something that does not belong where it is put.
+/// Returns a value that is probably invalid at its place.
 pub fn oddity(rng: &mut Rng) -> Vec<u8> {
     one_of(ODDITIES, rng)
 }
@@ -221,12 +220,13 @@ fn one_of(texts: &[&str], rng: &mut Rng) -> Vec<u8> {
     rng.pick(texts).as_bytes().to_vec()
 }
 
-/// `number`, or in a few percent something that is none, or past any limit.
+/// Returns `number`, or in a few percent of cases a text that is not a number, or a number beyond
+/// any limit.
 fn rarely_odd(number: i64, rng: &mut Rng) -> Vec<u8> {
     if rng.percent(4) { oddity(rng) } else { number.to_string().into_bytes() }
 }
 
-/// One of the given degrees, or any whole ones up to `max` in either direction.
+/// Returns one of the given degrees, or any whole degree from `-max` to `max`.
 fn degrees(given: &[&str], max: usize, rng: &mut Rng) -> Vec<u8> {
     if rng.percent(60) {
         return one_of(given, rng);
@@ -282,7 +282,8 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Text of a size around which encodings change: 44 and 64 bytes, and now and then some kilobytes.
+/// Returns text of a size near 44 and 64 bytes, where encodings change, and rarely of some
+/// kilobytes.
 fn sized(rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(20) {
         0..6 => 40 + rng.below(8),

@@ -1,17 +1,17 @@
-//! Which keyspace events the commands of a script raise.
+//! The keyspace events of a script's commands.
 //!
 //! A script runs once, without its examples, while a listener is subscribed to all channels of
-//! events; behind each command a message of our own marks the end of what it raised. Replies are
-//! not looked at. The result is text:
+//! events. After each command a message of our own marks the end of its events. Replies are not
+//! compared. The result is text:
 //!
 //! ```text
 //! > RPUSH k a b
 //! new k@0, rpush k@0
 //! ```
-//! Each event comes twice, on the channel of its key and then on that of its name, and stands here
-//! once; one that comes alone is shown as its channel and message. Commands that raise nothing are
-//! left out. Where a server refuses a command that the script says another one runs, it is too old
-//! for the rest: the text ends.
+//! Each event arrives twice, on the channel of its key and then on that of its name, and appears
+//! here once. An event that arrives only once is shown as its channel and message. Commands without
+//! events are left out. If a server refuses a command that must succeed according to the script,
+//! the server is too old for the rest, and the text ends.
 
 use std::path::Path;
 
@@ -25,15 +25,14 @@ use crate::notation::{command_line, quote};
 /// The channel of our own messages.
 const MARK: &str = "end of a command";
 
-/// Longer commands are cut here.
+/// Maximum length of a command in bytes; longer ones are cut.
 const COMMAND_LEN_MAX: usize = 100;
 
-/// Runs the script at `path` on RESP2 and gives the events of its commands as text, in the script's
-/// order. `connect` opens a connection.
+/// Runs the script at `path` on RESP2. Returns the events of its commands as text, in the script's
+/// order, or `None` if the server does not know the script's command. `connect` opens a connection.
 ///
 /// # Errors
-/// What went wrong, as a sentence. A script about a command that the server does not
-/// know gives `Ok(None)`.
+/// A message about the failure, as a sentence.
 pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Option<String>, String> {
     let script = Script::load(path).map_err(|error| error.to_string())?;
     let variant = Variant { protocol: Protocol::Resp2, encodings: Encodings::Small };
@@ -43,7 +42,7 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
     {
         return Ok(None);
     }
-    // Due keys go when a command finds them, not at some other time.
+    // Due keys expire when a command accesses them, not at another time.
     control.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
     control.command(&["CONFIG", "SET", "notify-keyspace-events", "KEAnm"]);
     let mut listener = connect(Protocol::Resp2);
@@ -66,7 +65,7 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
         }
         sent = if sent.is_empty() { line } else { format!("{sent}\n> {line}") };
         if sending == Sending::Unanswered {
-            // Nothing says when it has run: its events are shown with the next command's.
+            // The time at which it runs is unknown: its events are shown with the next command's.
             continue;
         }
         control.command(&["PUBLISH", MARK, ""]);
@@ -80,12 +79,12 @@ pub fn events_of(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Result<Op
     Ok(Some(text))
 }
 
-/// What came of sending a command.
+/// The result of sending a command.
 #[derive(PartialEq)]
 enum Sending {
     Answered,
     Unanswered,
-    /// The server does not know it as the script does.
+    /// The server refuses the command, but the script expects success.
     TooNew,
 }
 
@@ -94,7 +93,7 @@ fn send(step: &Step, connections: &mut Connections<'_>) -> Sending {
     if step.wanted == Wanted::NoReply {
         let mut bytes = Vec::new();
         resp::encode_request(&step.args, &mut bytes);
-        // A connection that has gone shows at its next command.
+        // A closed connection is detected at its next command.
         let _ = client.send(&bytes);
         return Sending::Unanswered;
     }
@@ -106,7 +105,7 @@ fn send(step: &Step, connections: &mut Connections<'_>) -> Sending {
     Sending::Answered
 }
 
-/// The events up to the mark.
+/// Reads the events up to the mark.
 fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     let mut events: Vec<String> = Vec::new();
     let mut of_key: Option<(Vec<u8>, Vec<u8>)> = None;
@@ -137,7 +136,7 @@ fn take_events(listener: &mut Client) -> Result<Vec<String>, String> {
     }
 }
 
-/// The event of two messages, where they are one.
+/// Returns the event of two messages; `None` if they do not belong to one event.
 fn paired(key_channel: &[u8], event: &[u8], event_channel: &[u8], key: &[u8]) -> Option<String> {
     let text = key_channel.strip_prefix(b"__keyspace@")?;
     let at = text.iter().position(|byte| *byte == b'_')?;

@@ -1,4 +1,4 @@
-//! The examples of scripts, as the documentation shows them.
+//! The examples of scripts, in the form that the documentation shows.
 
 use resp::{Protocol, Value};
 
@@ -9,22 +9,23 @@ use crate::notation::{Expected, expected_lines};
 /// One example: commands with their replies.
 #[derive(Debug)]
 pub struct Example<'s> {
-    /// What it shows, in a few words.
+    /// The subject of the example, in a few words.
     pub title: &'s str,
-    /// Whether it is of RESP3 alone: the answers given for RESP2 are the same then.
+    /// True if the example is for RESP3 only; then the answers for RESP2 are the same.
     pub resp3_only: bool,
-    /// Its commands, in order.
+    /// The commands, in order.
     pub exchanges: Vec<Exchange<'s>>,
 }
 
-/// A command and what it is answered in either protocol.
+/// A command and its answers in both protocols.
 #[derive(Debug)]
 pub struct Exchange<'s> {
     /// The connection that sends it; empty for the main one.
     pub client: &'s str,
-    /// The command. Empty where the connection waits for what it is sent.
+    /// The words of the command. Empty if the connection waits for the next value sent to it.
     pub args: &'s [Vec<u8>],
-    /// What the reply means, where the script says it. Empty where it says all by itself.
+    /// The meaning of the reply, if the script describes it. Empty if the reply needs no
+    /// description.
     pub note: Option<&'s str>,
     /// The answer in RESP2.
     pub resp2: Answer,
@@ -32,27 +33,27 @@ pub struct Exchange<'s> {
     pub resp3: Answer,
 }
 
-/// What a command is answered.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Nothing, or nothing yet.
+    /// No reply, or no reply yet.
     Nothing,
-    /// The connection is closed.
+    /// The server closes the connection.
     Closed,
-    /// This reply.
+    /// A reply.
     Reply(Value),
 }
 
 impl Script {
-    /// The examples of the script.
+    /// Returns the examples of the script.
     ///
     /// # Errors
-    /// `file:line` and what is missing, for a reply that is not recorded or that is a pattern.
+    /// `file:line` and a message, for a reply that is not recorded or that is a pattern.
     pub fn examples(&self) -> Result<Vec<Example<'_>>, String> {
         let ends = self.examples.iter().skip(1).map(|example| example.first).chain([self.steps.len()]);
         let mut examples = Vec::new();
         for (start, end) in self.examples.iter().zip(ends) {
-            // What is shown as RESP2's answer.
+            // The protocol of the answer that is shown for RESP2.
             let resp2 = if start.resp3_only { Protocol::Resp3 } else { Protocol::Resp2 };
             let exchanges = self.steps[start.first..end].iter().map(|step| self.exchange(step, resp2));
             let exchanges = exchanges.collect::<Result<_, _>>()?;
@@ -61,9 +62,9 @@ impl Script {
         Ok(examples)
     }
 
-    /// Each command of the script with the kind of each reply that it has in RESP3: the character
-    /// by which the notation marks it, `_` for any null. Errors and what is queued in
-    /// transactions are left out.
+    /// Returns each command of the script with the kind of each of its RESP3 replies. The kind is
+    /// the character that marks it in the notation; `_` is any null. Errors and replies to queued
+    /// commands (`+QUEUED`) are left out.
     pub fn reply_kinds(&self) -> Vec<(&[Vec<u8>], char)> {
         let mut kinds = Vec::new();
         for step in &self.steps {
@@ -77,7 +78,7 @@ impl Script {
         kinds
     }
 
-    /// What `step` exchanges, with the answer in the protocol `resp2` as the one in RESP2.
+    /// Returns the exchange of `step`; the answer for RESP2 is the one in protocol `resp2`.
     fn exchange<'s>(&self, step: &'s Step, resp2: Protocol) -> Result<Exchange<'s>, String> {
         let place = format!("{}:{}", self.path.display(), step.line + 1);
         let answer = |protocol| {
@@ -98,8 +99,8 @@ impl Script {
     }
 }
 
-/// The character by which the notation marks replies like `expected`, unless a
-/// pattern leaves it open.
+/// Returns the character that marks replies like `expected` in the notation; `None` if a pattern
+/// leaves it open.
 fn kind(expected: &Expected) -> Option<char> {
     let line = match expected {
         Expected::Glob(pattern) => match pattern[..] {
@@ -116,7 +117,7 @@ fn kind(expected: &Expected) -> Option<char> {
     }
 }
 
-/// What `step` is answered in `protocol`, if the script says it exactly.
+/// Returns the answer to `step` in `protocol`; `None` if the script does not state it exactly.
 fn answer(step: &Step, protocol: Protocol) -> Option<Answer> {
     let variant = Variant { protocol, encodings: Encodings::Small };
     match &step.wanted {

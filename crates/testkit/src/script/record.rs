@@ -1,9 +1,9 @@
-//! Filling in a script's replies from a real server.
+//! Recording of a script's replies from a real server.
 //!
-//! The script's commands run in all variants; a reply that is stated and true in each
-//! stays as it is, anything else is replaced by what the server said, in as few statements
-//! as the variants need. A pattern that is not true is left for its author to mend: only
-//! they know what it was to say.
+//! The script's commands run in all variants. A stated reply that is true in each variant stays
+//! unchanged. Any other reply is replaced by the server's, in as few statements as the variants
+//! need. A pattern that is not true is left for its author to correct: only the author knows its
+//! purpose.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::client::Client;
 use crate::matching::{Order, exactly, matches, merge, same_kinds};
 use crate::notation;
 
-/// What recording did to a script.
+/// The result of recording a script.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    /// How many replies were filled in or replaced.
+    /// The number of replies that were filled in or replaced.
     pub replies: usize,
     /// `file:line` and the reply, for each pattern that is not true.
     pub untrue_patterns: Vec<String>,
@@ -83,7 +83,7 @@ fn push_lines(text: &mut String, lines: &[String]) {
     }
 }
 
-/// The reply to the command of `step`, unless there is none to wait for.
+/// Returns the reply to the command of `step`; `None` if the step expects none.
 fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, String> {
     let client = connections.get(&step.client);
     match step.wanted {
@@ -103,7 +103,7 @@ fn ask(step: &Step, connections: &mut Connections<'_>) -> Result<Option<Value>, 
     }
 }
 
-/// Whether what the script states is true of all `replies`.
+/// Returns true if the stated reply matches all `replies`.
 fn holds(step: &Step, replies: &[(Variant, Value)]) -> bool {
     let Wanted::Replies(stated) = &step.wanted else {
         return step.wanted != Wanted::Unrecorded;
@@ -118,8 +118,8 @@ fn has_pattern(step: &Step) -> bool {
     matches!(&step.wanted, Wanted::Replies(stated) if stated.iter().any(|(_, expected)| expected.has_glob()))
 }
 
-/// The lines that state replies whose values vary: one value if all are of its kinds,
-/// else one per protocol.
+/// Returns the lines that state replies with varying values: one value if all replies have its
+/// kinds, otherwise one per protocol.
 fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     let first =
         |wanted| replies.iter().find(|(variant, _)| variant.protocol == wanted).map(|(_, value)| value);
@@ -131,8 +131,8 @@ fn loose_statement(replies: &[(Variant, Value)]) -> Vec<String> {
     [vec!["@resp2".into()], notation::lines(resp2), vec!["@resp3".into()], notation::lines(resp3)].concat()
 }
 
-/// The lines that state `replies`: one value if one is true of all variants, else one per encoding,
-/// else one per protocol, else one for each.
+/// Returns the lines that state `replies`: one value if it is true in all variants, else one per
+/// encoding, else one per protocol, else one for each variant.
 fn statement(replies: &[(Variant, Value)], arrays: Order) -> Vec<String> {
     let of = |protocol: Option<Protocol>, encodings: Option<Encodings>| -> Option<(Selector, Value)> {
         let selector = Selector { protocol, encodings };

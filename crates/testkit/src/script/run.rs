@@ -1,4 +1,4 @@
-//! Running a script against a server: each step's reply compared with what the script says.
+//! The run of a script against a server: each reply is compared with the stated one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,26 +12,26 @@ use super::{Script, Step, Variant, Wanted};
 use crate::client::{Client, ClientError};
 use crate::notation::{self, Expected};
 
-/// Failures told per script; the rest is counted.
+/// Maximum number of failures printed per script; further ones are only counted.
 const FAILURES_TOLD_MAX: usize = 12;
 
-/// How long a background save of an earlier script may take.
+/// Maximum time to wait for a background save of an earlier script.
 const SAVE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What running one or more scripts showed.
+/// The results of one or more scripts.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Commands sent, over all variants.
+    /// The number of commands sent, over all variants.
     pub steps: usize,
-    /// One text per failure, `file:line` first.
+    /// One text per failure; it begins with `file:line`.
     pub failures: Vec<String>,
 }
 
 impl Report {
-    /// Fails the test with everything that went wrong.
+    /// Fails the test if there is a failure, with all failures.
     ///
     /// # Panics
-    /// When there are failures.
+    /// Panics when there are failures.
     pub fn expect_success(&self) {
         assert!(self.failures.is_empty(), "{self}");
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Report {
 }
 
 /// Runs the script at `path` in all its variants, each on an emptied server. `connect` opens a
-/// connection that speaks the given protocol. Options that the script sets are put back.
+/// connection in the given protocol. Options that the script sets are reset.
 pub fn run(path: &Path, connect: &dyn Fn(Protocol) -> Client) -> Report {
     let mut report = Report::default();
     match Script::load(path) {
@@ -98,7 +98,7 @@ fn scripts_in(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Options as they were before a script changed them.
+/// The values of options before a script changed them.
 pub(super) struct SavedOptions(Vec<(String, Vec<u8>)>);
 
 /// Empties the server and sets the options of `variant`.
@@ -125,8 +125,8 @@ pub(super) fn prepare(
     Ok(SavedOptions(saved))
 }
 
-/// Empties the server. A save that was begun before may take its time beside other work: it ends
-/// first, so that the next BGSAVE is none too many.
+/// Empties the server. A background save from before may still run; it must end first, so that the
+/// next BGSAVE is not refused.
 fn empty(control: &mut Client) -> Result<(), String> {
     let began = Instant::now();
     while is_saving(control)? {
@@ -144,22 +144,23 @@ fn is_saving(control: &mut Client) -> Result<bool, String> {
     Ok(reply.to_string().contains("rdb_bgsave_in_progress:1"))
 }
 
-/// The beginning of an example: an emptied server, and new connections.
+/// Begins an example: empties the server and closes the connections, so that new ones are opened.
 pub(super) fn start_anew(connections: &mut Connections<'_>) -> Result<(), String> {
     connections.open.clear();
-    // The script may have closed any connection but this new one.
+    // The script may have closed any connection except this new one.
     empty(&mut (connections.connect)(Protocol::Resp2))
 }
 
-/// Puts back what [`prepare`] changed, on a connection of its own: the script may have closed any.
+/// Resets the options that [`prepare`] changed. Uses its own connection, because the script may
+/// have closed any other.
 pub(super) fn restore(saved: SavedOptions, control: &mut Client) {
     for (name, value) in saved.0.into_iter().rev() {
-        // A server that has gone has failed the script already.
+        // A server that has ended has already failed the script.
         let _ = control.request(&[&b"CONFIG"[..], b"SET", name.as_bytes(), &value]);
     }
 }
 
-/// The connections of one run, opened when first used.
+/// The connections of one run. Each is opened when it is first used.
 pub(super) struct Connections<'a> {
     connect: &'a dyn Fn(Protocol) -> Client,
     protocol: Protocol,
@@ -171,12 +172,12 @@ impl<'a> Connections<'a> {
         Self { connect, protocol, open: HashMap::new() }
     }
 
-    /// The connection called `name`.
+    /// Returns the connection called `name`.
     pub(super) fn get(&mut self, name: &str) -> &mut Client {
         self.open.entry(name.to_string()).or_insert_with(|| (self.connect)(self.protocol))
     }
 
-    /// Forgets a connection that has ended: the next use opens a new one.
+    /// Removes a connection that has ended: the next use opens a new one.
     pub(super) fn forget(&mut self, name: &str) {
         self.open.remove(name);
     }
@@ -209,7 +210,7 @@ fn run_variant(script: &Script, variant: Variant, connect: &dyn Fn(Protocol) -> 
     restore(saved, &mut control);
 }
 
-/// Sends the command of `step` and compares; gives what differs.
+/// Sends the command of `step` and compares the reply. Returns the difference as an error.
 fn run_step(step: &Step, variant: Variant, connections: &mut Connections<'_>) -> Result<(), String> {
     let client = connections.get(&step.client);
     let result = match step.wanted {
@@ -251,7 +252,7 @@ fn shown(reply: Option<Value>) -> String {
     reply.as_ref().map_or_else(|| "nothing".into(), notation::one_line)
 }
 
-/// Both sides line by line; lines that both have stand once.
+/// Formats both replies line by line; common lines appear once.
 fn difference(expected: &Expected, actual: &Value) -> String {
     let expected = notation::expected_lines(expected);
     let actual = notation::lines(actual);
