@@ -1,7 +1,9 @@
-//! Compares Saker's stream of changes with that of a real Redis:
-//! `cargo run -p testkit --bin change-stream -- tests/cmd/set.resp` tells where the two servers'
-//! streams differ after a script, `… -- --replay 20 --seed 1` replays the streams of random
-//! commands into an empty saker and, where the peer (`$SAKER_PEER`) is Redis 8 or newer, into that.
+//! Compares Saker's stream of changes with that of a real Redis.
+//!
+//! `cargo run -p testkit --bin change-stream -- tests/cmd/set.resp` prints the differences between
+//! the two servers' streams after a script. `… -- --replay 20 --seed 1` replays the streams of
+//! random commands into an empty Saker. If the peer (`$SAKER_PEER`) is Redis 8 or newer, it replays
+//! into the peer as well.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -18,10 +20,10 @@ use testkit::{Client, script};
 /// Compares Saker's stream of changes with that of a real Redis.
 #[derive(Parser)]
 struct Arguments {
-    /// Replays random commands for so many seconds.
+    /// Replays random commands for this many seconds.
     #[arg(long)]
     replay: Option<u64>,
-    /// Where random choices start from.
+    /// The seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The scripts.
@@ -62,7 +64,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
         let mut saker = RecordedServer::saker(&[])?;
         for server in [&redis, &saker] {
             let address = server.process.address();
-            // Whether replies are right is for others to say.
+            // Other tests check the replies.
             script::run(path, &|protocol| Client::speaking(&address, protocol));
         }
         let streams = (saker.changes(&mut 0), redis.changes(&mut 0));

@@ -1,7 +1,7 @@
-//! Compares two servers on random commands:
-//! `cargo run -p testkit --bin differential -- --a 6379 --b 6380 --seconds 60 --seed 1`.
-//! Both are emptied. Without `--a` a real Redis is started (`--a-command`, or $SAKER_PEER), without
-//! `--b` what `--b-command` says, or the saker-server built beside this program.
+//! Compares two servers on random commands: `cargo run -p testkit --bin differential -- --a 6379
+//! --b 6380 --seconds 60 --seed 1`. All keys of both servers are deleted. Without `--a` a real
+//! Redis is started (`--a-command`, or $SAKER_PEER). Without `--b` the server of `--b-command` is
+//! started, or the saker-server built in the folder of this program.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -34,7 +34,7 @@ struct Arguments {
     /// Ends after this many commands.
     #[arg(long)]
     commands: Option<u64>,
-    /// Where all choices start from; without it, from the time.
+    /// The seed of all choices; by default, the current time.
     #[arg(long)]
     seed: Option<u64>,
     /// Ends after this many different failures.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A server that runs already, or one that this program has started and ends.
+/// A server that already runs, or one that this program has started and stops.
 enum Server {
     Running(u16),
     Started(ServerProcess),
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// True when nothing differed.
+/// Compares the servers. Returns true if there is no difference.
 fn compare(arguments: Arguments) -> Result<bool, Box<dyn Error>> {
     let capitals = |names: Vec<String>| names.iter().map(|name| name.to_ascii_uppercase()).collect();
     let a = Server::of(arguments.a, || {

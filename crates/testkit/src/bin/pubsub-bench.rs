@@ -1,13 +1,13 @@
-//! Measures what a channel with many subscribers costs, in paired rounds of a few seconds:
+//! Measures the cost of a channel with many subscribers, in paired rounds of a few seconds:
 //!
 //! ```sh
 //! cargo run --release -p testkit --bin pubsub-bench -- --io-threads 1,2 --peer redis=redis-server
 //! ```
-//! One publisher keeps `--pipeline` messages under way; one thread reads all subscribers with epoll
-//! and counts bytes (all messages have one length), which costs it a system call for what a
-//! subscriber got since the last time. Saker is the `saker-server` built beside this program, or
-//! `$SAKER_SERVER`. A round visits each server once, so a machine that changes speed hurts all
-//! alike; the figures are medians.
+//! One publisher keeps `--pipeline` messages in flight. One thread reads all subscribers with epoll
+//! and counts bytes (all messages have the same length). It needs one system call for everything
+//! that a subscriber has received since its last read. Saker is the `saker-server` built in the
+//! folder of this program, or `$SAKER_SERVER`. A round measures each server once, so that a change
+//! of the machine's speed affects all servers alike. The figures are medians.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -26,7 +26,7 @@ use testkit::{ServerProcess, peer, saker};
 /// Measures deliveries of published messages.
 #[derive(Parser)]
 struct Options {
-    /// I/O threads of Saker; it is measured with each of these numbers.
+    /// Numbers of I/O threads of Saker; it is measured with each.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     io_threads: Vec<usize>,
     /// `NAME=COMMAND`: a server to compare with.
@@ -35,27 +35,27 @@ struct Options {
     /// Subscribers of the one channel.
     #[arg(long, default_value_t = 1000)]
     subscribers: usize,
-    /// Messages under way at a time.
+    /// Messages in flight at a time.
     #[arg(long, default_value_t = 16)]
     pipeline: usize,
-    /// Bytes of a message.
+    /// Length of a message in bytes.
     #[arg(long, default_value_t = 64)]
     size: usize,
-    /// Seconds of each measurement.
+    /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How often each server is measured.
+    /// Number of measurements of each server.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
 }
 
-/// What one measurement gave.
+/// The results of one measurement.
 #[derive(Clone, Copy)]
 struct Figures {
     deliveries_per_second: f64,
-    /// Processor time of the server, all threads, for each delivery.
+    /// CPU time of all threads of the server for each delivery.
     server_ns: f64,
-    /// Processor time of the thread that reads, as a share of the time measured.
+    /// CPU time of the reading thread, as a fraction of the measured time.
     reader_busy: f64,
 }
 
@@ -111,7 +111,7 @@ fn median(figures: &[Figures], of: fn(&Figures) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
-/// One measurement with connections of its own.
+/// Measures once, with new connections.
 fn measure(options: &Options, server: &ServerProcess) -> Result<Figures, Box<dyn Error>> {
     let mut subscribers = subscribe(options, server)?;
     let payload = "x".repeat(options.size);
@@ -124,7 +124,7 @@ fn measure(options: &Options, server: &ServerProcess) -> Result<Figures, Box<dyn
         scope.spawn(|| publish(options, &publisher, &payload, &stop));
         figures = read_all(options, server, &mut subscribers, message.len());
         stop.store(true, Relaxed);
-        // The publisher may wait for replies that the server holds back until messages are read.
+        // The publisher may wait for replies that the server delays until messages are read.
         drop(std::mem::take(&mut subscribers));
     });
     figures
@@ -143,7 +143,7 @@ fn subscribe(options: &Options, server: &ServerProcess) -> io::Result<Vec<TcpStr
     Ok(subscribers)
 }
 
-/// Publishes until told to stop, with a window of messages whose replies have not come.
+/// Publishes until `stop` is set, with up to `pipeline` messages without a reply.
 fn publish(options: &Options, mut stream: &TcpStream, payload: &str, stop: &AtomicBool) {
     let request = format!("*3\r\n$7\r\nPUBLISH\r\n$4\r\nnews\r\n${}\r\n{payload}\r\n", payload.len());
     let window = request.repeat(options.pipeline);
@@ -175,7 +175,7 @@ fn read_all(
     let mut events: Vec<epoll::Event> = Vec::with_capacity(1024);
     let mut buffer = vec![0; 256 * 1024];
     let mut received_bytes = 0;
-    // The first tenth of the time warms up.
+    // The first tenth of the time is the warm-up.
     let begin = Instant::now();
     let warm = Duration::from_secs_f64(options.seconds / 10.0);
     let mut measured: Option<(Instant, u64, f64, f64)> = None;
@@ -210,7 +210,7 @@ fn read_all(
     })
 }
 
-/// Processor time of this thread, in seconds.
+/// Returns the CPU time of this thread in seconds.
 fn own_seconds() -> io::Result<f64> {
     testkit::process::schedstat_seconds("/proc/thread-self/schedstat".as_ref())
 }

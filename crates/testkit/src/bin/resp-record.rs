@@ -1,5 +1,5 @@
-//! Records what a real Redis answers into `.resp` scripts:
-//! `SAKER_PEER=… cargo run -p testkit --bin resp-record -- tests/cmd/*.resp`.
+//! Records the replies of a real Redis into `.resp` scripts: `SAKER_PEER=… cargo run -p testkit
+//! --bin resp-record -- tests/cmd/*.resp`.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Runs `.resp` scripts against a server that is already running:
-//! `cargo run -p testkit --bin resp-run -- --port 6379 tests/cmd/set.resp`. It empties that server.
+//! Runs `.resp` scripts against a server that already runs: `cargo run -p testkit --bin resp-run --
+//! --port 6379 tests/cmd/set.resp`. It deletes all keys of that server.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let mut failed = 0;
     for path in &arguments.files {
         let report = script::run(path, &|protocol| Client::speaking(&address, protocol));
-        // Of many scripts only those that fail are worth a line.
+        // If there are many scripts, only those that fail are printed.
         if !report.failures.is_empty() || arguments.files.len() == 1 {
             println!("{}: {report}", path.display());
         }

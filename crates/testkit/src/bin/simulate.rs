@@ -23,14 +23,13 @@ mod simulation {
     use testkit::simulator::scenario::Scenario;
     use testkit::simulator::shrink::{Failure, shrink};
 
-    /// Runs engines with simulated threads, clients, links, clock and disk until something is
-    /// wrong.
+    /// Runs engines with simulated threads, clients, links, clock and disk until a check fails.
     #[derive(Parser)]
     struct Arguments {
         /// Ends after this many seconds.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Where all choices start from.
+        /// The seed of all choices.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Ends after this many operations of clients.
@@ -39,24 +38,24 @@ mod simulation {
         /// Runs one scenario only, the one with this seed.
         #[arg(long)]
         scenario: Option<u64>,
-        /// Prints a failing scenario as it is, without looking for a smaller one.
+        /// Prints a failing scenario without shrinking it.
         #[arg(long)]
         no_shrinking: bool,
-        /// Says which scenario begins.
+        /// Prints each scenario as it begins.
         #[arg(long)]
         verbose: bool,
     }
 
-    /// Counts memory, for eviction.
+    /// The allocator, which counts memory for eviction.
     #[global_allocator]
     static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;
 
-    /// Operations of one scenario, about.
+    /// The approximate numbers of operations in one scenario.
     const OPERATIONS: &[usize] = &[30, 100, 250, 500];
 
     pub fn main() -> ExitCode {
         let arguments = Arguments::parse();
-        // What is wrong is printed in the end; a panic of a simulated thread is a finding.
+        // Findings are printed at the end. A panic of a simulated thread is a finding.
         std::panic::set_hook(Box::new(|_| ()));
         let mut seeds = Rng::new(arguments.seed);
         let begun = Instant::now();

@@ -1,5 +1,6 @@
-//! Soaks a server: well-behaved clients that check every reply, beside all that misbehaves. `cargo
-//! run --release -p testkit --bin soak -- --server target/release/saker-server --seconds 3600`.
+//! Runs a soak test of a server: well-behaved clients check every reply, while other clients
+//! misbehave. `cargo run --release -p testkit --bin soak -- --server target/release/saker-server
+//! --seconds 3600`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -15,37 +16,37 @@ use testkit::soak::encryption::Encryption;
 use testkit::soak::{Soak, run};
 use testkit::{Address, saker};
 
-/// Runs well-behaved clients that check every reply beside all that misbehaves.
+/// Runs well-behaved clients that check every reply, while other clients misbehave.
 #[derive(Parser)]
 struct Arguments {
     /// The server's program.
     #[arg(long)]
     server: PathBuf,
-    /// How long all runs take together.
+    /// Duration of all runs together, in seconds.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// I/O threads of the server, a run for each.
+    /// Numbers of I/O threads of the server, a run for each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 8])]
     threads: Vec<usize>,
     /// Back ends of the event loop, a run for each.
     #[arg(long, value_delimiter = ',', default_values_t = ["epoll".to_owned(), "auto".to_owned()])]
     backends: Vec<String>,
-    /// The most memory that the server may hold, in megabytes.
+    /// Maximum memory that the server may hold, in megabytes.
     #[arg(long, default_value_t = 1_024)]
     resident_mb_max: u64,
-    /// Only these kinds of trouble (`hog`, `slow reader`; see soak/trouble.rs),
-    /// without waiting clients.
+    /// Only these kinds of trouble (`hog`, `slow reader`; see soak/trouble.rs), without blocked
+    /// clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Connections of a crowd, of which half misbehave: a run of its own for each back end, as long
-    /// as the others; 0 for none.
+    /// Number of connections of a crowd, of which half misbehave; 0 for none. The crowd is an
+    /// additional run for each back end, as long as the others.
     #[arg(long, default_value_t = 0)]
     crowd: usize,
-    /// How many times as long 99 of 100 requests of the crowd's good half may take beside
-    /// the others as while these misbehave to another server on the machine.
+    /// Maximum ratio for the latencies of the crowd's good half. It compares the 99th percentiles
+    /// beside the misbehaving half and while that misbehaves to another server on the machine.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
-    /// Where all choices start from; without it, from the time.
+    /// The seed of all choices; by default, the current time.
     #[arg(long)]
     seed: Option<u64>,
 }

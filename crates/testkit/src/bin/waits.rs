@@ -1,6 +1,7 @@
-//! Measures how much later than asked for each command that waits is answered. `cargo run -p
-//! testkit --bin waits -- --server target/release/saker-server`; a server of another make takes its
-//! command line and no back end: `--server redis-server --backends none`.
+//! Measures the time by which each blocking command is answered later than requested.
+//!
+//! `cargo run -p testkit --bin waits -- --server target/release/saker-server`. For another server,
+//! pass its command line and no back end: `--server redis-server --backends none`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -14,7 +15,7 @@ use testkit::waits::{KINDS, Waits, run};
 /// Counts waits that end before their timeout, and measures how late the others end.
 #[derive(Parser)]
 struct Arguments {
-    /// The server's command line, split at blanks.
+    /// The server's command line, split at spaces.
     #[arg(long)]
     server: String,
     /// Back ends of the event loop, a run for each; `none` for a server without that option.
@@ -23,10 +24,10 @@ struct Arguments {
     /// Numbers of clients that send pipelines of writes meanwhile, a run for each.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 4])]
     load: Vec<usize>,
-    /// Connections at a time.
+    /// Number of simultaneous connections.
     #[arg(long, default_value_t = 250)]
     connections: usize,
-    /// Waits of each kind, on all connections together.
+    /// Number of waits of each kind, on all connections together.
     #[arg(long, default_value_t = 100_000)]
     waits: usize,
     /// Only these commands.
@@ -51,10 +52,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the number of waits that ended early.
+/// Measures all kinds. Returns the number of waits that ended early.
 fn waits(arguments: &Arguments) -> Result<usize, Box<dyn Error>> {
     let mut command_line: Vec<OsString> = arguments.server.split_whitespace().map(OsString::from).collect();
-    // A server runs in a folder of its own.
+    // A server runs in its own folder, so a relative path would not be found.
     if let Some(program) = command_line.first_mut()
         && let Ok(path) = std::fs::canonicalize(&*program)
     {

@@ -1,4 +1,4 @@
-//! What keeps a server busy while it is probed.
+//! Loads that keep a server busy while it is probed.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -12,13 +12,13 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::{Figures, probe};
 
-/// How long a load runs before it is measured.
+/// Duration of a load before the measurement starts.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Keys that all expire within one second.
+/// Number of keys that all expire within one second.
 const EXPIRING: usize = 6_000_000;
-/// How long a server may take until they are gone.
+/// Maximum time until a server has removed these keys.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(120);
-/// Clients that have a key tracked.
+/// Number of clients that have a key tracked.
 const MANY: usize = 10_000;
 
 /// Runs the load called `name` and probes meanwhile.
@@ -64,7 +64,7 @@ pub fn run(
     Ok(())
 }
 
-/// A pipeline of 20,000 SETs, as hog `index` sends it.
+/// Returns a pipeline of 20,000 SETs, sent by hog `index`.
 fn sets(index: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..20_000 {
@@ -87,8 +87,8 @@ fn fill(control: &mut Client, verb: &str, key: &str, values: &[String]) -> Resul
     Ok(())
 }
 
-/// Sends each pipeline again and again, from a client of its own that reads
-/// all replies, and probes.
+/// Sends each pipeline repeatedly from its own client, which reads all replies, and probes the
+/// server meanwhile.
 fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines: &[Vec<u8>]) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn hogs(server: &ServerProcess, time: Duration, figures: &mut Figures, pipelines
     });
 }
 
-/// One such client; its replies are read, not looked at.
+/// Sends a pipeline repeatedly as one client. Reads the replies without checking them.
 fn hog(server: &ServerProcess, pipeline: &[u8], is_over: &AtomicBool) {
     let mut writer = TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
     let mut reader = writer.try_clone().expect("a descriptor is left");
@@ -114,7 +114,7 @@ fn hog(server: &ServerProcess, pipeline: &[u8], is_over: &AtomicBool) {
             while reader.read(&mut replies).is_ok_and(|len| len > 0) {}
         });
         while !is_over.load(Relaxed) && writer.write_all(pipeline).is_ok() {}
-        // What it sent is worked on for long by some servers: nobody waits for that.
+        // Some servers still work on the sent requests for long. The client does not wait for them.
         let _ = writer.shutdown(std::net::Shutdown::Both);
     });
 }
@@ -123,10 +123,10 @@ fn unix_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
-/// Keys that are all due within one second; probes from before the first is due
-/// until the last is gone.
+/// Sets keys that all expire within one second. Probes the server from before the first expiry
+/// until the last key is removed.
 fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -> Result<(), Box<dyn Error>> {
-    // Loading takes less than a minute anywhere.
+    // Every server loads the keys in less than a minute.
     let due_ms = unix_ms() + 60_000;
     for first in (0..EXPIRING).step_by(10_000) {
         let mut bytes = Vec::new();
@@ -143,7 +143,7 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
     let gone_s = thread::scope(|scope| {
         let waited = scope.spawn(|| {
             let since = Instant::now();
-            // The probe's key stays.
+            // The key of the probe stays.
             while control.command(&["DBSIZE"]) != Value::Integer(1) && since.elapsed() < EXPIRED_WITHIN {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -157,8 +157,8 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
     Ok(())
 }
 
-/// Clients that have one key tracked: its GET beside those that stay, and the
-/// memory after they have gone.
+/// Opens clients that each have one key tracked. Measures a GET of this key while they are
+/// connected, and the memory after they have disconnected.
 fn trackers(
     server: &ServerProcess,
     control: &mut Client,

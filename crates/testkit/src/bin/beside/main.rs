@@ -1,14 +1,14 @@
-//! Measures how long one client waits beside others that keep a server busy:
+//! Measures the latency of one client while other clients keep a server busy:
 //!
 //! ```sh
 //! cargo run --release -p testkit --bin beside -- --loads hog,4-hogs,keys --io-threads 1,2 \
 //!     --peer redis=redis-server
 //! ```
-//! A probe sends PING and GET in turn, one at a time with a pause between them, while a load (see
-//! `loads.rs`) runs. Each server is measured in each round, one after the other, so a machine that
-//! changes speed hurts all alike; a row of the table holds the quantiles over all rounds, in
-//! milliseconds. Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`, once
-//! for each number of I/O threads and each back end asked for.
+//! A probe sends PING and GET alternately, one at a time with a pause between them, while a load
+//! (see `loads.rs`) runs. Each round measures each server, one after the other, so that a change of
+//! the machine's speed affects all servers alike. A row of the table holds the quantiles over all
+//! rounds, in milliseconds. Saker is the `saker-server` built in the folder of this program, or
+//! `$SAKER_SERVER`. It is measured once for each requested number of I/O threads and back end.
 #![forbid(unsafe_code)]
 
 mod loads;
@@ -26,11 +26,11 @@ use testkit::{Client, ServerProcess, Value, peer, saker};
 /// Measures PING and GET beside clients that keep a server busy.
 #[derive(Parser)]
 struct Options {
-    /// What keeps it busy: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`,
-    /// `sunionstore`, `expire`, `trackers`.
+    /// Loads: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`, `sunionstore`,
+    /// `expire`, `trackers`.
     #[arg(long, value_delimiter = ',', required = true)]
     loads: Vec<String>,
-    /// I/O threads of Saker; it is measured with each of these numbers.
+    /// Numbers of I/O threads of Saker; it is measured with each.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     io_threads: Vec<usize>,
     /// Back ends of Saker; it is measured with each.
@@ -39,26 +39,26 @@ struct Options {
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
-    /// Seconds of each measurement; the loads that end by themselves take their own time.
+    /// Duration of each measurement in seconds; `expire` and `trackers` take their own time.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// How often each server is measured.
+    /// Number of measurements of each server.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-/// How a server is started, and its name in the table.
+/// A server: a function that starts it, and its name in the table.
 struct Engine {
     name: String,
     start: Box<dyn Fn() -> std::io::Result<ServerProcess>>,
 }
 
-/// What was measured of one server under one load.
+/// The measurements of one server under one load.
 #[derive(Clone)]
 pub struct Figures {
-    /// Times of PING and of GET, in microseconds.
+    /// The latencies of PING and of GET, in microseconds.
     probes_us: [Histogram<u64>; 2],
-    /// What the load has to tell, of each round.
+    /// The load's own results, one text per round.
     told: Vec<String>,
 }
 
@@ -69,9 +69,9 @@ impl Default for Figures {
     }
 }
 
-/// The key that GET asks for.
+/// The key that GET reads.
 const PROBED: &str = "probe";
-/// Between two requests of the probe: it must not keep the server busy itself.
+/// Pause between two requests of the probe: the probe itself must not keep the server busy.
 const PROBE_PAUSE: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
@@ -136,10 +136,10 @@ fn row(load: &str, engine: &str, figures: &Figures) -> String {
     row + &format!(" {} |", figures.told.join("; "))
 }
 
-/// Sends PING and GET in turn until it is told to stop.
+/// Sends PING and GET alternately until `is_over` is set.
 fn probe(server: &ServerProcess, is_over: &AtomicBool, figures: &mut Figures) {
     let mut client: Client = server.connect();
-    // Some servers stall for long.
+    // Some servers stall for a long time.
     client.set_read_timeout(Duration::from_secs(300));
     while !is_over.load(Relaxed) {
         for (request, times) in [&["PING"][..], &["GET", PROBED]].iter().zip(&mut figures.probes_us) {

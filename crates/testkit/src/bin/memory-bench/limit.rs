@@ -1,5 +1,5 @@
-//! A limit under load: several clients overwrite strings of all sizes and collections of all types,
-//! with and without expiry, while used and resident memory are sampled.
+//! A memory limit under load: several clients overwrite strings of all sizes and collections of all
+//! types, with and without expiry, while used and resident memory are sampled.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,26 +14,26 @@ use crate::{Servers, info, resident_bytes, set_option};
 pub struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// The limit.
+    /// The limit in megabytes.
     #[arg(long, default_value_t = 100)]
     megabytes: u64,
-    /// The policy.
+    /// The eviction policy.
     #[arg(long, default_value = "allkeys-lru")]
     policy: String,
-    /// How long.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// Clients that write.
+    /// Number of clients that write.
     #[arg(long, default_value_t = 4)]
     clients: u64,
-    /// Names that are written to, for each type.
+    /// Number of key names for each type.
     #[arg(long, default_value_t = 200_000)]
     keys: usize,
 }
 
-/// Between two samples.
+/// Pause between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
-/// Requests sent together.
+/// Number of requests in a pipeline.
 const BATCH: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -98,10 +98,11 @@ fn measure(options: &Options, name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A random write. Names say the type, so nothing is refused for being of another.
+/// Returns a random write. The name of a key implies its type, so that no request fails with
+/// WRONGTYPE.
 fn request(rng: &mut fastrand::Rng, keys: usize) -> Vec<String> {
     let key = rng.usize(..keys);
-    // Sizes from a few bytes to a hundred kilobytes, the most of them small.
+    // Sizes from a few bytes to a hundred kilobytes; most are small.
     let text = |rng: &mut fastrand::Rng| {
         let size = 8.0 * 12_000_f64.powf(rng.f64().powi(4));
         "x".repeat(size as usize)

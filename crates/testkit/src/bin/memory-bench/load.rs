@@ -1,5 +1,5 @@
-//! What the stall measurements do to a value of millions of elements: how it grows, the ways for it
-//! to go at once, and the ways to shrink it a few elements at a time.
+//! The load of the stall measurements on a value of millions of elements. It defines the growth of
+//! the value, the ways to remove it at once, and the ways to shrink it a few elements at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::{Servers, info, set_option};
 pub struct Options {
     #[command(flatten)]
     pub servers: Servers,
-    /// Elements of the value.
+    /// Number of elements of the value.
     #[arg(long, default_value_t = 1_000_000)]
     pub elements: usize,
-    /// What to try, by the names in the table; all of it if none is given.
+    /// Ways to try, by their names in the table; all if none is given.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
     /// Types to try.
@@ -25,47 +25,48 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether `way` is to be tried.
+    /// Returns true if `way` should be tried.
     pub fn wants(&self, way: &str) -> bool {
         self.ways.is_empty() || self.ways.iter().any(|wanted| wanted == way)
     }
 }
 
-/// Elements added or removed by one request: its own time is no stall of the server's.
+/// Number of elements that one request adds or removes. It is so small that the request itself does
+/// not count as a stall.
 const ELEMENTS_PER_REQUEST: usize = 10;
-/// The same where nobody measures.
+/// Number of elements that one request adds outside of measurements.
 const ELEMENTS_PER_REQUEST_UNMEASURED: usize = 200;
-/// Requests sent together.
+/// Number of requests in a pipeline.
 const BATCH: usize = 10;
-/// How long memory is over its limit before the limit is taken away.
+/// Time for which memory stays over the limit before the limit is removed.
 const EVICTING: Duration = Duration::from_millis(1500);
 
-/// What a way does.
+/// A step of a way.
 #[derive(Clone, Copy)]
 pub enum Step {
     /// Sends a request.
     Send(&'static [&'static str]),
     /// Lowers the limit so that the value is evicted.
     Evict,
-    /// Sends requests with this name until the value is gone, of ten elements each.
+    /// Sends requests with this name, of ten elements each, until the value is empty.
     Shrink(&'static str),
 }
 
 use Step::{Evict, Send, Shrink};
 
-/// Something to measure that ends a value.
+/// A measured way to remove or shrink a value.
 pub struct Way {
     pub name: &'static str,
-    /// The types it is for; all if there are none.
+    /// The types that it applies to; all if empty.
     types: &'static [&'static str],
     /// Steps before the measurement.
     pub before: &'static [Step],
-    /// What is measured.
+    /// The measured steps.
     pub steps: &'static [Step],
 }
 
 impl Way {
-    /// Whether values of this type can go this way.
+    /// Returns true if this way applies to values of the type `kind`.
     pub fn is_for(&self, kind: &str) -> bool {
         self.types.is_empty() || self.types.contains(&kind)
     }
@@ -83,14 +84,14 @@ const fn over(name: &'static str, types: &'static [&'static str], steps: &'stati
     Way { name, types, before: OTHERS, steps }
 }
 
-/// Small values to put in the big one's place.
+/// Small values that replace the big one.
 const OTHERS: &[Step] = &[
     Send(&["SET", "other", "x"]),
     Send(&["SADD", "other-set", "member"]),
     Send(&["ZADD", "other-zset", "1", "member"]),
 ];
 
-/// All of them.
+/// All ways.
 pub const WAYS: &[Way] = &[
     way("DEL", &[Send(&["DEL", "big"])]),
     way("UNLINK", &[Send(&["UNLINK", "big"])]),
@@ -113,7 +114,7 @@ pub const WAYS: &[Way] = &[
     shrinking("LPOP count", &["list"], &[Shrink("LPOP")]),
 ];
 
-/// Does one thing of a way to the value; `after_batch` is called whenever replies have come.
+/// Runs one step of a way on the value. Calls `after_batch` whenever replies have arrived.
 pub fn take(
     step: Step,
     client: &mut Client,
@@ -137,7 +138,7 @@ pub fn take(
     }
 }
 
-/// Has the value evicted by lowering the limit below what is used.
+/// Evicts the value by lowering the limit below the used memory.
 fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     client.request(&["PEXPIRE", "big", "100000000"])?;
     let used = info(client, "memory", "used_memory")?;
@@ -147,16 +148,16 @@ fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     set_option(client, "maxmemory", "0")
 }
 
-/// How a value grows.
+/// The number of elements by which a value grows with each request.
 #[derive(Clone, Copy)]
 pub enum Pace {
-    /// By ten elements a request.
+    /// Ten elements a request.
     Measured,
-    /// By more.
+    /// More elements a request.
     Quick,
 }
 
-/// Writes so many elements to the value.
+/// Writes `elements` elements to the value.
 pub fn fill(
     client: &mut Client,
     kind: &str,
@@ -198,12 +199,12 @@ fn element(number: usize) -> String {
     format!("element:{number}")
 }
 
-/// Scores in no order, as the members' names.
+/// Returns a score; scores are unordered, like the members' names.
 fn score(number: usize) -> String {
     ((number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24).to_string()
 }
 
-/// Takes the elements away a few at a time.
+/// Removes the elements a few at a time.
 fn shrink(
     client: &mut Client,
     kind: &str,

@@ -1,5 +1,5 @@
-//! Measures how a server keeps to `maxmemory` and how long others wait while
-//! big values come and go:
+//! Measures how well a server keeps to `maxmemory`, and the waits of other clients while big values
+//! are created and removed:
 //!
 //! ```sh
 //! alias memory-bench="cargo run --release -p testkit --bin memory-bench --"
@@ -9,8 +9,8 @@
 //! memory-bench stalls --elements 10000000 --peer redis=redis-server
 //! memory-bench turns  --elements 10000000 --peer redis=redis-server
 //! ```
-//! Saker is the `saker-server` built beside this program, or `$SAKER_SERVER`. The figures are
-//! printed as the tables of docs/performance.md.
+//! Saker is the `saker-server` built in the folder of this program, or `$SAKER_SERVER`. The figures
+//! are printed as the tables of docs/performance.md.
 #![forbid(unsafe_code)]
 
 mod limit;
@@ -41,30 +41,32 @@ enum What {
     Zipf(zipf::Options),
     /// Used and resident memory under a mixed overwriting load.
     Limit(limit::Options),
-    /// Saves and loads: time, memory, waits.
+    /// Saves and loads: time, memory, latencies.
     Save(save::Options),
-    /// How long another client waits while big values grow, go and are replaced.
+    /// Waits of another client while big values grow, are removed and are replaced.
     Stalls(load::Options),
-    /// The longest processor time of a few requests meanwhile: free of what else the machine does.
+    /// Maximum CPU time of a few requests meanwhile: other load on the machine does not influence
+    /// it.
     Turns(load::Options),
 }
 
 /// The servers to measure.
 #[derive(Args)]
 struct Servers {
-    /// I/O threads of Saker; it is measured with each of these numbers.
+    /// Numbers of I/O threads of Saker; it is measured with each.
     #[arg(long, value_delimiter = ',', default_value = "2")]
     io_threads: Vec<usize>,
     /// `NAME=COMMAND`: a server to compare with.
     #[arg(long)]
     peer: Vec<String>,
-    /// Measures the peers only.
+    /// Measures only the peers.
     #[arg(long)]
     only_peers: bool,
 }
 
 impl Servers {
-    /// Their names, Saker's first: with its number of threads where there are several.
+    /// Returns the names of the servers, Saker's first. If there are several, Saker's contain the
+    /// threads.
     fn names(&self) -> Vec<String> {
         let saker =
             self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {
@@ -97,7 +99,7 @@ impl Servers {
     }
 }
 
-/// A number that a section of INFO shows.
+/// Returns a number from a section of INFO.
 fn info(client: &mut Client, section: &str, field: &str) -> Result<u64, Box<dyn Error>> {
     let Value::Bulk(text) = client.request(&["INFO", section])? else { return Err("no INFO".into()) };
     let text = String::from_utf8_lossy(&text);
@@ -112,7 +114,7 @@ fn set_option(client: &mut Client, name: &str, value: &str) -> Result<(), Box<dy
     }
 }
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process in bytes.
 fn resident_bytes(pid: u32) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

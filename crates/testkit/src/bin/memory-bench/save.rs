@@ -1,9 +1,9 @@
-//! Saves, and rewrites of the append-only file: how long one takes, what it costs in memory, and
-//! how long clients wait meanwhile; how long the file takes to load, and how soon the server
+//! Saves, and rewrites of the append-only file: their duration, their memory cost, and the latency
+//! of clients meanwhile. Also the load time of the file, and the time until the server first
 //! answers.
 //!
-//! Writers keep a steady pace, so that a stall shows as requests that took long, not as a lower
-//! rate. Each phase with a save has one without right before it.
+//! Writers keep a steady rate, so that a stall shows as requests with a long latency, not as a
+//! lower rate. Right before each phase with a save there is a phase without one.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,15 +18,15 @@ use testkit::{Client, ServerProcess, Value};
 
 use crate::{Servers, info, resident_bytes, set_option};
 
-/// How long a phase without a save lasts.
+/// Duration of a phase without a save.
 const CONTROL: Duration = Duration::from_secs(3);
-/// A request that takes longer is counted.
+/// Minimum latency of a request that counts as long.
 const LONG: Duration = Duration::from_millis(5);
-/// Commands sent at once while data is made.
+/// Number of commands in a pipeline while the data is created.
 const FILL_BATCH: usize = 1000;
-/// Between two looks at the memory.
+/// Pause between two samples of the memory or of INFO.
 const LOOK: Duration = Duration::from_millis(5);
-/// Connections of the writers.
+/// Number of connections of the writers.
 const WRITERS: u64 = 4;
 
 /// Options of `save`.
@@ -34,21 +34,22 @@ const WRITERS: u64 = 4;
 pub struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// Keys of 16 bytes with values of 64.
+    /// Number of keys, of 16 bytes with values of 64 bytes.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
-    /// Overwrites per second.
+    /// Number of overwrites per second.
     #[arg(long, default_value_t = 20_000)]
     rate: u64,
-    /// Elements of a set, a hash, a sorted set and a list, measured instead of the keys.
+    /// Number of elements of a set, a hash, a sorted set and a list, which are measured instead of
+    /// the keys.
     #[arg(long, default_value_t = 0)]
     elements: u64,
-    /// The append-only file is on (`everysec`) and is rewritten; loading is not measured.
+    /// Enables the append-only file (`everysec`) and measures its rewrite; loading is not measured.
     #[arg(long)]
     rewrite: bool,
 }
 
-/// What the writers saw.
+/// The counters of the writers.
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
@@ -160,7 +161,7 @@ fn fill(client: &mut Client, options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What happened during a phase.
+/// The results of a phase.
 struct Phase {
     seen: Arc<Seen>,
     took: Duration,
@@ -168,7 +169,7 @@ struct Phase {
     rss_peak: u64,
 }
 
-/// Has the writers write while `during` goes on.
+/// Runs the writers while `during` runs.
 fn phase(
     server: &ServerProcess,
     options: &Options,
@@ -210,7 +211,8 @@ fn phase(
     Ok(Phase { seen, took, rss_before, rss_peak: peak.load(Relaxed) })
 }
 
-/// Resident memory of a server with that of its children which is not shared: what a fork copied.
+/// Returns the resident memory of a server in bytes, plus the private memory of its children: the
+/// pages copied after a fork.
 fn family_bytes(pid: u32) -> u64 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let copied: u64 = children
@@ -224,7 +226,7 @@ fn family_bytes(pid: u32) -> u64 {
     resident_bytes(pid).unwrap_or(0) + copied
 }
 
-/// Writes at a steady pace; a request that is late is sent at once.
+/// Writes at a steady rate. A request that is late is sent at once.
 fn write(
     address: &Address,
     (number, keys, big): (u64, u64, bool),
@@ -265,7 +267,8 @@ fn write(
     }
 }
 
-/// Starts a server on a copy of the file; how long it loads, and when it first answers.
+/// Starts a server on a copy of the file. Returns its load time and the time until it first
+/// answers, in seconds.
 fn load(options: &Options, name: &str, file: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     std::fs::copy(file, folder.path().join("dump.rdb"))?;

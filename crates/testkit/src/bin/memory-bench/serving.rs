@@ -1,26 +1,26 @@
-//! The threads of a server that serve requests, and the processor time they had: read from /proc,
-//! which counts nanoseconds, so nothing else that runs on the machine shows in it. Linux only.
+//! The threads of a server that serve requests, and their CPU time. /proc counts it in nanoseconds,
+//! so other programs on the machine do not influence it. Linux only.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Names (or their beginnings) of threads that serve nobody: what runs there
-/// delays no request by itself.
+/// Names (or their beginnings) of threads that serve no clients: their work delays no request by
+/// itself.
 const BACKGROUND: &[&str] = &["housekeeper", "metrics", "bio_", "jemalloc", "log"];
 
-/// Processor time so far, in nanoseconds.
+/// The scheduled time of a thread so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// On a core.
+    /// Time on a core.
     pub running_ns: u64,
-    /// Ready to run, waiting for a core.
+    /// Time ready to run, waiting for a core.
     pub ready_ns: u64,
 }
 
 impl Spent {
-    /// What was spent since `earlier`.
+    /// Returns the time since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             running_ns: self.running_ns.saturating_sub(earlier.running_ns),
@@ -29,7 +29,7 @@ impl Spent {
     }
 }
 
-/// A thread's clock of both.
+/// A clock of a thread: it reads the thread's running and ready times.
 pub struct ThreadClock {
     schedstat: File,
     stat: File,
@@ -40,12 +40,13 @@ impl ThreadClock {
         Ok(Self { schedstat: File::open(task.join("schedstat"))?, stat: File::open(task.join("stat"))? })
     }
 
-    /// The clock of the thread that calls.
+    /// Opens the clock of the calling thread.
     pub fn own() -> io::Result<Self> {
         Self::open(Path::new("/proc/thread-self"))
     }
 
-    /// Reads it. A thread that is on a core shows what it had at the scheduler's last look.
+    /// Reads the clock. For a thread that is on a core, it returns the times of the scheduler's
+    /// last update.
     pub fn read(&self) -> io::Result<Spent> {
         let mut text = [0; 96];
         let len = self.schedstat.read_at(&mut text, 0)?;
@@ -55,7 +56,7 @@ impl ThreadClock {
         Ok(Spent { running_ns: next(), ready_ns: next() })
     }
 
-    /// Whether the thread waits for something else than a core: then its clock is exact.
+    /// Returns true if the thread waits for something other than a core. Then its clock is exact.
     pub fn is_asleep(&self) -> io::Result<bool> {
         // The state follows the name in parentheses.
         let mut text = [0; 64];
@@ -65,7 +66,7 @@ impl ThreadClock {
     }
 }
 
-/// The clocks of the threads of process `pid` that serve requests.
+/// Opens the clocks of the threads of process `pid` that serve requests.
 pub fn serving_threads(pid: u32) -> io::Result<Vec<ThreadClock>> {
     let mut clocks = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

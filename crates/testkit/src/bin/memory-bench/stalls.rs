@@ -1,10 +1,11 @@
-//! Stalls: how long a client that reads keys in a loop waits while another makes a
-//! value of millions of elements grow and go, for each type and each way, with an idle
-//! control right before each.
+//! Stalls: the waits of a client that reads keys in a loop while another client makes a value of
+//! millions of elements grow and removes it. They are measured for each type and each way, with an
+//! idle control right before each.
 //!
-//! On a machine that others use too, a wait says little: the reader, or the thread that serves it,
-//! may have been ready and without a core. So each wait is also counted less that time, which the
-//! kernel knows: what is left is work for others on the thread, a lock, or the kernel's own work.
+//! On a machine with other load, a wait alone says little. The reader, or the thread that serves
+//! it, may have been ready without a core. So each wait is also counted without that time, which
+//! the kernel records. The rest is work for other clients on the thread, a lock, or the kernel's
+//! own work.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,12 +17,12 @@ use testkit::{Client, ServerProcess};
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{Spent, ThreadClock, serving_threads};
 
-/// How long the control lasts, and how long the reader goes on after a value is gone: freeing it in
-/// the background may disturb, too.
+/// Duration of the control, and of the reading after a value is removed: freeing it in the
+/// background may cause stalls, too.
 const AFTERMATH: Duration = Duration::from_millis(1500);
-/// A wait longer than this is counted.
+/// Minimum length of a wait that counts as long.
 const LONG: Duration = Duration::from_millis(1);
-/// Reads from which it is learnt which thread serves the reader.
+/// Number of requests that identify the thread that serves the reader.
 const PROBES: usize = 2000;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -40,11 +41,11 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Waits of one phase.
+/// The waits of one phase.
 #[derive(Default)]
 struct Waits {
     all_ns: Vec<u32>,
-    /// Those over [`LONG`], less the time without a core.
+    /// The waits longer than [`LONG`], less the time without a core.
     long_ns: Vec<u64>,
 }
 
@@ -70,7 +71,8 @@ impl Waits {
         f64::from(self.all_ns.iter().copied().max().unwrap_or(0)) / 1e6
     }
 
-    /// The longest wait with a core, and how many of them were long.
+    /// Returns the longest wait with a core in milliseconds, and the number of long waits with a
+    /// core.
     fn with_core(&self) -> (f64, usize) {
         let max = self.long_ns.iter().copied().max().unwrap_or(0);
         (max as f64 / 1e6, self.long_ns.iter().filter(|&&ns| u128::from(ns) > LONG.as_nanos()).count())
@@ -93,28 +95,28 @@ impl Waits {
     }
 }
 
-/// What the reader and whoever directs it share.
+/// The state that the reader and its director share.
 #[derive(Default)]
 struct Reading {
-    /// Raised when a phase begins; the largest number ends the reader.
+    /// The number of the phase; its maximum value ends the reader.
     phase: AtomicU64,
 }
 
-/// The reading end of a measurement: hands over a phase's waits when the next begins.
+/// The director of a reader: begins phases and receives the waits of each ended phase.
 struct Director<'r> {
     reading: &'r Reading,
     phases: Receiver<Waits>,
 }
 
 impl Director<'_> {
-    /// Ends the phase and gives its waits.
+    /// Ends the phase and returns its waits.
     fn take(&self) -> Result<Waits, Box<dyn Error>> {
         self.reading.phase.fetch_add(1, Relaxed);
         Ok(self.phases.recv_timeout(Duration::from_secs(120))?)
     }
 }
 
-/// Reads in a loop until the phase is the last one. Every other read looks at the big value itself.
+/// Reads in a loop until the last phase ends. Every other read accesses the big value itself.
 fn read_on(reading: &Reading, mut client: Client, server: &ThreadClock, phases: &Sender<Waits>) {
     let Ok(own) = ThreadClock::own() else { return };
     let ready = || [&own, server].map(|clock| clock.read().unwrap_or_default());
@@ -145,7 +147,7 @@ fn without_core_ns(before: [Spent; 2], after: [Spent; 2]) -> u64 {
     after.iter().zip(before).map(|(after, before)| after.since(before).ready_ns).sum()
 }
 
-/// The clock of the thread that serves this client: the one that runs while it reads.
+/// Returns the clock of the thread that serves this client: the busiest one while the client sends.
 fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock, Box<dyn Error>> {
     let clocks = serving_threads(server.pid())?;
     let read = |clocks: &[ThreadClock]| -> Result<Vec<Spent>, Box<dyn Error>> {
@@ -161,7 +163,7 @@ fn server_of(client: &mut Client, server: &ServerProcess) -> Result<ThreadClock,
     Ok(clocks.into_iter().nth(busiest).expect("one of them"))
 }
 
-/// What was done, the reader's waits meanwhile, and in the idle time before.
+/// The name of the way, the reader's waits during it, and the waits in the idle time before.
 type Row = (String, Waits, Waits);
 
 fn measure(options: &Options, name: &str, kind: &str) -> Result<Vec<Row>, Box<dyn Error>> {
@@ -190,7 +192,7 @@ fn measure_ways(
     director: &Director<'_>,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let control = |director: &Director<'_>| {
-        // What is still freed belongs to the time before.
+        // Memory that is still being freed belongs to the way before.
         std::thread::sleep(AFTERMATH);
         director.take()?;
         std::thread::sleep(AFTERMATH);

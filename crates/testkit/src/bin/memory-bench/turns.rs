@@ -1,10 +1,10 @@
-//! Turns: the longest processor time that the threads which serve clients spend on a few requests,
-//! while a value of millions of elements grows and goes. Who shares their thread waits that long,
-//! and nothing else the machine does is in it.
+//! Turns: the maximum CPU time that the threads which serve clients spend on a few requests, while
+//! a value of millions of elements grows and is removed. Other clients of the same thread wait that
+//! long. Other load on the machine does not influence it.
 //!
-//! One client sends ten requests of ten elements (or one that ends the value) and waits for the
-//! replies; nobody else is connected. The threads' clocks are read when they sleep again, so work
-//! behind a reply counts, too.
+//! One client sends ten requests of ten elements (or one that removes the value) and waits for the
+//! replies. No other client is connected. The threads' clocks are read when they sleep again, so
+//! that work after a reply counts, too.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use std::time::Duration;
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{ThreadClock, serving_threads};
 
-/// How long what is done behind a reply (expiry, a cycle of a server's own work) is looked at.
+/// Duration of the measurement after the last reply, for work behind it (expiry, the server's
+/// periodic work).
 const AFTERMATH: Duration = Duration::from_millis(500);
-/// Between two looks in that time.
+/// Pause between two readings in that time.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A row of the table: what was done, and the longest turn in milliseconds.
+/// A row of the table: the name of the way, and the longest turn in milliseconds.
 type Row = (String, f64);
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -35,7 +36,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The clocks of a server's threads as they stood, and the longest turn since.
+/// The last readings of the clocks of a server's threads, and the longest turn since the reset.
 struct Watch {
     clocks: Vec<ThreadClock>,
     running_ns: Vec<u64>,
@@ -49,14 +50,14 @@ impl Watch {
         Ok(Self { clocks, running_ns, longest_ns: 0 })
     }
 
-    /// Begins anew.
+    /// Starts a new measurement.
     fn reset(&mut self) -> Result<(), Box<dyn Error>> {
         self.look()?;
         self.longest_ns = 0;
         Ok(())
     }
 
-    /// Waits until the threads sleep, and takes what each spent since the last look for one turn.
+    /// Waits until the threads sleep. Counts the time of each since the last reading as one turn.
     fn look(&mut self) -> Result<(), Box<dyn Error>> {
         for (clock, before) in self.clocks.iter().zip(&mut self.running_ns) {
             while !clock.is_asleep()? {

@@ -1,10 +1,11 @@
-//! Hit rates: one client uses the server as a cache. Keys are asked for by Zipf's distribution;
-//! what is missing is stored. Requests are paced, since LRU clocks tick in seconds and LFU's in
-//! minutes: a trace that is over at once would compare nothing but luck.
+//! Hit rates: one client uses the server as a cache. It requests keys by Zipf's distribution and
+//! stores the missing ones. Requests are paced, because LRU clocks tick in seconds and LFU clocks
+//! in minutes: a trace that takes no time would compare only luck.
 //!
-//! Two limits: what makes the server hold `--keys` keys (found by trial during the first half, so
-//! that only the choice of what to evict counts), and the same number of bytes for all (so that a
-//! server which needs less for a key holds more of them).
+//! There are two kinds of limits. The first makes the server hold `--keys` keys. It is found by
+//! trial during the first half, so that only the choice of evicted keys matters. The second is the
+//! same number of bytes for all servers, so that a server that needs fewer bytes for a key holds
+//! more keys.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -21,32 +22,32 @@ pub struct Options {
     /// Policies to compare.
     #[arg(long, value_delimiter = ',', default_value = "allkeys-lru,allkeys-lfu")]
     policies: Vec<String>,
-    /// Keys that are asked for.
+    /// Number of different keys that are requested.
     #[arg(long, default_value_t = 500_000)]
     universe: usize,
-    /// Keys that are held.
+    /// Number of keys that the server holds.
     #[arg(long, default_value_t = 50_000)]
     keys: usize,
-    /// The limit in bytes above an empty server's memory, instead of what the keys take.
+    /// The limit in bytes above an empty server's memory, instead of the memory of the keys.
     #[arg(long)]
     room: Option<u64>,
     /// The distribution's exponent.
     #[arg(long, default_value_t = 0.99)]
     exponent: f64,
-    /// Requests of a run; hits of the second half count.
+    /// Number of requests in a run; only hits of the second half count.
     #[arg(long, default_value_t = 4_000_000)]
     requests: usize,
-    /// Requests per second.
+    /// Number of requests per second.
     #[arg(long, default_value_t = 200_000)]
     rate: usize,
-    /// Runs of each server and policy, with different traces.
+    /// Number of runs of each server and policy, with different traces.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
 }
 
-/// Requests sent together.
+/// Number of requests in a pipeline.
 const BATCH: usize = 100;
-/// How often the limit is adjusted to the number of keys.
+/// Number of times that the limit is adjusted to the number of keys.
 const ADJUSTMENTS: usize = 20;
 
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -86,7 +87,7 @@ fn measure(
     let empty = info(&mut client, "memory", "used_memory")?;
     set_option(&mut client, "maxmemory-policy", policy)?;
     if options.room.is_none() {
-        // Keys that are never asked for: they go first.
+        // Keys that are never requested: they are evicted first.
         for first in (0..options.keys).step_by(BATCH) {
             store(&mut client, (first..first + BATCH).map(|key| options.universe + key))?;
         }
@@ -105,7 +106,7 @@ fn measure(
         std::thread::sleep(due.saturating_sub(started.elapsed()));
         if first >= adjust_at && first < options.requests / 2 {
             adjust_at += adjust_every;
-            // Keys a server holds too many or too few, by what a key took at first.
+            // The excess or lack of keys, times the initial memory of a key.
             let key_bytes = (filled - empty) as f64 / options.keys as f64;
             let missing = options.keys as f64 - held_keys(&mut client)? as f64;
             limit = limit.saturating_add_signed((missing * key_bytes) as i64);
