@@ -1,10 +1,10 @@
-//! The append-only file of a simulated server: the thread that writes and syncs, rewrites, turning
-//! it on and off. The order of things is that of `server/src/persistence/aof.rs`; what decides is
-//! in `persist::aof`.
+//! The append-only file of a simulated server: the thread that writes and syncs, rewrites, and
+//! switching the file on and off. The order of operations is that of
+//! `server/src/persistence/aof.rs`. The decisions are made in `persist::aof`.
 //!
-//! Beside it the change log is recorded on a tape ([`super::disk`]). What was promised is noted
-//! with the number of the operation of the disk that comes next: that a crash from there on leaves
-//! at least so much of the tape, see [`super::crashes`].
+//! In parallel the change log is recorded on a tape ([`super::disk`]). Each promise is recorded
+//! with the number of the disk's next operation: a crash from there on leaves at least that many
+//! bytes of the tape, see [`super::crashes`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,12 +27,12 @@ use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
 
-/// Between two looks of the thread, in milliseconds.
+/// Time between two checks of the thread in milliseconds.
 const LOOK_MS: u64 = 100;
-/// The policies that an option that changes gets.
+/// The policies to which a changing option is set.
 const POLICIES: &[SyncPolicy] = &[SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
 
-/// Hands the log to the writer.
+/// The reader of the change log that passes it to the writer.
 struct AofReader {
     writer: Arc<Writer>,
     kept: KeptBytes,
@@ -68,12 +68,13 @@ impl World {
     /// Wakes the thread that writes, and the saver if a rewrite is due.
     pub fn wake_aof(&self) {
         self.kernel.ports[self.aof_port()].poll.wake();
-        // A full mailbox: the saver looks for it behind each message.
+        // A full mailbox: the saver checks for a due rewrite after each message.
         let _ = self.kernel.ports[self.threads() + 1].mailbox.send(Message::RewriteIfDue);
     }
 }
 
-/// The thread that writes what could not be written at once, and syncs: until it is asked to stop.
+/// Runs the thread that syncs and writes the bytes that could not be written at once, until it
+/// receives [`Message::Stop`].
 pub(super) fn run(world: &World) {
     let aof = world.aof.as_ref().expect("there is one");
     let port = &world.kernel.ports[world.aof_port()];
@@ -97,7 +98,7 @@ pub(super) fn run(world: &World) {
                 continue;
             }
             Some((next, active)) => {
-                // Also between jobs: a new base may have made up for what was not written.
+                // Also between jobs: a new base may replace the bytes that were not written.
                 let appended = active.writer.appended(world.moment());
                 note(world, aof, &active, appended, &outbox);
                 let look_ms = world.uptime_ms() + LOOK_MS;
@@ -111,8 +112,7 @@ pub(super) fn run(world: &World) {
     world.kernel.leave();
 }
 
-/// Lets replies leave, has writes refused or permitted, and a rewrite scheduled where a sync has
-/// failed.
+/// Releases replies, refuses or permits writes, and schedules a rewrite if a sync has failed.
 fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &Outbox) {
     let figures = active.writer.figures();
     let damages = active.writer.needs_rewrite();
@@ -135,7 +135,8 @@ fn note(world: &World, aof: &Aof, active: &Active, appended: Appended, outbox: &
     world.wake(outbox);
 }
 
-/// Has changes written to `file`, which holds `len_bytes` and all that has happened so far.
+/// Attaches a writer to the log. It writes changes to `file`, which has `len_bytes` and holds all
+/// changes so far.
 fn attach(
     world: &World,
     aof: &Aof,
@@ -156,7 +157,7 @@ fn attach(
     Active { writer, reader }
 }
 
-/// Opens the files after all data was loaded: makes what is missing.
+/// Opens the files after all data was loaded, and creates the missing ones.
 pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Result<(), String> {
     let (last_len_bytes, mut files) = (found.last_len_bytes(), found.files);
     if files.manifest().is_empty() {
@@ -177,13 +178,13 @@ pub(super) fn open(world: &World, aof: &Aof, found: Found, rng: &mut Rng) -> Res
     let mut state = aof.state();
     (state.files, state.active) = (Some(files), Some(active));
     drop(state);
-    // A process that was killed may have left what was not safe.
+    // A killed process may have left bytes that were not synced.
     let before = world.disk.end_of(0);
     aof.promise(|promise| promise.powerless = promise.powerless.max(before));
     Ok(())
 }
 
-/// Where a rewrite puts what comes behind its point.
+/// The destination of the changes after the point of a rewrite.
 enum Follows {
     Nowhere,
     Named(Arc<dyn LogFile>, i64),
@@ -212,7 +213,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
         Some(_) => {
             let never = policy == SyncPolicy::Never;
             if let Some(last) = files.manifest().incr.last().filter(|_| never) {
-                // Where it fails, the base makes up for it.
+                // If this sync fails, the base replaces the file.
                 if folder.sync_file(&last.name).is_err() {
                     note_damage(aof);
                 }
@@ -236,7 +237,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
             }
             (Follows::Unnamed(file), _) => {
                 let unnamed = attach(world, aof, alone, (Arc::clone(file), 0), &outbox);
-                // No reply waits for a sync: without its base the file is worth nothing.
+                // No reply waits for a sync: without its base the file is useless.
                 unnamed.writer.set_up(SyncPolicy::Never, aof.state().times);
                 attached = Some(unnamed);
             }
@@ -269,7 +270,7 @@ fn rewrite_files(world: &World, aof: &Aof, files: &mut Files, rng: &mut Rng) -> 
     }
 }
 
-/// A sync has failed.
+/// Records that a sync has failed.
 fn note_damage(aof: &Aof) {
     aof.promise(|promise| promise.is_damaged = true);
     aof.state().is_scheduled = true;
@@ -306,7 +307,7 @@ fn finish(
     }
     let active = aof.state().active.clone();
     if let (Follows::Named(file, _), Some(active)) = (&follows, active) {
-        // What could not be written before the point is in the base.
+        // Bytes that could not be written before the point are in the base.
         active.writer.base_is_in(file);
         world.wake_aof();
     }
@@ -314,10 +315,10 @@ fn finish(
     aof.promise(|promise| {
         promise.killed = promise.killed.max(point_end);
         promise.powerless = promise.powerless.max(point_end);
-        // What was written before its point is in it.
+        // Changes written before the base's point are in the base.
         promise.is_damaged = is_damaged;
     });
-    // What remains is removed the next time.
+    // The next rewrite removes the remaining files.
     let _ = files.remove_history(&aof.folder, now_s, 0);
     Ok(())
 }
@@ -330,7 +331,7 @@ fn give_up_turning_on(world: &World, attached: Option<Active>) {
     world.wake(&outbox);
 }
 
-/// Saver: changes an option.
+/// Changes an option. Called by the saver.
 pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
     match rng.below(4) {
         0 => {
@@ -342,7 +343,7 @@ pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
             return;
         }
         1 => {
-            // Until the writer does so, too, replies leave by either policy.
+            // Until the writer switches as well, replies can be sent under either policy.
             let mut state = aof.state();
             (state.policy, state.policy_since) = (*rng.pick(POLICIES), u64::MAX);
         }
@@ -393,7 +394,7 @@ fn turn_off(world: &World, aof: &Aof) {
     world.engine.standing.note_log(None);
 }
 
-/// Saver: rewrites the file if somebody or something asked for it.
+/// Rewrites the file if a rewrite is scheduled or needed. Called by the saver.
 pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     let is_due = {
         let state = aof.state();
@@ -401,14 +402,13 @@ pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     };
     if is_due && rewrite(world, aof, rng).is_err() {
         let mut state = aof.state();
-        // As long as a sync that has failed is not made good it is tried again.
+        // The rewrite is tried again until it has made up for a failed sync.
         state.is_scheduled =
             state.is_wanted && state.promises.last().is_some_and(|promise| promise.is_damaged);
     }
 }
 
-/// The end of a server that was asked to end, whose threads have ended: all that has happened is
-/// safe.
+/// Finishes a server that was asked to stop and whose threads have ended: all changes are synced.
 pub(super) fn finish_all(world: &World, aof: &Aof) {
     aof.folder.plan(Plan::Never);
     let active = aof.state().active.clone();

@@ -1,4 +1,4 @@
-//! What is known of the append-only file of a life: its options, its files, what was promised. See
+//! The state of the append-only file of a life: its options, its files, its promises. See
 //! [`aof`](super::aof).
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,47 +13,49 @@ use super::scenario::AppendOnly;
 use crate::Rng;
 use crate::disk::{Fault, Plan, SimulatedFolder};
 
-/// What must be there after a crash from an operation on: so many bytes of the tape.
+/// A promise: the bytes of the tape that a crash at or after an operation of the disk must leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promise {
-    /// Operations of the disk before it.
+    /// The number of operations of the disk before the promise.
     pub operations: u64,
-    /// Where the process is killed.
+    /// The length of the tape after a kill of the process, in bytes.
     pub killed: usize,
-    /// Where the power fails.
+    /// The length of the tape after a power failure, in bytes.
     pub powerless: usize,
-    /// A sync has failed, and there was no new base since: what the disk holds is unknown.
+    /// True if a sync has failed and there was no new base since: then the content of the disk is
+    /// unknown.
     pub is_damaged: bool,
 }
 
-/// What changes are written with.
+/// The writer of the changes and its reader of the log.
 #[derive(Clone)]
 pub(super) struct Active {
     pub writer: Arc<Writer>,
     pub reader: ReaderId,
 }
 
-/// See [`Aof`].
+/// The state of an [`Aof`].
 pub(super) struct State {
     pub files: Option<Files>,
     pub active: Option<Active>,
-    /// Whether the option is on.
+    /// True while the option `appendonly` is on.
     pub is_wanted: bool,
-    /// A rewrite begins as soon as it can.
+    /// True if a rewrite begins as soon as possible.
     pub is_scheduled: bool,
-    /// A job is under way.
+    /// True while a job is in progress.
     pub is_working: bool,
-    /// A sync has failed since the point of the last base: maybe that of a file that follows it.
+    /// True if a sync has failed since the point of the last base; perhaps the sync of a file that
+    /// follows it.
     pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
     pub times: Times,
-    /// Replies that show nothing behind this position may have left under another policy.
+    /// The position up to which replies may have been sent under another policy.
     pub policy_since: u64,
     pub promises: Vec<Promise>,
 }
 
-/// The append-only file of a life. Its lock is no yield point and a leaf.
+/// The append-only file of a life. Its lock is a leaf and not a yield point.
 pub(super) struct Aof {
     pub folder: SimulatedFolder,
     pub options: AppendOnly,
@@ -61,7 +63,8 @@ pub(super) struct Aof {
 }
 
 impl Aof {
-    /// One that is on, in a folder as a crash left it. `first` is what that must hold.
+    /// Creates an append-only file that is on, in a folder as a crash left it. `first` is the
+    /// promise that the folder fulfills.
     pub fn new(options: AppendOnly, folder: SimulatedFolder, first: Promise) -> Self {
         let state = State {
             files: None,
@@ -79,17 +82,17 @@ impl Aof {
         Self { folder, options, state: Mutex::new(state) }
     }
 
-    /// What is known, to read or change.
+    /// Locks the state, to read or change it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// What was promised, in order.
+    /// Returns all promises, in order.
     pub fn promises(&self) -> Vec<Promise> {
         self.state().promises.clone()
     }
 
-    /// Notes a promise that differs from the last as `change` says.
+    /// Records a promise: the last one, modified by `change`.
     pub fn promise(&self, change: impl FnOnce(&mut Promise)) {
         let (operations, mut state) = (self.folder.operations(), self.state());
         let mut promise = *state.promises.last().expect("there is one");
@@ -98,16 +101,17 @@ impl Aof {
         state.promises.push(promise);
     }
 
-    /// Whether a kill of the process now must leave all that clients were told.
+    /// Returns true if a kill of the process now must preserve the effects of all replies that were
+    /// sent.
     pub fn survives_kill(&self) -> bool {
         let state = self.state();
         let Some(Active { writer, .. }) = &state.active else { return false };
-        // `everysec` lets replies leave while what they show waits for a sync.
+        // `everysec` sends replies while their changes still wait for a sync.
         let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
         self.options.is_steady && (is_idle || state.policy != SyncPolicy::EverySecond)
     }
 
-    /// The same of a failure of the power.
+    /// Returns true if a power failure now must preserve the effects of all replies that were sent.
     pub fn survives_power_failure(&self) -> bool {
         let state = self.state();
         let is_damaged = state.promises.last().is_some_and(|promise| promise.is_damaged);
@@ -115,7 +119,7 @@ impl Aof {
         state.active.is_some() && is_strict && !is_damaged
     }
 
-    /// A reply has left that shows changes up to `position`.
+    /// Records that a reply was sent that shows changes up to `position`.
     pub fn note_sent(&self, tape: &Disk, position: u64) {
         if position == 0 {
             return;
@@ -125,7 +129,7 @@ impl Aof {
             let Some(Active { writer, .. }) = &state.active else { return };
             let is_idle = writer.figures().kept_bytes == 0 && !state.is_working;
             let is_strict = state.policy == SyncPolicy::Always && state.syncs == Syncs::Done;
-            // `everysec` lets replies leave while what they show waits for a sync.
+            // `everysec` sends replies while their changes still wait for a sync.
             let is_lax = self.options.policy == SyncPolicy::EverySecond || !self.options.is_steady;
             (is_idle || !is_lax, is_strict && position > state.policy_since)
         };
@@ -140,7 +144,7 @@ impl Aof {
         });
     }
 
-    /// Whether something waits that only time, or a disk that works, brings to its end.
+    /// Returns true if work is pending that only time, or a working disk, can complete.
     pub fn is_behind(&self, log: &ChangeLog) -> bool {
         if log.released() < log.drawn() {
             return true;
@@ -155,7 +159,7 @@ impl Aof {
             || state.active.as_ref().is_some_and(is_behind)
     }
 
-    /// What there is to say of one that does not recover.
+    /// Describes the state of an append-only file that does not recover.
     pub fn described(&self, log: &ChangeLog) -> String {
         let positions = [log.progress().position, log.released(), log.drawn()];
         let state = self.state();
@@ -167,7 +171,7 @@ impl Aof {
         )
     }
 
-    /// Network: plans that the disk fails, or that it works again.
+    /// Plans failures of the disk, or that it works again. Called by the network.
     pub fn plan_faults(&self, rng: &mut Rng) {
         let at = self.folder.operations() + rng.below(8) as u64;
         let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
@@ -176,7 +180,7 @@ impl Aof {
         self.folder.plan(*rng.pick(&plans));
     }
 
-    /// Has a writer do as the options say.
+    /// Sets a writer's policies to the options.
     pub fn set_up(&self, writer: &Writer) {
         let state = self.state();
         writer.set_up(state.policy, state.times);

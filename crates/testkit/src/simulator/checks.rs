@@ -1,4 +1,4 @@
-//! What must hold when a run has ended.
+//! The checks at the end of a run.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::world::World;
 use crate::linearizability::{History, Operation, check, check_prefix};
 use crate::sequential::keys_of;
 
-/// The client of the model that reads what a crash has left.
+/// The model's number of the client that reads the content after a crash.
 const READER: usize = usize::MAX;
 
-/// The checks that need the engine, whose threads have ended: within the run.
+/// Runs the checks that need the engine, whose threads have ended.
 pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     nothing_is_left(world);
     caches_are_current(world, outcome);
@@ -29,7 +29,8 @@ pub(super) fn check_engine(world: &World, outcome: &Outcome) {
     }
 }
 
-/// What a crash left can be replayed, and has every increment that a listener had heard of.
+/// Checks that the content after a crash can be replayed, and contains every increment whose event
+/// a listener had received.
 fn what_was_heard_is_there(crash: &Crash, outcome: &Outcome) -> Result<(), String> {
     let (replica, clock) = replay(&crash.left)?;
     let mut inspector = Inspector::new(&replica, &clock);
@@ -50,7 +51,7 @@ fn what_was_heard_is_there(crash: &Crash, outcome: &Outcome) -> Result<(), Strin
     Ok(())
 }
 
-/// Nobody is left in a queue or a table once all clients have left.
+/// Checks that no queue or table holds an entry after all clients have disconnected.
 fn nothing_is_left(world: &World) {
     let shared = &world.engine;
     let mut left = vec![
@@ -75,13 +76,13 @@ fn nothing_is_left(world: &World) {
     }
 }
 
-/// What a client still has in its cache is what the server holds: every change was told.
+/// Checks that each cached value equals the server's: the client received every invalidation.
 fn caches_are_current(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, player) in outcome.players.iter().enumerate() {
         for (key, cached) in &player.cache {
             let value = inspector.run(&[b"GET".to_vec(), key.clone()]);
-            // RESP2 and RESP3 write a missing value alike here.
+            // RESP2 and RESP3 have the same missing value here.
             if value != *cached {
                 let key = key.escape_ascii();
                 world.find(format!("client {at} has {key} = {cached} in its cache, the server {value}"));
@@ -90,7 +91,7 @@ fn caches_are_current(world: &World, outcome: &Outcome) {
     }
 }
 
-/// A listener that was there from the start heard of every increment that a client was told of.
+/// Checks that no listener received more events of increments than there were increments.
 fn events_are_complete(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, player) in outcome.players.iter().enumerate() {
@@ -105,7 +106,7 @@ fn events_are_complete(world: &World, outcome: &Outcome) {
     }
 }
 
-/// The log, replayed, makes the data, expiries and all.
+/// Checks that the replayed log equals the data, including expiries.
 fn the_log_is_the_data(world: &World) {
     expire_all(&world.engine, &world.clock);
     let outbox = Outbox::default();
@@ -123,7 +124,7 @@ fn the_log_is_the_data(world: &World) {
     }
 }
 
-/// The first key that differs.
+/// Returns the first key that differs.
 fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     let keys: BTreeSet<_> = expected.keys().chain(replayed.keys()).collect();
     let differing = keys.into_iter().find(|key| expected.get(key) != replayed.get(key))?;
@@ -133,7 +134,7 @@ fn difference(expected: &Contents, replayed: &Contents) -> Option<String> {
     Some(format!("{} of database {db} holds {held}; replayed: {made}", key.escape_ascii()))
 }
 
-/// The checks of what clients were told: outside of the run.
+/// Checks the replies to clients against the model. Needs no engine.
 pub(super) fn check_histories(
     scenario: &Scenario,
     outcome: &Outcome,
@@ -158,14 +159,16 @@ pub(super) fn check_histories(
     findings
 }
 
-/// What had been asked for by a step; what was not answered by then may have taken effect or not.
+/// Returns the history as of a step. Operations that were not answered by then may have taken
+/// effect or not.
 ///
-/// A blocked client is a unit of its own in the log, behind the one that serves it: a crash between
-/// the two leaves the element in its list, and nobody was told anything else. So a wait counts as a
-/// command that takes what is there at one instant of its time.
+/// The log has a separate unit for a blocked client, after that of the client that serves it. A
+/// crash between the two leaves the element in its list, and no client has received a different
+/// answer. So a blocking command counts as a command that pops an existing element at one instant
+/// of its time.
 fn history_at(history: &[Operation], step: u64) -> History {
     let mut at_the_step = History::new();
-    // The operations of a wait stand one behind the other.
+    // The begin and the end of a wait follow each other.
     let mut begun = 0;
     for operation in history {
         let mut operation = operation.clone();
@@ -191,7 +194,7 @@ fn history_at(history: &[Operation], step: u64) -> History {
     at_the_step
 }
 
-/// What a crash left, as operations of a client that reads all keys of the history.
+/// Returns the content after a crash, as operations of a client that reads all keys of the history.
 pub(super) fn reads_after(crash: &Crash, history: &[Operation]) -> History {
     let Ok((replica, clock)) = replay(&crash.left) else { return Vec::new() };
     let mut inspector = Inspector::new(&replica, &clock);

@@ -1,6 +1,7 @@
-//! What a crash leaves of the append-only file, at each operation of the disk: a base and requests
-//! that make up a beginning of the tape ([`super::disk`]), whole units of it, and at least what was
-//! promised. Some of that is loaded, too, and compared with the data that the tape makes.
+//! Checks of the append-only files that a crash leaves at each operation of the disk. The files
+//! must hold a base and requests that form a prefix of the tape ([`super::disk`]), in whole units.
+//! The prefix must contain at least the promised part. Some of these files are also loaded, and the
+//! result is compared with the replay of the tape.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,34 +18,35 @@ use crate::Rng;
 use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, SimulatedFolder};
 
-/// Moments of a life at which a crash is looked into, where it has more than a few.
+/// Approximate maximum number of moments of a life at which crashes are checked.
 const MOMENTS_MAX: usize = 150;
-/// Crashes of a life whose files are loaded, besides the one at which the next life begins.
+/// Maximum number of crashes of a life whose files are loaded, besides the one at which the next
+/// life begins.
 const LOADED_MAX: usize = 2;
 
-/// A SELECT of one of the first ten databases.
+/// The length of a SELECT of one of the first ten databases, in bytes.
 const SELECT_LEN_BYTES: usize = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".len();
 
-/// A crash of a life.
+/// The state that a crash of a life leaves.
 pub(super) struct Left {
     pub folder: SimulatedFolder,
-    /// Bytes of the tape that the files make up.
+    /// The length of the tape's prefix that the files hold, in bytes.
     pub end: usize,
-    /// Whether the power has failed, so that all that is there is safe.
+    /// True if the power failed: then everything in the folder is synced.
     pub is_safe: bool,
 }
 
-/// What was found of bases and requests: the same ones come again and again.
+/// Results for bases and requests. They are cached, because the same ones occur repeatedly.
 #[derive(Default)]
 struct Known {
-    /// The end of the tape at the point of a base.
+    /// The end of the tape at the point of a base, by the base's bytes.
     bases: HashMap<Vec<u8>, usize>,
     readings: Readings,
 }
 
-/// Looks into crashes of a life that has ended. Gives the one at which the next life begins, and
-/// how much of the tape is left where one of `crashes` happens, by operations and whether it is a
-/// kill.
+/// Checks crashes of a life that has ended. Returns the crash at which the next life begins, and
+/// for each of `crashes` the remaining length of the tape. `crashes` holds the number of
+/// operations, and true for a kill.
 pub(super) fn check(
     world: &World,
     aof: &Aof,
@@ -81,7 +83,7 @@ pub(super) fn check(
                     *end_of = Some(end);
                 }
             }
-            // Where a sync has failed the next process cannot see what the disk lacks.
+            // After a failed sync, the next process cannot see which bytes the disk lacks.
             let is_fit =
                 !is_kill || !promise.is_damaged && !aof.folder.failed().contains(&Operation::SyncFile);
             if is_fit && (next.is_none() || at <= chosen && is_kill == prefers_kill) {
@@ -93,7 +95,8 @@ pub(super) fn check(
     Ok((next.ok_or("no crash can be gone on from")?, ends))
 }
 
-/// Compares what one crash left with the tape; how much of that it makes up.
+/// Compares the files that one crash left with the tape. Returns the length of the prefix they
+/// hold.
 fn check_crash(
     world: &World,
     folder: &SimulatedFolder,
@@ -113,7 +116,7 @@ fn check_crash(
         return Err(format!("at byte {at} of the tape the files have {files}, the tape has {made}"));
     }
     let end = from + requests.len();
-    // A SELECT stands ahead of the unit that it is for.
+    // A SELECT precedes the unit that it is for.
     let select = requests.len() - SELECT_LEN_BYTES.min(requests.len());
     let is_select = requests[select..].starts_with(b"*2\r\n$6\r\nSELECT");
     let is_whole = world.disk.is_end(end) || end < world.disk.end_of(0) || is_select;
@@ -134,7 +137,8 @@ fn check_crash(
     Ok(end)
 }
 
-/// Loads files into an empty engine with so many lanes, and compares that with what the tape makes.
+/// Loads files into an empty engine with `lanes` lanes, and compares the result with the replay of
+/// the tape.
 pub(super) fn loads_as_the_tape(
     engine: &Arc<engine::Shared>,
     clock: &ManualClock,
@@ -148,7 +152,8 @@ pub(super) fn loads_as_the_tape(
     difference(("the tape up to there", expected), ("what was loaded", loaded)).map_or(Ok(()), Err)
 }
 
-/// How long the tape was at the point of the base, which holds what there was then.
+/// Returns the length of the tape at the point of the base, after a check that the base holds the
+/// data of that point.
 fn end_of_base(world: &World, found: &Found, known: &mut Known) -> Result<usize, String> {
     let Some(base) = &found.base else {
         return if found.incr.is_empty() { Ok(0) } else { Err("there is no base".to_owned()) };

@@ -1,9 +1,9 @@
-//! The disk that the change log is written to: a reader that takes bytes at once and confirms them
-//! when they are synced, which chance decides. A crash keeps what was synced and tears the rest at
-//! any byte.
+//! The disk for the change log: a reader of the log that accepts bytes at once and confirms them
+//! when they are synced, at random times. A crash keeps the synced bytes and cuts the rest at any
+//! byte.
 //!
-//! Beside an append-only file it is a tape ([`Disk::tape`]): it notes the stream of all lives, and
-//! no reply waits for it.
+//! Together with an append-only file the disk is a tape ([`Disk::tape`]): it records the stream of
+//! all lives, and no reply waits for it.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use resp::decode::decode;
 
 use crate::Rng;
 
-/// The stream, and how far it is safe.
+/// The stream, and its synced part.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
@@ -24,12 +24,12 @@ struct Stream {
     synced_bytes: usize,
     synced_position: u64,
     reader: Option<ReaderId>,
-    /// Whether it is a tape: then, how long it was when this life began, and where the units of
-    /// this life end.
+    /// The state of a tape, `None` for a disk: the tape's length at the start of this life, and the
+    /// ends of this life's units.
     tape: Option<(usize, Vec<usize>)>,
 }
 
-/// Where the units of a part of the stream end, behind `from` bytes.
+/// Returns the ends of the units in a part of the stream that begins after `from` bytes.
 fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
     let (mut at, mut is_within, mut ends) = (0, false, Vec::new());
     while let Some((request, len_bytes)) = decode(&bytes[at..]).expect("the log's text can be read") {
@@ -38,7 +38,7 @@ fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
         match words.first().and_then(Value::as_bytes) {
             Some(b"MULTI") => is_within = true,
             Some(b"EXEC") => is_within = false,
-            // It belongs to what comes behind it.
+            // A SELECT belongs to the unit after it.
             Some(b"SELECT") => continue,
             _ => {}
         }
@@ -49,11 +49,11 @@ fn ends_of_units(bytes: &[u8], from: usize) -> Vec<usize> {
     ends
 }
 
-/// See the module. Its lock is no yield point and a leaf.
+/// The disk or tape of the change log: see the module. Its lock is a leaf and not a yield point.
 #[derive(Default)]
 pub(super) struct Disk(Mutex<Stream>);
 
-/// What the log hands its bytes to.
+/// The log's reader that writes to the disk.
 pub(super) struct DiskReader(pub std::sync::Arc<Disk>);
 
 impl LogReader for DiskReader {
@@ -75,20 +75,27 @@ impl LogReader for DiskReader {
 }
 
 impl Disk {
-    /// A tape that holds what earlier lives have left.
+    /// Creates a tape that holds the stream of earlier lives.
     pub fn tape(bytes: Vec<u8>) -> Self {
         let (synced_bytes, tape) = (bytes.len(), Some((bytes.len(), Vec::new())));
         Self(Mutex::new(Stream { bytes, synced_bytes, tape, ..Stream::default() }))
     }
 
-    /// Tape: where the unit of a position ends; for 0, where this life began.
+    /// Returns the end of a position's unit on the tape, in bytes; for 0, the start of this life.
+    ///
+    /// # Panics
+    /// Panics if the disk is not a tape.
     pub fn end_of(&self, position: u64) -> usize {
         let stream = self.stream();
         let (before, ends) = stream.tape.as_ref().expect("it is a tape");
         position.checked_sub(1).map_or(*before, |at| ends[at as usize])
     }
 
-    /// Tape: whether a unit of this life, or all that was before, ends there.
+    /// Returns true if a unit of this life, or the part of earlier lives, ends at this length of
+    /// the tape.
+    ///
+    /// # Panics
+    /// Panics if the disk is not a tape.
     pub fn is_end(&self, len_bytes: usize) -> bool {
         let stream = self.stream();
         let (before, ends) = stream.tape.as_ref().expect("it is a tape");
@@ -99,32 +106,32 @@ impl Disk {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Notes the number that the log gave this disk.
+    /// Stores the reader id that the log gave this disk.
     pub fn attached(&self, reader: ReaderId) {
         self.stream().reader = Some(reader);
     }
 
-    /// How long the stream is that all changes so far make, where there is one. The caller is alone
-    /// in the gate.
+    /// Returns the length of the stream with all changes so far, if there is a log. The caller
+    /// holds the gate exclusively.
     pub fn cut(&self, shared: &Shared, _alone: &Exclusive, outbox: &Outbox) -> Option<usize> {
         self.stream().reader?;
-        // Nothing is under way: this merges all there is.
+        // No change is in progress: this merges all of them.
         shared.log.readers(outbox);
         Some(self.stream().bytes.len())
     }
 
-    /// All that was written, synced or not.
+    /// Returns all bytes that were written, synced or not.
     pub fn all(&self) -> Vec<u8> {
         self.stream().bytes.clone()
     }
 
-    /// Whether there is something to sync.
+    /// Returns true if there are unsynced bytes.
     pub fn is_behind(&self) -> bool {
         let stream = self.stream();
         stream.synced_position < stream.position
     }
 
-    /// Syncs all that was written, and confirms it.
+    /// Syncs all written bytes, and confirms them.
     pub fn sync(&self, shared: &Shared, outbox: &Outbox) {
         let mut stream = self.stream();
         stream.synced_bytes = stream.bytes.len();
@@ -136,19 +143,19 @@ impl Disk {
         }
     }
 
-    /// The position up to which nothing is lost.
+    /// Returns the position up to which nothing can be lost.
     pub fn synced_position(&self) -> u64 {
         self.stream().synced_position
     }
 
-    /// What was synced.
+    /// Returns the synced bytes.
     pub fn synced(&self) -> Vec<u8> {
         let stream = self.stream();
         stream.bytes[..stream.synced_bytes].to_vec()
     }
 
-    /// What a crash leaves: all that was synced, and as much behind it as chance says, often
-    /// nothing.
+    /// Returns the bytes that a crash leaves: all synced bytes, and a random number of the unsynced
+    /// ones, often none.
     pub fn after_crash(&self, rng: &mut Rng) -> Vec<u8> {
         let stream = self.stream();
         let unsynced_bytes = stream.bytes.len() - stream.synced_bytes;

@@ -1,6 +1,6 @@
-//! The commands about connections that a simulated client needs, in their simplest form: SELECT,
-//! HELLO, SUBSCRIBE, PSUBSCRIBE, PUBLISH, CLIENT TRACKING, PING. The server's own are not here, so
-//! that the simulator knows no server.
+//! The connection commands that a simulated client needs, in their simplest form: SELECT, HELLO,
+//! SUBSCRIBE, PSUBSCRIBE, PUBLISH, CLIENT TRACKING, PING. The server's own commands are not used,
+//! so that the simulator does not depend on the server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use engine::session::Flow;
 use engine::table::{HostCommand, Runner};
 use engine::track::TrackingOptions;
 
-/// See the module.
+/// The host of the simulated engine: see the module.
 #[derive(Clone)]
 pub(super) struct SimulatedHost(pub Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! The housekeeper: active expiry, and what was left to be freed.
+//! The housekeeper: active expiry, and the freeing of values that were left for it.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::host::SimulatedHost;
 use super::kernel::Message;
 use super::world::World;
 
-/// Between two rounds.
+/// Time between two rounds in milliseconds.
 pub(super) const ROUND_MS: u64 = 100;
-/// Pieces of big values that are freed at a time.
+/// Maximum number of pieces of big values that are freed at a time.
 const FREED_PIECES_PER_STEP: usize = 64;
 
-/// Runs until it is asked to stop.
+/// Runs the housekeeper until it receives [`Message::Stop`].
 pub(super) fn run(world: &World, seed: u64) {
     let shared = &*world.engine;
     let port = &world.kernel.ports[world.threads()];

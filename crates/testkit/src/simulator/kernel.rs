@@ -1,10 +1,10 @@
-//! What threads sleep on: for each an event loop's poll with its eventfd, and the wire on which
-//! sent bytes wait for the network.
+//! The places where threads sleep: an event loop's poll with its eventfd for each thread. Also the
+//! wire, on which sent bytes wait for the network.
 //!
-//! A thread of the engine sleeps for ever unless an event, a wake-up or its own timeout ends that.
-//! So a wake-up that gets lost leaves it asleep, and the network finds that all sleep while a
-//! client still waits. [`Kernel::is_quiet`] is exact: a thread that sleeps is counted busy again by
-//! whoever gives it something, in the same step.
+//! A thread of the engine sleeps until an event, a wake-up or its own timeout ends the sleep. So a
+//! lost wake-up leaves the thread asleep, and the network finds that all threads sleep while a
+//! client still waits. [`Kernel::is_quiet`] is exact: the thread that gives something to a sleeping
+//! thread counts it as busy in the same step.
 
 use std::sync::Mutex as PlainMutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,28 +16,28 @@ use stdx::mailbox::Mailbox;
 /// The number of a connection: never used twice in a run.
 pub(super) type LinkId = u32;
 
-/// A message from a thread to a thread, as between the server's.
+/// A message from one thread to another, as in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Look into the inboxes.
+    /// Check the inboxes.
     Delivered,
-    /// Look again at sessions that were held back.
+    /// Check the held-back sessions again.
     Resume,
-    /// Have a turn, which evicts.
+    /// Run a turn, which evicts.
     EnforceMemory,
-    /// Save.
+    /// Save a snapshot.
     Save,
     /// Rewrite the append-only file.
     Rewrite,
-    /// Rewrite it if somebody or something has asked for that.
+    /// Rewrite the append-only file if a rewrite is scheduled or needed.
     RewriteIfDue,
     /// Change an option of the append-only file.
     ChangeOptions,
-    /// Leave the loop.
+    /// Stop the thread's loop.
     Stop,
 }
 
-/// What a thread's poll reports.
+/// An event that a thread's poll reports.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A client has connected.
@@ -52,11 +52,11 @@ pub(super) enum Event {
 pub(super) struct Sent {
     pub link: LinkId,
     pub bytes: Vec<u8>,
-    /// The thread has closed the connection behind them.
+    /// True if the thread has closed the connection after these bytes.
     pub closed: bool,
 }
 
-/// When a sleeping thread's timeout ends its sleep, in milliseconds of uptime.
+/// The sleep of a thread. `Until` holds the time of its timeout in milliseconds of uptime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     Awake,
@@ -70,7 +70,7 @@ struct PollState {
     sleep: Sleep,
 }
 
-/// What all that sleep count themselves in, and the network's bell.
+/// The number of busy threads, and the network's wake-up.
 struct Bell {
     busy: AtomicUsize,
     rung: Mutex<bool>,
@@ -84,7 +84,7 @@ impl Bell {
     }
 }
 
-/// A thread's event loop.
+/// The poll of a thread's event loop.
 pub(super) struct Poll {
     state: Mutex<PollState>,
     changed: Condvar,
@@ -97,12 +97,12 @@ impl Poll {
         Self { state: Mutex::new(state), changed: Condvar::new(), bell }
     }
 
-    /// Ends the thread's sleep, or keeps the next one from beginning.
+    /// Ends the thread's sleep, or prevents the next one.
     pub fn wake(&self) {
         self.change(|state| state.woken = true);
     }
 
-    /// Gives the thread an event.
+    /// Passes an event to the thread.
     pub fn post(&self, event: Event) {
         self.change(|state| state.events.push(event));
     }
@@ -117,8 +117,8 @@ impl Poll {
         }
     }
 
-    /// Takes the events there are. Where there is none, sleeps until there is one, or a wake-up, or
-    /// the uptime is `deadline_ms`. `None` does not sleep.
+    /// Returns the available events. If there are none, sleeps until there is an event, a wake-up,
+    /// or the uptime is `deadline_ms`. With `None` it does not sleep.
     pub fn wait(&self, may_sleep: Option<Option<u64>>) -> Vec<Event> {
         let mut state = self.state.lock().expect("a run that panics has ended");
         if let Some(deadline_ms) = may_sleep
@@ -137,7 +137,7 @@ impl Poll {
         std::mem::take(&mut state.events)
     }
 
-    /// When the thread's timeout ends its sleep, if it has one.
+    /// Returns the time at which the timeout ends the thread's sleep, if it sleeps with one.
     pub fn deadline_ms(&self) -> Option<u64> {
         match self.state.lock().expect("a run that panics has ended").sleep {
             Sleep::Awake => None,
@@ -153,26 +153,26 @@ impl Poll {
     }
 }
 
-/// How a thread is reached.
+/// The mailbox and the poll of a thread.
 pub(super) struct Port {
     pub mailbox: Mailbox<Message>,
     pub poll: Arc<Poll>,
 }
 
-/// See the module.
+/// The kernel of a run: see the module.
 pub(super) struct Kernel {
-    /// The I/O threads', then the housekeeper's, the saver's and that of the append-only
-    /// file.
+    /// The ports of the I/O threads, then those of the housekeeper, the saver and the thread of the
+    /// append-only file.
     pub ports: Vec<Port>,
     bell: Arc<Bell>,
     sent: PlainMutex<Vec<Sent>>,
 }
 
-/// Messages that may wait for a thread: few, so that mailboxes are full at times.
+/// Capacity of a mailbox: small, so that mailboxes are sometimes full.
 const MAILBOX_MESSAGES_MAX: usize = 4;
 
 impl Kernel {
-    /// For so many threads, all of them busy.
+    /// Creates the kernel for `threads` threads, all of them busy.
     pub fn new(threads: usize) -> Self {
         let busy = AtomicUsize::new(threads);
         let bell = Arc::new(Bell { busy, rung: Mutex::new(false), changed: Condvar::new() });
@@ -184,7 +184,7 @@ impl Kernel {
         Self { ports: (0..threads).map(port).collect(), bell, sent: PlainMutex::default() }
     }
 
-    /// Sends a message to each of the first `threads`; a full mailbox misses it.
+    /// Sends a message to each of the first `threads` threads; a full mailbox misses it.
     pub fn broadcast(&self, threads: usize, message: Message) {
         for port in &self.ports[..threads] {
             let _ = port.mailbox.send(message);
@@ -197,18 +197,18 @@ impl Kernel {
         self.bell.ring();
     }
 
-    /// Network: takes what is on the wire.
+    /// Takes the bytes on the wire. Called by the network.
     pub fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut *self.sent.lock().expect("nothing panics while it is locked"))
     }
 
-    /// Network: whether all threads sleep and nothing is on the wire, so that nothing will happen
-    /// before the network or the clock does something.
+    /// Returns true if all threads sleep and nothing is on the wire. Then nothing happens before
+    /// the network or the clock acts. Called by the network.
     pub fn is_quiet(&self) -> bool {
         self.bell.busy.load(Relaxed) == 0 && self.sent.lock().expect("nothing panics").is_empty()
     }
 
-    /// Network: sleeps until a thread sends something or the last one falls asleep.
+    /// Sleeps until a thread sends something or the last one falls asleep. Called by the network.
     pub fn wait(&self) {
         let mut rung = self.bell.rung.lock().expect("a run that panics has ended");
         while !*rung {
@@ -217,7 +217,7 @@ impl Kernel {
         *rung = false;
     }
 
-    /// A thread has ended.
+    /// Counts the calling thread as ended.
     pub fn leave(&self) {
         if self.bell.busy.fetch_sub(1, Relaxed) == 1 {
             self.bell.ring();

@@ -1,5 +1,5 @@
-//! Loading the append-only files of a simulated folder into an engine, as a server does at its
-//! start: the base, then the requests, in lanes that are threads of the simulator.
+//! Loading of the append-only files of a simulated folder into an engine, as at a server's start:
+//! the base, then the requests. The requests run in lanes, which are threads of the simulator.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,40 +22,40 @@ use crate::disk::SimulatedFolder;
 /// The name of the append-only file.
 pub(super) const NAME: &str = "a.aof";
 
-/// What the files of a folder hold.
+/// The contents of a folder's append-only files.
 pub(super) struct Found {
     pub files: Files,
     /// The base, if there is one.
     pub base: Option<Vec<u8>>,
-    /// The others, in their order, without what is torn.
+    /// The incremental files, in order, without torn ends.
     pub incr: Vec<Vec<u8>>,
-    /// The requests of these, as they stand there without times.
+    /// The requests of the incremental files, in their written form without timestamps.
     pub requests: Vec<u8>,
-    /// The file that is torn, if one is, and how long it is without that.
+    /// The name of the torn file, if there is one, and its length without the torn end.
     torn: Option<(String, u64)>,
 }
 
 impl Found {
-    /// Cuts off what is torn, as a server does that goes on with the files.
+    /// Cuts off the torn end, as a server does that continues with the files.
     pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), Trouble> {
         let Some((name, len_bytes)) = &self.torn else { return Ok(()) };
         folder.open_log(name, *len_bytes)?.sync()
     }
 
-    /// How long the last incremental file is without what is torn.
+    /// Returns the length of the last incremental file without a torn end, in bytes.
     pub fn last_len_bytes(&self) -> u64 {
         self.incr.last().map_or(0, |bytes| bytes.len() as u64)
     }
 }
 
-/// What was read of incremental files: the same ones come again and again.
+/// The cached readings of incremental files: the same files occur repeatedly.
 #[derive(Default)]
 pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 
 struct Reading {
-    /// Its requests, as they stand in it without times.
+    /// The requests of the file, in their written form without timestamps.
     requests: Vec<u8>,
-    /// How long it is with its whole units.
+    /// The total length of the file's whole units in bytes.
     whole_len_bytes: usize,
 }
 
@@ -76,7 +76,7 @@ impl Readings {
     }
 }
 
-/// Reads the whole units of a file; how long it is with them.
+/// Reads the whole units of a file. Returns their total length in bytes.
 fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String> {
     let mut reader = Reader::new(bytes);
     loop {
@@ -88,8 +88,8 @@ fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String
     }
 }
 
-/// What a folder holds after a crash. Sectors that were not written are zeros: the end of the file,
-/// as for an operator who repairs it. Only a file that may be torn is cut.
+/// Finds the append-only files of a folder after a crash. Sectors that were not written are zeros.
+/// The file ends there, as after a repair by an operator. Only a file that may be torn is cut.
 pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<Found, String> {
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
     let names = files.manifest().parts().map(|part| part.name.clone());
@@ -121,7 +121,7 @@ pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<
     Ok(Found { files, base, incr, requests, torn })
 }
 
-/// Loads files into an engine that nobody else uses, with so many lanes.
+/// Loads files into an engine that has no other user, with `lanes` lanes.
 pub(super) fn load(
     engine: &Arc<Shared>,
     clock: &ManualClock,
@@ -139,7 +139,7 @@ pub(super) fn load(
 fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
     let (keyspace, text) = (&engine.keyspace, |error: persist::load::LoadError| error.to_string());
     let rules = rules(keyspace.hasher());
-    // What has expired is kept: the requests behind it were run when it had not.
+    // Expired keys are kept: the later requests were run before they expired.
     let options = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms: i64::MIN };
     let mut splitter = Splitter::open(bytes, STRICT, keyspace.db_count()).map_err(text)?;
     loop {
@@ -190,7 +190,7 @@ fn described(failed: &engine::replay::Failed<'_>) -> String {
     format!("{} at byte {}: {}", failed.command, failed.offset, failed.error.escape_ascii())
 }
 
-/// Runs each lane's tasks on a thread of its own; a request that failed, if one did.
+/// Runs each lane's tasks on its own thread. Returns a request that failed, if there is one.
 fn run_lanes(engine: &Arc<Shared>, clock: &ManualClock, tasks: Vec<Vec<Task<Batch>>>) -> Option<String> {
     let threads = tasks.into_iter().enumerate().map(|(number, tasks)| {
         let (engine, clock) = (Arc::clone(engine), clock.clone());

@@ -1,39 +1,44 @@
-//! The simulator: an engine with its threads, clients, links, a clock and a disk, all from one
+//! The simulator: an engine with its threads, clients, links, a clock and a disk, all driven by one
 //! seed.
 //!
-//! **What is simulated.** The engine is the real one, with its real locks, gate, inboxes, mailboxes
-//! and change log; its threads do in a turn what the server's do ([`thread`], [`housekeeper`]).
-//! They run under `shuttle`: every lock, unlock, passage of the gate, drawn position and appended
-//! record is a point at which the schedule may pass to another thread ([`schedule`]). A thread
-//! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
-//! in the real Lua ([`scripts`]). Around it are clients, links that delay, cut and drop, and a
-//! clock that moves when chance or silence says so ([`network`], [`player`]); a disk that syncs
-//! late ([`disk`]); threads that save to a folder that loses, tears and fails ([`saver`]). Nothing
-//! waits for real time.
+//! **Simulated parts.** The engine is the real one, with its real locks, gate, inboxes, mailboxes
+//! and change log. In a turn its threads do the same as the server's ([`thread`], [`housekeeper`]).
+//! They run under `shuttle`: the schedule may switch to another thread at every lock, unlock,
+//! passage of the gate, drawn position and appended record ([`schedule`]). A thread sleeps in a
+//! poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run in the real
+//! Lua ([`scripts`]).
 //!
-//! **What is not.** Sockets, the event loop and the server's options, its limits of output and
-//! clients, RESP2 subscribers. A memory limit is exceeded by everything or by nothing: what the
-//! process has allocated says little. Weak memory: shuttle runs all atomic operations as if they
-//! were sequentially consistent; loom proves the rest (`crates/*/tests/loom*.rs`).
+//! Around the engine are clients, links that delay, cut and drop bytes, and a clock that moves at
+//! random or when nothing else can happen ([`network`], [`player`]). There are also a disk that
+//! syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears writes and
+//! fails ([`saver`]). Nothing waits for real time. A *life* is one run of a server process; a
+//! scenario can have several.
+//!
+//! **Parts not simulated.** Sockets, the event loop, the server's options, its limits of output
+//! buffers and clients, RESP2 subscribers. A memory limit is exceeded by every command or by none,
+//! because the allocated memory of the process has little meaning here. Weak memory: shuttle runs
+//! all atomic operations as if they were sequentially consistent; loom proves the rest
+//! (`crates/*/tests/loom*.rs`).
 //!
 //! **Checks** ([`checks`], [`network`]).
-//! - Replies are linearizable, transactions, WATCH and scripts included, also those that were
-//!   undone and ran again; blocked clients are served in the order in which they blocked.
-//! - Whoever waits for a reply gets one, or is blocked for a key that is not there.
-//! - A keyspace event comes after its change, messages of one publisher come in order and none is
-//!   lost; a cache is told of every change of what it holds.
-//! - The replayed log is the data, expiries of keys and fields included; no record fails.
-//! - A reply that left is on the disk: after a crash, what the disk holds and what clients were
-//!   told have one order that explains both.
-//! - At each operation of a failing disk a kill or a power failure leaves append-only files
-//!   that hold a beginning of the log: whole units, all that `appendfsync` promised by then; a
-//!   server that loads them goes on with that data ([`aof`], [`crashes`]).
-//! - A snapshot in a file is the keyspace of its point, and what the change log up to there makes.
-//!   A crash at any operation of a disk that also fails leaves the last file that was reported or a
-//!   newer one, whole ([`saver`]).
-//! - When all clients have gone, no queue, table or inbox holds anything.
+//! - Replies are linearizable. This includes transactions, WATCH and scripts, also those that were
+//!   undone and ran again. Blocked clients are served in the order in which they blocked.
+//! - Every client that waits for a reply receives one, or is blocked on a key that does not exist.
+//! - A keyspace event comes after its change. Messages of one publisher arrive in order and none is
+//!   lost. A client-side cache receives an invalidation for every change of its content.
+//! - The replayed log equals the data, expiries of keys and fields included. No record fails.
+//! - A reply that was sent is on the disk. After a crash, one order of commands explains the
+//!   content of the disk and the replies that clients received.
+//! - At each operation of a failing disk, a kill or a power failure leaves append-only files that
+//!   hold a prefix of the log. It consists of whole units and contains everything that
+//!   `appendfsync` promised by then. A server that loads these files continues with this data
+//!   ([`aof`], [`crashes`]).
+//! - A snapshot file equals the keyspace at its point, and the replay of the change log up to
+//!   there. A crash at any operation of a disk that also fails leaves the last reported file or a
+//!   newer one, complete ([`saver`]).
+//! - After all clients have disconnected, no queue, table or inbox holds anything.
 //!
-//! **A failure** prints its seed, and the scenario cut down to what still fails ([`shrink`]).
+//! **A failure** prints its seed, and the smallest scenario found that still fails ([`shrink`]).
 
 mod aof;
 mod aof_state;
@@ -79,14 +84,15 @@ use self::world::{Life, START, World};
 use crate::Rng;
 use crate::disk::{Plan, SimulatedFolder};
 
-/// Stack of a simulated thread.
+/// The stack size of a simulated thread in bytes.
 const STACK_BYTES: usize = 512 * 1024;
-/// Yield points of a run, for each of its operations, after which it counts as going in circles.
+/// Yield points of a run that each operation adds to the maximum. A run with more yield points
+/// counts as an endless loop.
 const POINTS_PER_OPERATION_MAX: usize = 20_000;
-/// The same for a run of few operations.
+/// Yield points of a run without operations: the constant part of the maximum.
 const POINTS_MAX_MIN: usize = 5_000_000;
 
-/// Runs a scenario once; what was found wrong.
+/// Runs a scenario once. Returns the findings.
 pub fn run(scenario: &Scenario) -> Vec<String> {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
@@ -112,7 +118,7 @@ pub fn run(scenario: &Scenario) -> Vec<String> {
     findings
 }
 
-/// The run itself, within shuttle.
+/// Runs a scenario within shuttle. Returns the findings.
 fn simulate(scenario: &Scenario) -> Vec<String> {
     let Log::AppendOnly(options) = scenario.log else {
         let (world, outcome) = live(scenario, Life::default());
@@ -171,7 +177,7 @@ fn live(scenario: &Scenario, life: Life) -> (Arc<World>, Outcome) {
     (world, outcome)
 }
 
-/// Loads what there is, and attaches what reads the change log.
+/// Loads the existing files, and attaches the readers of the change log.
 fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), String> {
     if scenario.log == Log::Nowhere {
         return Ok(());
@@ -197,8 +203,8 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
     }
 }
 
-/// What is wrong after a run. `crashes` are moments of its append-only file, with what is left of
-/// the change log then.
+/// Returns the findings after a run. `crashes` are moments of its append-only file, with the part
+/// of the change log that was left then.
 fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Crash>) -> Vec<String> {
     let is_stopped = world.take_findings();
     if !is_stopped.is_empty() {
@@ -222,7 +228,7 @@ fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Cra
     findings
 }
 
-/// What a life has left that the next one begins with, or what is wrong.
+/// Returns the crash with which the next life begins, or the findings.
 fn judge_life(
     world: &World,
     (scenario, number): (&Scenario, usize),
@@ -238,7 +244,7 @@ fn judge_life(
     aof::finish_all(world, aof);
     let moments: Vec<_> = outcome.aof_crashes.iter().map(|crash| (crash.operations, crash.is_kill)).collect();
     let (next, ends) = crashes::check(world, aof, &moments, rng).map_err(|finding| vec![finding])?;
-    // The model begins with nothing.
+    // The model begins without keys.
     let crashes = outcome.aof_crashes.iter().zip(ends).filter(|_| number == 0);
     let tape = world.disk.all();
     let crashes = crashes.map(|(crash, end)| Crash { step: crash.step, left: tape[..end].to_vec() });

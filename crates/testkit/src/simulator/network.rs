@@ -1,10 +1,10 @@
-//! The clients, their links and the clock: all that happens around the engine, an action at a time,
-//! chance deciding which.
+//! The clients, their links and the clock: everything that happens around the engine, one random
+//! action at a time.
 //!
-//! A link delays and cuts: bytes wait at its end until chance delivers some of them. The clock
-//! moves a little now and then, and to the next timeout when nothing else can happen. When nothing
-//! can happen at all and a client still waits for a reply, it must be one that rightly waits for a
-//! key; otherwise something was lost.
+//! A link delays and cuts: bytes wait at its end until some of them are delivered at random. The
+//! clock sometimes moves a little, and moves to the next timeout when nothing else can happen. If
+//! nothing can happen at all and a client still waits for a reply, it must rightly be blocked on a
+//! key. Otherwise something was lost.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::world::World;
 use crate::Rng;
 use crate::disk::Plan;
 
-/// Rounds of the housekeeper after which nothing is left to expire or to clean up.
+/// Number of rounds of the housekeeper after which nothing is left to expire or to clean up.
 const LAST_ROUNDS: usize = 4;
 
 /// A connection of a client.
@@ -42,7 +42,7 @@ struct Seat {
     link: Link,
 }
 
-/// What may happen next.
+/// An action that may happen next.
 #[derive(Clone, Copy)]
 enum Action {
     /// A client sends its next requests.
@@ -55,15 +55,15 @@ enum Action {
     Tick,
     /// The disk syncs.
     Sync,
-    /// The memory limit is exceeded by all there is, or no longer.
+    /// The memory limit changes between exceeded by all data and not set.
     Limit,
-    /// The machine might lose its power here: notes what the disk would hold then.
+    /// The machine might lose power here: records a possible state of the disk.
     Crash,
-    /// A save is asked for.
+    /// Requests a save.
     Save,
-    /// Nobody wants the save under way any more.
+    /// Cancels the save in progress.
     CancelSave,
-    /// A rewrite of the append-only file is asked for.
+    /// Requests a rewrite of the append-only file.
     Rewrite,
     /// An option of the append-only file changes.
     ChangeOptions,
@@ -71,71 +71,74 @@ enum Action {
     Fault,
     /// Nothing happens for a while.
     Pause,
-    /// As [`Action::Crash`], with an append-only file.
+    /// The same as [`Action::Crash`] with an append-only file; also a kill of the process.
     AofCrash,
 }
 
-/// A moment at which the machine might have lost its power.
+/// A moment at which the machine might have lost power.
 pub(super) struct Crash {
-    /// The step.
+    /// The step of the crash.
     pub step: u64,
-    /// What the disk had of the log when it was on again.
+    /// The part of the log that the disk holds after the crash.
     pub left: Vec<u8>,
 }
 
-/// The same with an append-only file, of whose disk each moment is noted.
+/// A possible crash with an append-only file, whose disk records every moment.
 pub(super) struct AofCrash {
-    /// The step.
+    /// The step of the crash.
     pub step: u64,
-    /// Operations of the disk before it.
+    /// The number of operations of the disk before the crash.
     pub operations: u64,
-    /// Only the process was killed.
+    /// True if only the process was killed.
     pub is_kill: bool,
 }
 
-/// Crashes that are looked into in one run.
+/// Maximum number of crashes that are checked in one run.
 const CRASHES_MAX: usize = 4;
-/// One action in so many is a crash of the disk, and more of those just after a client was told
-/// something, which may be what is lost.
+/// The inverse of the probability that an action is a crash of the disk.
 const CRASH_RARITY: usize = 192;
+/// The same right after a client has received something: then crashes are more frequent, because
+/// that may be lost.
 const CRASH_RARITY_AFTER_REPLY: usize = 12;
 
-/// Saves that are asked for in one run.
+/// Maximum number of saves that are requested in one run.
 const SAVES_MAX: usize = 3;
 
-/// How rarely a disk syncs.
+/// Inverse probabilities of a sync of the disk; a run uses one of them.
 const SYNC_RARITIES: &[usize] = &[1, 1, 4, 16];
 
-/// Rewrites that are asked for in one run.
+/// Maximum number of rewrites that are requested in one run.
 const REWRITES_MAX: usize = 5;
 
-/// Seconds in which an append-only file is written once the disk works.
+/// Maximum time in seconds until an append-only file is written completely after the disk works
+/// again.
 const RECOVERY_MAX_S: usize = 100;
 
 /// Values of `maxmemory-policy`.
 const POLICIES: &[&str] = &["allkeys-lru", "volatile-ttl", "allkeys-random", "noeviction"];
 
-/// See the module.
+/// The network of a run: see the module.
 pub(super) struct Network<'w> {
     world: &'w World,
     has_disk: bool,
     evicts: bool,
-    /// Saves that may still be asked for.
+    /// The number of saves that may still be requested.
     saves_left: usize,
     rng: Rng,
     seats: Vec<Seat>,
     links: LinkId,
     crashes: Vec<Crash>,
-    /// Whether a client received something by the last action.
+    /// True if the last action delivered a value to a client.
     has_received: bool,
     aof_crashes: Vec<AofCrash>,
     rewrites_left: usize,
     recovery_s: usize,
-    /// The disk syncs as if it were one of so many: replies wait long for one that is slow.
+    /// The inverse of the probability that a sync is considered as the next action. Replies wait
+    /// long for a disk that syncs rarely.
     sync_rarity: usize,
 }
 
-/// What is left of a run for the checks.
+/// The results of a run for the checks.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub players: Vec<Player>,
@@ -144,7 +147,7 @@ pub(super) struct Outcome {
 }
 
 impl<'w> Network<'w> {
-    /// The clients of a scenario, not yet connected.
+    /// Creates the clients of a scenario and connects them.
     pub fn new(world: &'w World, scenario: &Scenario) -> Self {
         let mut rng = Rng::new(scenario.schedule ^ 0x6e65_7477_6f72_6b00);
         let mut network = Self {
@@ -169,7 +172,7 @@ impl<'w> Network<'w> {
         network
     }
 
-    /// A new connection, to any thread.
+    /// Opens a new connection to any thread.
     fn connect(&mut self) -> Link {
         self.links += 1;
         let (id, thread) = (self.links, self.rng.below(self.world.threads()));
@@ -177,7 +180,7 @@ impl<'w> Network<'w> {
         Link { id, thread, to_server: Vec::new(), to_client: Vec::new(), decoding: Vec::new() }
     }
 
-    /// Runs until all clients are done or nothing happens any more, and stops the threads.
+    /// Runs until all clients are done or nothing happens any more, then stops the threads.
     pub fn run(mut self) -> Outcome {
         let mut rounds_left = LAST_ROUNDS;
         loop {
@@ -195,7 +198,7 @@ impl<'w> Network<'w> {
             } else if self.is_aof_behind() {
                 self.bring_aof_on();
             } else if rounds_left > 0 {
-                // What has expired is removed, and whoever cached it is told.
+                // Expired keys are removed, and the clients that cached them receive invalidations.
                 rounds_left -= 1;
                 self.world.advance(Duration::from_millis(ROUND_MS));
             } else {
@@ -208,7 +211,7 @@ impl<'w> Network<'w> {
         Outcome { players, crashes: self.crashes, aof_crashes: self.aof_crashes }
     }
 
-    /// Brings what threads have sent to the ends of the links.
+    /// Moves the bytes that threads have sent to the ends of the links.
     fn take_sent(&mut self) {
         for Sent { link, bytes, closed } in self.world.kernel.take_sent() {
             if let Some(seat) = self.seats.iter_mut().find(|seat| seat.link.id == link) {
@@ -220,7 +223,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// One of the actions that are possible, if there is one. Time alone is none.
+    /// Chooses one of the possible actions; `None` if only time could pass.
     fn choose(&mut self) -> Option<Action> {
         let mut possible = Vec::new();
         for (at, Seat { player, link }) in self.seats.iter().enumerate() {
@@ -268,7 +271,8 @@ impl<'w> Network<'w> {
         self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(&self.world.engine.log))
     }
 
-    /// Lets the disk work, and time pass until all is written that clients wait for.
+    /// Stops the failures of the disk, and lets time pass until everything that clients wait for is
+    /// written.
     fn bring_aof_on(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         aof.folder.plan(Plan::Never);
@@ -337,7 +341,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// The server might be killed here, or the machine lose its power.
+    /// Records that the server might be killed here, or the machine lose power.
     fn note_crash(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         let is_kill = self.rng.percent(50);
@@ -348,7 +352,7 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Lets a client begin its next step.
+    /// Begins the next step of a client.
     fn start(&mut self, at: usize) {
         match self.seats[at].player.next_step() {
             Step::Reconnect => self.reconnect(at),
@@ -379,7 +383,7 @@ impl<'w> Network<'w> {
         self.seats[at].player.reconnected();
     }
 
-    /// Hands a client the values that have arrived whole.
+    /// Passes the completely received values to a client.
     fn receive(&mut self, at: usize) {
         loop {
             let Seat { player, link } = &mut self.seats[at];
@@ -410,8 +414,8 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Whether a blocked client was served and its reply lies somewhere while all threads sleep: a
-    /// timeout or another event would bring it, late.
+    /// Returns true if a blocked client was served but its thread sleeps beside the reply, and
+    /// records this. Only a timeout or another event would bring the reply, too late.
     fn is_somebody_forgotten(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());
@@ -431,21 +435,22 @@ impl<'w> Network<'w> {
         false
     }
 
-    /// Moves the clock to the next timeout of a thread; whether there is one besides the
-    /// housekeeper's.
+    /// Moves the clock to the next timeout of an I/O thread. Returns false if there is none; the
+    /// housekeeper's timeout does not count.
     fn pass_time(&mut self) -> bool {
         let ports = &self.world.kernel.ports[..self.world.threads()];
         let Some(next_ms) = ports.iter().filter_map(|port| port.poll.deadline_ms()).min() else {
             return false;
         };
         let left_ms = next_ms.saturating_sub(self.world.uptime_ms());
-        // Not beyond the housekeeper's next round, and now and then beyond the timeout.
+        // Not beyond the housekeeper's next round, and sometimes beyond the timeout.
         let late_ms = self.rng.below(2) as u64;
         self.world.advance(Duration::from_millis((left_ms + late_ms).clamp(1, ROUND_MS)));
         true
     }
 
-    /// Nothing will happen any more: whoever waits for a reply must be blocked, and rightly.
+    /// Checks the waiting clients when nothing happens any more: each must be blocked, and its keys
+    /// must not exist.
     fn judge_waiting(&mut self) {
         let shared = &self.world.engine;
         for (at, Seat { player, link }) in self.seats.iter().enumerate() {
@@ -492,7 +497,7 @@ impl<'w> Network<'w> {
             self.settle();
         }
         world.kernel.broadcast(world.kernel.ports.len(), Message::Stop);
-        // A full mailbox has missed it.
+        // A thread with a full mailbox has missed the message.
         while !world.kernel.is_quiet() {
             world.kernel.wait();
         }
@@ -515,7 +520,7 @@ impl<'w> Network<'w> {
     }
 }
 
-/// What happens around the append-only file, if anything does now.
+/// Chooses an action for the append-only file, if there is one now.
 fn choose_for_aof(options: &AppendOnly, rng: &mut Rng) -> Option<Action> {
     match rng.below(192) {
         0..4 => Some(Action::Rewrite),
@@ -533,7 +538,7 @@ fn encoded(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
     bytes
 }
 
-/// The first bytes, as many as chance says: often all.
+/// Removes a random number of the first bytes, often all, and returns them.
 fn some_of(bytes: &mut Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let len_bytes = if rng.percent(60) { bytes.len() } else { 1 + rng.below(bytes.len()) };
     bytes.drain(..len_bytes).collect()

@@ -1,4 +1,4 @@
-//! A client: its next step, the replies it waits for, what it has seen.
+//! A client: its next step, the replies that it waits for, and the messages that it has received.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,51 +9,52 @@ use super::world::Wait;
 use crate::history::sessions::{Call, in_history};
 use crate::linearizability::{History, Operation};
 
-/// Clients of one history with other numbers than these have reconnected.
+/// The offset between the numbers that the model uses for successive connections of one client.
+/// Numbers from this value on belong to clients that have reconnected.
 const SESSIONS_MAX: usize = 1_000;
 
-/// A step under way.
+/// A step in progress.
 struct UnderWay {
     step: Step,
-    /// Requests that are sent once the replies to the ones before are there.
+    /// Requests that are sent after the replies to the earlier ones have arrived.
     later: VecDeque<Vec<Args>>,
-    /// Replies that are missing until then.
+    /// The number of replies that are missing until then.
     awaited: usize,
     replies: Vec<(Value, u64)>,
     invoked: u64,
     wait: Option<Wait>,
 }
 
-/// What comes of something that a client received.
+/// The reaction of a client to a received value.
 pub(super) enum Received {
-    /// Nothing.
+    /// No reaction.
     Nothing,
-    /// It sends these.
+    /// Sends these requests.
     Send(Vec<Args>),
 }
 
-/// See the module.
+/// A client: see the module.
 pub(super) struct Player {
     number: usize,
     role: Role,
-    /// How often it has reconnected.
+    /// The number of reconnections so far.
     sessions: usize,
     steps: VecDeque<Step>,
     under_way: Option<UnderWay>,
-    /// What it did, for the model.
+    /// The operations of the client, for the model.
     pub history: History,
-    /// A cache's keys and values.
+    /// The keys and values in the cache of a [`Role::Cache`].
     pub cache: BTreeMap<Vec<u8>, Value>,
-    /// A listener's events of increments, by key.
+    /// The number of increment events by key, of a [`Role::Listener`].
     pub increments: BTreeMap<Vec<u8>, i64>,
-    /// When it heard of them, by step.
+    /// The step and the key of each of these events.
     pub heard: Vec<(u64, Vec<u8>)>,
-    /// The last message of each publisher.
+    /// The number of the last message of each publisher.
     published: BTreeMap<Vec<u8>, u64>,
 }
 
 impl Player {
-    /// Client `number`, which has done nothing yet.
+    /// Creates client `number` at its start.
     pub fn new(number: usize, player: &scenario::Player) -> Self {
         let mut player = Self {
             number,
@@ -71,7 +72,7 @@ impl Player {
         player
     }
 
-    /// Puts the requests in front that a new connection begins with.
+    /// Prepends the requests with which a new connection begins.
     fn introduce(&mut self) {
         let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
         let lines: &[&str] = match self.role {
@@ -79,31 +80,31 @@ impl Player {
             Role::Listener => &["HELLO 3", "PSUBSCRIBE __keyevent@0__:*", "SUBSCRIBE news"],
             Role::Cache => &["HELLO 3", "TRACKING"],
         };
-        // One at a time: the confirmation of a subscription is a push, and no reply.
+        // One request at a time: the confirmation of a subscription is a push, not a reply.
         lines.iter().rev().for_each(|line| self.steps.push_front(Step::Pipeline(vec![words(line)])));
     }
 
-    /// Whether it has something to do and waits for no reply.
+    /// Returns true if the client has a next step and waits for no reply.
     pub fn can_start(&self) -> bool {
         self.under_way.is_none() && !self.steps.is_empty()
     }
 
-    /// Whether it waits for a reply.
+    /// Returns true if the client waits for a reply.
     pub fn is_waiting(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// What it waits for.
+    /// Describes the step in progress.
     pub fn doing(&self) -> String {
         self.under_way.as_ref().map(|under_way| under_way.step.to_string()).unwrap_or_default()
     }
 
-    /// What it does next.
+    /// Removes the next step and returns it.
     pub fn next_step(&mut self) -> Step {
         self.steps.pop_front().expect("it can start")
     }
 
-    /// Begins a step at `now`; what it sends for it.
+    /// Begins a step at `now`. Returns the requests to send.
     pub fn begin(&mut self, step: Step, now: u64) -> Vec<Args> {
         let word = |word: &str| vec![word.as_bytes().to_vec()];
         let mut parts: VecDeque<Vec<Args>> = match &step {
@@ -129,7 +130,7 @@ impl Player {
         first
     }
 
-    /// A reply has arrived. `wait` is how the client waited for it, if it did.
+    /// Handles a reply. `wait` is the wait of a blocking command, if there was one.
     pub fn replied(&mut self, value: Value, now: u64, wait: Option<Wait>) -> Result<Received, String> {
         let Some(under_way) = &mut self.under_way else {
             return Err(format!("received {value} without having asked"));
@@ -141,7 +142,7 @@ impl Player {
             return Ok(Received::Nothing);
         }
         if let Some(next) = under_way.later.pop_front() {
-            // Nothing has happened so far.
+            // Nothing has been executed so far.
             under_way.invoked = now;
             under_way.awaited = next.len();
             return Ok(Received::Send(next));
@@ -151,19 +152,19 @@ impl Player {
         Ok(Received::Nothing)
     }
 
-    /// The client of the model that it is now.
+    /// Returns the number of the client in the model.
     fn client(&self) -> usize {
         self.number + SESSIONS_MAX * self.sessions
     }
 
-    /// Writes a step down that is done.
+    /// Records a completed step in the history.
     fn conclude(&mut self, done: UnderWay) -> Result<(), String> {
         let UnderWay { step, mut replies, invoked, wait, .. } = done;
         let client = self.client();
         let call = match step {
             Step::Pipeline(commands) => {
                 for (args, (reply, returned)) in commands.into_iter().zip(replies) {
-                    // It was refused because the append-only file cannot be written.
+                    // The command was refused because the append-only file cannot be written.
                     if matches!(&reply, Value::Error(line) if line.starts_with(b"MISCONF")) {
                         continue;
                     }
@@ -188,7 +189,7 @@ impl Player {
         Ok(())
     }
 
-    /// Draws conclusions from the reply to a command.
+    /// Updates the cache, or checks the counted events, from the reply to a GET.
     fn learn(&mut self, args: &Args, reply: &Value) -> Result<(), String> {
         if args[0] != b"GET" {
             return Ok(());
@@ -200,7 +201,8 @@ impl Player {
             Role::Listener => {
                 let heard = self.increments.get(&args[1]).copied().unwrap_or(0);
                 let value = reply.as_bytes().and_then(stdx::number::parse_i64).unwrap_or(0);
-                // What was heard when it was asked for is there; more may have been heard since.
+                // The value must contain every increment whose event has arrived; it may contain
+                // more.
                 if heard > value {
                     return Err(format!("{} is {value} after {heard} events", args[1].escape_ascii()));
                 }
@@ -210,7 +212,7 @@ impl Player {
         Ok(())
     }
 
-    /// A message has arrived.
+    /// Handles a push message.
     pub fn pushed(&mut self, parts: &[Value], now: u64) -> Result<Received, String> {
         let words: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes().unwrap_or_default()).collect();
         match words[..] {
@@ -224,7 +226,7 @@ impl Player {
                 *self.increments.entry(key.to_vec()).or_default() += 1;
                 self.heard.push((now, key.to_vec()));
                 if self.under_way.is_none() {
-                    // An event comes after its change: whoever asks now must see it.
+                    // An event comes after its change: a GET that is sent now must see it.
                     self.steps.push_front(Step::Pipeline(vec![vec![b"GET".to_vec(), key.to_vec()]]));
                 }
             }
@@ -242,14 +244,15 @@ impl Player {
         Ok(Received::Nothing)
     }
 
-    /// It has a new connection.
+    /// Handles a new connection.
     pub fn reconnected(&mut self) {
         self.sessions += 1;
         self.cache.clear();
         self.introduce();
     }
 
-    /// Nothing more will arrive: notes what it was in the middle of as in flight for ever.
+    /// Ends the client: no more replies will arrive. The step in progress is dropped and does not
+    /// appear in the history.
     pub fn finish(&mut self) {
         self.under_way = None;
     }

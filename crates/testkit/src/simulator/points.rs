@@ -1,4 +1,4 @@
-//! What bases of append-only files must hold: see [`crashes`](super::crashes).
+//! The required contents of bases of append-only files: see [`crashes`](super::crashes).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,25 +9,25 @@ use keyspace::Exclusive;
 use super::disk::Disk;
 use crate::contents::{Contents, of_keyspace};
 
-/// What a base must hold.
+/// The required content of a base.
 pub(super) struct Point {
-    /// The keyspace then.
+    /// The keyspace at the point.
     pub contents: Contents,
-    /// Bytes of the tape up to there.
+    /// The length of the tape up to the point, in bytes.
     pub end: usize,
 }
 
-/// The points of all bases of all lives. Its lock is no yield point and a leaf.
+/// The points of all bases of all lives. Its lock is a leaf and not a yield point.
 #[derive(Clone, Default)]
 pub(super) struct Points(Arc<Mutex<Vec<Point>>>);
 
 impl Points {
-    /// What is known, to read or change.
+    /// Locks the points, to read or change them.
     pub fn state(&self) -> MutexGuard<'_, Vec<Point>> {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Notes the point of the next base; how long the tape is then.
+    /// Records the point of the next base. Returns the length of the tape at that point.
     pub fn add(&self, (engine, tape): (&Shared, &Disk), alone: &Exclusive, outbox: &Outbox) -> usize {
         let contents = of_keyspace(&engine.keyspace);
         let end = tape.cut(engine, alone, outbox).expect("there is a tape");

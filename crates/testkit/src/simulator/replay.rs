@@ -1,4 +1,4 @@
-//! What an engine holds, read by commands; and an engine that a change log is replayed into.
+//! The content of an engine, read by commands; and an engine into which a change log is replayed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::scenario::Args;
 use super::world::engine;
 use crate::replay::Player;
 
-/// Keys by database and name, and what they hold in words.
+/// Keys by database and name, with their contents as text.
 pub(super) type Contents = BTreeMap<(usize, Vec<u8>), String>;
 
-/// Databases that the workloads use.
+/// Number of databases that the workloads use.
 const DATABASES: usize = 2;
 
-/// A client inside the engine, alone with it: all its threads have ended.
+/// The only client of an engine whose threads have all ended.
 pub(super) struct Inspector<'s>(Player<'s, SimulatedHost>);
 
 impl<'s> Inspector<'s> {
@@ -30,7 +30,7 @@ impl<'s> Inspector<'s> {
         Self(Player::with_host(shared, clock.clone(), SimulatedHost(Arc::clone(shared))))
     }
 
-    /// Runs a command in a turn of its own.
+    /// Runs a command in its own turn.
     pub fn run(&mut self, words: &[Vec<u8>]) -> Value {
         self.0.run(words)
     }
@@ -39,7 +39,7 @@ impl<'s> Inspector<'s> {
         self.run(&words.iter().map(|word| word.to_vec()).collect::<Args>())
     }
 
-    /// All that the engine holds.
+    /// Returns the whole content of the engine.
     pub fn contents(&mut self) -> Contents {
         let mut contents = Contents::new();
         for db in 0..DATABASES {
@@ -94,7 +94,7 @@ fn sorted(mut words: Vec<Vec<u8>>) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes all that has expired, as active expiry does.
+/// Removes all expired keys, as active expiry does.
 pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
     let host = SimulatedHost(Arc::clone(shared));
     let mut executor = Executor::new(shared, None, 7, (clock.clone(), host));
@@ -105,8 +105,11 @@ pub(super) fn expire_all(shared: &Arc<Shared>, clock: &ManualClock) {
     }
 }
 
-/// An engine that has run the whole requests of a change log, in order; its clock stands still at
-/// the start, so that nothing expires in it by itself. An error names the request that failed.
+/// Replays the complete requests of a change log into a new engine, in order. The engine's clock
+/// stands still at the start of all runs, so that nothing expires by itself.
+///
+/// # Errors
+/// A message that names the failed request.
 pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String> {
     let (shared, clock) = engine(1, Settings::default(), 1);
     let mut inspector = Inspector::new(&shared, &clock);
@@ -124,7 +127,7 @@ pub(super) fn replay(stream: &[u8]) -> Result<(Arc<Shared>, ManualClock), String
     Ok((shared, clock))
 }
 
-/// The first error in a reply.
+/// Returns the first error in a reply.
 fn error_in(reply: &Value) -> Option<&Value> {
     match reply {
         Value::Error(_) | Value::BulkError(_) => Some(reply),

@@ -1,6 +1,6 @@
-//! The saver: a thread that saves when it is asked to, with others that walk beside it, to a
-//! simulated folder ([`crate::disk`]). What each file must hold is noted at its point, when the
-//! saver is alone in the gate: the keyspace, and how much of the change log there was.
+//! The saver: a thread that saves on request to a simulated folder ([`crate::disk`]), with other
+//! threads that walk in parallel. The required content of each file is recorded at its point, when
+//! the saver holds the gate exclusively: the keyspace, and the length of the change log.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::Rng;
 use crate::contents::{difference, of_keyspace};
 use crate::disk::{Operation, Plan, SimulatedFolder};
 
-/// The file's name.
+/// The name of the snapshot file.
 const NAME: &str = "dump.rdb";
-/// The process that saves.
+/// The process id of the saving process.
 const PID: u32 = 7;
 
-/// Runs until it is asked to stop.
+/// Runs the saver until it receives [`Message::Stop`].
 pub(super) fn run(world: &World, seed: u64) {
     let port = &world.kernel.ports[world.threads() + 1];
     let mut rng = Rng::new(seed ^ 0x7361_7665_7273);
@@ -47,11 +47,11 @@ pub(super) fn run(world: &World, seed: u64) {
     world.kernel.leave();
 }
 
-/// Does what a message asks for that is about the append-only file.
+/// Handles a message about the append-only file.
 fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     match message {
         Message::Rewrite => {
-            // What comes of it shows in the folder.
+            // The folder shows the result.
             let _ = aof::rewrite(world, aof, rng);
         }
         Message::ChangeOptions => aof::change_options(world, aof, rng),
@@ -60,7 +60,7 @@ fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     aof::rewrite_if_due(world, aof, rng);
 }
 
-/// Fixes the point of a save, and notes what it is.
+/// Fixes the point of a save, and records its required content.
 fn begin(world: &World, rng: &mut Rng) -> Option<Arc<Save>> {
     let (engine, saves) = (&*world.engine, &world.saves);
     let number = saves.state().points.len();
@@ -111,16 +111,16 @@ fn save(world: &World, rng: &mut Rng) {
         }
         Err(_) => {}
     }
-    // What could not be removed once may be there until it is written again.
+    // A file whose removal failed may exist until it is written again.
     let is_left = folder.names().iter().any(|name| name != NAME);
     if is_left && !folder.failed().contains(&Operation::Remove) {
         world.find(format!("a save left {:?}", folder.names()));
     }
 }
 
-/// After the run: a crash at each operation of the disk leaves the last file that was reported, or
-/// one that was begun since; it holds the keyspace of its point, which is what the change log up to
-/// there makes.
+/// Checks, after the run, a crash at each operation of the disk. It must leave the last reported
+/// file, or one of a save begun since. The file must hold the keyspace of its point, and the replay
+/// of the change log up to there must be equal.
 pub(super) fn check(world: &World, rng: &mut Rng) {
     let state = world.saves.state();
     let mut are_right = vec![None; state.points.len()];
@@ -132,7 +132,8 @@ pub(super) fn check(world: &World, rng: &mut Rng) {
     }
 }
 
-/// `are_right` has, for each save, the file that was found to be right.
+/// Checks the folder after one crash. `are_right` caches, for each save, the file that was found
+/// right.
 fn check_crash(
     world: &World,
     points: &[Point],

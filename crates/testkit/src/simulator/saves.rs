@@ -1,4 +1,4 @@
-//! What is known of the saves of a run: see [`saver`](super::saver).
+//! The state of the saves of a run: see [`saver`](super::saver).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,30 +8,30 @@ use persist::save::Save;
 use crate::contents::Contents;
 use crate::disk::{Plan, SimulatedFolder};
 
-/// Operations of the disk that fail in a run in which some do, of a thousand.
+/// Failing operations of the disk, in thousandths, in a run with failures.
 const FAILING: usize = 30;
 
-/// What a save must hold.
+/// The required content of a save.
 pub(super) struct Point {
-    /// The keyspace then.
+    /// The keyspace at the point.
     pub contents: Contents,
-    /// Bytes of the change log's stream up to the point, where there is one.
+    /// The length of the change log's stream up to the point in bytes, if there is a log.
     pub log_len_bytes: Option<usize>,
-    /// Operations of the disk until it was reported that the save had succeeded.
+    /// The number of operations of the disk when the save was reported as successful.
     pub reported_at: Option<u64>,
 }
 
-/// See [`Saves`].
+/// The state of [`Saves`].
 pub(super) struct State {
-    /// Where they go.
+    /// The folder of the snapshots.
     pub folder: SimulatedFolder,
-    /// By number.
+    /// The points of the saves by number.
     pub points: Vec<Point>,
-    /// The one under way.
+    /// The save in progress.
     pub current: Option<Arc<Save>>,
 }
 
-/// What is known of the saves of a run. Its lock is no yield point and a leaf.
+/// The saves of a run. The lock is a leaf and not a yield point.
 pub(super) struct Saves {
     state: Mutex<State>,
     /// The files that saves may replace.
@@ -39,7 +39,7 @@ pub(super) struct Saves {
 }
 
 impl Saves {
-    /// None so far; the disk by this seed.
+    /// Creates the state without saves; `seed` determines the disk.
     pub fn new(seed: u64) -> Self {
         let mut folder = SimulatedFolder::new(seed);
         folder.plan(if seed.is_multiple_of(3) { Plan::Chance(FAILING) } else { Plan::Never });
@@ -48,12 +48,12 @@ impl Saves {
         Self { state, known: KnownFiles::default() }
     }
 
-    /// What is known, to read or change.
+    /// Locks the state, to read or change it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Network: nobody wants the save under way any more.
+    /// Cancels the save in progress. Called by the network.
     pub fn cancel(&self, engine: &engine::Shared) {
         let current = self.state().current.clone();
         if let Some(save) = current {

@@ -1,5 +1,5 @@
-//! What the clients of a run do: lists of steps that a seed determines, so that a failing run can
-//! be cut down list by list.
+//! The actions of the clients of a run: lists of steps that follow from a seed. A failing run can
+//! be reduced list by list.
 
 use std::fmt;
 
@@ -17,24 +17,25 @@ use crate::{Address, Rng};
 /// A command and its arguments.
 pub type Args = Vec<Vec<u8>>;
 
-/// What a run is about, and so how it is checked.
+/// The subject of a run, which determines its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Commands of one key, a linearizable history.
+    /// Commands of one key: a linearizable history.
     SingleKey,
-    /// Also commands of several keys and whole databases, a linearizable history.
+    /// Also commands of several keys and whole databases: a linearizable history.
     MultiKey,
     /// Transactions, WATCH, clients that block: a linearizable history in which blocked clients are
     /// served oldest first.
     Sessions,
-    /// BLMOVE and its like, a linearizable history.
+    /// BLMOVE and similar commands: a linearizable history.
     Moves,
-    /// Clients that block without a timeout: whoever can be served is served, oldest first.
+    /// Clients that block without a timeout: every client that can be served is served, oldest
+    /// first.
     Queue,
     /// Every kind of change: expiry of keys and fields, eviction, FLUSHALL, SWAPDB, clients that
-    /// leave without waiting for replies. The replayed log equals the data.
+    /// disconnect without waiting for replies. The replayed log equals the data.
     Everything,
-    /// Keyspace events, published messages and caches beside writers.
+    /// Keyspace events, published messages and client-side caches, with concurrent writers.
     Listeners,
 }
 
@@ -51,86 +52,88 @@ impl Kind {
         Self::Listeners,
     ];
 
-    /// Whether the replies are explained by a model.
+    /// Returns true if a model explains the replies.
     pub fn is_modelled(self) -> bool {
         !matches!(self, Self::Everything | Self::Listeners)
     }
 }
 
-/// One thing that a client does before the next.
+/// One step of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Sends these in one go and waits for the replies.
+    /// Sends these commands at once and waits for the replies.
     Pipeline(Vec<Args>),
-    /// MULTI, these, EXEC. Sends EXEC apart from the rest, or not.
+    /// MULTI, these commands, EXEC. EXEC is sent separately or not.
     Transaction(Vec<Args>, Sending),
-    /// A blocking command whose beginning and end are told apart.
+    /// A blocking command whose begin and end are separate operations.
     Wait(Args),
-    /// Closes its connection and opens another, on whatever thread.
+    /// Closes the connection and opens another, on any thread.
     Reconnect,
-    /// Sends these and is gone without waiting for replies, perhaps in the middle of one.
+    /// Sends these commands and disconnects without waiting for replies, perhaps in the middle of a
+    /// command.
     Abandon(Vec<Args>),
 }
 
-/// How the requests of a transaction are sent.
+/// The way in which the requests of a transaction are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// All at once.
     Together,
-    /// EXEC once the other replies are there.
+    /// EXEC after the other replies have arrived.
     ExecApart,
 }
 
-/// What a client is, besides the sender of its steps.
+/// The role of a client besides sending its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// No other role.
     Plain,
-    /// It listens to keyspace events and to a channel: at each it asks for the key's value.
+    /// Subscribes to keyspace events and to a channel. At each increment event it reads the key's
+    /// value.
     Listener,
-    /// It caches what it reads until it is told that it changed.
+    /// Caches the values that it reads until their invalidation.
     Cache,
 }
 
-/// One client.
+/// A client's steps and role.
 #[derive(Clone, Debug)]
 pub struct Player {
-    /// See there.
+    /// The role of the client.
     pub role: Role,
-    /// In this order.
+    /// The steps in order.
     pub steps: Vec<Step>,
 }
 
-/// Where the change log goes.
+/// The destination of the change log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// There is none.
+    /// No change log.
     Nowhere,
-    /// To a disk, as one stream.
+    /// A disk, as one stream.
     Disk,
-    /// To an append-only file.
+    /// An append-only file.
     AppendOnly(AppendOnly),
 }
 
-/// What an append-only file is like.
+/// The settings of an append-only file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOnly {
-    /// When it is synced.
+    /// The policy for syncs (`appendfsync`).
     pub policy: SyncPolicy,
-    /// Whether times are written between the changes.
+    /// The setting for timestamps between the changes.
     pub times: Times,
-    /// Options stay as they are.
+    /// True if the options never change during the run.
     pub is_steady: bool,
-    /// Its disk fails at times.
+    /// True if its disk sometimes fails.
     pub has_faults: bool,
-    /// Servers one after the other, each of which begins with what a crash has left.
+    /// The number of lives. Each one begins with the files that a crash of the one before has left.
     pub lives: usize,
 }
 
 impl AppendOnly {
     fn new(kind: Kind, rng: &mut Rng) -> Self {
         let policies = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
-        // A refused command within a transaction is none that the model knows.
+        // The model does not know commands that are refused within a transaction.
         let may_fail = matches!(kind, Kind::SingleKey | Kind::MultiKey | Kind::Everything);
         Self {
             policy: *rng.pick(&policies),
@@ -142,28 +145,28 @@ impl AppendOnly {
     }
 }
 
-/// See the module.
+/// A scenario: see the module.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Of everything that chance decides.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Of the order in which threads run and bytes arrive.
+    /// The seed of the order in which threads run and bytes arrive.
     pub schedule: u64,
-    /// What it is about.
+    /// The subject of the run.
     pub kind: Kind,
-    /// I/O threads.
+    /// The number of I/O threads.
     pub threads: usize,
-    /// Where the change log goes.
+    /// The destination of the change log.
     pub log: Log,
-    /// Whether snapshots are saved.
+    /// True if snapshots are saved.
     pub has_saves: bool,
     /// The clients.
     pub players: Vec<Player>,
 }
 
-/// Forms of commands of [`Kind::Everything`]: `k` is any key, `l`, `z`, `h`, `x` mostly one of a
-/// list, sorted set, hash, stream, `v` a new value, `d` a small number, `m` a member or field, `p`
-/// some milliseconds, `t` a timeout in seconds, `b` a database.
+/// Forms of commands of [`Kind::Everything`]. `k` is any key; `l`, `z`, `h`, `x` are mostly keys of
+/// a list, sorted set, hash, stream. `v` is a new value, `d` a small number, `m` a member or field,
+/// `p` some milliseconds, `t` a timeout in seconds, `b` a database.
 const EVERYTHING: &[&str] = &[
     "SET k v",
     "SET k v PX p",
@@ -214,20 +217,20 @@ const EVERYTHING: &[&str] = &[
     "SELECT b",
 ];
 
-/// Forms of commands on everything, seldom sent.
+/// Forms of rarely sent commands, mostly on whole databases.
 const RARE: &[&str] = &["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "WATCH k k", "UNWATCH", "FLUSHALL ASYNC"];
 
-/// Forms of the writers that others listen to: `c` is a counter, which is only ever
-/// incremented, `q` a key that is cached.
+/// Forms of the commands of writers in [`Kind::Listeners`]. `c` is a counter, which is only
+/// incremented. `q` is a cached key, `n` a new message.
 const WRITERS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "MSET q v q v", "PUBLISH news n", "GET q"];
 
-/// Those of them that scripts run.
+/// Forms of the writers' commands that scripts run.
 const WRITERS_IN_SCRIPTS: &[&str] =
     &["INCR c", "INCR c", "SET q v", "SET q v PX p", "DEL q", "GET c", "GET q"];
 
-/// Forms of scripts that look at a key, which may have expired, change it in place and then need
-/// more than they have locked.
+/// Forms of scripts that read a key, which may have expired, change it in place, and then need more
+/// keys than they have locked.
 const CHANGERS: &[[&str; 2]] = &[
     ["GET k", "APPEND k v"],
     ["GET k", "SETBIT k d 1"],
@@ -236,18 +239,18 @@ const CHANGERS: &[[&str; 2]] = &[
 ];
 const ENDS: &[&str] = &["KEYS *", "GET k", "HGETALL h", "DEL k k"];
 
-/// How many calls of a hundred are scripts, about: one of these, a scenario.
+/// Approximate percentages of calls that are scripts; a scenario uses one of them.
 const SCRIPTS_PERCENT: &[usize] = &[0, 15, 40, 80];
 
-/// A long word: one makes a collection so big that it is saved in pieces.
+/// The length of a long word in bytes: one makes a collection so big that it is saved in pieces.
 const LONG_WORD_BYTES: usize = 66_000;
-/// Milliseconds of `p`.
+/// Expiries for `p`, in milliseconds.
 const EXPIRIES: &[&str] = &["1", "3", "10", "40", "150"];
-/// Seconds of `t`.
+/// Timeouts for `t`, in seconds.
 const TIMEOUTS: &[&str] = &["0.001", "0.005", "0.02", "0.06"];
 
 impl Scenario {
-    /// The scenario of a seed, of about this many operations.
+    /// Creates the scenario of a seed with about `operations` operations.
     pub fn new(seed: u64, operations: usize) -> Self {
         let mut rng = Rng::new(seed);
         let kind = *rng.pick(Kind::ALL);
@@ -280,7 +283,7 @@ impl Scenario {
         Self { seed, schedule, kind, threads, log, has_saves, players }
     }
 
-    /// The settings of its engine.
+    /// Returns the settings of the engine.
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         if self.kind == Kind::Listeners || self.seed.is_multiple_of(4) {
@@ -289,7 +292,7 @@ impl Scenario {
         settings
     }
 
-    /// The part of it that one of its lives is.
+    /// Returns the part of the scenario that belongs to life number `life`.
     pub(super) fn life(&self, life: usize) -> Self {
         let Log::AppendOnly(AppendOnly { lives, .. }) = self.log else { return self.clone() };
         let part = |player: &Player| {
@@ -302,7 +305,7 @@ impl Scenario {
         Self { seed: other(self.seed), schedule: other(self.schedule), players, ..self.clone() }
     }
 
-    /// Operations in all.
+    /// Returns the total number of operations.
     pub fn operations(&self) -> usize {
         let of = |step: &Step| match step {
             Step::Pipeline(commands) | Step::Abandon(commands) => commands.len(),
@@ -313,15 +316,15 @@ impl Scenario {
     }
 }
 
-/// How much there is of it.
+/// The size of a scenario.
 #[derive(Clone, Copy)]
 struct Size {
     clients: usize,
-    /// Of each client, about.
+    /// The approximate number of steps of each client.
     steps: usize,
-    /// Of each kind.
+    /// The number of keys of each kind.
     keys: usize,
-    /// See [`SCRIPTS_PERCENT`].
+    /// The approximate percentage of calls that are scripts, see [`SCRIPTS_PERCENT`].
     scripts_percent: usize,
 }
 
@@ -334,7 +337,7 @@ fn recording(seed: u64, mix: Mix, (keys, scripts_percent): (usize, usize)) -> Re
     Recording { address, clients: 0, commands_each: 0, keys, mix, without, scripts_percent, seed }
 }
 
-/// Adds a reconnection here and there.
+/// Adds occasional reconnections.
 fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     let mut all = Vec::new();
     for step in steps {
@@ -368,8 +371,8 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
     let recording = recording(seed, mix, (keys, scripts_percent));
     let player = |client| {
         let mut script = Script::new(&recording, client);
-        // What an increment starts from is not known before the run: any number will do, another
-        // one each time.
+        // The value from which an increment starts is not known before the run. Any number works;
+        // each time it is another one.
         let step = |at: usize| match script.next(&Value::Bulk((1000 * client + at).to_string().into())) {
             Call::Command(args) => Step::Pipeline(vec![args]),
             Call::Wait(args) => Step::Wait(args),
@@ -384,7 +387,8 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
     (0..clients).map(player).collect()
 }
 
-/// Clients that block without a timeout, and one that pushes as much as they take.
+/// Generates clients that block without a timeout, and one that pushes as many elements as they
+/// take.
 fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
     let Size { clients, steps, keys, scripts_percent } = size;
     let mut pushes = Vec::new();
@@ -396,7 +400,8 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
             let names: Vec<String> = keys.iter().map(|key| format!("list:{key}")).collect();
             let verb = rng.pick(&["BLPOP", "BRPOP"]);
             steps_of_one.push(Step::Wait(words(&format!("{verb} {} 0", names.join(" ")))));
-            // Each key gets one, so that whoever takes it from the other leaves enough.
+            // Each named key receives one element, so that a client that takes from one key leaves
+            // enough for the others.
             pushes.extend(keys);
         }
         players.push(Player { role: Role::Plain, steps: steps_of_one });
@@ -417,12 +422,12 @@ fn queues(size: Size, rng: &mut Rng) -> Vec<Player> {
     players
 }
 
-/// Chance as recorded histories draw it.
+/// Creates the random numbers in the form that recorded histories use.
 fn chance(rng: &mut Rng) -> fastrand::Rng {
     fastrand::Rng::with_seed(rng.next_u64())
 }
 
-/// Fills the places of a form.
+/// A generator that fills the placeholders of a form.
 struct Forms<'r> {
     rng: &'r mut Rng,
     keys: usize,
@@ -432,7 +437,7 @@ struct Forms<'r> {
 }
 
 impl Forms<'_> {
-    /// A command of one of these forms, or a script of some of them and of `further`.
+    /// Generates a command of one of these forms, or a script of some of them and of `further`.
     fn call(&mut self, forms: &[&str], further: &[&str], scripts_percent: usize) -> Args {
         if !self.rng.percent(scripts_percent) {
             return self.command(forms);
@@ -457,7 +462,7 @@ impl Forms<'_> {
     fn argument(&mut self, kind: &str) -> String {
         let Self { rng, keys, client, .. } = self;
         match kind {
-            // A key of a type is another's now and then.
+            // Sometimes a key is used as another type.
             "l" | "z" | "h" | "x" if rng.percent(85) => format!("{kind}:{}", rng.below(*keys)),
             "k" if rng.percent(50) => format!("{}:{}", rng.pick(&["l", "z", "h", "x"]), rng.below(*keys)),
             "k" | "l" | "z" | "h" | "x" => format!("key:{}", rng.below(*keys)),
@@ -541,7 +546,7 @@ fn listeners(size: Size, rng: &mut Rng) -> Vec<Player> {
     (0..clients + 1).map(player).collect()
 }
 
-/// A command on one line.
+/// Formats a command on one line.
 fn line(args: &Args) -> String {
     let word = |arg: &[u8]| match arg.len() {
         LONG_WORD_BYTES => format!("{}… ({LONG_WORD_BYTES} bytes)", arg[..8].escape_ascii()),

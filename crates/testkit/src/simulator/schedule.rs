@@ -1,17 +1,17 @@
-//! Which thread goes on at a yield point: chance decides, from a seed.
+//! The schedule: at a yield point a seeded random choice decides which thread continues.
 //!
-//! A thread keeps the processor with a probability that is drawn once a run. Runs that hardly ever
-//! switch have long stretches in which one thread is far ahead of another; runs that switch at
-//! every other point tear each protocol apart. Both find what the other does not.
+//! A thread keeps the processor with a probability that is drawn once per run. Runs that switch
+//! rarely have long periods in which one thread is far ahead of another. Runs that switch at every
+//! other point interleave every protocol finely. Each kind finds errors that the other does not.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::Rng;
 
-/// In how many of 256 cases a thread keeps the processor: one of these, a run.
+/// Probabilities, in 256ths, that a thread keeps the processor; a run uses one of them.
 const STAYS: &[u64] = &[96, 192, 224, 240, 250];
 
-/// One run's schedule.
+/// The schedule of one run.
 pub(super) struct SeededScheduler {
     rng: Rng,
     stays: u64,

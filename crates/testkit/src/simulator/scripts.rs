@@ -1,10 +1,10 @@
-//! A thread's Lua, which is the real one: each thread of a run has a state of its own, in which
-//! scripts are compiled when they come first. What is learned of a text is known to all threads, as
-//! in a server.
+//! The Lua of a thread: the real one. Each thread of a run has its own Lua state, in which a script
+//! is compiled when it first runs. All threads share the facts learned about a text, as in a
+//! server.
 //!
-//! Another thread may go on before each command of a script. A thread of the simulator has a stack
-//! of its own, with Lua's frames on it, so that is a switch as any other. A panic must not unwind
-//! through them: it waits until Lua has ended.
+//! Another thread may continue before each command of a script. A thread of the simulator has its
+//! own stack with Lua's frames on it, so this is an ordinary switch. A panic must not unwind
+//! through these frames: it is delayed until Lua has ended.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,20 +21,20 @@ use resp::Protocol;
 use script::{Call, Commands, LogLevel, NoSuchCall, Repl, RunError, Sha, Vm, VmOptions};
 use stdx::ByteQueue;
 
-/// What was learned of each text. Its lock is no yield point and a leaf.
+/// The facts learned about each text. Its lock is a leaf and not a yield point.
 #[derive(Clone, Default)]
 pub(super) struct Lessons(Arc<Mutex<HashMap<Sha, Arc<Learned>>>>);
 
-/// See the module.
+/// The script engine of a simulated thread: see the module.
 pub(super) struct SimulatedScripts {
     lessons: Lessons,
     vm: Option<Vm>,
-    /// The one that was prepared last.
+    /// The script that was prepared last.
     current: Option<(Sha, Arc<Learned>)>,
 }
 
 impl SimulatedScripts {
-    /// Those of one thread; its Lua is made with the first script.
+    /// Creates the script engine of one thread. Its Lua state is created with the first script.
     pub fn new(lessons: &Lessons) -> Self {
         Self { lessons: lessons.clone(), vm: None, current: None }
     }
@@ -98,7 +98,7 @@ impl ScriptEngine for SimulatedScripts {
     }
 }
 
-/// The engine, as Lua sees it.
+/// The engine as seen by Lua.
 struct Server<'a> {
     commands: &'a mut dyn ScriptCommands,
     panic: Option<Box<dyn Any + Send>>,

@@ -1,23 +1,24 @@
-//! Cutting a failing scenario down: fewer clients, fewer steps, as long as one of a few schedules
-//! still fails.
+//! Reduction of a failing scenario: fewer clients and fewer steps, as long as one of a few
+//! schedules still fails.
 
 use super::run;
 use super::scenario::Scenario;
 
-/// Schedules that a smaller scenario gets to fail in.
+/// Number of schedules under which a smaller scenario is tried.
 const SCHEDULES: u64 = 12;
-/// Runs for one failure.
+/// Maximum number of runs for one failure.
 const RUNS_MAX: usize = 2_000;
 
-/// A scenario that fails, and how.
+/// A failing scenario and its findings.
 pub struct Failure {
     /// The scenario.
     pub scenario: Scenario,
-    /// What was found wrong.
+    /// The findings of the run.
     pub findings: Vec<String>,
 }
 
-/// The smallest scenario found that fails as this one does: in any way.
+/// Returns the smallest failing scenario that was found. It may fail in another way than the
+/// original.
 pub fn shrink(failure: Failure) -> Failure {
     let mut shrinker = Shrinker { failure, runs: 0 };
     shrinker.drop_clients();
@@ -44,7 +45,7 @@ struct Shrinker {
 }
 
 impl Shrinker {
-    /// Takes the candidate over if it fails under one of a few schedules; whether it does.
+    /// Runs the candidate under a few schedules and keeps it if it fails. Returns true if it fails.
     fn try_out(&mut self, mut candidate: Scenario) -> bool {
         let first = candidate.schedule;
         for number in 0..SCHEDULES {
@@ -73,7 +74,8 @@ impl Shrinker {
         }
     }
 
-    /// Cuts each client's steps into pieces and drops what is not needed; whether anything was.
+    /// Splits each client's steps into pieces and removes the pieces that the failure does not
+    /// need. Returns true if any was removed.
     fn drop_steps(&mut self, pieces: usize) -> bool {
         let mut dropped = false;
         for player in 0..self.failure.scenario.players.len() {

@@ -1,7 +1,8 @@
-//! An I/O thread: what the server's does in a turn, in its order, without sockets.
+//! An I/O thread: the same actions in a turn as in the server, in the same order, without sockets.
 //!
-//! Replies leave when the change log has got as far as they show: each connection's output knows
-//! which of its bytes show which position, and keeps back what is not released.
+//! Replies are sent when the change log has released the position that they show. The output of
+//! each connection records which of its bytes show which position, and holds back the bytes that
+//! are not released.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,17 +29,17 @@ use super::kernel::{Event, LinkId, Message, Sent};
 use super::scripts::SimulatedScripts;
 use super::world::World;
 
-/// A connection's output, and which of it shows what.
+/// The pending output of a connection, with the log positions that its bytes show.
 #[derive(Default)]
 struct Output {
     queue: ByteQueue,
-    /// Up to which byte of the queue what stands there shows changes up to a position, in the order
-    /// of the bytes.
+    /// Marks in the order of the bytes: an end in the queue, and the position up to which the bytes
+    /// before it show changes.
     marks: VecDeque<(usize, u64)>,
 }
 
 impl Output {
-    /// Notes that what was appended since the last mark shows changes up to `position`.
+    /// Marks the bytes appended since the last mark: they show changes up to `position`.
     fn mark(&mut self, position: u64) {
         let end = self.queue.len_bytes();
         if self.marks.back().map_or(0, |&(end, _)| end) < end {
@@ -46,8 +47,8 @@ impl Output {
         }
     }
 
-    /// Takes the bytes out that show nothing beyond `released`, and the last position that they do
-    /// show.
+    /// Removes the bytes that show no change after `released`. Returns them with the last position
+    /// that they show.
     fn take_released(&mut self, released: u64) -> (Vec<u8>, u64) {
         let (mut end, mut shown) = (0, 0);
         while let Some(&(to, position)) = self.marks.front()
@@ -64,7 +65,7 @@ impl Output {
     }
 }
 
-/// The outputs of a thread's connections, by their index.
+/// The outputs of a thread's connections, by the connection's index.
 #[derive(Default)]
 struct LinkOutputs(Vec<Output>);
 
@@ -87,12 +88,12 @@ struct Client {
     session: Session,
     progress: Progress,
     input: Vec<u8>,
-    /// Bytes of input that were consumed.
+    /// The number of consumed bytes of the input.
     consumed: u64,
     is_ready: bool,
 }
 
-/// See the module.
+/// An I/O thread: see the module.
 pub(super) struct IoThread<'w> {
     world: &'w World,
     index: usize,
@@ -102,7 +103,7 @@ pub(super) struct IoThread<'w> {
     links: BTreeMap<LinkId, ConnId>,
     batch: Batch<ConnId>,
     ready: VecDeque<ConnId>,
-    /// When blocked clients stop waiting, with the ticket of the wait.
+    /// The timeouts of blocked clients, by deadline and ticket of the wait.
     timeouts: BTreeMap<(u64, u64), ConnId>,
     postponed: Vec<ConnId>,
     subscribers_full: Vec<ConnId>,
@@ -111,7 +112,7 @@ pub(super) struct IoThread<'w> {
 }
 
 impl<'w> IoThread<'w> {
-    /// Thread `index` of the engine.
+    /// Creates thread `index` of the engine.
     pub fn new(world: &'w World, index: usize, seed: u64) -> Self {
         let host = SimulatedHost(Arc::clone(&world.engine));
         let mut executor = Executor::new(&world.engine, Some(index), seed, (world.clock.clone(), host));
@@ -133,7 +134,7 @@ impl<'w> IoThread<'w> {
         }
     }
 
-    /// Runs until it is asked to stop.
+    /// Runs the thread until it receives [`Message::Stop`].
     pub fn run(mut self) {
         let port = &self.world.kernel.ports[self.index];
         let mut all_released = true;
@@ -151,7 +152,7 @@ impl<'w> IoThread<'w> {
         self.timeouts.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
 
-    /// A turn with what the poll reported.
+    /// Runs a turn with the events of the poll.
     fn turn(&mut self, events: Vec<Event>) {
         let world = self.world;
         let began = world.clock.now();
@@ -179,7 +180,8 @@ impl<'w> IoThread<'w> {
         self.engine.executor.end_turn();
     }
 
-    /// Ends a turn outside the gate; whether nothing waits to be released that nobody will report.
+    /// Ends a turn outside the gate: sends the released output. Returns true if the thread may
+    /// sleep: no output is held back, or the log will wake the thread for its release.
     fn send(&mut self) -> bool {
         let world = self.world;
         world.wake(&self.engine.executor.commit.outbox);
@@ -199,7 +201,8 @@ impl<'w> IoThread<'w> {
         first_held.is_none_or(|position| world.engine.log.wait_for_release(self.index, position))
     }
 
-    /// Sends what is released of one connection's output; the first position that it waits for.
+    /// Sends the released output of one connection. Returns the first position for which the rest
+    /// waits.
     fn send_to(&mut self, at: usize, released: u64) -> Option<u64> {
         let world = self.world;
         let client = self.clients[at].as_ref()?;
@@ -299,7 +302,7 @@ impl<'w> IoThread<'w> {
         self.client(conn).map(|client| &mut client.session)
     }
 
-    /// Notes what the last bytes of a connection's output show.
+    /// Marks the last bytes of a connection's output with the position that they show.
     fn mark(&mut self, conn: ConnId) {
         let Some(position) = self.session(conn).map(|session| session.seen_position()) else { return };
         self.outputs.0[conn.index()].mark(position);
@@ -322,7 +325,7 @@ impl<'w> IoThread<'w> {
         }
     }
 
-    /// Lets go of a connection that is closed.
+    /// Removes a closed connection and its state.
     fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_none() {
             return;
@@ -345,9 +348,9 @@ impl<'w> IoThread<'w> {
     }
 }
 
-/// Requests.
+/// The methods that run requests.
 impl IoThread<'_> {
-    /// Runs what has arrived, batch after batch.
+    /// Runs the received requests, batch after batch.
     fn run_ready(&mut self, pass: &mut SharedPass<'_>) {
         let world = self.world;
         while !self.ready.is_empty() {
@@ -365,7 +368,7 @@ impl IoThread<'_> {
         }
     }
 
-    /// Adds what a connection sent to the batch, as far as it is whole and fits.
+    /// Adds the complete requests of a connection to the batch, as far as they fit.
     fn collect(&mut self, conn: ConnId) {
         let limits = self.engine.executor.settings.parse_limits();
         let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
@@ -381,7 +384,7 @@ impl IoThread<'_> {
         self.batch.collect(source, &self.world.engine);
     }
 
-    /// Runs what the batch has of one connection.
+    /// Runs the batch's requests of one connection.
     fn visit(&mut self, at: usize, timed: &mut Timing, pass: &mut SharedPass<'_>) {
         let world = self.world;
         let ConnTurn { visit: conn, ref requests, skip_to, has_more } = self.batch.turns[at];
@@ -430,7 +433,7 @@ impl IoThread<'_> {
         }
     }
 
-    /// After a connection's requests ran: acts on what they made of its flow.
+    /// Acts on the flow of a connection after its requests have run.
     fn settle(&mut self, conn: ConnId) {
         let shared = &self.world.engine;
         let Some(session) = self.session(conn) else { return };
@@ -445,14 +448,14 @@ impl IoThread<'_> {
             }
             Flow::AwaitingSubscribers => self.subscribers_full.push(conn),
             Flow::Postponed | Flow::AwaitingLog => self.postponed.push(conn),
-            // Nobody logs in here, nor debugs.
+            // No simulated client logs in or debugs.
             Flow::AwaitingLogin | Flow::Debugging => {}
             Flow::Running | Flow::Closing | Flow::AwaitingReader | Flow::AwaitingFree => {}
         }
     }
 }
 
-/// Blocked clients.
+/// The methods for blocked clients.
 impl IoThread<'_> {
     fn take_inbound(&mut self) {
         let Some(Inbound { deliveries, kills }) = self.world.engine.threads.take(self.index) else { return };
@@ -487,7 +490,7 @@ impl IoThread<'_> {
             let blocked = shared.blocked.of(&session.info);
             let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
             self.world.note_timeout(conn.generation());
-            // Served at this very moment: its reply is on the way.
+            // If the client was served at this very moment, its reply is on the way.
             if shared.blocked.end(&waiter) {
                 self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));
             }

@@ -1,5 +1,5 @@
-//! Walking the keyspace for a file, and reading which save a file is of: what the saver has in
-//! common with rewrites of the append-only file.
+//! The walk over the keyspace for a file, and the identification of a file's save: the code common
+//! to the saver and to rewrites of the append-only file.
 
 use persist::aof::manifest::BaseKind;
 use persist::rdb::{Compression, Usage};
@@ -10,13 +10,13 @@ use super::world::World;
 use crate::Rng;
 use crate::contents::{Contents, of_file, of_keyspace};
 
-/// The fact of a file that says which save it is of.
+/// The name of the file's fact (AUX field) that holds the number of the save.
 const NUMBER: &str = "save";
-/// Threads that walk, at most.
+/// The maximum number of threads that walk.
 pub(super) const WALKERS_MAX: usize = 3;
 
-/// What the file of a save is to be like, and what that is as a base. Commands say which save it is
-/// by their time.
+/// Returns random options for the file of a save, and its kind as a base. In the command format,
+/// the timestamp holds the number of the save.
 pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     let commands = SaveFormat::Commands { time_s: Some(number as i64) };
     let facts = vec![(NUMBER, number.to_string())];
@@ -33,7 +33,7 @@ pub(super) fn options(number: usize, rng: &mut Rng) -> (BaseKind, SaveOptions) {
     (kind, options)
 }
 
-/// Walks with so many threads until all is written.
+/// Walks with `walkers` threads until everything is written.
 pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), walkers: usize) {
     let walk = |number| {
         let mut walker = save.walker(number, Way::Gate);
@@ -53,7 +53,7 @@ pub(super) fn drive(world: &World, save: &Save, out: &(dyn ChunkSink + Sync), wa
     });
 }
 
-/// Which save a file is of, and what it holds or makes.
+/// Returns the number of the save that wrote a file, and the data in the file.
 pub(super) fn held_by(world: &World, bytes: &[u8]) -> Result<(usize, Contents), String> {
     let unnumbered = "the file does not say of which save it is";
     if let Some(rest) = bytes.strip_prefix(b"#TS:") {

@@ -1,7 +1,8 @@
-//! What all threads of a run share: the engine, the kernel, the clock, the disk, and what is
-//! written down for the checks.
+//! The state that all threads of a run share: the engine, the kernel, the clock, the disk, and the
+//! records for the checks.
 //!
-//! What is written down is plain memory, no yield point: the run is on one thread of the system.
+//! The records are plain memory without yield points: the run uses only one thread of the operating
+//! system.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,16 +25,16 @@ use super::saves::Saves;
 use super::scenario::Scenario;
 use super::scripts::Lessons;
 
-/// How a blocking command waited, in steps.
+/// The time during which a blocking command waited, in steps.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
-    /// It waited by then.
+    /// A step at which the command already waited.
     pub begun: u64,
-    /// It did not end without being served before.
+    /// The command did not end unserved before this step.
     pub may_end: u64,
 }
 
-/// See the module.
+/// The shared state of a run: see the module.
 pub(super) struct World {
     pub engine: Arc<Shared>,
     pub kernel: Kernel,
@@ -41,26 +42,26 @@ pub(super) struct World {
     pub disk: Arc<Disk>,
     pub saves: Saves,
     pub aof: Option<Aof>,
-    /// Of the bases of all lives.
+    /// The points of the bases of all lives.
     pub points: Points,
     pub lessons: Lessons,
-    /// Steps so far: the time of histories.
+    /// The number of steps so far: the time of histories.
     steps: AtomicU64,
-    /// The blocking commands of these links whose replies have not arrived.
+    /// The blocking commands by link whose replies have not arrived.
     waits: Mutex<BTreeMap<LinkId, Wait>>,
-    /// What was found wrong.
+    /// The findings of the run.
     findings: Mutex<Vec<String>>,
 }
 
-/// The time at the start of all runs.
+/// The Unix time at the start of all runs.
 pub(super) const START: Duration = Duration::from_secs(1_000_000);
 
-/// An engine without data, its clock at the start of all runs.
+/// Creates an engine without data, with its clock at the start of all runs.
 pub(super) fn engine(threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     engine_at(START, threads, settings, seed)
 }
 
-/// An engine without data at this Unix time.
+/// Creates an engine without data at this Unix time.
 fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (Arc<Shared>, ManualClock) {
     let now = Instant::now();
     static TABLE: OnceLock<CommandTable> = OnceLock::new();
@@ -73,13 +74,13 @@ fn engine_at(unix: Duration, threads: usize, settings: Settings, seed: u64) -> (
     (Arc::new(Shared::new(start)), ManualClock::new(now, unix))
 }
 
-/// What a life of a server begins with.
+/// The initial state of a server's life.
 pub(super) struct Life {
-    /// The time.
+    /// The Unix time.
     pub unix: Duration,
     /// The append-only file, if there is one.
     pub aof: Option<Aof>,
-    /// The changes that earlier lives have left.
+    /// The changes of earlier lives.
     pub tape: Vec<u8>,
     /// The bases of earlier lives.
     pub points: Points,
@@ -92,7 +93,7 @@ impl Default for Life {
 }
 
 impl World {
-    /// The world of a scenario; of one life of it, where it has several.
+    /// Creates the world of a scenario, or of one of its lives.
     pub fn new(scenario: &Scenario, life: Life) -> Self {
         let (threads, seed) = (scenario.threads, scenario.seed);
         let (engine, clock) = engine_at(life.unix, threads, scenario.settings(), seed);
@@ -115,47 +116,47 @@ impl World {
         }
     }
 
-    /// I/O threads.
+    /// Returns the number of I/O threads.
     pub fn threads(&self) -> usize {
         self.engine.threads.len()
     }
 
-    /// The next step.
+    /// Advances to the next step and returns it.
     pub fn step(&self) -> u64 {
         self.steps.fetch_add(1, Relaxed) + 1
     }
 
-    /// Milliseconds since the engine's start.
+    /// Returns the milliseconds since the engine's start.
     pub fn uptime_ms(&self) -> u64 {
         self.engine.uptime(self.clock.now()).as_millis() as u64
     }
 
-    /// Moves the clock, and wakes whose timeout has passed.
+    /// Moves the clock, and wakes the threads whose timeout has passed.
     pub fn advance(&self, time: Duration) {
         self.clock.advance(time);
         let uptime_ms = self.uptime_ms();
         self.kernel.ports.iter().for_each(|port| port.poll.expire(uptime_ms));
     }
 
-    /// Wakes the threads for which something was left. The caller holds no shard.
+    /// Wakes the threads that have something in their inboxes. The caller holds no shard lock.
     pub fn wake(&self, outbox: &Outbox) {
         for thread in outbox.take() {
             let _ = self.kernel.ports[thread].mailbox.send(Message::Delivered);
         }
     }
 
-    /// Has all I/O threads look again at what they hold back.
+    /// Makes all I/O threads check their held-back requests again.
     pub fn resume_all(&self) {
         self.kernel.broadcast(self.threads(), Message::Resume);
     }
 
-    /// Notes that a client has begun to wait.
+    /// Records that a client is blocked from now on.
     pub fn note_blocked(&self, link: LinkId) {
         let wait = Wait { begun: self.step(), may_end: 0 };
         self.waits.lock().expect("nothing panics while it is locked").insert(link, wait);
     }
 
-    /// Notes that a client's timeout has passed; it still waits.
+    /// Records that a client's timeout has passed; the client is still blocked.
     pub fn note_timeout(&self, link: LinkId) {
         let step = self.step();
         let mut waits = self.waits.lock().expect("nothing panics while it is locked");
@@ -164,17 +165,17 @@ impl World {
         }
     }
 
-    /// A client's wait, if it began since this was last asked.
+    /// Returns a client's wait, if one began since the last call.
     pub fn take_wait(&self, link: LinkId) -> Option<Wait> {
         self.waits.lock().expect("nothing panics while it is locked").remove(&link)
     }
 
-    /// Notes what is wrong.
+    /// Records a finding.
     pub fn find(&self, finding: String) {
         self.findings.lock().expect("nothing panics while it is locked").push(finding);
     }
 
-    /// What was found wrong.
+    /// Returns the findings and clears them.
     pub fn take_findings(&self) -> Vec<String> {
         std::mem::take(&mut *self.findings.lock().expect("nothing panics while it is locked"))
     }
