@@ -99,7 +99,7 @@ const STRINGS: &[&str] = &[
     "18446744073709551615-18446744073709551615",
     "9223372036854775807",
 ];
-/// Patterns.
+/// Patterns of keys and of SORT.
 const PATTERNS: &[&str] = &["*", "?", "a*", "[a-c]", "h*->f", "#", "s*x", "\\*", "[", "nosort"];
 /// Unix times: long past and far in the future.
 const TIMES: &[&str] =

@@ -55,7 +55,7 @@ pub struct Counterexample {
     /// have this time, the last of the history.
     pub culprit: Operation,
     /// Possible states of the keys before the culprit, each with the reply that it would give; at
-    /// most [`POSSIBLE_MAX`].
+    /// most `POSSIBLE_MAX`.
     pub possible: Vec<(Database, Value)>,
     /// The last operations on these keys up to the culprit's reply, in the order of their calls.
     pub recent: Vec<Operation>,

@@ -248,7 +248,7 @@ fn write_lines(value: &Value, depth: usize, out: &mut Vec<String>) {
             line(format!("%{}", pairs.len()));
             pairs.iter().flat_map(|(key, value)| [key, value]).collect()
         }
-        // Attributes describe a reply and are no part of it.
+        // Attributes describe a reply and are not part of it.
         Value::Attributed { value, .. } => return write_lines(value, depth, out),
     };
     for value in values {

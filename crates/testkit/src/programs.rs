@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   EVAL <text> 1 key:0   GET @1 | ? SET key:%3 v7 | ! INCR key:1
-//!                         └ KEYS[1]  └ only if what was read weighs odd
+//!                         └ KEYS[1]  └ only if the last reply has an odd weight
 //!                                          └ the key of its weight modulo 3
 //!                                                     └ an error ends the script
 //! ```

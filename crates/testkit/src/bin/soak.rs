@@ -42,8 +42,8 @@ struct Arguments {
     /// additional run for each back end, as long as the others.
     #[arg(long, default_value_t = 0)]
     crowd: usize,
-    /// Maximum ratio for the latencies of the crowd's good half. It compares the 99th percentiles
-    /// beside the misbehaving half and while that misbehaves to another server on the machine.
+    /// Maximum ratio for the latencies of the crowd's good half. It divides the 99th percentile
+    /// while the others misbehave to this server by that while they misbehave to another one.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
     /// The seed of all choices; by default, the current time.

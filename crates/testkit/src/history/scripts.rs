@@ -9,7 +9,7 @@ type Args = Vec<Vec<u8>>;
 /// The maximum number of commands of a program.
 const COMMANDS_MAX: usize = 4;
 /// The number of different script texts by kind: texts that use only declared keys, other texts,
-/// and texts that visit all keys. The last kind has many texts, because such a text always runs
+/// and texts that visit all keys. The last kind has many texts, because each of them always runs
 /// alone after its first run.
 const TEXTS: [usize; 3] = [2, 3, 200];
 

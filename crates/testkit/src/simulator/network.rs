@@ -414,8 +414,8 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Returns true if a blocked client was served but its thread sleeps beside the reply, and
-    /// records this. Only a timeout or another event would bring the reply, too late.
+    /// Returns true if a blocked client was served but its thread sleeps while the reply is ready,
+    /// and records this. Only a timeout or another event would bring the reply, too late.
     fn is_somebody_forgotten(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());

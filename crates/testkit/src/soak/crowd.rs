@@ -45,7 +45,7 @@ pub const PASSWORD: &str = "of-the-good-half";
 
 /// Number of threads that work for the good half.
 const GOOD_THREADS: usize = 4;
-/// Pause between two requests of such a thread, so that the server is not at its limit.
+/// Pause between two requests of one of these threads, so that the server is not at its limit.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
 /// Maximum time until a reply.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -79,13 +79,13 @@ pub struct Crowd {
     pub pid: u32,
     /// The number of connections of both halves together.
     pub connections: usize,
-    /// The duration of the measurement beside the misbehaving half. The other two measurements take
-    /// a third of it each.
+    /// The duration of the third measurement, while the others misbehave to the same server. The
+    /// first and the second take a third of it each.
     pub time: Duration,
     /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// The maximum ratio of the 99th percentiles: beside the others, divided by that while they
-    /// were elsewhere. `None` sets no limit.
+    /// The maximum ratio of the 99th percentiles: that of the third measurement divided by that of
+    /// the second, plus a fixed slack of a few milliseconds. `None` sets no limit.
     pub p99_factor_max: Option<f64>,
 }
 
@@ -101,7 +101,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the 99th percentile beside the others, divided by that while they were elsewhere.
+    /// Returns the 99th percentile of the third measurement, divided by that of the second.
     fn p99_factor(&self) -> f64 {
         let p99 = |times: &Histogram<u64>| times.value_at_quantile(0.99) as f64;
         p99(&self.beside_us) / p99(&self.elsewhere_us).max(1.0)

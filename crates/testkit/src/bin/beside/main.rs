@@ -23,7 +23,7 @@ use clap::Parser;
 use hdrhistogram::Histogram;
 use testkit::{Client, ServerProcess, Value, peer, saker};
 
-/// Measures PING and GET beside clients that keep a server busy.
+/// Measures PING and GET while other clients keep a server busy.
 #[derive(Parser)]
 struct Options {
     /// Loads: `none`, `hog`, `2-hogs`, `4-hogs`, `sintercard`, `keys`, `lrange`, `sunionstore`,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::load::{self, Options, Pace, WAYS};
 use crate::serving::{ThreadClock, serving_threads};
 
-/// Duration of the measurement after the last reply, for work behind it (expiry, the server's
+/// Duration of the measurement after the last reply, for the work after it (expiry, the server's
 /// periodic work).
 const AFTERMATH: Duration = Duration::from_millis(500);
 /// Pause between two readings in that time.
