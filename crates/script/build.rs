@@ -1,18 +1,18 @@
-//! Builds PUC Lua 5.1 from its C sources, as one unit, with our text of numbers ([`number.h`]) and
-//! the patches of `src/lua/patches`.
+//! Builds PUC Lua 5.1 from its C sources as one compilation unit, with our conversions between
+//! numbers and text ([`number.h`]) and the patches of `src/lua/patches`.
 //!
-//! `lua-src` has the sources and compiles them one by one. As one unit ([`unit.c`]) the compiler
-//! sees through the calls between them: `table.sort` takes two thirds of the time. `lua-src` takes
-//! neither files nor flags from us, so this program runs itself once more, and is the compiler that
-//! `lua-src` finds there: it hands over to the real one, with another file.
+//! `lua-src` has the sources and compiles them one by one. In one unit ([`unit.c`]) the compiler
+//! can optimize the calls between them: `table.sort` takes two thirds of the time. `lua-src`
+//! accepts neither files nor flags from us. So this program starts itself a second time and acts as
+//! the compiler that `lua-src` finds there: it calls the real compiler with another file.
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler
 //!                                          └─► patched: a copy of the sources, checked and patched
 //! ```
-//! Lua 5.1.5 is of 2012, and flaws were found in it since. Each file of `src/lua/patches` closes
-//! one, and names it and its test. They apply to the sources they were made for: other ones, by
-//! their checksums, stop the build.
+//! Lua 5.1.5 is from 2012, and flaws have been found in it since. Each file of `src/lua/patches`
+//! fixes one flaw, and names the flaw and its test. A patch applies only to the source that it was
+//! made for. If the checksum of a source differs, the build stops.
 //!
 //! Under AddressSanitizer (`-Zsanitizer=address` in the flags of rustc) the C code is instrumented
 //! too, and traps on undefined behaviour.
@@ -27,16 +27,18 @@ use std::process::{Command, ExitCode};
 
 use sha2::{Digest, Sha256};
 
-/// Set in the second run and below: the real compiler.
+/// The environment variable with the real compiler, set in the second run and in its children.
 const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
 /// The folder of `unit.c` and `number.h`.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
-/// The source of Lua in whose place the unit is compiled.
+/// The source of Lua that is replaced by the unit.
 const STAND_IN: &str = "lapi.c";
-/// Flags of the unit. Nothing replaces Lua's functions when the server starts, so calls of those
-/// that are called from outside, too, may be inlined. Where a function begins within 64 bytes made
-/// loops of scripts a fifth faster or slower from one build to the next, by what stood before it.
-/// Lua relies on arithmetic that wraps, which C leaves undefined without a flag.
+/// Flags of the unit. Nothing replaces Lua's functions when the server starts, so calls of
+/// functions that are also called from outside may be inlined.
+///
+/// Functions begin at multiples of 64 bytes. Without that, loops of scripts were a fifth faster or
+/// slower from one build to the next, depending on the code before the function. Lua relies on
+/// arithmetic that wraps, which C leaves undefined without a flag.
 const UNIT_FLAGS: [&str; 6] = [
     "-fvisibility=hidden",
     "-fomit-frame-pointer",
@@ -45,8 +47,8 @@ const UNIT_FLAGS: [&str; 6] = [
     "-fno-delete-null-pointer-checks",
     "-fstack-protector-strong",
 ];
-/// Flags of the unit under AddressSanitizer. Conversions of numbers that do not fit are left out:
-/// Lua uses what the processor makes of them, on purpose.
+/// Flags of the unit under AddressSanitizer. Conversions of numbers that do not fit are not
+/// checked: Lua deliberately uses the processor's result.
 const SANITIZER_FLAGS: [&str; 4] = [
     "-fsanitize=address",
     "-fsanitize=undefined",
@@ -56,7 +58,7 @@ const SANITIZER_FLAGS: [&str; 4] = [
 
 /// A change of one source of Lua.
 struct Patch {
-    /// The source, and the SHA-256 of what lua-src has there.
+    /// The file name of the source. `sha256` is the SHA-256 of its text in lua-src.
     source: &'static str,
     sha256: &'static str,
     /// The unified diffs, in the order in which they apply.
@@ -116,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The run that cargo starts.
+/// Handles the run that cargo starts: starts the second run, with this program as its compiler.
 fn start() -> ExitCode {
     println!("cargo:rerun-if-changed=build.rs");
     for name in ["cheap.h", "number.h", "unit.c"] {
@@ -136,14 +138,14 @@ fn start() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One call of the compiler. Sources that stand in the unit become empty.
+/// Handles one call of the compiler. Sources that are part of the unit become empty.
 fn compile(compiler: &OsString, mut arguments: Vec<OsString>) -> ExitCode {
     let mut command = Command::new(compiler);
     let source = arguments.iter().position(|it| it.to_string_lossy().ends_with(".c"));
     if let Some(at) = source.filter(|_| arguments.iter().any(|it| it == "-c")) {
         let source = PathBuf::from(&arguments[at]);
         if source.ends_with(STAND_IN) {
-            // Before the folder of lua-src, which the arguments name as well.
+            // Comes before the folder of lua-src, which the arguments name as well.
             command.arg("-I").arg(patched(source.parent().expect("a source lies in a folder")));
             arguments[at] = format!("{SOURCES}/unit.c").into();
         } else {
@@ -159,8 +161,8 @@ fn compile(compiler: &OsString, mut arguments: Vec<OsString>) -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// True if rustc's code is built for AddressSanitizer, and not for a fuzzer, which has its own
-/// run-time library.
+/// Returns true if rustc's code is built for AddressSanitizer and not for a fuzzer, which has its
+/// own run-time library.
 fn is_sanitized() -> bool {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     let mut flags = flags.split('\x1f');

@@ -1,4 +1,4 @@
-//! `redis.*`: what scripts ask of the server.
+//! The table `redis`, through which scripts use the server.
 
 use resp::Protocol;
 
@@ -8,7 +8,7 @@ use crate::options::VmOptions;
 use crate::reply::{push_error, push_reply};
 use crate::sha::Sha;
 
-/// The functions that scripts and functions of libraries have.
+/// The functions of `redis` for scripts and functions of libraries.
 const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"call", call),
     (b"pcall", pcall),
@@ -21,15 +21,15 @@ const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"acl_check_cmd", acl_check_cmd),
 ];
 
-/// The functions that scripts have besides.
+/// The functions of `redis` that only scripts have.
 const SCRIPT_FUNCTIONS: [(&[u8], Function); 3] =
     [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
 
-/// The numbers that all have.
+/// The log levels, which each `redis` table has.
 const LOG_LEVELS: [(&[u8], f64); 4] =
     [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
 
-/// The numbers that scripts and functions of libraries have.
+/// The targets of `redis.set_repl`, for scripts and functions of libraries.
 const REPL: [(&[u8], f64); 5] = [
     (b"REPL_NONE", 0.0),
     (b"REPL_AOF", 1.0),
@@ -38,20 +38,20 @@ const REPL: [(&[u8], f64); 5] = [
     (b"REPL_ALL", 3.0),
 ];
 
-/// Pushes `redis` of scripts.
+/// Pushes the `redis` table of scripts.
 pub(crate) fn push_script_api(stack: &mut Stack, options: &VmOptions) {
     push_function_api(stack, options);
     add_functions(stack, &SCRIPT_FUNCTIONS);
 }
 
-/// Pushes `redis` of functions of libraries.
+/// Pushes the `redis` table of libraries' functions.
 pub(crate) fn push_function_api(stack: &mut Stack, options: &VmOptions) {
     push_constants(stack, options);
     add_functions(stack, &FUNCTIONS);
     add_numbers(stack, &REPL);
 }
 
-/// Pushes `redis` of libraries that are being loaded, but `register_function`.
+/// Pushes the `redis` table of libraries that are being loaded, without `register_function`.
 pub(crate) fn push_loading_api(stack: &mut Stack, options: &VmOptions) {
     push_constants(stack, options);
     add_functions(stack, &[(b"log", log)]);
@@ -93,10 +93,11 @@ pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
     Raise
 }
 
-/// Words of a command on the stack of one call without an allocation.
+/// The maximum number of a command's words that need no allocation.
 const WORDS_INLINE: usize = 16;
 
-/// Looks at the arguments of `call`, `pcall` and `acl_check_cmd`; numbers become texts in place.
+/// Checks the arguments of `call`, `pcall` and `acl_check_cmd`, and returns their number. Replaces
+/// numbers by their texts.
 pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     let count = stack.top();
     if count == 0 {
@@ -122,7 +123,7 @@ pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     Ok(count as usize)
 }
 
-/// A number becomes its text: an integer's digits, otherwise the shortest text that reads back.
+/// Replaces a number by its text: an integer's digits, otherwise the shortest text that reads back.
 fn number_word(stack: &mut Stack, at: i32) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = stack.number(at).unwrap_or(0.0);
@@ -138,7 +139,7 @@ fn number_word(stack: &mut Stack, at: i32) {
     stack.replace(at);
 }
 
-/// Gives the prepared words to `work`.
+/// Calls `work` with the prepared words.
 pub(crate) fn with_words<R>(stack: &Stack, count: usize, work: impl FnOnce(&[&[u8]]) -> R) -> R {
     if count <= WORDS_INLINE {
         let mut words: [&[u8]; WORDS_INLINE] = [b""; WORDS_INLINE];
@@ -165,13 +166,13 @@ fn pcall(stack: &mut Stack) -> Returns {
     }
 }
 
-/// Runs the command on the stack and pushes its reply; whether that is an error.
+/// Runs the command on the stack and pushes its reply. Returns true if the reply is an error.
 fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let count = prepare_words(stack)?;
     let protocol = stack.context().protocol.get();
     let pushed = stack.with_commands(|stack, commands| {
         let reply = with_words(stack, count, |words| commands.call(words, protocol))?;
-        // There is room for the reply then, however many words there were.
+        // Removes the words, so that there is room for the reply however many words there were.
         stack.set_top(0);
         let is_error = reply.first() == Some(&b'-');
         Ok(push_reply(stack, reply).map(|_| is_error))
@@ -226,7 +227,7 @@ fn sha1hex(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// `redis.log(level, text…)`.
+/// Handles `redis.log(level, text…)`.
 fn log(stack: &mut Stack) -> Returns {
     let count = stack.top();
     if count < 2 {
@@ -306,7 +307,7 @@ fn replicate_commands(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Nobody debugs: nothing stops here.
+/// Handles `redis.breakpoint` in a script that is not debugged: returns false and does not stop.
 fn breakpoint(stack: &mut Stack) -> Returns {
     stack.push_boolean(false);
     Ok(1)

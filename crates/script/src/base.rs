@@ -1,10 +1,10 @@
-//! Functions of Lua's own libraries that differ in scripts: those that would get round read-only
-//! tables, that would load bytecode, and that must not use up the thread's stack.
+//! Replacements for functions of Lua's own libraries. Lua's functions would bypass read-only
+//! tables, load bytecode or use up the thread's stack.
 
 use crate::lua::{Function, Raise, Returns, Stack, Type};
 use crate::shell;
 
-/// Global functions.
+/// The global functions that replace Lua's own.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
     (b"pcall", pcall),
     (b"xpcall", xpcall),
@@ -16,10 +16,10 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 8] = [
     (b"setmetatable", setmetatable),
 ];
 
-/// Functions of `table`.
+/// The functions of `table` that replace Lua's own.
 pub(crate) const TABLE_FUNCTIONS: [(&[u8], Function); 2] = [(b"insert", insert), (b"remove", remove)];
 
-/// `table.foreach`, with Lua's own as the first upvalue.
+/// Handles `table.foreach` and `table.foreachi`; Lua's own function is the first upvalue.
 pub(crate) fn foreach(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     if stack.kind(2) != Type::Function {
@@ -29,7 +29,8 @@ pub(crate) fn foreach(stack: &mut Stack) -> Returns {
     delegate(stack)
 }
 
-/// `collectgarbage`, with Lua's own as the first upvalue: scripts neither stop nor tune it.
+/// Handles `collectgarbage`; Lua's own function is the first upvalue. Scripts can neither stop nor
+/// tune the collector: for these options it does nothing and returns 0.
 pub(crate) fn collectgarbage(stack: &mut Stack) -> Returns {
     let inert = matches!(stack.bytes(1), Some(b"stop" | b"restart" | b"setpause" | b"setstepmul"));
     if inert {
@@ -57,11 +58,12 @@ fn delegate(stack: &mut Stack) -> Returns {
     Ok(stack.call_for_all(args)? as usize)
 }
 
-/// As Redis' own: of an error table with a text `err`, the caller gets that text.
+/// Handles `pcall` as Redis does: from an error table with a text in `err`, the caller gets only
+/// that text.
 fn pcall(stack: &mut Stack) -> Returns {
     let args = stack.top() - 1;
     if args < 0 {
-        // As in Redis, which calls what it has pushed itself.
+        // Redis gives the same error, because it calls the value that it has pushed itself.
         stack.push_boolean(false);
         stack.push(b"attempt to call a boolean value");
         return Ok(2);
@@ -86,8 +88,9 @@ fn pcall(stack: &mut Stack) -> Returns {
     Ok(3)
 }
 
-/// `xpcall`: a handler is called while the hook that ends a script runs, where no other hook is
-/// called. So none of a script runs then: a function of ours stands before it.
+/// Handles `xpcall`. Lua calls an error handler while the hook that ends a script still runs, and
+/// calls no other hook meanwhile. So a handler of the script must not run then. It is called
+/// through a function of ours, which raises at once in a stopped script.
 fn xpcall(stack: &mut Stack) -> Returns {
     if stack.kind(2) == Type::None {
         return Err(stack.raise_argument(2, "value expected"));
@@ -102,9 +105,9 @@ fn xpcall(stack: &mut Stack) -> Returns {
     Ok(stack.top() as usize)
 }
 
-/// The longest text that `load` gathers.
+/// The longest text that `load` gathers, in bytes.
 const TEXT_LEN_MAX: usize = 512 << 20;
-/// The longest name of a chunk.
+/// The length at which the name of a chunk is cut, in bytes.
 const CHUNK_NAME_LEN_MAX: usize = 1 << 16;
 
 fn loadstring(stack: &mut Stack) -> Returns {
@@ -167,14 +170,14 @@ fn compile(stack: &mut Stack, text: &[u8], name: &[u8]) -> Returns {
     Ok(1)
 }
 
-/// `next`, with Lua's own as the first upvalue.
+/// Handles `next`; Lua's own function is the first upvalue.
 pub(crate) fn next(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     shell::unwrap(stack, 1);
     delegate(stack)
 }
 
-/// `pairs`, with Lua's own `next` and the one above as upvalues.
+/// Handles `pairs`; the upvalues are Lua's own `next` and the `next` above.
 pub(crate) fn pairs(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     stack.push_upvalue(if shell::is_shell(stack, 1) { 2 } else { 1 });
@@ -241,7 +244,7 @@ fn setmetatable(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// `table.insert`.
+/// Handles `table.insert`.
 fn insert(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     let end = stack.len(1) as i32 + 1;
@@ -266,7 +269,7 @@ fn insert(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// `table.remove`.
+/// Handles `table.remove`.
 fn remove(stack: &mut Stack) -> Returns {
     stack.check_table(1)?;
     let end = stack.len(1) as i32;
@@ -287,7 +290,7 @@ fn remove(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// `coroutine.resume`, with Lua's own as the first upvalue.
+/// Handles `coroutine.resume`; Lua's own function is the first upvalue.
 pub(crate) fn resume(stack: &mut Stack) -> Returns {
     if stack.kind(1) == Type::Thread && stack.is_deep() {
         stack.push_boolean(false);
@@ -302,7 +305,7 @@ pub(crate) fn resume(stack: &mut Stack) -> Returns {
     Ok(count)
 }
 
-/// `coroutine.wrap`, with Lua's own `create` and `resume` as upvalues.
+/// Handles `coroutine.wrap`; the upvalues are Lua's own `create` and `resume`.
 pub(crate) fn wrap(stack: &mut Stack) -> Returns {
     if stack.kind(1) != Type::Function || stack.is_c_function(1) {
         return Err(stack.raise_argument(1, "Lua function expected"));
@@ -315,7 +318,8 @@ pub(crate) fn wrap(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// The function that `coroutine.wrap` gives: the coroutine and Lua's own `resume` are upvalues.
+/// Resumes the coroutine of a function that `coroutine.wrap` returned. The upvalues are the
+/// coroutine and Lua's own `resume`.
 fn step(stack: &mut Stack) -> Returns {
     if stack.is_deep() {
         return Err(stack.raise_here(b"C stack overflow"));

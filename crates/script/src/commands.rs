@@ -1,50 +1,53 @@
-//! What scripts ask of the server while they run.
+//! The interface through which running scripts use the server.
 
 use resp::Protocol;
 
-/// The server, as a running script sees it.
+/// The server, as a running script uses it.
 pub trait Commands {
-    /// Runs a command (`redis.call`, `redis.pcall`) and gives the reply, in RESP of `protocol`. An
-    /// error is a reply `-…`: `redis.call` raises it. `Err` ends the script at once, and nothing in
-    /// it can catch that.
+    /// Runs a command (`redis.call`, `redis.pcall`) and returns its reply, encoded in RESP of
+    /// `protocol`. A failed command returns an error reply `-…`, which `redis.call` raises. `Err`
+    /// ends the script at once, and the script cannot catch it.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
-    /// Asked every some thousand instructions, and from inside long work that is not Lua code.
+    /// Returns `Err` if the script must end. Called about every 10,000 instructions, and from
+    /// inside long work that is not Lua code.
     fn interrupt(&mut self) -> Result<(), Stop>;
 
-    /// Whether the last command was refused before it ran: what the debugger says differs then.
+    /// Returns true if the last command was refused before it ran. The debugger then logs it
+    /// differently.
     fn was_refused(&self) -> bool {
         false
     }
 
-    /// `redis.log`: a line for the log; the server filters by its own level.
+    /// Handles `redis.log`: writes a line to the log. The server filters by its own log level.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 
-    /// `redis.set_repl`: where the writes that follow are propagated to.
+    /// Handles `redis.set_repl`: sets the targets to which later writes are propagated.
     fn set_repl(&mut self, repl: Repl);
 
-    /// `redis.acl_check_cmd`: whether the script's user may run this.
+    /// Handles `redis.acl_check_cmd`: returns true if the script's user may run this command.
     ///
     /// # Errors
-    /// Nobody can.
+    /// If nobody can call a command with these words.
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
-/// Why nobody can call a command so.
+/// The reason why nobody can call a command with the given words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// There is no such command.
+    /// An unknown command.
     Command,
-    /// It takes another number of arguments.
+    /// A number of arguments that the command does not accept.
     Arity,
 }
 
-/// Why a script ends before its end, with no way for it to go on.
+/// The reason why a script is stopped early. The script cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// SCRIPT KILL or FUNCTION KILL. The client gets Redis' error about that.
+    /// A stop by SCRIPT KILL or FUNCTION KILL. The client gets Redis' error for it.
     Killed,
-    /// The script runs again, for example alone: [`crate::RunError::Again`], without a reply.
+    /// A stop after which the script runs again, for example alone: [`crate::RunError::Again`],
+    /// without a reply.
     Again,
 }
 
@@ -61,11 +64,11 @@ pub enum LogLevel {
     Warning,
 }
 
-/// Where a script's writes are propagated to (`redis.set_repl`).
+/// The targets to which a script's writes are propagated (`redis.set_repl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repl {
-    /// To the append-only file.
+    /// True if writes are propagated to the append-only file.
     pub aof: bool,
-    /// To replicas.
+    /// True if writes are propagated to replicas.
     pub replicas: bool,
 }

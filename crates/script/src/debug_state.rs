@@ -1,60 +1,60 @@
-//! What the debugger of a script keeps between two lines of it. Plain data: the debugger itself
-//! ([`crate::debug`]) works on it, and whatever raises an error says so in its log.
+//! The state that a script's debugger keeps between two lines of the script. It is plain data: the
+//! debugger ([`crate::debug`]) works on it, and code that raises an error writes to its log.
 
 use std::ops::RangeInclusive;
 
-/// The client that debugs a script.
+/// The connection of a client that debugs a script.
 pub trait DebugClient {
-    /// Sends it what the debugger says.
+    /// Sends output of the debugger to the client.
     fn send(&mut self, bytes: &[u8]);
 
-    /// Waits for some time for what it sends, and appends that to `input`.
+    /// Waits for some time for input from the client, and appends the input to `input`.
     fn receive(&mut self, input: &mut Vec<u8>) -> Received;
 
-    /// Whether the script has run for too long since the client was last received from.
+    /// Returns true if the script has run for too long since the client's last input.
     fn is_overdue(&mut self) -> bool;
 }
 
-/// What came of waiting for a client.
+/// The result of waiting for input from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It has sent something.
+    /// New input.
     Bytes,
-    /// It has sent nothing so far.
+    /// No input so far.
     Nothing,
-    /// It is no longer connected.
+    /// A closed connection.
     Gone,
 }
 
-/// Breakpoints at most.
+/// The maximum number of breakpoints.
 pub(crate) const BREAKPOINTS_MAX: usize = 64;
-/// What lines of values are cut at before the client says otherwise.
+/// The default length at which lines of values are cut, in bytes.
 const LEN_BYTES_DEFAULT: usize = 256;
-/// What is kept of lines that the client has not been sent.
+/// The limit of log lines that are not sent yet, in bytes. Lines beyond it are dropped.
 const LOG_BYTES_MAX: usize = 64 << 20;
-/// What a client may send beyond a command.
+/// The limit of input that is not yet a whole command, in bytes.
 pub(crate) const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// What the debugger of a script keeps.
+/// The state of a script's debugger.
 pub(crate) struct DebugState {
     client: Box<dyn DebugClient>,
-    /// What the client has sent and is not yet a whole command.
+    /// Input from the client that is not yet a whole command.
     pub(crate) input: Vec<u8>,
-    /// The script.
+    /// The lines of the script.
     lines: Vec<Vec<u8>>,
     pub(crate) breakpoints: Vec<i32>,
     pub(crate) current_line: i32,
-    /// It stops at the next line, and says meanwhile which commands run.
+    /// True while the script stops at the next line; commands that run meanwhile are logged.
     pub(crate) steps: bool,
-    /// The script has called `redis.breakpoint`.
+    /// True from a call of `redis.breakpoint` to the next stop.
     pub(crate) is_at_breakpoint: bool,
-    /// Code of the client's runs, in which nothing stops.
+    /// True while code from the client runs; nothing stops in that code.
     pub(crate) evaluates: bool,
-    /// What lines of values are cut at, in bytes; 0 for nothing.
+    /// The length at which lines of values are cut, in bytes; 0 for no limit.
     pub(crate) len_bytes_max: usize,
-    /// The client knows that lines are cut.
+    /// True once the client knows that lines are cut.
     pub(crate) knows_cutting: bool,
-    /// Lines that the client has not been sent, as they will be.
+    /// Lines that are not sent yet, encoded for the client.
     log: Vec<u8>,
     log_lines: usize,
 }
@@ -79,7 +79,7 @@ impl DebugState {
         }
     }
 
-    /// Adds a line for the client.
+    /// Appends a line to the log for the client.
     pub(crate) fn log(&mut self, line: &[u8]) {
         if self.log.len() + line.len() > LOG_BYTES_MAX {
             return;
@@ -90,7 +90,7 @@ impl DebugState {
         self.log_lines += 1;
     }
 
-    /// Adds a line of a value, cut where it is too long.
+    /// Appends the line of a value, and cuts it if it is too long.
     pub(crate) fn log_value(&mut self, mut line: Vec<u8>) {
         if self.len_bytes_max == 0 || line.len() <= self.len_bytes_max {
             return self.log(&line);
@@ -103,7 +103,7 @@ impl DebugState {
         }
     }
 
-    /// Adds a line of the script.
+    /// Appends a line of the script's source.
     pub(crate) fn log_source(&mut self, number: i32) {
         let mark = match (self.current_line == number, self.breakpoints.contains(&number)) {
             (true, true) => "->#",
@@ -117,24 +117,24 @@ impl DebugState {
         self.log(&line);
     }
 
-    /// The numbers of the script's lines.
+    /// Returns the numbers of the script's lines.
     pub(crate) fn line_numbers(&self) -> RangeInclusive<i32> {
         1..=i32::try_from(self.lines.len()).unwrap_or(i32::MAX)
     }
 
-    /// Sends the client the lines so far.
+    /// Sends the logged lines to the client.
     pub(crate) fn send(&mut self) {
         let mut bytes = format!("*{}\r\n", std::mem::take(&mut self.log_lines)).into_bytes();
         bytes.append(&mut self.log);
         self.client.send(&bytes);
     }
 
-    /// Waits for what the client sends.
+    /// Waits for input from the client.
     pub(crate) fn receive(&mut self) -> Received {
         self.client.receive(&mut self.input)
     }
 
-    /// Whether the script has run for too long without a stop.
+    /// Returns true if the script has run for too long without a stop.
     pub(crate) fn is_overdue(&mut self) -> bool {
         self.client.is_overdue()
     }

@@ -4,8 +4,9 @@ use crate::lua::{Returns, Stack, Type};
 use crate::numbers::number_text;
 use crate::shell;
 
-/// Called with an error before the calls that led to it are forgotten: adds where it came from.
-/// A value that is no table becomes `{err = "ERR …"}`.
+/// Adds the place where an error was raised to the error (`source`, `line`). Lua calls this handler
+/// before it unwinds the calls that led to the error. A value that is not a table becomes
+/// `{err = "ERR …"}`.
 pub(crate) fn handle(stack: &mut Stack) -> Returns {
     let noted = stack.context().raised_at.take();
     let place = match noted.filter(|(error, _)| *error == identity(stack)) {
@@ -30,8 +31,7 @@ pub(crate) fn handle(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Called with an error that a function of ours passes on: notes where it came from, and gives the
-/// same.
+/// Records the place of an error that a function of ours passes on, and returns the same error.
 pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     let error = identity(stack);
     let place = place(stack);
@@ -44,8 +44,8 @@ pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Where the error was raised that a handler was called with: the function that raised it, or the
-/// one that called it where that is not Lua code.
+/// Returns the place where the handled error was raised. This is the function that raised it, or
+/// its caller if that function is not Lua code.
 fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     let place = match stack.function_at(1) {
         Some(place) if place.is_c => stack.function_at(2),
@@ -54,7 +54,7 @@ fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     place.map(|place| (place.source, place.line))
 }
 
-/// What tells the error of a handler from others: its text, or its address.
+/// Returns bytes that distinguish the handled error from others: its text, or its address.
 fn identity(stack: &Stack) -> Vec<u8> {
     match stack.bytes(1) {
         Some(text) => text.to_vec(),
@@ -62,7 +62,7 @@ fn identity(stack: &Stack) -> Vec<u8> {
     }
 }
 
-/// As `tostring`.
+/// Converts a value to text, as `tostring` does.
 fn describe(stack: &Stack, index: i32) -> Vec<u8> {
     match stack.kind(index) {
         Type::String => stack.bytes(index).unwrap_or_default().to_vec(),

@@ -7,18 +7,18 @@ use bitflags::bitflags;
 use stdx::quoted::split_quoted;
 
 bitflags! {
-    /// What a script or function says about itself.
+    /// The properties that a script or function declares.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct ScriptFlags: u8 {
-        /// `no-writes`: it changes no data.
+        /// `no-writes`: the script changes no data.
         const NO_WRITES = 1;
-        /// `allow-oom`: it may run when memory is full.
+        /// `allow-oom`: the script may run when memory is full.
         const ALLOW_OOM = 1 << 1;
-        /// `allow-stale`: it may run on a replica without its primary.
+        /// `allow-stale`: the script may run on a replica without its primary.
         const ALLOW_STALE = 1 << 2;
-        /// `no-cluster`: it refuses to run in a cluster.
+        /// `no-cluster`: the script refuses to run in a cluster.
         const NO_CLUSTER = 1 << 3;
-        /// `allow-cross-slot-keys`: its keys may be of several slots.
+        /// `allow-cross-slot-keys`: the script's keys may be of several slots.
         const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
         /// A script without a first line `#!`: each command in it is checked on its own.
         const COMPATIBLE = 1 << 7;
@@ -34,13 +34,13 @@ pub const FLAG_NAMES: [(&str, ScriptFlags); 5] = [
     ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
 ];
 
-/// The flag called `name`.
+/// Returns the flag called `name`; `None` if there is none.
 pub fn parse_flag(name: &[u8]) -> Option<ScriptFlags> {
     FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
 }
 
-/// What the first line says, and where Lua code begins: at the line's end, so that lines keep
-/// their numbers. The error is a line without its `ERR`.
+/// Parses the first line of a script. Returns its flags and the Lua code, which begins at the end
+/// of that line so that lines keep their numbers. The error is a line without its `ERR`.
 pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags::COMPATIBLE, body));
@@ -75,15 +75,16 @@ pub fn parse_script_line(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
 /// A function of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionInfo {
-    /// What FCALL calls it.
+    /// The name by which FCALL calls the function.
     pub name: Vec<u8>,
-    /// Its description, if it has one.
+    /// The description, if the function has one.
     pub description: Option<Vec<u8>>,
     /// Its flags.
     pub flags: ScriptFlags,
 }
 
-/// The functions that a library has registered while it is loaded, in their order, each name once.
+/// The functions that a library has registered while it is loaded, in order. Each name is
+/// registered once.
 #[derive(Default)]
 pub(crate) struct Registered {
     functions: Vec<FunctionInfo>,
@@ -91,7 +92,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// Adds a function and returns its number, from 1; `None` when the name is taken. O(1).
+    /// Adds a function and returns its number, from 1; returns `None` if the name is taken. O(1).
     pub(crate) fn add(&mut self, info: FunctionInfo) -> Option<i32> {
         if !self.names.insert(info.name.clone()) {
             return None;

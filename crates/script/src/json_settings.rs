@@ -1,6 +1,6 @@
-//! What scripts set of `cjson`.
+//! The settings of `cjson`, which scripts can change.
 
-/// What becomes of infinities and of what is no number.
+/// The encoder's treatment of infinities and NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
     Refused,
@@ -8,7 +8,7 @@ pub(crate) enum Invalid {
     Null,
 }
 
-/// What scripts can set.
+/// The settings of `cjson`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub converts_sparse: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
 impl Settings {
     const BYTES: usize = 5 * 4 + 4;
 
-    /// As bytes that Lua can keep.
+    /// Converts the settings to bytes that Lua can keep.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let numbers = [
             self.sparse_ratio,
@@ -47,7 +47,7 @@ impl Settings {
         bytes
     }
 
-    /// What [`Settings::to_bytes`] gave.
+    /// Reads the settings from the bytes of [`Settings::to_bytes`]; `None` if they are invalid.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, [converts_sparse, keeps_buffer, encode_invalid, decodes_invalid]) =
             bytes.split_last_chunk()?;

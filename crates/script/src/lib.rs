@@ -1,15 +1,20 @@
-//! Lua as scripts of Redis see it: the sandbox, `redis.*`, the libraries cjson, cmsgpack, struct
-//! and bit, and conversions between Lua's values and replies. What a script asks of the server goes
-//! through [`Commands`]; engine, keyspace, threads and sockets are not known here.
+//! The Lua environment of Redis scripts: the sandbox, `redis.*`, the libraries cjson, cmsgpack,
+//! struct and bit, and the conversions between Lua values and replies. A script uses the server
+//! only through [`Commands`]. This crate does not know the engine, the keyspace, threads or
+//! sockets.
 //!
-//! Each thread has its own [`Vm`]. Scripts and libraries are text shared by whoever owns the
-//! registry: a `Vm` compiles them when they run for the first time and may forget them at any time.
+//! Each thread has its own [`Vm`]. The owner of the registry shares the texts of scripts and
+//! libraries between threads. A `Vm` compiles a text when it runs for the first time, and may evict
+//! it at any time.
 //!
-//! Rooms, in the order of their arrows: `sha`, `flags`, `options`, `commands` (what goes in and
-//! out), `pattern` (Lua's patterns), `debug_state` (what the debugger keeps), `lua` (the C
-//! interface, and all that is unsafe), `shell` (read-only tables), `errors`, `math` and `base`
-//! (what differs in Lua's own libraries), `reply` (conversions), `api` (`redis.*`), `library`
-//! (FUNCTION LOAD), `sandbox` (what scripts find), `debug` (the debugger), `vm`.
+//! Modules, each of which uses only modules before it:
+//! - `sha`, `flags`, `options`, and `commands` (the interface to the server);
+//! - `numbers`, `json_settings`, `pattern` (Lua's patterns), and `debug_state` (the debugger's state);
+//! - `lua` (the C interface, with all unsafe code), `shell` (read-only tables), and `errors`;
+//! - `math` and `base` (replacements for functions of Lua's own libraries);
+//! - `libraries` (`string`, cjson and the others);
+//! - `reply` (conversions), `api` (`redis.*`), `library` (FUNCTION LOAD);
+//! - `sandbox` (the global variables of scripts), `debug` (the debugger), and `vm`.
 
 #![deny(unsafe_code)]
 
@@ -42,14 +47,18 @@ pub use options::VmOptions;
 pub use sha::{Sha, ShaMap};
 pub use vm::{Call, CompileError, ErrorReply, FunctionName, Library, LibraryError, RunError, Vm};
 
-/// Patterns match as those of Lua, whatever the bytes: a length, as long a pattern, and a subject.
+/// Checks with one fuzz input that our pattern functions give the same results as Lua's own. The
+/// first byte of the input gives the length of the pattern; the pattern and the subject follow.
+///
+/// # Panics
+/// If a result differs.
 #[cfg(fuzzing)]
 pub fn fuzz_patterns(data: &[u8]) {
     use libraries::compare::{Case, Comparison};
     thread_local! {
         static COMPARISON: std::cell::RefCell<Comparison> = std::cell::RefCell::new(Comparison::new());
     }
-    // Longer ones take Lua's own matcher too long.
+    // Lua's own matcher takes too long for longer patterns and subjects.
     let Some((&len, rest)) = data.split_first() else { return };
     let (pattern, rest) = rest.split_at(rest.len().min(usize::from(len) % 12));
     let subject = &rest[..rest.len().min(24)];

@@ -6,14 +6,14 @@ use crate::api::raise_table;
 use crate::flags::{FunctionInfo, ScriptFlags, parse_flag};
 use crate::lua::{Raise, Returns, Stack, Type};
 
-/// What the first line of a library says.
+/// The contents of a library's first line.
 pub(crate) struct LibraryLine {
     pub(crate) name: Vec<u8>,
-    /// Where Lua code begins: at the line's end, so that lines keep their numbers.
+    /// The offset of the Lua code: the end of the first line, so that lines keep their numbers.
     pub(crate) code_start: usize,
 }
 
-/// Reads `#!lua name=mylib`. The error is a line without its `ERR`.
+/// Parses the first line of a library, `#!lua name=mylib`. The error is a line without its `ERR`.
 pub(crate) fn parse_library_line(code: &[u8]) -> Result<LibraryLine, Vec<u8>> {
     if !code.starts_with(b"#!") {
         return Err(b"Missing library metadata".to_vec());
@@ -53,13 +53,13 @@ fn strip_prefix_ignoring_case<'a>(text: &'a [u8], prefix: &[u8]) -> Option<&'a [
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
-/// Whether libraries and functions may be called so.
+/// Returns true if this is a valid name of a library or a function.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// `redis.register_function(name, callback)` and `redis.register_function{…}`; the table of
-/// functions registered so far is its first upvalue.
+/// Handles `redis.register_function(name, callback)` and `redis.register_function{…}`. The first
+/// upvalue is the table of the functions registered so far.
 pub(crate) fn register_function(stack: &mut Stack) -> Returns {
     if !stack.context().loading.get() {
         return Err(raise_table(
@@ -92,7 +92,7 @@ pub(crate) fn register_function(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// The name; the callback stays on top.
+/// Reads the name from the two arguments; the callback stays on top.
 fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     let Some(name) = stack.text(1).map(<[u8]>::to_vec) else {
         return Err(raise_table(stack, "first argument to redis.register_function must be a string"));
@@ -103,7 +103,7 @@ fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     Ok(FunctionInfo { name, description: None, flags: ScriptFlags::empty() })
 }
 
-/// The fields of a table; the callback stays on top.
+/// Reads the fields of the table argument; leaves the callback on top.
 fn read_table(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     if stack.kind(1) != Type::Table {
         return Err(raise_table(
@@ -162,7 +162,7 @@ fn text_of(stack: &mut Stack, argument: &str) -> Result<Vec<u8>, Raise> {
     }
 }
 
-/// The flags in the table on top.
+/// Reads the flags from the table on top.
 fn read_flags(stack: &mut Stack) -> Result<ScriptFlags, Raise> {
     if stack.kind(-1) != Type::Table {
         return Err(raise_table(

@@ -1,12 +1,13 @@
 //! `math.random` and `math.randomseed`: the generator of `drand48`, so that scripts draw the same
-//! numbers as on Redis. It goes on from script to script, and each thread has its own.
+//! numbers as on Redis. Each thread has its own generator, whose state continues from script to
+//! script.
 
 use crate::lua::{Function, Returns, Rng, Stack};
 
-/// What replaces Lua's own.
+/// The functions that replace Lua's own.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 2] = [(b"random", random), (b"randomseed", seed)];
 
-/// What the generator is taken modulo; its largest number becomes 0.
+/// The modulus for the generator's numbers; the largest number becomes 0.
 const NUMBERS: u32 = 0x7fff_ffff;
 
 fn random(stack: &mut Stack) -> Returns {

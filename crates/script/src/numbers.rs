@@ -1,6 +1,7 @@
-//! Numbers as C's `printf` writes them.
+//! Conversion of numbers to text, as C's `printf` writes them.
 
-/// `%.{precision}g`: the shorter of fixed and scientific notation, without trailing zeros.
+/// Formats a number as C's `%.{precision}g` does: in the shorter of fixed and scientific notation,
+/// without trailing zeros.
 pub(crate) fn format_g(value: f64, precision: usize) -> String {
     if value.is_nan() {
         return if value.is_sign_negative() { "-nan" } else { "nan" }.to_owned();
@@ -31,9 +32,12 @@ pub(crate) fn format_g(value: f64, precision: usize) -> String {
     }
 }
 
-/// The number in scientific notation with `precision` digits, or with fewer where more would be
-/// zeros. A double that is not subnormal keeps any 15 digits (`DBL_DIG`): if so many tell it from
-/// all others, they are those that it rounds to, and they are found ten times as fast.
+/// Formats a number in scientific notation with `precision` digits, or with fewer if the others are
+/// zeros.
+///
+/// A double that is not subnormal preserves any 15 digits (`DBL_DIG`). So if its shortest unique
+/// text has at most `precision` digits, these are also the rounded digits. The shortest text is
+/// found ten times as fast.
 fn scientific(value: f64, precision: usize) -> String {
     if precision <= f64::DIGITS as usize && !value.is_subnormal() {
         let shortest = format!("{value:e}");
@@ -45,7 +49,7 @@ fn scientific(value: f64, precision: usize) -> String {
     format!("{:.*e}", precision - 1, value)
 }
 
-/// A number as Lua's `tostring` writes it.
+/// Formats a number as Lua's `tostring` does.
 pub(crate) fn number_text(value: f64) -> String {
     format_g(value, 14)
 }
@@ -77,7 +81,7 @@ mod tests {
         }
     }
 
-    /// As the definition has it: round first, look at the exponent, format again.
+    /// Formats by the definition of `%g`: rounds first, looks at the exponent, and formats again.
     fn by_definition(value: f64, precision: usize) -> String {
         let rounded = format!("{:.*e}", precision - 1, value);
         let (mantissa, exponent) = rounded.split_once('e').expect("it is scientific");

@@ -1,6 +1,6 @@
-//! What a state is made with.
+//! The options of a Lua state.
 
-/// What scripts can ask about the server, and what bounds them.
+/// The versions of the server that scripts can read, and the memory limit of scripts.
 #[derive(Clone, Debug)]
 pub struct VmOptions {
     /// `redis.REDIS_VERSION`: the version of Redis that we are compatible with.

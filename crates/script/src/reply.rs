@@ -1,17 +1,18 @@
-//! Conversions between replies and Lua's values, as Redis makes them.
+//! Conversions between replies and Lua values, as Redis makes them.
 //!
-//! A reply that is nested deeper than Lua's stack is wide fails with an error text; the reply of a
-//! script has one inside of what was written so far.
+//! A reply of a command fails with an error text if it is nested too deeply for Lua's stack. In a
+//! script's reply, an error takes the place of the value that is nested too deeply; the values
+//! before it are already written.
 
 use resp::{Protocol, Reply};
 
 use crate::lua::{Stack, Type, truncate};
 
-/// A reply is nested too deeply for Lua's stack.
+/// The error for a reply that is nested too deeply for Lua's stack.
 pub(crate) struct TooDeep;
 
-/// Nested tables in a script's reply. Redis 8.0.2 ends its process at some depth before Lua's own
-/// limit.
+/// The maximum depth of nested tables in a script's reply. Redis 8.0.2 ends its process at some
+/// depth before Lua's own limit.
 const DEPTH_MAX: usize = 1000;
 
 /// Pushes the value of the reply at the start of `input`; returns the bytes that follow it.
@@ -117,7 +118,8 @@ fn push_set<'a>(stack: &mut Stack, line: &[u8], mut rest: &'a [u8]) -> Result<&'
     Ok(rest)
 }
 
-/// Pops key and value into the table below them, unless the key is nil: no server sends one.
+/// Pops a key and its value into the table below them. Drops both if the key is nil; no server
+/// sends a nil key.
 fn set_if_key(stack: &mut Stack) {
     if stack.kind(-2) == Type::Nil { stack.pop(2) } else { stack.raw_set(-3) }
 }
@@ -160,7 +162,7 @@ pub(crate) fn push_error(stack: &mut Stack, line: &[u8]) {
     stack.raw_set_field(-2, b"err");
 }
 
-/// What a table with `err` says.
+/// The fields of an error table.
 pub(crate) struct ErrorFields {
     /// `err`.
     pub(crate) message: Vec<u8>,
@@ -170,7 +172,7 @@ pub(crate) struct ErrorFields {
     pub(crate) counted: bool,
 }
 
-/// The fields of the table on top, an error.
+/// Reads the fields of the error table on top.
 pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     fn text(stack: &mut Stack, name: &[u8]) -> Option<Vec<u8>> {
         stack.raw_get_field(-1, name);
@@ -186,13 +188,14 @@ pub(crate) fn error_fields(stack: &mut Stack) -> ErrorFields {
     ErrorFields { message, place, counted }
 }
 
-/// A text as an error or status line: it ends at a zero byte, as a C string does, and line ends
-/// become spaces.
+/// Converts a text to an error or status line. The text ends at a zero byte, as a C string does,
+/// and line ends become spaces.
 pub(crate) fn one_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(c_string(text))
 }
 
-/// [`one_line`] of an error that a script returns: line ends at its end are left out.
+/// Converts an error that a script returns to a line, as [`one_line`] does, but without the line
+/// ends at its end.
 pub(crate) fn error_line(text: &[u8]) -> Vec<u8> {
     let text = c_string(text);
     let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -200,7 +203,7 @@ pub(crate) fn error_line(text: &[u8]) -> Vec<u8> {
     without_line_ends(&text[..len])
 }
 
-/// The text up to the first zero byte.
+/// Returns the text up to the first zero byte.
 fn c_string(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -245,8 +248,8 @@ fn write_table(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth
     stack.pop(2);
 }
 
-/// Writes a table with one of the fields that mean something; `false` when it is an array. Leaves
-/// one more value on the stack.
+/// Writes a table with one of the special fields, such as `err` or `map`. Returns `false` if the
+/// table is an array. Leaves one more value on the stack.
 fn write_special(stack: &mut Stack, reply: &mut Reply<'_>, script: Protocol, depth: usize) -> bool {
     let field = |stack: &mut Stack, name: &[u8], kind: Type| {
         stack.raw_get_field(-1, name);

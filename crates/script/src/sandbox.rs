@@ -1,6 +1,7 @@
-//! What scripts find: Lua's own libraries without what reaches outside, ours, and `redis`.
+//! The global variables of scripts: Lua's own libraries without access to the outside, our
+//! libraries, and `redis`.
 //!
-//! What lives as long as the state stands at the bottom of its stack, at the places named here.
+//! Values that live as long as the state are at the bottom of its stack, at the indices named here.
 
 use crate::libraries::{bits, cjson, cmsgpack, strings, structs};
 use crate::lua::{Function, Returns, Stack, State};
@@ -9,7 +10,7 @@ use crate::{api, base, errors, library, math, shell};
 
 /// Lua's own global variables, which no script sees.
 const OWN: i32 = 1;
-/// What scripts, functions of libraries and libraries being loaded have in common.
+/// The global variables common to scripts and functions of libraries.
 const COMMON: i32 = 2;
 /// Compiled scripts, by number.
 pub(crate) const CHUNKS: i32 = 3;
@@ -17,25 +18,25 @@ pub(crate) const CHUNKS: i32 = 3;
 pub(crate) const LIBRARIES: i32 = 4;
 /// The functions that a library being loaded has registered, by number.
 pub(crate) const REGISTERED: i32 = 5;
-/// What describes an error.
+/// The error handler of scripts and functions.
 pub(crate) const HANDLER: i32 = 6;
 /// The global variables of scripts, without their shell.
 pub(crate) const GLOBALS: i32 = 7;
-/// Those of libraries' functions.
+/// The global variables of libraries' functions.
 pub(crate) const FUNCTION_GLOBALS: i32 = 8;
-/// Those of libraries that are being loaded.
+/// The global variables of libraries that are being loaded.
 pub(crate) const LOADING_GLOBALS: i32 = 9;
-/// The shell of the last two, whose metatable's `__index` is the one or the other.
+/// The shell of the last two. Its metatable's `__index` is one of them at a time.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
 /// The text `KEYS`.
 pub(crate) const KEYS_NAME: i32 = 11;
 /// The text `ARGV`.
 pub(crate) const ARGV_NAME: i32 = 12;
-/// The table that `KEYS` is; nil before the first run.
+/// The table of `KEYS`; nil before the first run.
 pub(crate) const KEYS_TABLE: i32 = 13;
-/// The table that `ARGV` is; nil before the first run.
+/// The table of `ARGV`; nil before the first run.
 pub(crate) const ARGV_TABLE: i32 = 14;
-/// The last of these places.
+/// The highest of these indices.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
 /// Lua's own global functions that scripts have as they are.
@@ -55,11 +56,11 @@ const KEPT: [&[u8]; 11] = [
 
 type Functions = &'static [(&'static [u8], Function)];
 
-/// Libraries that Lua has, too: all of its functions are kept but those named.
+/// The libraries kept from Lua, each with the functions that replace Lua's own; the others stay.
 const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
     [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
 
-/// Makes what stands at the bottom of the stack, and sets the global variables.
+/// Pushes the values at the bottom of the stack, and sets the global variables.
 pub(crate) fn open(state: &mut State, options: &VmOptions) {
     state.push_globals();
     let stack = state.stack();
@@ -97,7 +98,7 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     state.set_globals();
 }
 
-/// What the functions of libraries see from now on: `globals` is `FUNCTION_GLOBALS` or
+/// Sets the global variables that library code sees from now on: `globals` is `FUNCTION_GLOBALS` or
 /// `LOADING_GLOBALS`.
 pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
     if stack.metatable(LIBRARY_SHELL) {
@@ -107,7 +108,7 @@ pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
     }
 }
 
-/// Pushes a function of Lua's own.
+/// Pushes one of Lua's own functions.
 fn push_own(stack: &mut Stack, library: &[u8], name: &[u8]) {
     stack.raw_get_field(OWN, library);
     stack.raw_get_field(-1, name);
@@ -122,7 +123,7 @@ fn add_functions(stack: &mut Stack, functions: Functions) {
     }
 }
 
-/// The functions that are no library's.
+/// Adds the global functions that belong to no library.
 fn add_base(stack: &mut Stack) {
     for name in KEPT {
         stack.raw_get_field(OWN, name);
@@ -142,7 +143,7 @@ fn add_base(stack: &mut Stack) {
     stack.raw_set_field(COMMON, b"pairs");
 }
 
-/// A library of Lua's, with some of its functions replaced.
+/// Adds one of Lua's libraries, with some of its functions replaced.
 fn add_library(stack: &mut Stack, name: &[u8], replaced: Functions) {
     stack.raw_get_field(OWN, name);
     add_functions(stack, replaced);
@@ -181,7 +182,7 @@ fn add_os(stack: &mut Stack) {
     stack.raw_set_field(COMMON, b"os");
 }
 
-/// A library of ours, with what it says of itself.
+/// Adds a library of ours, with its functions and the texts that describe it.
 fn add_ours(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8], &[u8])]) {
     stack.push_table(0, functions.len() + texts.len());
     add_functions(stack, functions);
@@ -200,7 +201,8 @@ fn add_ours(stack: &mut Stack, name: &[u8], functions: Functions, texts: &[(&[u8
     stack.raw_set_field(COMMON, name);
 }
 
-/// Pushes global variables: the common ones, and `redis`, which `push_api` pushes.
+/// Pushes a table of global variables: the common ones, and `redis` with its alias `server`.
+/// `push_api` pushes the table of `redis`.
 fn push_globals(stack: &mut Stack, push_api: impl FnOnce(&mut Stack)) {
     stack.push_table(0, 64);
     stack.push_nil();
@@ -218,8 +220,8 @@ fn push_globals(stack: &mut Stack, push_api: impl FnOnce(&mut Stack)) {
     stack.set_metatable(-2);
 }
 
-/// Pushes the global variables of libraries that are being loaded: `redis`, which has what
-/// registers functions.
+/// Pushes the global variables of libraries that are being loaded: `redis`, which has
+/// `register_function`, and its alias `server`.
 fn push_loading_globals(stack: &mut Stack, options: &VmOptions) {
     stack.push_table(0, 2);
     api::push_loading_api(stack, options);
@@ -236,7 +238,7 @@ fn push_loading_globals(stack: &mut Stack, options: &VmOptions) {
     stack.set_metatable(-2);
 }
 
-/// Pushes the metatable of global variables, which refuses reads of those that are not there.
+/// Pushes the metatable of global variables, which refuses reads of undefined variables.
 fn push_missing(stack: &mut Stack) {
     stack.push_table(0, 1);
     stack.push_function(missing, 0);
@@ -252,7 +254,8 @@ fn push_shell_of_globals(stack: &mut Stack) {
     stack.pop(1);
 }
 
-/// Strings find the functions of `string`; their metatable is read-only, too.
+/// Sets the metatable of strings, through which they find the functions of `string`. Scripts see a
+/// read-only table in its place.
 fn set_string_metatable(stack: &mut Stack) {
     stack.push(b"");
     stack.push_table(0, 2);
@@ -267,7 +270,7 @@ fn set_string_metatable(stack: &mut Stack) {
     stack.pop(1);
 }
 
-/// `__index` of global variables that are not there.
+/// Handles `__index` of undefined global variables: raises an error.
 fn missing(stack: &mut Stack) -> Returns {
     let name = stack.text(2).unwrap_or_default();
     let text = b"Script attempted to access nonexistent global variable '";

@@ -10,11 +10,11 @@ use sha1::{Digest, Sha1};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sha([u8; 40]);
 
-/// Something for each of some scripts. The digits are those of a digest: no key is needed to spread
-/// them.
+/// A map from the names of scripts to values. The digits of a name are those of a digest, so the
+/// hash needs no secret key to spread them.
 pub type ShaMap<T> = HashMap<Sha, T, BuildHasherDefault<ahash::AHasher>>;
 
-/// Its first 16 digits tell scripts apart as well as all of them.
+/// Hashing by the first 16 digits only: they distinguish scripts as well as all 40 do.
 impl Hash for Sha {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.0[..16]);
@@ -22,7 +22,7 @@ impl Hash for Sha {
 }
 
 impl Sha {
-    /// The name of the script with the text `body`. O(bytes).
+    /// Returns the name of the script with the text `body`. O(bytes).
     pub fn of(body: &[u8]) -> Self {
         let mut hex = [0; 40];
         for (at, byte) in Sha1::digest(body).iter().enumerate() {
@@ -32,14 +32,15 @@ impl Sha {
         Self(hex)
     }
 
-    /// A name as clients send it, in capital or small letters; `None` when it has not 40 bytes.
+    /// Reads a name as clients send it, in capital or small letters. Returns `None` if it does not
+    /// have 40 bytes; does not check that they are hexadecimal digits.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut hex: [u8; 40] = text.try_into().ok()?;
         hex.make_ascii_lowercase();
         Some(Self(hex))
     }
 
-    /// The digits.
+    /// Returns the 40 digits.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

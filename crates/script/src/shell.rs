@@ -1,17 +1,17 @@
 //! Tables that scripts may read but not change: the libraries and the global variables.
 //!
-//! Lua 5.1 knows no such tables. What scripts see is an empty table, the shell, in front of the one
-//! with the contents: its metatable lets reads through and refuses writes. Functions that would get
-//! round the metatable (`next`, `rawset` …) are ours and know shells by their addresses, which
-//! `lua::Context` keeps; shells live as long as the state.
+//! Lua 5.1 has no read-only tables. Scripts see an empty table, the shell, in front of the table
+//! with the contents. The shell's metatable allows reads and refuses writes. Functions that would
+//! bypass the metatable (`next`, `rawset` …) are replaced by ours, which recognize shells by their
+//! addresses. `lua::Context` keeps these addresses; shells live as long as the state.
 
 use crate::lua::{Raise, Returns, Stack, Type};
 
 const READ_ONLY: &[u8] = b"Attempt to modify a readonly table";
-/// The field of a shell's metatable with what `getmetatable` gives.
+/// The field of a shell's metatable that holds the result of `getmetatable`.
 const VISIBLE: &[u8] = b"visible";
 
-/// A shell takes the place of the table on top; its metatable is pushed above it.
+/// Replaces the table on top by its shell, and pushes the shell's metatable above it.
 pub(crate) fn wrap_with_metatable(stack: &mut Stack) {
     stack.push_table(0, 0);
     stack.push_table(0, 3);
@@ -26,25 +26,25 @@ pub(crate) fn wrap_with_metatable(stack: &mut Stack) {
     stack.remove(-3);
 }
 
-/// A shell takes the place of the table on top.
+/// Replaces the table on top by its shell.
 pub(crate) fn wrap(stack: &mut Stack) {
     wrap_with_metatable(stack);
     stack.pop(1);
 }
 
-/// Pops a table that `getmetatable` gives from now on for a value with the metatable at
-/// `metatable`.
+/// Pops a table and stores it in the metatable at `metatable`. From now on `getmetatable` returns
+/// that table for values with this metatable.
 pub(crate) fn set_visible(stack: &mut Stack, metatable: i32) {
     stack.raw_set_field(metatable, VISIBLE);
 }
 
-/// Whether a value is a shell.
+/// Returns true if a value is a shell.
 pub(crate) fn is_shell(stack: &Stack, index: i32) -> bool {
     let address = stack.address(index);
     stack.context().shells.borrow().contains(&address)
 }
 
-/// Puts a shell's contents into its place.
+/// Replaces a shell by its contents; leaves other values as they are.
 pub(crate) fn unwrap(stack: &mut Stack, index: i32) {
     if is_shell(stack, index) && stack.metatable(index) {
         stack.raw_get_field(-1, b"__index");
@@ -53,7 +53,7 @@ pub(crate) fn unwrap(stack: &mut Stack, index: i32) {
     }
 }
 
-/// Pushes what `getmetatable` gives for a shell or a string.
+/// Pushes the result of `getmetatable` for a shell or a string.
 pub(crate) fn push_visible(stack: &mut Stack, index: i32) {
     if stack.metatable(index) {
         stack.raw_get_field(-1, VISIBLE);
@@ -63,7 +63,7 @@ pub(crate) fn push_visible(stack: &mut Stack, index: i32) {
     }
 }
 
-/// Refuses to change a shell by other ways than an assignment.
+/// Returns an error if the value is a shell, for functions that write without an assignment.
 pub(crate) fn check_writable(stack: &Stack, index: i32) -> Result<(), Raise> {
     if stack.kind(index) == Type::Table && is_shell(stack, index) {
         return Err(stack.raise(READ_ONLY));
@@ -71,7 +71,7 @@ pub(crate) fn check_writable(stack: &Stack, index: i32) -> Result<(), Raise> {
     Ok(())
 }
 
-/// `__newindex` of shells.
+/// Handles `__newindex` of shells: refuses the write.
 fn refuse(stack: &mut Stack) -> Returns {
     Err(stack.raise_here(READ_ONLY))
 }

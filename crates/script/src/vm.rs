@@ -1,4 +1,4 @@
-//! One thread's Lua: compiled scripts, loaded libraries, and running them.
+//! The Lua state of one thread, with its compiled scripts and loaded libraries.
 
 use std::ffi::CStr;
 
@@ -19,7 +19,7 @@ use crate::sandbox::{
 };
 use crate::sha::{Sha, ShaMap};
 
-/// What a script or function is called with.
+/// The arguments of one call of a script or function, and the client's protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// `KEYS`.
@@ -35,35 +35,35 @@ pub struct Call<'a> {
 pub struct ErrorReply {
     /// The line, such as `ERR user_script:1: … script: …, on @user_script:1.`
     pub line: Vec<u8>,
-    /// Whether a command inside the script has been counted for this error already.
+    /// True if a command inside the script has already been counted for this error.
     pub counted: bool,
 }
 
-/// How a run ended other than with a reply.
+/// The reason why a run ended without a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// The script failed, and this is the reply.
+    /// A failure of the script; the field is the reply.
     Error(ErrorReply),
-    /// [`crate::Stop::Killed`], and this is the reply.
+    /// A stop by [`crate::Stop::Killed`]; the field is the reply.
     Killed(ErrorReply),
-    /// [`crate::Stop::Again`]: no reply was written.
+    /// A stop by [`crate::Stop::Again`]; no reply was written.
     Again,
-    /// No such script or function is loaded here: compile or load it first.
+    /// A script or function that is not loaded in this `Vm`: compile or load it first.
     Missing,
 }
 
-/// Why a script does not compile: a line without its `-`, as Redis writes it.
+/// The reason why a script does not compile: a line without its `-`, as Redis writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError(pub Vec<u8>);
 
-/// Why a library does not load: a line without its `-`, as Redis writes it.
+/// The reason why a library does not load: a line without its `-`, as Redis writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryError(pub Vec<u8>);
 
 /// A library, validated by loading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The name of its first line.
+    /// The name in its first line.
     pub name: Vec<u8>,
     /// Its functions, in the order of their registration.
     pub functions: Vec<FunctionInfo>,
@@ -80,32 +80,34 @@ pub struct FunctionName<'a> {
     pub function: &'a [u8],
 }
 
-/// One thread's Lua.
+/// The Lua state of one thread.
 pub struct Vm {
     state: State,
-    /// The numbers of compiled scripts.
+    /// The index of each compiled script in the table `CHUNKS`.
     chunks: ShaMap<i32>,
-    /// Numbers that are free again.
+    /// Indices that are free again.
     free: Vec<i32>,
-    /// The highest number given.
+    /// The highest index given out so far.
     last: i32,
 }
 
 /// A global variable of scripts that is a table of texts.
 ///
-/// Making a table takes longer than filling it, so the last one is used again for as many texts, if
-/// it still has room for just these. Then all of it is filled, and it is as a new one: no script
-/// can tell. Nor has any a table of another, since no value of a script outlives its run: all that
-/// does is read-only.
+/// Creating a table takes longer than filling it. So the table of the last run is used again if it
+/// has slots for exactly the new number of texts. All its slots are overwritten, so no script can
+/// distinguish it from a new table.
+///
+/// No script has a table of another script: its values do not outlive its run, because all values
+/// that do are read-only.
 struct GlobalList {
-    /// Where the stack has its name.
+    /// The stack index of the variable's name.
     name: i32,
-    /// Where the stack has the table; nil before the first run.
+    /// The stack index of the table; nil before the first run.
     table: i32,
 }
 
 impl GlobalList {
-    /// Gives it these texts.
+    /// Sets the variable to a table of these texts.
     fn set(&self, stack: &mut Stack, texts: &[&[u8]]) {
         if !stack.refill_texts(self.table, texts) {
             stack.push_texts(texts);
@@ -117,7 +119,7 @@ impl GlobalList {
     }
 }
 
-/// `KEYS` and `ARGV`.
+/// The variables `KEYS` and `ARGV`.
 const LISTS: [GlobalList; 2] =
     [GlobalList { name: KEYS_NAME, table: KEYS_TABLE }, GlobalList { name: ARGV_NAME, table: ARGV_TABLE }];
 
@@ -125,21 +127,22 @@ const SCRIPT_NAME: &CStr = c"@user_script";
 const LIBRARY_NAME: &CStr = c"@user_function";
 
 impl Vm {
-    /// A Lua state with the sandbox. Some 100 µs, 100 KB.
+    /// Creates a Lua state with the sandbox. Takes about 100 µs and 100 KB.
     pub fn new(options: &VmOptions) -> Self {
         let mut state = State::new(options.memory_limit_bytes);
         sandbox::open(&mut state, options);
         Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0 }
     }
 
-    /// A Lua state for one run of one script, which a client debugs.
+    /// Creates a Lua state for one run of one script that a client debugs.
     pub fn debugged(options: &VmOptions, script: &[u8], client: Box<dyn DebugClient>) -> Self {
         let mut vm = Self::new(options);
         debug::begin(&mut vm.state, script, client);
         vm
     }
 
-    /// Tells the client that debugs the script that the session has ended: its reply follows.
+    /// Notifies the client that debugs the script that the session has ended. The script's reply
+    /// follows.
     pub fn end_debugging(&mut self) {
         debug::end(&mut self.state);
     }
@@ -166,17 +169,17 @@ impl Vm {
         Ok(flags)
     }
 
-    /// Whether the script is compiled here.
+    /// Returns true if the script is compiled in this `Vm`.
     pub fn contains(&self, sha: &Sha) -> bool {
         self.chunks.contains_key(sha)
     }
 
-    /// How many scripts are compiled here.
+    /// Returns the number of compiled scripts.
     pub fn script_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Forgets a script.
+    /// Removes a compiled script.
     pub fn evict(&mut self, sha: &Sha) {
         if let Some(number) = self.chunks.remove(sha) {
             let stack = self.state.stack();
@@ -186,7 +189,8 @@ impl Vm {
         }
     }
 
-    /// Forgets up to `scripts_max` scripts; whether some are left. A new state is faster for many.
+    /// Removes up to `scripts_max` compiled scripts; returns true if some are left. For many
+    /// scripts, a new state is faster.
     pub fn clear_some(&mut self, scripts_max: usize) -> bool {
         let victims: Vec<Sha> = self.chunks.keys().take(scripts_max).copied().collect();
         for sha in &victims {
@@ -195,7 +199,7 @@ impl Vm {
         !self.chunks.is_empty()
     }
 
-    /// Runs a compiled script; its reply is appended to `reply`, an error is not.
+    /// Runs a compiled script. Appends its reply to `reply`; an error is returned and not appended.
     pub fn run(
         &mut self,
         sha: &Sha,
@@ -215,9 +219,11 @@ impl Vm {
         self.finish(ended, &Ran { name: sha.as_bytes() })
     }
 
-    /// Loads a library (FUNCTION LOAD): its code runs and registers its functions. Nothing is kept
-    /// when it fails; a library of the same name is replaced by one that loads. `name`s of
-    /// functions are checked within the library only, other libraries are the registry's business.
+    /// Loads a library (FUNCTION LOAD): runs its code, which registers its functions. Keeps nothing
+    /// if that fails. A library of the same name is replaced only by one that loads.
+    ///
+    /// Names of functions are checked within the library only; the registry checks the other
+    /// libraries.
     pub fn load_library(
         &mut self,
         code: &[u8],
@@ -253,7 +259,7 @@ impl Vm {
         result
     }
 
-    /// Whether the library is loaded here.
+    /// Returns true if the library is loaded in this `Vm`.
     pub fn contains_library(&mut self, library: &[u8]) -> bool {
         let stack = self.state.stack();
         stack.raw_get_field(LIBRARIES, library);
@@ -262,7 +268,8 @@ impl Vm {
         contains
     }
 
-    /// Calls a function of a loaded library; its reply is appended to `reply`, an error is not.
+    /// Calls a function of a loaded library. Appends its reply to `reply`; an error is returned and
+    /// not appended.
     pub fn call_function(
         &mut self,
         name: &FunctionName<'_>,
@@ -288,19 +295,20 @@ impl Vm {
         self.finish(ended, &Ran { name: name.function })
     }
 
-    /// Forgets a library.
+    /// Removes a library.
     pub fn drop_library(&mut self, library: &[u8]) {
         let stack = self.state.stack();
         stack.push_nil();
         stack.raw_set_field(LIBRARIES, library);
     }
 
-    /// What scripts may make this Lua state take from now on, in bytes.
+    /// Sets the limit of memory that scripts may make this Lua state use, in bytes. `None` is no
+    /// limit.
     pub fn set_memory_limit(&mut self, limit_bytes: Option<usize>) {
         self.state.context().set_limit(limit_bytes);
     }
 
-    /// The memory of this Lua state in bytes.
+    /// Returns the memory of this Lua state in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.state.used_bytes()
     }
@@ -317,12 +325,12 @@ impl Vm {
         self.memory_bytes() > threshold_bytes
     }
 
-    /// A whole garbage collection: for idle time.
+    /// Runs a whole garbage collection. Meant for idle time.
     pub fn collect_garbage(&mut self) {
         self.state.collect();
     }
 
-    /// Turns how a run ended into what the caller gets.
+    /// Resets the stack and converts the end of a run into the caller's result.
     fn finish(&mut self, ended: Ended, ran: &Ran<'_>) -> Result<(), RunError> {
         self.state.stack().set_top(LAST_PLACE);
         self.state.keep_from_limit();
@@ -347,17 +355,17 @@ impl Vm {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 enum Ended {
-    /// The reply is written.
+    /// A reply, already written.
     Replied,
-    /// There is no such function.
+    /// A call of a function that does not exist.
     Missing,
-    /// The script returned an error.
+    /// An error that the script returned.
     Error(ErrorReply),
-    /// The script raised an error.
+    /// An error that the script raised.
     Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
-    /// An error that nothing described: out of memory.
+    /// An error that the error handler did not convert: out of memory.
     Broken(Vec<u8>),
 }
 
@@ -368,7 +376,7 @@ fn pop_text(stack: &mut Stack) -> Vec<u8> {
     text
 }
 
-/// Calls the function on the stack and writes what it returns.
+/// Calls the function on the stack and writes its result as the reply.
 fn end(stack: &mut Stack, args: i32, call: &Call<'_>, reply: &mut ByteQueue) -> Ended {
     if stack.call_with_handler(args, 1, HANDLER).is_err() {
         if stack.kind(-1) != Type::Table {
@@ -410,7 +418,7 @@ fn load(stack: &mut Stack, code: &[u8]) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// Keeps the functions that a library has registered under its name.
+/// Stores the functions that a library has registered, under the library's name.
 fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo]) {
     stack.push_table(0, functions.len());
     for (at, function) in functions.iter().enumerate() {
@@ -420,24 +428,24 @@ fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo])
     stack.raw_set_field(LIBRARIES, library);
 }
 
-/// A run, as its errors name it.
+/// The script or function of a run, by the name in its errors.
 struct Ran<'a> {
     name: &'a [u8],
 }
 
 impl Ran<'_> {
     fn killed(&self, at: Option<(Vec<u8>, i32)>) -> ErrorReply {
-        // Of functions, too.
+        // The same text for functions.
         let message = b"ERR Script killed by user with SCRIPT KILL...".to_vec();
         let line = match at {
             Some((source, line)) => self.line(message, Some((source, line.to_string().into_bytes()))),
-            // Lua was allocating, where its calls are not looked at.
+            // The script was stopped in Lua's allocator, which does not record the place.
             None => [&message, b" script: ".as_slice(), self.name].concat(),
         };
         ErrorReply { line, counted: false }
     }
 
-    /// An error line with its place.
+    /// Appends the place, if it is known, to an error message; returns the error line.
     fn line(&self, mut message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>) -> Vec<u8> {
         if let Some((source, line)) = place {
             let place = [b" script: ", self.name, b", on ", &source, b":", &line, b"."];

@@ -1,4 +1,4 @@
-//! `bit`: operations on 32 bits, as LuaBitOp has them.
+//! `bit`: operations on 32 bits, as in LuaBitOp.
 
 use crate::lua::{Function, Raise, Returns, Stack};
 
@@ -18,7 +18,8 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 12] = [
     (b"tohex", to_hex),
 ];
 
-/// A number modulo 2^32, rounded to even: the low bits of its sum with 2^52 + 2^51.
+/// Converts a number to 32 bits: rounds it to even and takes it modulo 2^32. These are the low bits
+/// of its sum with 2^52 + 2^51.
 fn bits(stack: &Stack, argument: i32) -> Result<u32, Raise> {
     const SHIFTED: f64 = 6_755_399_441_055_744.0;
     Ok((stack.check_number(argument)? + SHIFTED).to_bits() as u32)

@@ -1,11 +1,11 @@
-//! Lua's own functions of patterns beside ours, in one state: both must give the same, errors
-//! included. For tests and a fuzz target.
+//! A comparison of our pattern functions with Lua's own in one state. Both must give the same
+//! results and errors. Used by tests and a fuzz target.
 
 use super::strings;
 use crate::errors;
 use crate::lua::{Stack, State};
 
-/// Runs each function twice; gives what differs.
+/// A Lua chunk that runs each function of both sides, and returns the first difference as a text.
 const COMPARE: &[u8] = br#"
     local ours, s, p, r, init, max = ...
     local function pack(...) return {n = select('#', ...), ...} end
@@ -43,20 +43,20 @@ const COMPARE: &[u8] = br#"
     end
 "#;
 
-/// What the functions are called with.
+/// The arguments of the compared functions.
 pub(crate) struct Case<'a> {
     pub(crate) subject: &'a [u8],
     pub(crate) pattern: &'a [u8],
-    /// For `gsub`.
+    /// The replacement for `gsub`.
     pub(crate) replacement: &'a [u8],
-    /// Where a search begins.
+    /// The position where a search begins, and the count of `rep`.
     pub(crate) init: f64,
-    /// How often `gsub` replaces.
+    /// The maximum number of replacements by `gsub`.
     pub(crate) count_max: f64,
 }
 
-/// A Lua state without a sandbox. On its stack: our functions alone, those that scripts get, and
-/// what compares.
+/// A Lua state without a sandbox. Its stack holds our functions alone, the functions that scripts
+/// get, and the comparing chunk.
 pub(crate) struct Comparison(State);
 
 impl Comparison {
@@ -81,7 +81,7 @@ impl Comparison {
         self.0.stack()
     }
 
-    /// Panics where something differs.
+    /// Compares the functions for one case; panics if a result differs.
     pub(crate) fn check(&mut self, case: &Case<'_>) {
         let stack = self.0.stack();
         for ours in [1, 2] {

@@ -1,6 +1,6 @@
-//! The libraries that Redis adds to Lua's own: `bit`, `cmsgpack`, `struct`, `cjson`; and the
-//! functions of `string` that are not Lua's own. What they do, error texts included, is what the C
-//! libraries of Redis do; the code is ours.
+//! The libraries that Redis adds to Lua's own: `bit`, `cmsgpack`, `struct`, `cjson`; and our
+//! replacements for functions of `string`. Their behaviour and error texts are those of the C
+//! libraries of Redis; the code is ours.
 
 pub(crate) mod bits;
 pub(crate) mod cjson;
