@@ -1,21 +1,21 @@
-//! What the client of a debugger sends: arrays of strings. Redis reads them less strictly than
-//! requests, and drops what stands behind a command.
+//! Parser of the commands that a debugging client sends: arrays of strings. Redis parses them less
+//! strictly than requests, and drops the bytes after a command.
 
-/// Words of a command, and bytes of a word, at most.
+/// The maximum number of words in a command, and of bytes in a word.
 const LEN_MAX: i64 = 1024;
 
-/// What stands at the start of the client's bytes.
+/// The contents at the start of the client's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// A command.
     Words(Vec<Vec<u8>>),
-    /// The start of one.
+    /// The start of a command.
     More,
-    /// Nothing that is one.
+    /// Bytes that are no command.
     Broken,
 }
 
-/// Reads a command.
+/// Parses a command.
 pub(super) fn parse(input: &[u8]) -> Parsed {
     if input.is_empty() {
         return Parsed::More;
@@ -47,13 +47,13 @@ pub(super) fn parse(input: &[u8]) -> Parsed {
     Parsed::Words(words)
 }
 
-/// A number up to the end of its line, and what is behind that.
+/// Reads a number up to the end of its line; returns the number and the input after the line.
 fn number(input: &[u8]) -> Option<(i64, &[u8])> {
     let end = input.windows(2).position(|two| two == b"\r\n")?;
     Some((leading_integer(&input[..end]), &input[end + 2..]))
 }
 
-/// C's `atoi`: the integer at the start of a text, 0 without one.
+/// Returns the integer at the start of a text, as C's `atoi` does; 0 without one.
 pub(super) fn leading_integer(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (is_negative, digits) = match text {

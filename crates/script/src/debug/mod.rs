@@ -1,15 +1,15 @@
-//! The debugger of a script, which its client speaks to: the protocol of `redis-cli --ldb`.
+//! The debugger of a script, with the protocol of `redis-cli --ldb`.
 //!
 //! ```text
 //!   a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─► goes on
 //! ```
-//! A state that is debugged is made for one script ([`crate::Vm::debugged`]): only there are lines
-//! watched, and only there `redis.call` and its kin are those of this file. What the client sends
-//! are arrays of strings, what it gets arrays of status lines: those that were logged since the
-//! last.
+//! A state for debugging is made for one script ([`crate::Vm::debugged`]). Lines are watched only
+//! in this state. Only there, `redis.call`, `redis.pcall`, `redis.breakpoint` and `redis.debug` are
+//! the functions of this file. The client sends arrays of strings. It gets arrays of status lines:
+//! the lines that were logged since the last array.
 //!
-//! Code of the client's (`eval`) runs in a coroutine of its own, in which the hook is alive, so
-//! that it can be ended; nothing stops in it.
+//! Code from the client (`eval`) runs in a coroutine of its own. The hook is active in it, so that
+//! the code can be ended; nothing stops in it.
 
 mod input;
 mod repl;
@@ -26,16 +26,16 @@ use crate::sandbox::GLOBALS;
 use crate::shell;
 use crate::{DebugClient, Stop};
 
-/// What scripts that are debugged have in the place of functions of `redis`.
+/// The functions of `redis` that replace the usual ones in debugged scripts.
 const FUNCTIONS: [(&[u8], Function); 4] =
     [(b"call", call), (b"pcall", pcall), (b"breakpoint", breakpoint), (b"debug", debug)];
 
-/// Words of a command that are logged.
+/// The maximum number of a command's words that are logged.
 const WORDS_LOGGED_MAX: usize = 10;
-/// How the sources of scripts begin.
+/// The start of the source names of scripts.
 const SCRIPT_SOURCE: &[u8] = b"@user_script";
 
-/// Has a new state debug its script.
+/// Starts the debugger in a new state, for its script.
 pub(crate) fn begin(state: &mut State, script: &[u8], client: Box<dyn DebugClient>) {
     let stack = state.stack();
     stack.context().debugging.replace(Some(Box::new(DebugState::new(script, client))));
@@ -50,7 +50,7 @@ pub(crate) fn begin(state: &mut State, script: &[u8], client: Box<dyn DebugClien
     state.watch_lines(on_event);
 }
 
-/// Sends the client what is left, and that the session has ended.
+/// Sends the client the remaining lines and the end of the session.
 pub(crate) fn end(state: &mut State) {
     with(state.stack(), |state| {
         state.log(b"<endsession>");
@@ -58,23 +58,24 @@ pub(crate) fn end(state: &mut State) {
     });
 }
 
-/// Works on the debugger's state, if the script is debugged.
+/// Calls `work` with the debugger's state; returns `None` if the script is not debugged.
 fn with<R>(stack: &Stack, work: impl FnOnce(&mut DebugState) -> R) -> Option<R> {
     stack.context().debugging.borrow_mut().as_deref_mut().map(work)
 }
 
-/// Whether the next line stops, and what runs meanwhile is logged.
+/// Returns true if the script stops at the next line, and its commands are logged until then.
 fn is_stepping(stack: &Stack) -> bool {
     with(stack, |state| state.steps).unwrap_or(false)
 }
 
-/// Why a script stopped.
+/// The reasons for which a script stops.
 const STEP: &str = "step over";
 const BREAK_POINT: &str = "break point";
 const CALLED: &str = "redis.breakpoint() called";
 const OVERDUE: &str = "timeout reached, infinite loop?";
 
-/// Called as a line begins, and every some thousand instructions.
+/// Handles the start of a line, and about every 10,000 instructions: stops the script if there is a
+/// reason.
 fn on_event(stack: &mut Stack, event: HookEvent) -> Result<(), Raise> {
     let Some(place) = stack.function_at(0) else { return Ok(()) };
     let is_script = place.source.starts_with(SCRIPT_SOURCE);
@@ -118,7 +119,7 @@ fn log_command(stack: &Stack, words: &[&[u8]]) {
         line.extend_from_slice(word);
     }
     if words.len() > WORDS_LOGGED_MAX {
-        // One too few, as in Redis.
+        // One less than the words left out, as in Redis.
         let more = words.len() - WORDS_LOGGED_MAX - 1;
         line.extend_from_slice(format!(" ... ({more} more)").as_bytes());
     }
@@ -138,7 +139,7 @@ fn pcall(stack: &mut Stack) -> Returns {
     }
 }
 
-/// Runs the command on the stack and pushes its reply; whether that is an error.
+/// Runs the command on the stack and pushes its reply. Returns true if the reply is an error.
 fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let count = prepare_words(stack)?;
     let protocol = stack.context().protocol.get();
@@ -159,7 +160,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
         }
     };
     if called.was_refused {
-        // Its error is logged as Redis says it here, and not once more as a reply.
+        // Logs the error as Redis does here; it is not logged again as a reply.
         let error = called.reply.strip_prefix(b"-ERR ").unwrap_or(&called.reply).trim_ascii_end();
         with(stack, |state| {
             if is_stepping {
@@ -183,10 +184,10 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     Ok(called.reply.first() == Some(&b'-'))
 }
 
-/// What came of a command.
+/// The result of a command.
 struct Called {
     reply: Vec<u8>,
-    /// It has not run.
+    /// True if the command was refused before it ran.
     was_refused: bool,
 }
 
@@ -195,14 +196,14 @@ fn call_server(commands: &mut dyn Commands, words: &[&[u8]], protocol: Protocol)
     Ok(Called { reply, was_refused: commands.was_refused() })
 }
 
-/// `redis.breakpoint()`: the next line stops.
+/// Handles `redis.breakpoint()`: the next line stops.
 fn breakpoint(stack: &mut Stack) -> Returns {
     with(stack, |state| state.is_at_breakpoint = true);
     stack.push_boolean(true);
     Ok(1)
 }
 
-/// `redis.debug(value…)`: a line for the client.
+/// Handles `redis.debug(value…)`: logs a line for the client.
 fn debug(stack: &mut Stack) -> Returns {
     let Some(line) = with(stack, |state| state.current_line) else { return Ok(0) };
     let mut text = format!("<debug> line {line}: ").into_bytes();

@@ -1,4 +1,4 @@
-//! The commands of a debugger's client, while its script stands still.
+//! The commands of a debugging client, while its script is stopped.
 
 use super::input::{Parsed, leading_integer, parse};
 use super::{call, show, with};
@@ -6,20 +6,20 @@ use crate::api::raise_table;
 use crate::debug_state::{BREAKPOINTS_MAX, INPUT_BYTES_MAX, Received};
 use crate::lua::{Raise, Stack, Type};
 
-/// How a stop ended.
+/// The way in which a stop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
-    /// The script goes on.
+    /// A command of the client that lets the script continue.
     GoesOn,
-    /// The client has left: the script runs to its end.
+    /// The end of the connection: the script runs to its end.
     Left,
 }
 
-/// Lines around the current one that `list` shows.
+/// The default number of lines that `list` shows before and after the current one.
 const CONTEXT_LINES: i64 = 5;
-/// The least that lines are cut at.
+/// The minimum length at which lines are cut, in bytes.
 const LEN_BYTES_MIN: i64 = 60;
-/// What code of the client's is called in errors.
+/// The name of the client's code in errors.
 const EVAL_NAME: &std::ffi::CStr = c"@ldb_eval";
 
 const HELP: [&str; 30] = [
@@ -55,7 +55,8 @@ const HELP: [&str; 30] = [
     "                     next line of code.",
 ];
 
-/// Serves the client until it lets the script go on. An error ends the script, or is the script's.
+/// Serves the client until it lets the script continue. An error ends the script or is raised in
+/// it.
 pub(super) fn serve(stack: &mut Stack) -> Result<Served, Raise> {
     loop {
         let words = match next_command(stack)? {
@@ -94,7 +95,7 @@ pub(super) fn serve(stack: &mut Stack) -> Result<Served, Raise> {
     }
 }
 
-/// The client's next command; `None` when it has left.
+/// Waits for the client's next command; returns `None` if the client has left.
 fn next_command(stack: &mut Stack) -> Result<Option<Vec<Vec<u8>>>, Raise> {
     loop {
         let parsed = with(stack, |state| {
@@ -132,7 +133,7 @@ fn log_all<'a>(stack: &Stack, lines: impl IntoIterator<Item = &'a str>) {
     with(stack, |state| lines.into_iter().for_each(|line| state.log(line.as_bytes())));
 }
 
-/// `list [line [context]]`.
+/// Handles `list [line [context]]`.
 fn list(stack: &Stack, arguments: &[Vec<u8>]) {
     let current = with(stack, |state| i64::from(state.current_line)).unwrap_or(0);
     let line = arguments.first().map_or(0, |line| leading_integer(line));
@@ -150,7 +151,7 @@ fn list_around(stack: &Stack, line: i64, context: i64) {
     });
 }
 
-/// `print variable`: of the innermost function that has it.
+/// Handles `print variable`: logs the variable of the innermost function that has it.
 fn print(stack: &mut Stack, name: &[u8]) {
     let mut level = 0;
     while stack.function_at(level).is_some() {
@@ -171,7 +172,7 @@ fn print(stack: &mut Stack, name: &[u8]) {
     log_all(stack, ["No such variable."]);
 }
 
-/// `print`: all variables of the innermost function.
+/// Handles `print`: logs all variables of the innermost function.
 fn print_all(stack: &mut Stack) {
     let (mut at, mut shown) = (1, 0);
     while let Some(name) = stack.push_local(0, at) {
@@ -197,7 +198,7 @@ fn log_top(stack: &mut Stack, start: &[u8]) {
     with(stack, |state| state.log_value(line));
 }
 
-/// `break [line…]`: shows breakpoints, sets one, removes one (`-line`) or all (0).
+/// Handles `break [line…]`: shows breakpoints, sets one, removes one (`-line`) or all (0).
 fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     if arguments.is_empty() {
         with(stack, |state| {
@@ -242,7 +243,7 @@ fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     }
 }
 
-/// `maxlen [bytes]`.
+/// Handles `maxlen [bytes]`: sets or shows the length at which lines are cut.
 fn set_len_max(stack: &Stack, arguments: &[Vec<u8>]) {
     with(stack, |state| {
         if let [len] = arguments {
@@ -260,7 +261,7 @@ fn set_len_max(stack: &Stack, arguments: &[Vec<u8>]) {
     });
 }
 
-/// `trace`: the functions of the script that are on the stack of calls.
+/// Handles `trace`: logs the functions of the script that are on the call stack.
 fn trace(stack: &Stack) {
     let mut level = 0;
     while let Some(place) = stack.function_at(level) {
@@ -276,7 +277,7 @@ fn trace(stack: &Stack) {
     }
 }
 
-/// `eval code`: an expression, else statements.
+/// Handles `eval code`: evaluates the code as an expression, or else as statements.
 fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
     let code = arguments.join(&b' ');
     with(stack, |state| state.evaluates = true);
@@ -305,7 +306,7 @@ fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
     stack.go_on()
 }
 
-/// The text of the error on top: a text, or a table with one.
+/// Returns the text of the error on top: the error itself, or its field `err`.
 fn error_text(stack: &mut Stack) -> Vec<u8> {
     if stack.kind(-1) == Type::Table {
         stack.raw_get_field(-1, b"err");
@@ -313,7 +314,7 @@ fn error_text(stack: &mut Stack) -> Vec<u8> {
     stack.text(-1).unwrap_or(b"(null)").to_vec()
 }
 
-/// `redis command`: logged as if the script had called it.
+/// Handles `redis command`: runs the command, and logs it as if the script had called it.
 fn run_command(stack: &mut Stack, words: &[Vec<u8>]) -> Result<(), Raise> {
     if !stack.has_room(words.len() as i32 + 2) {
         log_all(stack, ["<error> max lua stack reached"]);
@@ -322,7 +323,7 @@ fn run_command(stack: &mut Stack, words: &[Vec<u8>]) -> Result<(), Raise> {
     with(stack, |state| (state.steps, state.evaluates) = (true, true));
     stack.push_function(call, 0);
     words.iter().for_each(|word| stack.push(word));
-    // An error was logged.
+    // The error has been logged.
     let _ = stack.call(words.len() as i32, 1);
     stack.pop(1);
     with(stack, |state| (state.steps, state.evaluates) = (false, false));

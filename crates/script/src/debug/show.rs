@@ -1,17 +1,17 @@
-//! Values and replies as the debugger shows them.
+//! Text of values and replies, as the debugger shows them.
 
 use crate::lua::{Stack, Type};
 use crate::numbers::format_g;
 use crate::shell;
 
-/// Tables in tables.
+/// The maximum depth of nested tables.
 const DEPTH_MAX: usize = 10;
-/// Replies in replies: no command has more.
+/// The maximum depth of nested replies; no command's reply is deeper.
 const REPLY_DEPTH_MAX: usize = 100;
-/// What is shown of a value at most, in bytes: tables may contain each other.
+/// The maximum length of a shown value, in bytes: tables may contain each other.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Appends a text in quotes, with escapes for what does not print.
+/// Appends a text in quotes, with escapes for characters that do not print.
 pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &byte in text {
@@ -29,8 +29,8 @@ pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends the value on top, which stays. What is beyond `bytes_max` (0: [`BYTES_MAX`]) is not
-/// needed.
+/// Appends the value on top, which stays there. May stop after `bytes_max` bytes (0 for
+/// [`BYTES_MAX`]): the caller does not need more.
 pub(super) fn value(stack: &mut Stack, bytes_max: usize, out: &mut Vec<u8>) {
     let end = if bytes_max == 0 { BYTES_MAX } else { out.len() + bytes_max };
     nested_value(stack, (0, end), out);
@@ -60,7 +60,7 @@ fn nested_value(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u
     out.extend_from_slice(format!("\"{name}@{address}\"").as_bytes());
 }
 
-/// Appends the table on top, which stays: an array's elements, or all keys and values.
+/// Appends the table on top, which stays there: an array's elements, or all keys and values.
 fn table(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u8>) {
     stack.push_value(-1);
     let at = stack.top();
@@ -91,7 +91,7 @@ fn table(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u8>) {
     stack.pop(1);
 }
 
-/// Whether the keys of the table on top come as 1, 2, 3 ….
+/// Returns true if the keys of the table on top come in the order 1, 2, 3 ….
 fn is_array(stack: &mut Stack) -> bool {
     let mut expected = 1.0;
     stack.push_nil();
@@ -111,7 +111,7 @@ pub(super) fn reply(reply: &[u8], out: &mut Vec<u8>) {
     nested_reply(reply, REPLY_DEPTH_MAX, out);
 }
 
-/// Appends the reply at the start of `input`; what is behind it.
+/// Appends the reply at the start of `input`; returns the bytes after it.
 fn nested_reply<'a>(input: &'a [u8], depth: usize, out: &mut Vec<u8>) -> &'a [u8] {
     let end = input.iter().position(|&byte| byte == b'\r').unwrap_or(input.len());
     let (line, rest) = (&input[..end], input.get(end + 2..).unwrap_or_default());
@@ -143,8 +143,8 @@ fn nested_reply<'a>(input: &'a [u8], depth: usize, out: &mut Vec<u8>) -> &'a [u8
     rest
 }
 
-/// Appends `count` replies: between what begins it and what ends it, with what stands behind the
-/// first of two and behind the second.
+/// Appends `count` replies between `begin` and `end`. `between` follows the first reply of each
+/// pair, and `behind` follows the second.
 fn sequence<'a>(
     mut rest: &'a [u8],
     (count, depth): (usize, usize),
@@ -186,7 +186,7 @@ mod tests {
         check("%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n", "{\"a\" => 1,\"b\" => (null)}");
         check("~2\r\n:1\r\n#t\r\n", "~(1,#true)");
         check(",1.5\r\n", "(double) 1.5");
-        // What no server sends ends it.
+        // Input that no server sends ends the text.
         check("", "");
         check("*9\r\n:1\r\n", "[1,]");
         check("$9\r\nab", "\"ab\"");

@@ -1,4 +1,4 @@
-//! Small blocks of memory that a Lua state gave back and will want again.
+//! Small blocks of memory that a Lua state gave back and will need again.
 //!
 //! ```text
 //!   Lua ──free──▶ stack of addresses ──alloc──▶ Lua        one stack a size, 16 bytes apart
@@ -6,42 +6,44 @@
 //!                     ▼             │
 //!                  the process' allocator
 //! ```
-//! A collection gives back what was used long ago and has left the cache. An allocator that links
-//! free blocks through themselves waits for memory with each of them; here their addresses lie side
-//! by side, and the next ones are fetched while Lua works on the last (docs/performance.md).
+//! A collection frees blocks that were used long ago and have left the cache. An allocator that
+//! links free blocks through themselves waits for memory at each of them. Here the addresses of
+//! free blocks are side by side, and the next blocks are fetched while Lua works on the last
+//! (docs/performance.md).
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-/// What sizes are multiples of.
+/// The unit of block sizes, in bytes.
 const STEP_BYTES: usize = 16;
-/// The largest block that is kept.
+/// The size of the largest block that is kept, in bytes.
 const KEPT_BYTES_MAX: usize = 512;
-/// So many bytes are kept at most. A collection first looks for what is used, while blocks are only
-/// taken, about half of what Lua holds; then it gives them back.
+/// The maximum memory of all kept blocks, in bytes. A collection first looks for values in use.
+/// Meanwhile blocks are only taken, about half of the memory that Lua holds. Then it gives blocks
+/// back.
 const ALL_BYTES_MAX: usize = 1 << 20;
-/// How many blocks ahead memory is fetched.
+/// The number of blocks by which memory is fetched ahead.
 const AHEAD: usize = 4;
 
-/// Blocks of one size that nobody uses: addresses of live allocations of [`layout_of`].
+/// Unused blocks of one size: addresses of live allocations of [`layout_of`].
 #[derive(Default)]
 struct Stack(Vec<NonNull<u8>>);
 
-/// What is kept.
+/// The blocks that are kept for later use.
 pub(super) struct Blocks {
-    /// All sizes, by their number of steps less one.
+    /// The stacks of all sizes, by the number of steps less one.
     stacks: UnsafeCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
-    /// What all of them hold.
+    /// The memory of all kept blocks, in bytes.
     kept_bytes: Cell<usize>,
 }
 
-/// The size of the blocks of one stack.
+/// Returns the size of the blocks of one stack, in bytes.
 fn block_bytes(size: usize) -> usize {
     (size + 1) * STEP_BYTES
 }
 
-/// The layout in which Lua's blocks of `len` bytes are allocated.
+/// Returns the layout in which Lua's blocks of `len` bytes are allocated.
 pub(super) fn layout_of(len: usize) -> Layout {
     let len = if len <= KEPT_BYTES_MAX { len.next_multiple_of(STEP_BYTES) } else { len };
     Layout::from_size_align(len, STEP_BYTES).expect("checked against isize::MAX, or a size allocated before")
@@ -52,7 +54,7 @@ impl Blocks {
         Self { stacks: UnsafeCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
-    /// A block of `len` bytes, 1 at least; null where there is no memory.
+    /// Returns a block of `len` bytes, 1 at least; null if there is no memory.
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
         match self.reuse(len) {
             Some(block) => block.as_ptr(),
@@ -61,7 +63,7 @@ impl Blocks {
         }
     }
 
-    /// A kept block of `len` bytes, if there is one; none is of 0.
+    /// Returns a kept block of `len` bytes, if there is one. There is none for 0.
     #[inline]
     pub(super) fn reuse(&self, len: usize) -> Option<NonNull<u8>> {
         let size = len.wrapping_sub(1) / STEP_BYTES;
@@ -79,7 +81,7 @@ impl Blocks {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It is of `len` bytes, from here, and nobody uses it from here on.
+    /// `block` has `len` bytes and was returned by this `Blocks`, and nobody uses it from now on.
     #[inline]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, len: usize) {
         let size = len.wrapping_sub(1) / STEP_BYTES;
@@ -97,11 +99,12 @@ impl Blocks {
         unsafe { std::alloc::dealloc(block.as_ptr(), layout_of(len)) }
     }
 
-    /// Makes a block larger or smaller; null where there is no memory, and it stays as it is.
+    /// Makes a block larger or smaller, and returns its address. Returns null if there is no
+    /// memory; the block then stays as it is.
     ///
     /// # Safety
-    /// It is of `old_len` bytes, from here, and nobody uses its address from here on unless null is
-    /// returned. `len` is 1 at least.
+    /// `block` has `old_len` bytes and was returned by this `Blocks`. Nobody uses its address from
+    /// now on unless null is returned. `len` is 1 at least.
     pub(super) unsafe fn resize(&self, block: NonNull<u8>, old_len: usize, len: usize) -> *mut u8 {
         let address = block.as_ptr();
         if old_len > KEPT_BYTES_MAX && len > KEPT_BYTES_MAX {
@@ -133,7 +136,7 @@ impl Drop for Blocks {
     }
 }
 
-/// Has the processor fetch what will be written soon.
+/// Makes the processor fetch memory that will be written soon.
 #[inline]
 fn prefetch(block: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_the_bound() {
         let blocks = Blocks::new();
-        // The shortest of a size take as much as the longest.
+        // The shortest block of a size takes as much memory as the longest.
         for len in [49, 64, 512] {
             let all: Vec<_> = (0..30_000).map(|_| allocate(&blocks, len)).collect();
             for block in all {

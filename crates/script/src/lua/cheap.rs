@@ -1,4 +1,4 @@
-//! Functions of which Lua's own run the cheap calls (`cheap.h`), and ours the others.
+//! Functions whose cheap calls run Lua's own code (`cheap.h`), and whose other calls run ours.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use mlua_sys as ffi;
 
 use super::stack::{Function, Stack};
 
-/// Lua's own functions that make calls that are cheap whatever the texts are.
+/// Lua's own functions for calls that are cheap whatever their texts are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cheap {
     Find,
@@ -26,7 +26,8 @@ unsafe extern "C-unwind" {
 }
 
 impl Stack {
-    /// As [`Stack::push_function`]; calls that are cheap are one of Lua's own functions instead.
+    /// Pushes a function, as [`Stack::push_function`] does. Cheap calls of it run one of Lua's own
+    /// functions instead.
     pub(crate) fn push_function_unless_cheap(&mut self, cheap: Cheap, function: Function, upvalues: i32) {
         let entry = match cheap {
             Cheap::Find => script_find,

@@ -1,4 +1,4 @@
-//! What belongs to one Lua state besides Lua's own data.
+//! The data of one Lua state besides Lua's own.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -12,53 +12,56 @@ use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
 use crate::pattern::Matcher;
 
-/// So many bytes take about a millisecond to write.
+/// The number of bytes after which the server is asked whether the script may continue. Writing
+/// them takes about a millisecond.
 const WORKED_BYTES_MAX: usize = 4 << 20;
 
-/// A line of a script: source and line.
+/// A place in a script: source and line.
 pub(crate) type Place = (Vec<u8>, i32);
 
-/// What belongs to one Lua state; Lua holds its address as that of the allocator's data.
+/// The data of one Lua state. Lua holds its address as that of the allocator's data.
 pub(crate) struct Context {
-    /// What Lua gave back and will want again.
+    /// Free blocks that Lua gave back and will need again.
     pub(super) blocks: Blocks,
-    /// Bytes that Lua holds.
+    /// The memory that Lua holds, in bytes.
     pub(super) used_bytes: Cell<usize>,
-    /// Above that, Lua's own code gets no memory; `usize::MAX` without a limit.
+    /// The memory limit of Lua's own code, in bytes; `usize::MAX` without a limit.
     pub(super) limit_bytes: Cell<usize>,
-    /// Bytes that were allocated or worked through since it was asked whether the script may go on.
+    /// The number of bytes allocated or worked through since the server was last asked whether the
+    /// script may continue.
     pub(super) worked_bytes: Cell<usize>,
-    /// How many functions of ours are on the stack above Lua's innermost code.
+    /// The number of functions of ours on the stack above Lua's innermost code.
     pub(super) ours: Cell<u32>,
     /// The server, while a script runs.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
-    /// Set once the script has to end: it is raised again and again until it has.
+    /// The reason why the script has to end. The script raises an error again and again until it
+    /// has ended.
     pub(super) stopped: Cell<Option<Stop>>,
-    /// `redis.setresp`.
+    /// The protocol that the script set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
-    /// A library is being loaded: what it may call differs.
+    /// True while a library is being loaded, which may call other functions.
     pub(crate) loading: Cell<bool>,
-    /// A function of a library runs.
+    /// True while a function of a library runs.
     pub(crate) in_function: Cell<bool>,
-    /// `math.random`.
+    /// The generator of `math.random`.
     pub(crate) rng: Cell<Rng>,
-    /// What scripts have set of `cjson`.
+    /// The settings of `cjson`, as scripts have set them.
     pub(crate) json: Cell<Settings>,
-    /// What `cjson` writes into.
+    /// The output buffer of `cjson`.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
-    /// The addresses of tables that stand for read-only ones.
+    /// The addresses of all shells, which stand for read-only tables.
     pub(crate) shells: RefCell<Vec<usize>>,
-    /// Where the script was when it was stopped: source and line.
+    /// The place where the script was stopped.
     pub(crate) stopped_at: RefCell<Option<Place>>,
-    /// Where the stack of the thread was when the run began.
+    /// The address in the thread's stack where the run began.
     pub(crate) stack_start: Cell<usize>,
-    /// What the debugger keeps, where the script is debugged.
+    /// The debugger's state, if the script is debugged.
     pub(crate) debugging: RefCell<Option<Box<DebugState>>>,
-    /// The address of what is called as lines begin, where they are watched.
+    /// The address of the function to call when a line begins; null if lines are not watched.
     pub(super) on_event: Cell<*const c_void>,
-    /// What matched patterns last.
+    /// The matcher that was used last.
     pub(crate) matcher: Cell<Option<Box<Matcher>>>,
-    /// An error that a function called from one of ours has raised, and where.
+    /// An error that a function called by one of ours has raised, and its place.
     pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
     /// Functions that a library being loaded has registered.
     pub(crate) registered: RefCell<crate::flags::Registered>,
@@ -69,17 +72,17 @@ pub(crate) struct Context {
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// As `drand48` starts without a seed.
+    /// Creates the generator that `drand48` uses without a seed.
     pub(crate) fn unseeded() -> Self {
         Self(0x1234_abcd_330e)
     }
 
-    /// `srand48`.
+    /// Creates a generator from a seed, as `srand48` does.
     pub(crate) fn new(seed: i32) -> Self {
         Self((u64::from(seed as u32) << 16) | 0x330e)
     }
 
-    /// `lrand48`: 31 bits.
+    /// Returns the next 31 bits, as `lrand48` does.
     pub(crate) fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(0x5_deec_e66d).wrapping_add(0xb) & 0xffff_ffff_ffff;
         (self.0 >> 17) as u32
@@ -113,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Runs `ask` with the server; `None` when none is here.
+    /// Calls `ask` with the server; returns `None` outside of a run.
     pub(crate) fn with_commands<R>(&self, ask: impl FnOnce(&mut dyn Commands) -> R) -> Option<R> {
         let mut commands = self.commands.take()?;
         // SAFETY: `State::with_commands` put the address here of what it has borrowed mutably until
@@ -123,7 +126,7 @@ impl Context {
         Some(result)
     }
 
-    /// Asks whether the script may go on, in the middle of long work.
+    /// Asks the server, in the middle of long work, whether the script may continue.
     pub(crate) fn interrupt(&self) -> Result<(), Stop> {
         self.worked_bytes.set(0);
         if let Some(stop) = self.stopped.get() {
@@ -138,8 +141,8 @@ impl Context {
         }
     }
 
-    /// Counts bytes that were allocated or worked through; asks whether the script may go on when
-    /// they are many.
+    /// Counts bytes that were allocated or worked through. After [`WORKED_BYTES_MAX`], asks the
+    /// server whether the script may continue.
     #[inline]
     pub(super) fn work(&self, len_bytes: usize) -> Result<(), Stop> {
         let worked = self.worked_bytes.get().saturating_add(len_bytes);
@@ -147,23 +150,22 @@ impl Context {
         if worked < WORKED_BYTES_MAX { Ok(()) } else { self.interrupt() }
     }
 
-    /// Ends the script: every function of ours and every hook raises from now on.
+    /// Ends the script: from now on, every function of ours and every hook raises.
     pub(crate) fn stop(&self, stop: Stop) {
         self.stopped.set(Some(stop));
     }
 
-    /// Returns the memory above which Lua's own code gets none, in bytes; `usize::MAX` without a
-    /// limit.
+    /// Returns the memory limit of Lua's own code, in bytes; `usize::MAX` without a limit.
     pub(crate) fn limit_bytes(&self) -> usize {
         self.limit_bytes.get()
     }
 
-    /// What Lua's own code may take from now on, in bytes.
+    /// Sets the memory limit of Lua's own code, in bytes.
     pub(crate) fn set_limit(&self, limit_bytes: Option<usize>) {
         self.limit_bytes.set(limit_bytes.unwrap_or(usize::MAX));
     }
 
-    /// Whether Lua holds more than it may.
+    /// Returns true if Lua holds more memory than its limit.
     pub(super) fn is_over_limit(&self) -> bool {
         self.used_bytes.get() > self.limit_bytes.get()
     }

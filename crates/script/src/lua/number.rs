@@ -1,18 +1,18 @@
-//! How Lua writes a number as text: `%.14g`, as Redis' Lua does.
+//! Lua's conversion of a number to text: `%.14g`, as in Redis' Lua.
 
 use std::ffi::{c_char, c_int};
 
 use crate::numbers::number_text;
 
-/// What Lua keeps for the text of a number, in bytes (`LUAI_MAXNUMBER2STR`).
+/// The size of Lua's buffer for the text of a number, in bytes (`LUAI_MAXNUMBER2STR`).
 const TEXT_LEN_MAX: usize = 32;
 
-/// From here on `%.14g` writes an exponent.
+/// The smallest positive number that `%.14g` writes with an exponent because of its size.
 const INTEGERS_END: f64 = 1e14;
 
 /// Writes the text of a number and a zero byte; returns the text's length in bytes. Scripts build
-/// the names of keys and fields from integers: C's `printf`, which Lua itself uses, takes four
-/// times as long for these.
+/// the names of keys and fields from integers. For integers, C's `printf`, which Lua itself uses,
+/// takes four times as long.
 ///
 /// # Safety
 /// There are [`TEXT_LEN_MAX`] bytes at `buffer`.

@@ -8,29 +8,28 @@ use mlua_sys as ffi;
 use super::context::Context;
 use crate::commands::{Commands, Stop};
 
-/// The value on top of the stack is an error that is to be raised.
+/// An error that is to be raised: the value on top of the stack.
 #[derive(Debug)]
 pub(crate) struct Raise;
 
-/// How many values on top of the stack a function returns.
+/// The number of values on top of the stack that a function returns.
 pub(crate) type Returns = Result<usize, Raise>;
 
 /// A function of ours that Lua can call.
 pub(crate) type Function = fn(&mut Stack) -> Returns;
 
-/// Called by the hook of a state whose lines are watched.
+/// A function that the hook calls in a state whose lines are watched.
 pub(crate) type OnEvent = fn(&mut Stack, HookEvent) -> Result<(), Raise>;
 
-/// Why a hook is called.
+/// The reason why a hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookEvent {
-    /// A line begins.
+    /// The start of a line.
     Line,
-    /// Some thousand instructions have run.
+    /// The end of about 10,000 instructions.
     Count,
 }
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     None,
@@ -45,25 +44,24 @@ pub(crate) enum Type {
     Thread,
 }
 
-/// A function on the stack of calls.
+/// A function on the call stack.
 pub(crate) struct Where {
     pub(crate) is_c: bool,
     pub(crate) source: Vec<u8>,
     pub(crate) line: i32,
 }
 
-/// The stack of the function that runs: its arguments are at 1, 2 …, negative indices count from
-/// the top.
+/// The stack of the running function: arguments are at 1, 2 …, negative indices count from the top.
 pub(crate) struct Stack {
     pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
-    /// How many values there may be in any case.
+    /// The number of values for which there is room without a check.
     spare_top: i32,
 }
 
-/// How a `lua_State` begins. How many values there are, and of which types, is asked for each value
-/// that is read or pushed: a call of Lua's functions for it costs more than the answer. unit.c does
-/// not compile where this differs.
+/// The start of a `lua_State`. Each read or push needs the number of values, or their types.
+/// Calling Lua's functions for them costs more than reading them here. unit.c does not compile if
+/// this layout differs.
 #[repr(C, align(8))]
 struct Head {
     _header: [u8; 16],
@@ -78,13 +76,15 @@ struct Slot {
     kind: c_int,
 }
 
-/// `(lua_Integer)number` as x86-64 does it.
+/// Converts a number to an integer, as `(lua_Integer)number` does on x86-64.
 pub(crate) fn truncate(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
 
 impl Stack {
+    /// Creates the stack of a state or coroutine.
+    ///
     /// # Safety
     /// `l` is a live state made by `State::new`, or a coroutine of one.
     pub(super) unsafe fn new(l: *mut ffi::lua_State) -> Self {
@@ -96,8 +96,8 @@ impl Stack {
         Self { l, context, spare_top: 0 }
     }
 
-    /// The stack of a function that has just been called, or the bottom of all stacks: however many
-    /// values there are by then, Lua keeps room for `LUA_MINSTACK` more.
+    /// Creates the stack of a function that has just been called, or the stack outside of all
+    /// calls. However many values there are by then, Lua keeps room for `LUA_MINSTACK` more.
     ///
     /// # Safety
     /// As [`Stack::new`], in a C function that has pushed nothing yet, or outside of all calls.
@@ -108,13 +108,13 @@ impl Stack {
         stack
     }
 
-    /// What belongs to this Lua state.
+    /// Returns the data of this Lua state.
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: it lives as long as the state.
         unsafe { self.context.as_ref() }
     }
 
-    /// Runs `ask` with the server; `None` when none is here, as in a library that is being loaded.
+    /// Calls `ask` with the server; returns `None` outside of a run.
     pub(crate) fn with_commands<R>(
         &mut self,
         ask: impl FnOnce(&mut Self, &mut dyn Commands) -> R,
@@ -135,7 +135,7 @@ impl Stack {
         count as i32
     }
 
-    /// The type of a value, as Lua numbers them.
+    /// Returns the type of a value, by Lua's numbers.
     ///
     /// # Safety
     /// `place` is between 1 and the top.
@@ -149,7 +149,7 @@ impl Stack {
         unsafe { (*slot).kind }
     }
 
-    /// Pops down to, or fills with nil up to, `top` values.
+    /// Pops values down to `top`, or pushes nil up to `top` values.
     pub(crate) fn set_top(&mut self, top: i32) {
         let now = self.top();
         assert!(top >= 0, "a size");
@@ -164,7 +164,7 @@ impl Stack {
         self.set_top(self.top() - count);
     }
 
-    /// Pops values whose bytes nobody has borrowed any more: the caller says so.
+    /// Pops values whose bytes nobody borrows any more; the caller ensures this.
     fn drop_top(&self, count: i32) {
         let top = self.top() - count;
         assert!(top >= 0, "a size");
@@ -172,7 +172,7 @@ impl Stack {
         unsafe { ffi::lua_settop(self.l, top) }
     }
 
-    /// Whether there is room for `count` more values; the limit is Lua's (8,000).
+    /// Returns true if there is room for `count` more values; Lua allows 8,000.
     pub(crate) fn has_room(&self, count: i32) -> bool {
         // SAFETY: the state is live; no memory is refused while our code runs.
         unsafe { ffi::lua_checkstack(self.l, count) != 0 }
@@ -184,7 +184,7 @@ impl Stack {
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
-    /// `index` as a place from the bottom, if there is a value.
+    /// Converts `index` to a place from the bottom, if there is a value.
     #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
@@ -196,7 +196,7 @@ impl Stack {
         self.place(index).expect("the caller counted the values on its stack")
     }
 
-    /// The place of an upvalue of the running function, the first is 1.
+    /// Returns the place of an upvalue of the running function; the first is 1.
     fn upvalue_place(at: i32) -> c_int {
         assert!((1..=200).contains(&at), "an upvalue");
         ffi::lua_upvalueindex(at + 1)
@@ -225,7 +225,7 @@ impl Stack {
         matches!(self.kind(index), Type::None | Type::Nil)
     }
 
-    /// The name of the value's type, as error texts say it.
+    /// Returns the name of the value's type, as in error texts.
     pub(crate) fn type_name(&self, index: i32) -> &'static str {
         match self.kind(index) {
             Type::None => "no value",
@@ -247,7 +247,7 @@ impl Stack {
         })
     }
 
-    /// A number, or a string that is the text of one.
+    /// Returns a number, or the number of a string that is the text of one.
     pub(crate) fn number(&self, index: i32) -> Option<f64> {
         let place = self.place(index)?;
         // SAFETY: there is a value.
@@ -256,12 +256,12 @@ impl Stack {
         (number != 0.0 || unsafe { ffi::lua_isnumber(self.l, place) } != 0).then_some(number)
     }
 
-    /// The bytes of a string.
+    /// Returns the bytes of a string.
     pub(crate) fn bytes(&self, index: i32) -> Option<&[u8]> {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// The bytes of a string; a number becomes a string in its place. Not for keys of a `next`.
+    /// Returns the bytes of a string; a number becomes a string in its place. Not for `next`'s keys.
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;
@@ -274,7 +274,7 @@ impl Stack {
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
     }
 
-    /// The number of an argument, 0 for what is none.
+    /// Returns the number of an argument, 0 if it is no number.
     #[inline]
     pub(crate) fn number_or_zero(&self, argument: i32) -> f64 {
         assert!((1..=ffi::LUA_MINSTACK).contains(&argument), "a place that Lua keeps for calls");
@@ -282,7 +282,7 @@ impl Stack {
         unsafe { ffi::lua_tonumber(self.l, argument) }
     }
 
-    /// An address that is the value's own: for telling tables apart.
+    /// Returns an address that distinguishes the value from others, such as tables.
     pub(crate) fn address(&self, index: i32) -> usize {
         // SAFETY: there is a value.
         self.place(index).map_or(0, |place| unsafe { ffi::lua_topointer(self.l, place) } as usize)
@@ -300,7 +300,7 @@ impl Stack {
         self.place(index).is_some_and(|place| unsafe { ffi::lua_iscfunction(self.l, place) } != 0)
     }
 
-    /// `#` of a string or table, without metamethods.
+    /// Returns `#` of a string or table, without metamethods.
     pub(crate) fn len(&self, index: i32) -> usize {
         // SAFETY: there is a value.
         self.place(index).map_or(0, |place| unsafe { ffi::lua_objlen(self.l, place) })
@@ -326,7 +326,6 @@ impl Stack {
         unsafe { ffi::lua_pushnumber(self.l, value) }
     }
 
-    /// Pushes two numbers.
     #[inline]
     pub(crate) fn push_numbers(&self, first: f64, second: f64) {
         self.reserve(2);
@@ -366,13 +365,13 @@ impl Stack {
         unsafe { ffi::lua_pushvalue(self.l, place) }
     }
 
-    /// Whether the running function has such an upvalue; the first is 1.
+    /// Returns true if the running function has this upvalue; the first is 1.
     pub(crate) fn has_upvalue(&self, at: i32) -> bool {
         // SAFETY: a place of an upvalue that is not there gives `LUA_TNONE`.
         unsafe { ffi::lua_type(self.l, Self::upvalue_place(at)) != ffi::LUA_TNONE }
     }
 
-    /// The bytes of an upvalue that is a string or a number.
+    /// Returns the bytes of an upvalue that is a string or a number.
     pub(crate) fn upvalue_bytes(&self, at: i32) -> Option<&[u8]> {
         let place = Self::upvalue_place(at);
         let mut len = 0;
@@ -387,7 +386,7 @@ impl Stack {
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
     }
 
-    /// An upvalue that is a number, or 0.
+    /// Returns an upvalue that is a number, or 0.
     pub(crate) fn upvalue_number(&self, at: i32) -> f64 {
         // SAFETY: a place of an upvalue that is not there gives 0.
         unsafe { ffi::lua_tonumber(self.l, Self::upvalue_place(at)) }
@@ -427,7 +426,7 @@ impl Stack {
         unsafe { ffi::lua_pushcclosure(self.l, entry, upvalues + 1) }
     }
 
-    /// Moves the top value to `index`, and those above up.
+    /// Moves the top value to `index`; the values from there on move up.
     pub(crate) fn insert(&mut self, index: i32) {
         let place = self.existing(index);
         // SAFETY: there is a value.
@@ -456,7 +455,7 @@ impl Stack {
         place
     }
 
-    /// The value of the key on top takes its place.
+    /// Replaces the key on top by its value.
     pub(crate) fn raw_get(&self, table: i32) {
         let table = self.table(table);
         self.existing(-1);
@@ -480,7 +479,7 @@ impl Stack {
         unsafe { ffi::lua_rawget_(self.l, table) }
     }
 
-    /// Pops a value and its key below it, which is neither nil nor NaN, into a table.
+    /// Pops a value and the key below it into a table. The key is neither nil nor NaN.
     pub(crate) fn raw_set(&self, table: i32) {
         let table = self.table(table);
         let key = self.existing(-2);
@@ -515,8 +514,8 @@ impl Stack {
         unsafe { ffi::lua_rawset(self.l, table) }
     }
 
-    /// Pops a key and pushes the next one and its value; `false`, and nothing pushed, after the
-    /// last. The key is nil or was in the table when the last `next` gave it.
+    /// Pops a key and pushes the next key and its value. Returns `false`, and pushes nothing, after
+    /// the last key. The key is nil, or was in the table when the last `next` returned it.
     pub(crate) fn next(&self, table: i32) -> bool {
         let table = self.table(table);
         self.existing(-1);
@@ -525,7 +524,7 @@ impl Stack {
         unsafe { ffi::lua_next(self.l, table) != 0 }
     }
 
-    /// Pushes the value's metatable, if it has one.
+    /// Pushes the value's metatable; returns false if it has none.
     pub(crate) fn metatable(&self, index: i32) -> bool {
         let Some(place) = self.place(index) else { return false };
         self.reserve(1);
@@ -533,7 +532,7 @@ impl Stack {
         unsafe { ffi::lua_getmetatable(self.l, place) != 0 }
     }
 
-    /// Pops a table or nil, which becomes the metatable of a value.
+    /// Pops a table or nil, and makes it the metatable of a value.
     pub(crate) fn set_metatable(&mut self, index: i32) {
         let place = self.existing(index);
         assert!(matches!(self.kind(-1), Type::Nil | Type::Table), "the caller looked");
@@ -548,7 +547,7 @@ impl Stack {
         self.call_with_handler(args, results, 0)
     }
 
-    /// Calls the function below its arguments; the function at `handler` is given an error.
+    /// Calls the function below its arguments; the function at `handler` handles an error.
     pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
         assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -562,12 +561,12 @@ impl Stack {
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
 
-    /// Calls the function below its arguments, in protected mode; how many results are on top.
+    /// Calls the function below its arguments, in protected mode; returns the number of results.
     pub(crate) fn call_for_all(&mut self, args: i32) -> Result<i32, Raise> {
         self.call_for_all_with_handler(args, 0)
     }
 
-    /// As [`Stack::call_for_all`]; the function at `handler` is given an error.
+    /// Calls as [`Stack::call_for_all`] does; the function at `handler` handles an error.
     pub(crate) fn call_for_all_with_handler(&mut self, args: i32, handler: i32) -> Result<i32, Raise> {
         assert!(args >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -581,7 +580,7 @@ impl Stack {
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
-    /// Pops a table, which becomes the global variables of a function and those it makes.
+    /// Pops a table: the new global variables of a function and of the functions that it makes.
     pub(crate) fn set_environment(&mut self, function: i32) {
         let place = self.existing(function);
         assert!(self.kind(-1) == Type::Table, "global variables are a table");
@@ -590,9 +589,9 @@ impl Stack {
         unsafe { ffi::lua_setfenv(self.l, place) };
     }
 
-    /// Compiles text, never bytecode, and pushes the function, or the error.
+    /// Compiles text, never bytecode, and pushes the function or the error.
     pub(crate) fn load(&mut self, text: &[u8], name: &CStr) -> Result<(), Raise> {
-        // The first byte of bytecode; behind a space, it is read as text.
+        // 0x1b is the first byte of bytecode. After a space, it is read as text.
         let escaped;
         let text = if text.first() == Some(&0x1b) {
             escaped = [b" ", text].concat();
@@ -624,7 +623,7 @@ impl Stack {
         Raise
     }
 
-    /// Raises a text with the line of the Lua code that called the running function before it.
+    /// Raises a text after the place of the Lua code that called the running function.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);
@@ -637,7 +636,7 @@ impl Stack {
         Raise
     }
 
-    /// Raises what is wrong with an argument.
+    /// Raises an error about an argument.
     pub(crate) fn raise_argument(&self, argument: i32, text: &str) -> Raise {
         let Some(mut info) = self.info(0, c"n") else {
             return self.raise_here(format!("bad argument #{argument} ({text})").as_bytes());
@@ -667,14 +666,14 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Ends the script, because the server said so.
+    /// Ends the script, because the server decided so.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
         self.raise(STOPPED)
     }
 
-    /// Asks in the middle of long work whether the script may go on.
+    /// Asks, in the middle of long work, whether the script may continue.
     pub(crate) fn interrupt(&self) -> Result<(), Raise> {
         self.context().interrupt().map_err(|_| {
             self.note_stop();
@@ -682,8 +681,7 @@ impl Stack {
         })
     }
 
-    /// Counts bytes that a function works through; asks whether the script may go on when they are
-    /// many.
+    /// Counts bytes that a function works through; after 4 MiB, asks if the script may continue.
     #[inline]
     pub(crate) fn work(&self, len_bytes: usize) -> Result<(), Raise> {
         self.context().work(len_bytes).map_err(|_| {
@@ -692,7 +690,7 @@ impl Stack {
         })
     }
 
-    /// Whether there may be as many bytes more, before they are allocated.
+    /// Raises an error if `len_bytes` more would exceed the limit; called before the allocation.
     pub(crate) fn claim(&self, len_bytes: usize) -> Result<(), Raise> {
         let context = self.context();
         if context.used_bytes.get().saturating_add(len_bytes) > context.limit_bytes.get() {
@@ -701,7 +699,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Keeps the place in the script where it was stopped.
+    /// Records the place in the script where it was stopped.
     fn note_stop(&self) {
         let place = [0, 1, 2].into_iter().find_map(|level| self.function_at(level).filter(|at| !at.is_c));
         let mut stopped_at = self.context().stopped_at.borrow_mut();
@@ -710,12 +708,12 @@ impl Stack {
         }
     }
 
-    /// Raises again in a script that has to end and has caught that.
+    /// Raises again in a stopped script, which may have caught the last error.
     pub(crate) fn go_on(&self) -> Result<(), Raise> {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
 
-    /// Whether the thread's stack is used so far that no coroutine may start another.
+    /// Returns true if so much of the thread's stack is used that no coroutine may start another.
     pub(crate) fn is_deep(&self) -> bool {
         const USED_BYTES_MAX: usize = 256 << 10;
         self.context().stack_start.get().abs_diff(stack_address()) > USED_BYTES_MAX
@@ -733,7 +731,7 @@ impl Stack {
         Some(info)
     }
 
-    /// The function at a level of the stack of calls; 0 is the running one.
+    /// Returns the function at a level of the call stack; 0 is the running one.
     pub(crate) fn function_at(&self, level: i32) -> Option<Where> {
         let info = self.info(level, c"Sl")?;
         // SAFETY: `lua_getinfo` with "S" has set it.
@@ -743,15 +741,15 @@ impl Stack {
         Some(Where { is_c, source, line: info.currentline })
     }
 
-    /// The name that the function at a level was called by, if it has one.
+    /// Returns the name by which the function at a level was called, if it has one.
     pub(crate) fn function_name_at(&self, level: i32) -> Option<Vec<u8>> {
         let info = self.info(level, c"n")?;
         // SAFETY: `lua_getinfo` with "n" has set it.
         (!info.name.is_null()).then(|| unsafe { text_of(info.name) }.to_vec())
     }
 
-    /// Pushes a local variable of the function at a level, the first is 1; its name. `None`, and
-    /// nothing pushed, after the last.
+    /// Pushes a local variable of the function at a level, and returns its name; the first is 1.
+    /// Returns `None`, and pushes nothing, after the last.
     pub(crate) fn push_local(&self, level: i32, at: i32) -> Option<Vec<u8>> {
         self.reserve(1);
         let info = self.info(level, c"S")?;
@@ -761,7 +759,7 @@ impl Stack {
         (!name.is_null()).then(|| unsafe { text_of(name) }.to_vec())
     }
 
-    /// Pushes a global variable, or nil: what stands behind the shell of global variables.
+    /// Pushes a global variable, or nil. Reads the table behind the shell of global variables.
     pub(crate) fn push_global(&mut self, name: &[u8]) {
         self.reserve(1);
         // SAFETY: there is room.
@@ -775,7 +773,7 @@ impl Stack {
         self.remove(-2);
     }
 
-    /// Does `work` on the stack of a new coroutine, in which hooks are alive as in this one.
+    /// Runs `work` on the stack of a new coroutine, in which hooks are active as in this one.
     pub(crate) fn in_coroutine<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.reserve(1);
         // SAFETY: there is room, and no memory is refused while our code runs.
@@ -811,29 +809,31 @@ impl Stack {
         self.number(argument).ok_or_else(|| self.raise_type(argument, "number"))
     }
 
-    /// `luaL_checkinteger`.
+    /// Reads an argument, as `luaL_checkinteger` does.
     pub(crate) fn check_integer(&self, argument: i32) -> Result<i64, Raise> {
         self.check_number(argument).map(truncate)
     }
 
-    /// `luaL_optinteger`.
+    /// Reads an argument, as `luaL_optinteger` does.
     pub(crate) fn optional_integer(&self, argument: i32, default: i64) -> Result<i64, Raise> {
         if self.is_none_or_nil(argument) { Ok(default) } else { self.check_integer(argument) }
     }
 }
 
-/// A place in the thread's stack, near the top.
+/// Returns an address in the thread's stack, near the top.
 #[inline(never)]
 pub(super) fn stack_address() -> usize {
     let here = 0_u8;
     std::hint::black_box(&raw const here) as usize
 }
 
-/// What a script that was stopped raises again and again; nobody reads it.
+/// The error that a stopped script raises again and again; nobody reads it.
 const STOPPED: &[u8] = b"script stopped";
-/// How many instructions run between two questions whether to go on.
+/// The number of instructions between two questions whether the script may continue.
 const INSTRUCTIONS_BETWEEN_INTERRUPTS: c_int = 10_000;
 
+/// Returns the bytes of a C string; none for null.
+///
 /// # Safety
 /// `text` is null or a C string that lives as long as the result.
 unsafe fn text_of<'a>(text: *const c_char) -> &'a [u8] {
@@ -844,7 +844,7 @@ unsafe fn text_of<'a>(text: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
 
-/// What Lua calls: finds the function among the upvalues, runs it, and raises what it wants raised.
+/// Handles a call from Lua: finds the function among the upvalues, runs it, and raises its error.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn script_call_ours(l: *mut ffi::lua_State) -> c_int {
     // SAFETY: Lua called with its live state.
@@ -856,8 +856,7 @@ unsafe extern "C-unwind" fn script_call_ours(l: *mut ffi::lua_State) -> c_int {
     unsafe { ffi::lua_error(l) }
 }
 
-/// Runs a function of ours; -1 when the value on top is to be raised. A panic ends the process
-/// here.
+/// Runs a function of ours; returns -1 to raise the value on top. A panic ends the process here.
 ///
 /// # Safety
 /// Called by `script_call_ours` only.
@@ -896,7 +895,7 @@ unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Asked every some thousand instructions; raises in a script that has to end.
+/// Handles the hook, about every 10,000 instructions: raises in a script that has to end.
 pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: Lua called with its live state.
     if unsafe { may_go_on(l) } {
@@ -908,6 +907,8 @@ pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi:
     unsafe { ffi::lua_error(l) }
 }
 
+/// Asks whether the script may continue; returns false if it has to end.
+///
 /// # Safety
 /// Called by `hook` only.
 unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
@@ -923,6 +924,8 @@ unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
     false
 }
 
+/// Sets the hook to be called every `instructions` instructions.
+///
 /// # Safety
 /// The state is live.
 pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
@@ -930,6 +933,8 @@ pub(super) unsafe fn set_hook(l: *mut ffi::lua_State, instructions: c_int) {
     unsafe { ffi::lua_sethook(l, Some(hook), ffi::LUA_MASKCOUNT, instructions) };
 }
 
+/// Sets the hook at its usual interval.
+///
 /// # Safety
 /// The state is live.
 pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
@@ -937,7 +942,7 @@ pub(super) unsafe fn set_usual_hook(l: *mut ffi::lua_State) {
     unsafe { set_hook(l, INSTRUCTIONS_BETWEEN_INTERRUPTS) };
 }
 
-/// The hook of a state whose lines are watched.
+/// Handles the hook of a state whose lines are watched.
 unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lua_Debug) {
     // SAFETY: Lua called with what describes the event.
     let event = unsafe { (*info).event };
@@ -949,7 +954,7 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
     unsafe { ffi::lua_error(l) }
 }
 
-/// Asks whether the script goes on, and has the line looked at; an error is on top otherwise.
+/// Asks whether the script may continue, and handles the line. Otherwise, leaves an error on top.
 ///
 /// # Safety
 /// Called by `line_hook` only.
@@ -983,6 +988,8 @@ unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
     done.is_ok()
 }
 
+/// Sets the hook of a state whose lines are watched.
+///
 /// # Safety
 /// The state is live.
 pub(super) unsafe fn set_line_hook(l: *mut ffi::lua_State) {

@@ -1,4 +1,4 @@
-//! A Lua state, and the memory it lives in.
+//! A Lua state and its memory allocator.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -29,7 +29,7 @@ const LIBRARIES: [(unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> i32, &[u8
 ];
 
 impl State {
-    /// A state with PUC Lua's own libraries, unfenced.
+    /// Creates a state with PUC Lua's own libraries, without a sandbox.
     pub(crate) fn new(limit_bytes: Option<usize>) -> Self {
         let context = NonNull::from(Box::leak(Box::new(Context::new(limit_bytes))));
         // SAFETY: the allocator is one as Lua's manual asks for, and its data outlives the state.
@@ -50,12 +50,12 @@ impl State {
         Self { l, context, stack }
     }
 
-    /// The bottom of all stacks.
+    /// Returns the stack outside of all calls.
     pub(crate) fn stack(&mut self) -> &mut Stack {
         &mut self.stack
     }
 
-    /// Runs `work` with the server at hand, on a fresh context.
+    /// Resets the data about the last run, and calls `work` while the server is accessible.
     pub(crate) fn with_commands<R>(
         &mut self,
         commands: &mut dyn Commands,
@@ -83,50 +83,53 @@ impl State {
         result
     }
 
-    /// Where the last script was when it was stopped: source and line.
+    /// Returns the place where the last script was stopped: source and line.
     pub(crate) fn stopped_at(&self) -> Option<(Vec<u8>, i32)> {
         self.context().stopped_at.borrow().clone()
     }
 
-    /// Why the last script was stopped, if it was.
+    /// Returns the reason why the last script was stopped; `None` if it was not.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         self.context().stopped.get()
     }
 
-    /// What belongs to the state.
+    /// Returns the data of the state.
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: it lives as long as `self`.
         unsafe { self.context.as_ref() }
     }
 
-    /// Bytes that Lua holds.
+    /// Returns the memory that Lua holds, in bytes.
     pub(crate) fn used_bytes(&self) -> usize {
         self.context().used_bytes.get()
     }
 
-    /// Collects what has come near the limit: Lua 5.1 does not when it is refused memory. Otherwise
-    /// collections come when Lua holds twice what the last has left, as by default: later ones
-    /// spread a few hot values over more memory than the cache holds (docs/performance.md).
+    /// Collects garbage if Lua is near its memory limit: Lua 5.1 does not collect when it is
+    /// refused memory.
+    ///
+    /// Otherwise Lua collects, by default, when it holds twice the memory that the last collection
+    /// left. Later collections would spread a few hot values over more memory than the cache holds
+    /// (docs/performance.md).
     pub(crate) fn keep_from_limit(&mut self) {
         if self.used_bytes() > self.context().limit_bytes.get() / 4 * 3 {
             self.collect();
         }
     }
 
-    /// A whole garbage collection.
+    /// Runs a whole garbage collection.
     pub(crate) fn collect(&mut self) {
         // SAFETY: the state is live; scripts cannot define finalizers.
         unsafe { ffi::lua_gc(self.l, ffi::LUA_GCCOLLECT, 0) };
     }
 
-    /// Pops a table, which becomes the global variables of what is compiled from now on.
+    /// Pops a table and makes it the global variables of code that is compiled from now on.
     pub(crate) fn set_globals(&mut self) {
         assert!(self.stack.kind(-1) == super::Type::Table, "global variables are a table");
         // SAFETY: there is a table on top.
         unsafe { ffi::lua_replace(self.l, ffi::LUA_GLOBALSINDEX) };
     }
 
-    /// Has `on_event` called as each line begins, and every some thousand instructions.
+    /// Makes Lua call `on_event` when a line begins, and about every 10,000 instructions.
     pub(crate) fn watch_lines(&mut self, on_event: OnEvent) {
         self.context().on_event.set(on_event as *const c_void);
         // SAFETY: the state is live.
@@ -141,7 +144,7 @@ impl State {
     }
 }
 
-/// Takes the server's address away.
+/// A guard that removes the server's address from the context.
 struct Forget(NonNull<Context>);
 
 impl Drop for Forget {
@@ -160,11 +163,11 @@ impl Drop for State {
     }
 }
 
-/// Smaller allocations are not counted as work.
+/// The size from which allocations are counted as work, in bytes.
 const COUNTED_BYTES_MIN: usize = 1024;
 
-/// Lua's allocator: the process' own, with a limit for Lua's own code. Most calls are for small
-/// blocks that come or go.
+/// Allocates, resizes or frees a block of Lua. The memory is from the process' allocator, with a
+/// limit for Lua's own code. Most calls allocate or free small blocks.
 unsafe extern "C" fn allocate(
     data: *mut c_void,
     old: *mut c_void,
@@ -197,7 +200,8 @@ unsafe extern "C" fn allocate(
     }
 }
 
-/// The rest of [`allocate`]: a block of `len` bytes in the place of another, or none.
+/// Handles the other calls of [`allocate`]: returns a block of `len` bytes in the place of `old`,
+/// or null.
 ///
 /// # Safety
 /// `old` was allocated there with that length, and nobody uses its address from here on unless null
@@ -209,8 +213,8 @@ unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usiz
     if len == 0 || (exceeds_limit && context.ours.get() == 0) || len > isize::MAX as usize - 16 {
         return ptr::null_mut();
     }
-    // Lua's own code may take long without running an instruction: it joins texts, and tables grow.
-    // Nothing that is asked here comes back to this state.
+    // Lua's own code may work for long without running an instruction, when it joins texts or grows
+    // tables. The server does not use this state while it is asked.
     let is_counted = len > old_len && len >= COUNTED_BYTES_MIN;
     if is_counted && context.work(len).is_err() && context.ours.get() == 0 {
         return ptr::null_mut();

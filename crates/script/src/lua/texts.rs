@@ -1,4 +1,4 @@
-//! Several texts of a stack at once.
+//! Access to several texts on a stack at once.
 
 use std::ffi::c_int;
 
@@ -8,12 +8,12 @@ use super::stack::Stack;
 
 // unit.c
 unsafe extern "C" {
-    /// Whether the value at `place` is a table with `count` slots and nothing else.
+    /// Returns nonzero if the value at `place` is a table with `count` slots and nothing else.
     fn script_is_list(l: *const ffi::lua_State, place: c_int, count: c_int) -> c_int;
 }
 
 impl Stack {
-    /// Whether the first `count` values are strings.
+    /// Returns true if the first `count` values are strings.
     pub(crate) fn are_strings(&self, count: i32) -> bool {
         let top = self.top();
         assert!(count <= top, "the caller counted the values on its stack");
@@ -21,7 +21,8 @@ impl Stack {
         (1..=count).all(|place| unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TSTRING)
     }
 
-    /// Reads the first values, which are strings; a value that is none leaves its slot as it is.
+    /// Reads the first values, which are strings. The slot of a value that is neither a string nor
+    /// a number stays as it is.
     pub(crate) fn read_strings<'a>(&'a self, slots: &mut [&'a [u8]]) {
         assert!(slots.len() <= self.top() as usize, "the caller counted the values on its stack");
         for (place, slot) in (1..).zip(slots) {
@@ -35,8 +36,9 @@ impl Stack {
         }
     }
 
-    /// The first values as texts, and how many values there are; `None` where one is no text. A
-    /// number becomes a string in its place.
+    /// Returns the first values as texts, and the number of all values. Returns `None` if there are
+    /// too few values, or if one is neither a string nor a number. A number becomes a string in its
+    /// place.
     #[inline]
     pub(crate) fn first_texts<const N: usize>(&self) -> Option<([&[u8]; N], i32)> {
         let top = self.top();
@@ -57,9 +59,9 @@ impl Stack {
         Some((texts, top))
     }
 
-    /// Puts texts into the table at `place`, from the bottom, if it is as
-    /// [`push_texts`](Self::push_texts) makes one of so many; whether it was. What its slots held
-    /// makes no difference. O(texts).
+    /// Puts texts into the table at `place`, counted from the bottom. Returns false, and changes
+    /// nothing, if the table is not one that [`push_texts`](Self::push_texts) makes for this number
+    /// of texts. The old values in its slots make no difference. O(texts).
     pub(crate) fn refill_texts(&self, place: i32, texts: &[&[u8]]) -> bool {
         assert!((1..=self.top()).contains(&place), "the caller counted the values on its stack");
         let Ok(count) = c_int::try_from(texts.len()) else { return false };
@@ -75,7 +77,7 @@ impl Stack {
         true
     }
 
-    /// Sets a text in a table.
+    /// Sets `table[at]` to a text.
     ///
     /// # Safety
     /// There is a table at `table`, and room for one more value.
