@@ -1,21 +1,23 @@
-//! Lua 5.1's patterns, matched without recursion and interruptibly.
+//! Matching of Lua 5.1's patterns, without recursion and interruptible.
 //!
 //! PUC Lua's matcher calls itself for each item that may match in several ways, and a pattern can
-//! keep it busy for years. This one keeps these ways on a stack of its own ([`Choice`]), the last
-//! on top, and goes back to the last one when an item does not match. It counts its steps and asks
-//! every [`STEPS`] whether it may go on. All else is as in `lstrlib.c`: a pattern ends at its first
-//! zero byte, and what is wrong with it is found when the matcher comes to it.
+//! keep it busy for years. This matcher keeps the other ways on a stack of its own ([`Choice`]),
+//! the last on top, and backtracks to the last one when an item does not match. It counts its
+//! steps, and asks every [`STEPS`] steps whether it may continue.
 //!
-//! Sets (`[…]`) become bitmaps when they are met first. Positions are offsets, so that the texts
-//! may be looked up anew between two matches.
+//! All else is as in `lstrlib.c`: a pattern ends at its first zero byte, and an error in the
+//! pattern is found when the matcher reaches it.
+//!
+//! Sets (`[…]`) become bitmaps when the matcher first reaches them. Positions are offsets, so that
+//! the texts may be read from Lua's stack again between two matches.
 
-/// Captures of a pattern.
+/// The maximum number of captures in a pattern.
 const CAPTURES_MAX: usize = 32;
-/// Items that may match in several ways, at one time: PUC Lua needs a frame of C's stack for each.
+/// The maximum number of choices at one time. PUC Lua needs a frame of C's stack for each.
 const CHOICES_MAX: usize = 100_000;
-/// A stack that was larger is not kept for the next pattern.
+/// The capacity above which the stack of choices is not kept for the next pattern.
 const CHOICES_KEPT_MAX: usize = 1024;
-/// Sets of which bitmaps are kept; others are read each time.
+/// The number of sets whose bitmaps are kept; other sets are read each time.
 const SETS_MAX: usize = 8;
 
 const LETTER: u8 = 1;
@@ -27,7 +29,7 @@ const SPACE: u8 = 1 << 5;
 const UPPER: u8 = 1 << 6;
 const HEX: u8 = 1 << 7;
 
-/// What each byte is, in the C locale.
+/// The kinds of each byte in the C locale, as bits.
 static KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -50,7 +52,7 @@ const fn kinds() -> [u8; 256] {
         if byte.is_ascii_punctuation() {
             kind |= PUNCTUATION;
         }
-        // Rust's has no vertical tab.
+        // Rust's white space has no vertical tab.
         if byte.is_ascii_whitespace() || byte == 0x0b {
             kind |= SPACE;
         }
@@ -66,7 +68,8 @@ const fn kinds() -> [u8; 256] {
     kinds
 }
 
-/// The kinds of bytes that a class such as `%a` stands for; `None`: the letter itself.
+/// Returns the kinds of bytes that a class such as `%a` matches. Returns `None` for `%z` and for
+/// bytes that stand for themselves.
 fn class_kinds(class: u8) -> Option<u8> {
     Some(match class.to_ascii_lowercase() {
         b'a' => LETTER,
@@ -82,7 +85,7 @@ fn class_kinds(class: u8) -> Option<u8> {
     })
 }
 
-/// Whether a byte is of a class.
+/// Returns true if a byte is of a class.
 #[inline]
 fn is_of_class(byte: u8, class: u8) -> bool {
     let is_of = match class_kinds(class) {
@@ -93,7 +96,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
     is_of == class.is_ascii_lowercase()
 }
 
-/// The bytes of a set.
+/// The bytes of a set, as a bitmap.
 #[derive(Clone, Copy, Default)]
 struct Bytes([u64; 4]);
 
@@ -108,7 +111,7 @@ impl Bytes {
         self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 != 0
     }
 
-    /// Those of the set from `at` on, a `[`, up to before `end`, its `]`.
+    /// Reads a set of the pattern: its `[` is at `at`, its `]` at `end`.
     fn of_set(pattern: &[u8], mut at: usize, end: usize) -> Self {
         let mut bytes = Self::default();
         let is_negated = pattern[at + 1] == b'^';
@@ -133,22 +136,22 @@ impl Bytes {
     }
 }
 
-/// Why there is no answer.
+/// The reason why a match has no result.
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
-    /// What is wrong with the pattern.
+    /// An error in the pattern, as its text.
     Pattern(&'static str),
-    /// It was said that the matcher may not go on.
+    /// A stop of the matcher, with the error of [`Ask`].
     Stopped(E),
 }
 
-/// Says whether the matcher may go on.
+/// A function that returns an error if the matcher may not continue.
 pub(crate) type Ask<'a, E> = &'a dyn Fn() -> Result<(), E>;
 
-/// Steps between two questions: some 100 µs.
+/// The number of steps between two calls of [`Ask`]; they take about 100 µs.
 const STEPS: usize = 20_000;
 
-/// A capture: where it begins and what it is.
+/// A capture: the offset of its start, and its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capture {
     pub(crate) start: usize,
@@ -157,27 +160,27 @@ pub(crate) struct Capture {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CaptureEnd {
-    /// Its `)` has not come yet.
+    /// A capture whose `)` was not reached yet.
     #[default]
     Open,
-    /// `()`: the position.
+    /// The capture `()`: a position.
     Position,
-    /// Up to before this offset.
+    /// The offset after the capture's last byte.
     At(usize),
 }
 
-/// What can be done otherwise before the last items.
+/// A choice to change, or a capture to undo, when a later item does not match.
 #[derive(Clone, Copy)]
 enum Choice {
-    /// `*`, `+`: the item may match fewer bytes, up to `most` behind `from`; then `rest` follows.
+    /// `*`, `+`: the item may match fewer bytes, at most `most` after `from`; then `rest` follows.
     Fewer { from: usize, most: usize, rest: usize },
     /// `-`: the item at `item` may match one more byte, at `from`; it ends at `end`.
     More { from: usize, item: usize, end: usize },
     /// `?`: the item may match nothing, at `from`; then `rest` follows.
     Without { from: usize, rest: usize },
-    /// A capture was begun.
+    /// The start of a capture.
     Opened,
-    /// A capture was ended.
+    /// The end of the capture with this index.
     Closed(usize),
 }
 
@@ -189,7 +192,7 @@ enum Item {
     Class(u8),
     /// The number of a bitmap.
     Set(usize),
-    /// A set of which no bitmap is kept.
+    /// A set whose bitmap is not kept.
     Uncached(Bytes),
 }
 
@@ -201,13 +204,13 @@ pub(crate) struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// A byte of the pattern; 0 behind its end.
+    /// Returns a byte of the pattern; 0 after its end.
     #[inline]
     fn at(&self, place: usize) -> u8 {
         self.pattern.get(place).copied().unwrap_or(0)
     }
 
-    /// Where the item at `place` ends.
+    /// Returns the end of the item at `place`.
     #[inline]
     fn item_end<E>(&self, place: usize) -> Result<usize, Failure<E>> {
         match self.pattern[place] {
@@ -236,7 +239,8 @@ impl Texts<'_> {
         }
     }
 
-    /// The byte that each match of what is at `place` begins with, if there is one.
+    /// Returns the first byte of every match of the pattern from `place` on, if there is only one
+    /// such byte.
     #[inline]
     pub(crate) fn first_byte(&self, place: usize) -> Option<u8> {
         let &first = self.pattern.get(place)?;
@@ -246,12 +250,12 @@ impl Texts<'_> {
     }
 }
 
-/// See the module.
+/// A matcher of patterns; see the module.
 #[derive(Default)]
 pub(crate) struct Matcher {
-    /// What `gsub` writes into.
+    /// The output buffer of `gsub`.
     pub(crate) replaced: Vec<u8>,
-    /// Steps since it asked last.
+    /// The number of steps since the matcher last asked.
     steps: usize,
     captures: [Capture; CAPTURES_MAX],
     level: usize,
@@ -260,7 +264,7 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Begins with another pattern.
+    /// Prepares the matcher for another pattern.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.sets.clear();
@@ -269,7 +273,7 @@ impl Matcher {
         }
     }
 
-    /// Counts steps; asks whether it may go on when they are many.
+    /// Counts steps; after [`STEPS`], asks whether the matcher may continue.
     #[inline]
     pub(crate) fn step<E>(&mut self, count: usize, ask: Ask<'_, E>) -> Result<(), Failure<E>> {
         self.steps += count;
@@ -280,12 +284,12 @@ impl Matcher {
         ask().map_err(Failure::Stopped)
     }
 
-    /// The captures of the last match.
+    /// Returns the captures of the last match.
     pub(crate) fn captures(&self) -> &[Capture] {
         &self.captures[..self.level]
     }
 
-    /// Where the match ends that begins at `start`.
+    /// Returns the end of the match that begins at `start`; `None` if there is no match.
     pub(crate) fn match_at<E>(
         &mut self,
         texts: Texts<'_>,
@@ -334,7 +338,8 @@ impl Matcher {
         }
     }
 
-    /// Matches an item with what says how often.
+    /// Matches an item together with the sign after it (`*`, `+`, `-`, `?`). Returns the next
+    /// offset in the subject and the next place in the pattern.
     #[inline]
     fn match_item<E>(
         &mut self,
@@ -371,7 +376,7 @@ impl Matcher {
         }
     }
 
-    /// Undoes what was done since the last choice, and takes it otherwise.
+    /// Backtracks: undoes all captures since the last choice, and changes this choice.
     #[inline]
     fn go_back<E>(
         &mut self,
@@ -384,7 +389,7 @@ impl Matcher {
             match choice {
                 Choice::Fewer { from, mut most, rest } => {
                     if let Some(byte) = texts.first_byte(rest) {
-                        // What does not go on with it does not match.
+                        // The rest of the pattern matches only at this byte.
                         let tried = &texts.subject[from..texts.subject.len().min(from + most + 1)];
                         let last = memchr::memrchr(byte, tried);
                         self.step((most - last.unwrap_or(0)) / 8, ask)?;
@@ -422,7 +427,7 @@ impl Matcher {
         Ok(())
     }
 
-    /// Begins a capture; where the pattern goes on.
+    /// Begins a capture; returns the place where the pattern continues.
     fn open<E>(&mut self, texts: Texts<'_>, at: usize, place: usize) -> Result<usize, Failure<E>> {
         if self.level >= CAPTURES_MAX {
             return Err(Failure::Pattern("too many captures"));
@@ -435,7 +440,7 @@ impl Matcher {
         Ok(place + 1 + usize::from(is_position))
     }
 
-    /// Ends the last capture that is open.
+    /// Ends the last open capture.
     fn close<E>(&mut self, at: usize) -> Result<(), Failure<E>> {
         let open = self.captures().iter().rposition(|capture| capture.end == CaptureEnd::Open);
         let index = open.ok_or(Failure::Pattern("invalid pattern capture"))?;
@@ -443,7 +448,7 @@ impl Matcher {
         self.choose(Choice::Closed(index))
     }
 
-    /// `%1`: where what was captured ends, if it comes once more.
+    /// Matches `%1`: returns the end of the captured text if it is repeated at `at`.
     fn same_as_captured<E>(
         &self,
         texts: Texts<'_>,
@@ -465,7 +470,7 @@ impl Matcher {
         }
     }
 
-    /// `%f[…]`: where the pattern goes on, if `at` is a frontier of the set at `place`.
+    /// Matches `%f[…]`: returns the end of the set at `place` if `at` is a frontier of the set.
     fn frontier<E>(
         &mut self,
         texts: Texts<'_>,
@@ -515,8 +520,9 @@ impl Matcher {
         }
     }
 
-    /// How many bytes, one at least, an item matches from the start of `subject` on, up to before
-    /// the next that is `next`, if that is given.
+    /// Returns the number of bytes to match before the rest of the pattern is tried again. This is
+    /// one byte, or, if `next` is given, all bytes before the next `next`, at least one. Returns
+    /// `None` if the item does not match all these bytes.
     #[inline]
     fn run_until(&self, item: Item, next: Option<u8>, subject: &[u8]) -> Option<usize> {
         let Some(next) = next else {
@@ -530,7 +536,7 @@ impl Matcher {
         (at > 0 && subject[at] == next).then_some(at)
     }
 
-    /// How many bytes from the start of `subject` on an item matches.
+    /// Returns the number of leading bytes of `subject` that the item matches.
     #[inline]
     fn run_of(&self, item: Item, subject: &[u8]) -> usize {
         let run = |matches: &dyn Fn(u8) -> bool| subject.iter().position(|&byte| !matches(byte));
@@ -554,14 +560,14 @@ impl Matcher {
     }
 }
 
-/// `%bxy`, whose `x` is at `place` of the pattern: where the balanced text ends, and how many bytes
-/// were looked at.
+/// Matches `%bxy`, whose `x` is at `place` of the pattern. Returns the end of the balanced text,
+/// and the number of bytes read.
 fn balanced<E>(texts: Texts<'_>, at: usize, place: usize) -> Result<(Option<usize>, usize), Failure<E>> {
     if place + 1 >= texts.pattern.len() {
         return Err(Failure::Pattern("unbalanced pattern"));
     }
     let (begin, end) = (texts.at(place), texts.at(place + 1));
-    // Behind its end, a text has a zero byte: no pattern does.
+    // In C, a text has a zero byte after its end; no pattern has one.
     if texts.subject.get(at) != Some(&begin) {
         return Ok((None, 0));
     }

@@ -1,5 +1,5 @@
-//! `cjson`: values as JSON (RFC 8259), as lua-cjson 2.1.0 reads and writes it. What is set stays
-//! set for the scripts that follow, as in Redis.
+//! `cjson`: values as JSON (RFC 8259), as lua-cjson 2.1.0 reads and writes them. Settings stay in
+//! effect for later scripts, as in Redis.
 
 use stdx::number::parse_f64;
 
@@ -20,17 +20,17 @@ pub(crate) const FUNCTIONS: [(&[u8], Function); 9] = [
     (b"decode_invalid_numbers", decode_invalid_numbers),
 ];
 
-/// What it says of itself.
+/// The texts that describe the library.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION", b"2.1.0")];
 
-/// However deep scripts set it: what the thread's stack takes.
+/// The maximum depth that the thread's stack allows, whatever depth scripts set.
 const DEPTH_MAX: i32 = 1500;
-/// Values between two questions whether to go on.
+/// The number of values between two checks whether the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
-/// A buffer larger than this is given back.
+/// The capacity above which a buffer is freed, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// `cjson.new`: a copy of the table, which is the first upvalue, with settings of its own.
+/// Handles `cjson.new`: returns a copy of the table in the first upvalue, with settings of its own.
 pub(crate) fn new(stack: &mut Stack) -> Returns {
     stack.push_upvalue(1);
     let contents = stack.top();
@@ -56,8 +56,8 @@ pub(crate) fn new(stack: &mut Stack) -> Returns {
 
 // Settings.
 
-/// The settings of the running function's table: those of a copy are its upvalue, those of `cjson`
-/// itself stand in the context.
+/// Returns the settings of the running function's table. A copy has its settings in its upvalue;
+/// `cjson` itself has its settings in the context.
 fn settings(stack: &mut Stack) -> Settings {
     if !stack.has_upvalue(1) {
         return stack.context().json.get();
@@ -69,7 +69,7 @@ fn settings(stack: &mut Stack) -> Settings {
     settings
 }
 
-/// Sets the settings of the running function's table.
+/// Stores the settings of the running function's table.
 fn set(stack: &mut Stack, settings: Settings) {
     if !stack.has_upvalue(1) {
         return stack.context().json.set(settings);
@@ -80,7 +80,7 @@ fn set(stack: &mut Stack, settings: Settings) {
     stack.pop(1);
 }
 
-/// Looks at the number of arguments and fills them up with nil.
+/// Checks the number of arguments, and adds nil for missing ones.
 fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     if stack.top() > arguments {
         return Err(stack.raise_argument(arguments + 1, "found too many arguments"));
@@ -89,7 +89,7 @@ fn begin(stack: &mut Stack, arguments: i32) -> Result<(), Raise> {
     Ok(())
 }
 
-/// An integer that may be set, and is returned.
+/// Reads and pushes an integer setting: the argument, or `old` if the argument is nil.
 fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result<i32, Raise> {
     let mut value = old;
     if stack.kind(argument) != Type::Nil {
@@ -104,7 +104,8 @@ fn integer(stack: &Stack, argument: i32, old: i32, min: i32, max: i32) -> Result
     Ok(value)
 }
 
-/// The number of one of `options`, where false and true are the first two.
+/// Reads and pushes a setting that is one of `options`, of which false and true are the first two.
+/// Returns its index.
 fn option(stack: &Stack, argument: i32, old: usize, options: &[&str]) -> Result<usize, Raise> {
     let mut value = old;
     match stack.kind(argument) {
@@ -215,7 +216,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Writes the value on top, which stays.
+    /// Writes the value on top, which stays there.
     fn value(&mut self, stack: &mut Stack, depth: i32) -> Result<(), Raise> {
         self.values += 1;
         if self.values.is_multiple_of(VALUES_PER_INTERRUPT) {
@@ -245,8 +246,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// The length of the array on top; `None` for what is written as an object, an empty table
-    /// among that.
+    /// Returns the length of the array on top. Returns `None` for a table that is written as an
+    /// object, such as an empty table.
     fn array_len(&self, stack: &mut Stack) -> Result<Option<i32>, Raise> {
         let (mut largest, mut count) = (0.0_f64, 0_u32);
         stack.push_nil();
@@ -265,7 +266,7 @@ impl Encoder {
             }
         }
         let Settings { sparse_ratio, sparse_safe, converts_sparse, .. } = self.settings;
-        // As C converts them, whatever the keys.
+        // Converts the largest key as C does, whatever its value.
         let largest = if largest > f64::from(i32::MAX) { i32::MIN } else { largest as i32 };
         let reckoned = i64::from(count) * i64::from(sparse_ratio);
         if sparse_ratio > 0 && i64::from(largest) > reckoned && largest > sparse_safe {
@@ -384,14 +385,14 @@ fn refuse(stack: &Stack, index: i32, why: &str) -> Raise {
     stack.raise_here(text.as_bytes())
 }
 
-/// The name of a type as `lua_typename` gives it.
+/// Returns the name of a type, as `lua_typename` does.
 fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
     if stack.kind(index) == Type::LightUserdata { "userdata" } else { stack.type_name(index) }
 }
 
 // Decoding.
 
-/// What decoding a byte counts as, in bytes that are copied: a short text may be many tables.
+/// The number of copied bytes for which decoding one byte counts: a short text may be many tables.
 const WORK_PER_BYTE: usize = 32;
 
 fn decode(stack: &mut Stack) -> Returns {
@@ -424,8 +425,8 @@ fn decode(stack: &mut Stack) -> Returns {
     done.map(|()| 1)
 }
 
-/// What stands in the text. What it is worth is in the decoder: a token alone is handed on in a
-/// register, where one with its value would be stored and read back.
+/// A token of the text. Its value is in the decoder: a token alone is returned in a register, while
+/// a token with its value would be stored and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     ObjectBegin,
@@ -450,14 +451,14 @@ struct Decoder<'a> {
     depth: i32,
     scratch: Vec<u8>,
     values: usize,
-    /// Where the last token is.
+    /// The offset of the last token.
     from: usize,
-    /// Of the last text: where its bytes are; nothing if they are in the scratch buffer, because
+    /// The offsets of the last text's bytes; `None` if the bytes are in the scratch buffer, because
     /// they have escapes.
     span: Option<(usize, usize)>,
     /// The last number.
     number: f64,
-    /// What is wrong, where a token is none.
+    /// The text of the error, if the last token is none.
     problem: &'static str,
 }
 
@@ -471,12 +472,12 @@ impl Decoder<'_> {
         }
     }
 
-    /// The byte at a place, zero behind the end, as in C.
+    /// Returns the byte at a place; zero after the end, as in C.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// The next token.
+    /// Reads the next token.
     fn next(&mut self) -> Token {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
@@ -505,7 +506,7 @@ impl Decoder<'_> {
         single
     }
 
-    /// There is no token at a place.
+    /// Records that there is no token at a place.
     #[cold]
     fn error(&mut self, problem: &'static str, at: usize) -> Token {
         (self.problem, self.from) = (problem, at);
@@ -528,7 +529,7 @@ impl Decoder<'_> {
         self.error("invalid token", from)
     }
 
-    /// Whether what begins here is a number that JSON does not have.
+    /// Returns true if a number that JSON does not have begins here.
     fn is_invalid_number(&self) -> bool {
         let mut at = self.at;
         if self.byte(at) == b'+' {
@@ -615,7 +616,7 @@ impl Decoder<'_> {
         digits.iter().try_fold(0, |code, &digit| Some(code << 4 | char::from(digit).to_digit(16)?))
     }
 
-    /// Reads `\uXXXX`, or two of them; whether it could.
+    /// Reads `\uXXXX`, or a surrogate pair of them; returns false if they are invalid.
     fn unicode(&mut self) -> bool {
         let Some(mut code) = self.hex4(self.at + 2) else { return false };
         let mut len = 6;
@@ -727,7 +728,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The error for the last token, where another was expected.
+    /// Returns the error for the last token, where another token was expected.
     #[cold]
     fn unexpected(&self, stack: &Stack, expected: &str, found: Token) -> Raise {
         let found = match found {
@@ -749,7 +750,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The number at the start of a text and its length, as `strtod` finds it.
+/// Returns the number at the start of a text and its length, as `strtod` does.
 fn number_at(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
     let is_negative = text.first() == Some(&b'-');
@@ -798,7 +799,7 @@ fn number_at(text: &[u8]) -> Option<(f64, usize)> {
     Some((signed(number), sign + len))
 }
 
-/// Hexadecimal digits with a fraction and a binary exponent.
+/// Returns the number of hexadecimal digits with a fraction and a binary exponent, and its length.
 fn hex_number(text: &[u8]) -> Option<(f64, usize)> {
     let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let (mut number, mut at, mut any) = (0.0_f64, 0, false);

@@ -1,4 +1,4 @@
-//! `cmsgpack`: values as MessagePack (msgpack.org), as lua-cmsgpack 0.4.0 reads and writes it.
+//! `cmsgpack`: values as MessagePack (msgpack.org), as lua-cmsgpack 0.4.0 reads and writes them.
 
 use crate::lua::{Function, Raise, Returns, Stack, Type, truncate};
 
@@ -6,7 +6,7 @@ use crate::lua::{Function, Raise, Returns, Stack, Type, truncate};
 pub(crate) const FUNCTIONS: [(&[u8], Function); 4] =
     [(b"pack", pack), (b"unpack", unpack), (b"unpack_one", unpack_one), (b"unpack_limit", unpack_limit)];
 
-/// What it says of itself.
+/// The texts that describe the library.
 pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
     (b"_NAME", b"cmsgpack"),
     (b"_VERSION", b"lua-cmsgpack 0.4.0"),
@@ -14,14 +14,14 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
     (b"_DESCRIPTION", b"MessagePack C implementation for Lua"),
 ];
 
-/// Tables nested deeper become nil.
+/// The maximum depth of packed tables; deeper tables become nil.
 const NESTING_MAX: usize = 16;
-/// Tables within tables that are read; with more, Redis runs out of Lua's stack, and we would of
-/// the thread's.
+/// The maximum depth of unpacked tables. With more, Redis runs out of Lua's stack, and we would run
+/// out of the thread's stack.
 const DEPTH_MAX: usize = 3990;
-/// Values on Lua's stack above which none is read.
+/// The number of values on Lua's stack above which no value is read.
 const TOP_MAX: i32 = 7990;
-/// Values between two questions whether to go on.
+/// The number of values between two checks whether the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
 
 fn pack(stack: &mut Stack) -> Returns {
@@ -151,7 +151,7 @@ enum Shape {
     Map(usize),
 }
 
-/// An array has the keys 1 to n and no other.
+/// Returns the shape of the table on top. An array has the keys 1 to n and no other.
 fn shape(stack: &mut Stack) -> Shape {
     let (mut count, mut largest, mut is_array) = (0_usize, 0.0_f64, true);
     stack.push_nil();
@@ -188,7 +188,7 @@ fn unpack_limit(stack: &mut Stack) -> Returns {
     unpack_some(stack, limit, offset)
 }
 
-/// Why bytes cannot be read.
+/// The reason why bytes cannot be read.
 enum Trouble {
     Missing,
     BadFormat,
@@ -201,7 +201,7 @@ impl From<Raise> for Trouble {
     }
 }
 
-/// Unpacks up to `limit` values from `offset` on; all where both are 0.
+/// Unpacks up to `limit` values from `offset` on, or all values if both are 0.
 fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
     let (limit, offset) = (limit as i32, offset as i32);
     let data = stack.check_text(1)?.to_vec();
@@ -244,7 +244,7 @@ fn unpack_some(stack: &mut Stack, limit: i64, offset: i64) -> Returns {
 struct Unpacker<'a> {
     left: &'a [u8],
     values: usize,
-    /// Tables that are being read.
+    /// The number of tables that are being read.
     depth: usize,
 }
 
@@ -260,7 +260,7 @@ impl<'a> Unpacker<'a> {
         Ok(bytes.try_into().expect("so many were taken"))
     }
 
-    /// A length of 1, 2 or 4 bytes.
+    /// Reads a length of 1, 2 or 4 bytes.
     fn len(&mut self, bytes: usize) -> Result<usize, Trouble> {
         Ok(self.take(bytes)?.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)))
     }
@@ -289,7 +289,7 @@ impl<'a> Unpacker<'a> {
             0xcc => stack.push_number(f64::from(u8::from_be_bytes(self.number()?))),
             0xcd => stack.push_number(f64::from(u16::from_be_bytes(self.number()?))),
             0xce => stack.push_number(f64::from(u32::from_be_bytes(self.number()?))),
-            // As in C: what is unsigned becomes signed.
+            // As in C: an unsigned number becomes signed.
             0xcf => stack.push_number(i64::from_be_bytes(self.number()?) as f64),
             0xd0 => stack.push_number(f64::from(i8::from_be_bytes(self.number()?))),
             0xd1 => stack.push_number(f64::from(i16::from_be_bytes(self.number()?))),
@@ -317,7 +317,7 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Begins a table within others.
+    /// Begins a table within others; raises an error if there are too many.
     fn descend(&mut self, stack: &Stack, too_deep: &[u8]) -> Result<(), Trouble> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(stack.raise_here(too_deep).into()) } else { Ok(()) }

@@ -1,10 +1,10 @@
-//! Functions of `string` that PUC Lua cannot end half-way: those of patterns, and `rep`.
+//! Functions of `string` that PUC Lua cannot interrupt: all functions with patterns, and `rep`.
 
 use crate::errors;
 use crate::lua::{Cheap, Function, Raise, Returns, Stack, Type};
 use crate::pattern::{CaptureEnd, Failure, Matcher, Texts};
 
-/// Those that take Lua's place; `gsub` has an upvalue as well.
+/// The functions that replace Lua's own. `gsub` replaces Lua's own as well, but has an upvalue.
 pub(super) const FUNCTIONS: [(&[u8], Cheap, Function); 5] = [
     (b"find", Cheap::Find, find),
     (b"match", Cheap::Match, first_match),
@@ -24,16 +24,16 @@ pub(crate) fn add(stack: &mut Stack) {
     stack.raw_set_field(-2, b"gsub");
 }
 
-/// Bytes that are found one by one before a search that takes linear time is begun.
+/// The number of bytes that are compared one by one before a search in linear time begins.
 const NAIVE_BYTES: usize = 4096;
 
-/// A position as `lstrlib.c` reads it: from the end where it is negative.
+/// Converts a position to an offset, as `lstrlib.c` does: a negative position counts from the end.
 fn offset(position: i64, len: usize) -> usize {
     let position = if position < 0 { position.saturating_add(len as i64 + 1) } else { position };
     usize::try_from(position.max(1) - 1).map_or(len, |offset| offset.min(len))
 }
 
-/// What a pattern is up to its first zero byte.
+/// Returns the pattern up to its first zero byte.
 #[inline]
 fn until_zero(pattern: &[u8]) -> &[u8] {
     match memchr::memchr(0, pattern) {
@@ -42,7 +42,7 @@ fn until_zero(pattern: &[u8]) -> &[u8] {
     }
 }
 
-/// The first two arguments, and how many there are; a number is a text.
+/// Returns the first two arguments as texts, and the number of all arguments. A number is a text.
 #[inline]
 fn check_texts(stack: &Stack) -> Result<([&[u8]; 2], i32), Raise> {
     if let Some(texts) = stack.first_texts() {
@@ -52,13 +52,13 @@ fn check_texts(stack: &Stack) -> Result<([&[u8]; 2], i32), Raise> {
     Err(stack.check_text(2).err().unwrap_or(Raise))
 }
 
-/// The first argument, which was looked at.
+/// Returns the first argument, which the caller has checked.
 #[inline]
 fn subject(stack: &Stack) -> &[u8] {
     stack.first_texts().map_or(&[], |([subject], _)| subject)
 }
 
-/// The texts of a search, and whether the pattern is anchored.
+/// Returns the texts of a search, and true if the pattern is anchored.
 #[inline]
 fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     let pattern = until_zero(pattern);
@@ -68,7 +68,7 @@ fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     }
 }
 
-/// Raises why there is no answer.
+/// Raises the error of a match without a result.
 fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     match failure {
         Failure::Pattern(text) => stack.raise_here(text.as_bytes()),
@@ -76,7 +76,7 @@ fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     }
 }
 
-/// Runs `work` with a matcher of its own.
+/// Calls `work` with a matcher that no other call uses.
 #[inline]
 fn with_matcher<'a, R>(stack: &'a Stack, work: impl FnOnce(&'a Stack, &mut Matcher) -> R) -> R {
     let mut matcher = stack.context().matcher.take().unwrap_or_default();
@@ -86,10 +86,10 @@ fn with_matcher<'a, R>(stack: &'a Stack, work: impl FnOnce(&'a Stack, &mut Match
     result
 }
 
-/// A match: where it begins and ends.
+/// The offsets of a match: its start and its end.
 type Span = (usize, usize);
 
-/// The first match from `from` on, only at `from` if it is anchored.
+/// Returns the first match from `from` on. An anchored pattern matches only at `from`.
 fn search(
     stack: &Stack,
     matcher: &mut Matcher,
@@ -115,7 +115,7 @@ fn search(
     }
 }
 
-/// Where a text comes first. O(bytes).
+/// Returns the offset of a text's first occurrence. O(bytes).
 fn search_plain(subject: &[u8], wanted: &[u8]) -> Option<usize> {
     let Some((&first, rest)) = wanted.split_first() else { return Some(0) };
     let (mut from, mut compared) = (0, 0);
@@ -133,7 +133,7 @@ fn search_plain(subject: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(subject.get(from..)?, wanted).map(|found| from + found)
 }
 
-/// Where a search begins: the third argument, if there are so many.
+/// Returns the offset where a search begins: the third argument, if there are three.
 #[inline]
 fn start(stack: &Stack, count: i32, len: usize) -> Result<usize, Raise> {
     if count < 3 {
@@ -146,7 +146,8 @@ fn start(stack: &Stack, count: i32, len: usize) -> Result<usize, Raise> {
     Ok(offset(stack.optional_integer(3, 1)?, len))
 }
 
-/// Whether `find` takes no byte of a text for more than itself.
+/// Returns true if each byte of the pattern, up to a zero byte, stands for itself. `find` then
+/// searches for the text itself.
 #[inline]
 fn is_plain(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|&&byte| byte != 0).all(|byte| !b"^$*+?.([%-".contains(byte))
@@ -177,7 +178,7 @@ fn find(stack: &mut Stack) -> Returns {
     Ok(2)
 }
 
-/// `string.match`.
+/// Handles `string.match`.
 fn first_match(stack: &mut Stack) -> Returns {
     let (texts, count) = check_texts(stack)?;
     let from = start(stack, count, texts[0].len())?;
@@ -193,7 +194,7 @@ fn first_match(stack: &mut Stack) -> Returns {
     })
 }
 
-/// Pushes the captures; without any, the whole match `whole`.
+/// Pushes the captures. If the pattern has none, pushes the whole match `whole`.
 fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option<Span>) -> Returns {
     let count = matcher.captures().len();
     if count == 0 {
@@ -210,7 +211,7 @@ fn push_captures(stack: &Stack, matcher: &Matcher, subject: &[u8], whole: Option
     Ok(count)
 }
 
-/// Pushes one capture; without any, the first is the whole match.
+/// Pushes one capture. If the pattern has none, the first is the whole match.
 fn push_capture(
     stack: &Stack,
     matcher: &Matcher,
@@ -225,14 +226,15 @@ fn push_capture(
     Ok(())
 }
 
-/// What a capture gives.
+/// The value of a capture.
 enum Captured {
     Text(Span),
-    /// Counted from 1.
+    /// A position, counted from 1.
     Position(usize),
 }
 
-/// One capture; without any, the first is the whole match. The error is its text.
+/// Returns one capture. If the pattern has none, the first is the whole match. The error is its
+/// text.
 fn captured(matcher: &Matcher, index: usize, whole: Span) -> Result<Captured, &'static [u8]> {
     let Some(capture) = matcher.captures().get(index) else {
         return if index == 0 { Ok(Captured::Text(whole)) } else { Err(b"invalid capture index") };
@@ -253,7 +255,8 @@ fn gmatch(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// What `gmatch` gives: the subject, the pattern and where to go on are upvalues.
+/// Handles a call of the function that `gmatch` returns. Its upvalues are the subject, the pattern
+/// and the offset of the next search.
 fn next_match(stack: &mut Stack) -> Returns {
     let from = stack.upvalue_number(3) as usize;
     let found = with_matcher(stack, |stack, matcher| {
@@ -261,12 +264,12 @@ fn next_match(stack: &mut Stack) -> Returns {
         if from > subject.len() {
             return Ok(None);
         }
-        // No anchors: a `^` is a byte like others.
+        // `gmatch` has no anchors: a `^` is a byte like others.
         let texts = Texts { subject, pattern: until_zero(pattern) };
         let found = search(stack, matcher, (texts, false), from);
         let Some((start, end)) = found.map_err(|failure| raise(stack, failure))? else { return Ok(None) };
         let count = push_captures(stack, matcher, subject, Some((start, end)))?;
-        // An empty match goes on by one at least.
+        // After an empty match, the search continues at least one byte later.
         Ok(Some((count, end + usize::from(end == start))))
     });
     let Some((count, next)) = found? else { return Ok(0) };
@@ -275,7 +278,7 @@ fn next_match(stack: &mut Stack) -> Returns {
     Ok(count)
 }
 
-/// `string.gsub`, with `errors::note_place` as the upvalue.
+/// Handles `string.gsub`; the upvalue is `errors::note_place`.
 pub(super) fn gsub(stack: &mut Stack) -> Returns {
     let ([subject, _], count) = check_texts(stack)?;
     let replaced_max =
@@ -287,7 +290,7 @@ pub(super) fn gsub(stack: &mut Stack) -> Returns {
     let done = match kind {
         Type::Number | Type::String => replace_by_template(stack, &mut matcher, &mut out, replaced_max),
         Type::Function | Type::Table => {
-            // What a function or a table gives is called from here.
+            // The error handler for calls of the function, or of the table's `__index`.
             stack.set_top(3);
             stack.push_upvalue(1);
             replace_by_calls(stack, &mut matcher, &mut out, replaced_max)
@@ -311,20 +314,20 @@ pub(super) fn gsub(stack: &mut Stack) -> Returns {
     done
 }
 
-/// A buffer that was larger is not kept for the next call, in bytes.
+/// The capacity above which a buffer is not kept for the next call, in bytes.
 const REPLACED_BYTES_KEPT_MAX: usize = 64 << 10;
 
-/// How far `gsub` is.
+/// The progress of `gsub` in the subject.
 #[derive(Default)]
 struct Cursor {
     from: usize,
     count: i32,
-    /// No match may follow.
+    /// True if no further match may follow.
     is_over: bool,
 }
 
 impl Cursor {
-    /// Finds the next match, and writes what is before it.
+    /// Finds the next match, and writes the text before it.
     #[inline]
     fn next(
         &self,
@@ -343,7 +346,7 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Passes over a match that was replaced.
+    /// Moves past a match that was replaced.
     #[inline]
     fn pass(&mut self, (start, end): Span, (texts, is_anchored): (Texts<'_>, bool), out: &mut Vec<u8>) {
         self.count += 1;
@@ -357,7 +360,7 @@ impl Cursor {
     }
 }
 
-/// Writes the subject with its matches replaced by the text at 3; how many there are.
+/// Writes the subject with its matches replaced by the text at 3; returns the number of matches.
 fn replace_by_template(
     stack: &Stack,
     matcher: &mut Matcher,
@@ -376,8 +379,8 @@ fn replace_by_template(
     Ok(cursor.count)
 }
 
-/// Writes the subject with its matches replaced by what the function or table at 3 gives; how many
-/// there are.
+/// Writes the subject with its matches replaced by results of the function or table at 3. Returns
+/// the number of matches.
 fn replace_by_calls(
     stack: &mut Stack,
     matcher: &mut Matcher,
@@ -395,7 +398,7 @@ fn replace_by_calls(
     Ok(cursor.count)
 }
 
-/// Appends to a result that Lua does not hold yet.
+/// Appends to a result that Lua does not hold yet, within the memory limit.
 #[inline]
 fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     if out.capacity() - out.len() < bytes.len() {
@@ -405,7 +408,7 @@ fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     stack.work(bytes.len())
 }
 
-/// Appends what a function or table gives for a match.
+/// Appends the result of the function or table for a match.
 fn add_result(stack: &mut Stack, matcher: &Matcher, span: Span, out: &mut Vec<u8>) -> Result<(), Raise> {
     if stack.kind(3) == Type::Function {
         stack.push_value(3);
@@ -439,7 +442,7 @@ fn add_template(
 ) -> Result<(), Raise> {
     while let Some(at) = memchr::memchr(b'%', template) {
         append(stack, out, &template[..at])?;
-        // Behind its end, a text has a zero byte.
+        // In C, a text has a zero byte after its end.
         match template.get(at + 1).copied().unwrap_or(0) {
             b'0' => append(stack, out, &subject[span.0..span.1])?,
             digit @ b'1'..=b'9' => match captured(matcher, usize::from(digit - b'1'), span) {
@@ -454,14 +457,14 @@ fn add_template(
     append(stack, out, template)
 }
 
-/// `__index` that lead to others, at most.
+/// The maximum number of `__index` values that are followed.
 const INDEX_STEPS_MAX: usize = 100;
 
-/// The value of the key on top in the table at 3 takes its place, with metamethods.
+/// Replaces the key on top by its value in the table at 3, with metamethods.
 fn get(stack: &mut Stack) -> Result<(), Raise> {
     stack.push_value(3);
     for _ in 0..INDEX_STEPS_MAX {
-        // The key, and what is looked into.
+        // On top: the key, and the value in which it is looked up.
         if stack.kind(-1) == Type::Table {
             stack.push_value(-2);
             stack.raw_get(-2);
@@ -491,7 +494,7 @@ fn get(stack: &mut Stack) -> Result<(), Raise> {
                 return stack.call_with_handler(2, 1, 4);
             }
             _ => {
-                // The key and the next value are what counts.
+                // Keeps only the key and the next value in which it is looked up.
                 stack.remove(-2);
                 stack.remove(-2);
             }
@@ -509,7 +512,7 @@ fn rep(stack: &mut Stack) -> Returns {
         stack.push(b"");
         return Ok(1);
     }
-    // Twice: Lua makes a copy of it.
+    // The text is in memory twice then, because Lua copies it.
     stack.claim(len)?;
     let mut repeated = Vec::new();
     if repeated.try_reserve_exact(len).is_err() {
@@ -525,7 +528,7 @@ fn rep(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// What is copied between two looks at whether the script may go on.
+/// The number of bytes copied between two checks whether the script may continue.
 const PIECE_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -638,6 +641,7 @@ mod tests {
         assert_eq!((search_plain(b"", b""), search_plain(b"", b"a")), (Some(0), None));
     }
 
+    /// Prints the times of ordinary patterns:
     /// `cargo test --release -p script speed -- --ignored --nocapture`
     #[test]
     #[ignore = "prints times"]

@@ -1,16 +1,16 @@
-//! `struct`: values as C lays them out, as Lua's struct 0.2 packs them.
+//! `struct`: values in the layout of C, as Lua's struct 0.2 packs them.
 
 use crate::lua::{Function, Raise, Returns, Stack, truncate};
 
 /// The functions of `struct`.
 pub(crate) const FUNCTIONS: [(&[u8], Function); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
-/// The largest integer, in bytes.
+/// The size of the largest integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
-/// What `!` without a number aligns to.
+/// The alignment that `!` without a number sets, in bytes.
 const ALIGNMENT_MAX: usize = 8;
 
-/// A format that is being read.
+/// A format, and the state of its parser.
 struct Format {
     text: Vec<u8>,
     at: usize,
@@ -19,14 +19,14 @@ struct Format {
 }
 
 impl Format {
-    /// The first argument, up to a zero byte.
+    /// Reads the first argument, up to a zero byte.
     fn new(stack: &Stack) -> Result<Self, Raise> {
         let text = stack.check_text(1)?;
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
         Ok(Self { text, at: 0, is_big_endian: false, alignment: 1 })
     }
 
-    /// The next option and its size.
+    /// Returns the next option and its size in bytes; `None` at the end.
     fn next(&mut self, stack: &Stack) -> Result<Option<(u8, usize)>, Raise> {
         let Some(&option) = self.text.get(self.at) else { return Ok(None) };
         self.at += 1;
@@ -63,7 +63,7 @@ impl Format {
         Ok(number as usize)
     }
 
-    /// Bytes to the next place at which an option may stand.
+    /// Returns the number of padding bytes before an option at offset `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         if size == 0 || option == b'c' {
             return 0;
@@ -72,7 +72,7 @@ impl Format {
         size.wrapping_sub(at & size.wrapping_sub(1)) & size.wrapping_sub(1)
     }
 
-    /// What is no value.
+    /// Handles an option that has no value: sets the byte order or the alignment.
     fn control(&mut self, stack: &Stack, option: u8) -> Result<(), Raise> {
         match option {
             b' ' => {}
@@ -97,7 +97,7 @@ impl Format {
 
 fn pack(stack: &mut Stack) -> Returns {
     let mut format = Format::new(stack)?;
-    // As in C: what is missing is nil.
+    // As in C: a missing argument is nil.
     stack.push_nil();
     let mut out: Vec<u8> = Vec::new();
     let mut argument = 2;
@@ -155,7 +155,7 @@ fn unpack(stack: &mut Stack) -> Returns {
     if start == 0 {
         return Err(stack.raise_argument(3, "offset must be 1 or greater"));
     }
-    // As in C: before the start is far behind the end.
+    // As in C: an offset before the start becomes an offset far after the end.
     let mut at = start.wrapping_sub(1) as usize;
     let mut count = 0;
     while let Some((option, mut size)) = format.next(stack)? {
@@ -217,14 +217,14 @@ fn unpack(stack: &mut Stack) -> Returns {
     Ok(count + 1)
 }
 
-/// A signed integer where the option is a small letter.
-/// `(unsigned long long)number` of what is not negative, as x86-64 does it: what is too large, and
-/// what is no number, has no low bytes.
+/// Converts a number that is not negative, as `(unsigned long long)number` does on x86-64. The low
+/// bytes are zero for a number that is too large, and for NaN.
 fn to_unsigned(number: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if number >= HALF { (truncate(number - HALF) as u64) ^ (1 << 63) } else { truncate(number) as u64 }
 }
 
+/// Reads an integer, which is signed if the option is a small letter.
 fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
     let value =

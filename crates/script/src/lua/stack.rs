@@ -261,7 +261,7 @@ impl Stack {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// Returns the bytes of a string; a number becomes a string in its place. Not for `next`'s keys.
+    /// Returns the bytes of a string; a number becomes a string in its place. Not for `next` keys.
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;

@@ -1,5 +1,5 @@
-//! Sessions of the debugger with extreme commands: each ends with the reply of the script or an
-//! error, and the process lives.
+//! Sessions of the debugger with extreme commands. Each ends with the reply of the script or an
+//! error, and the process does not crash.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use stdx::ByteQueue;
 use crate::extremes::{call, functions, seed};
 use crate::server::{Server, options};
 
-/// Sessions of a run.
+/// The number of sessions in a run.
 const SESSIONS: usize = 1_000;
-/// Commands of a session, at most.
+/// The maximum number of commands in a session.
 const COMMANDS_MAX: usize = 12;
-/// Memory of a state, in bytes.
+/// The memory limit of a state, in bytes.
 const MEMORY_MAX: usize = 32 << 20;
 
-/// Scripts that are debugged.
+/// The scripts that are debugged.
 const SCRIPTS: &[&str] = &[
     "local a = 1\nlocal t = {a, {a}}\nt[3] = t\nt[t] = t\nlocal s = ('x'):rep(100000)\nreturn a",
     "local function f(n)\n  if n == 0 then return redis.breakpoint() end\n  return f(n - 1) == f\nend\nreturn f(150)",
@@ -30,13 +30,13 @@ const SCRIPTS: &[&str] = &[
     "",
 ];
 
-/// Names of commands.
+/// The names of commands.
 const NAMES: &[&str] = &[
     "s", "n", "c", "l", "w", "p", "b", "t", "m", "e", "r", "a", "h", "step", "LIST", "whole", "print",
     "break", "trace", "maxlen", "eval", "redis", "x", "\0", "\r\n",
 ];
 
-/// Arguments of commands.
+/// The arguments of commands.
 const ARGUMENTS: &[&str] = &[
     "0",
     "-0",
@@ -135,7 +135,7 @@ impl DebugClient for Player {
     }
 }
 
-/// Makes a command as its bytes.
+/// Encodes a random command.
 fn command(functions: &[String], rng: &mut Rng) -> Vec<u8> {
     if rng.u8(..20) == 0 {
         return rng.choice(BROKEN).expect("there are some").as_bytes().to_vec();

@@ -1,6 +1,6 @@
 //! Scripts and libraries of extreme depth and length: the parser, calls, metamethods, error
 //! handlers and the libraries each have a limit. Every program ends with values or an error, and
-//! the state runs scripts afterwards.
+//! the state can still run scripts afterwards.
 
 use resp::Protocol;
 use script::Vm;
@@ -10,15 +10,14 @@ use crate::server::{Server, eval, options};
 /// Depths and lengths, around the limits of Lua (200 levels of C, 200 locals, 250 registers, 8,000
 /// values of C, 20,000 calls).
 const SIZES: &[usize] = &[0, 1, 2, 60, 199, 200, 201, 255, 256, 8001, 20_000, 70_000];
-/// Larger sizes make scripts that take much of a state's memory.
+/// The size above which scripts take much of a state's memory.
 const LONG: usize = 10_000;
-/// Memory of a state, in bytes.
+/// The memory limit of a state, in bytes.
 const MEMORY_MAX: usize = 16 << 20;
-/// Number of times that a program may go on when it is asked.
+/// The number of times that a program may continue when it is asked.
 const PATIENCE: u32 = 20;
 
-/// Syntax that nests: a text before, a part that repeats, the middle, a part that repeats, a text
-/// after.
+/// Nested syntax: a text before, a repeated part, the middle, a repeated part, and a text after.
 const SYNTAX: &[[&str; 5]] = &[
     ["return ", "(", "1", ")", ""],
     ["return ", "{", "", "}", ""],

@@ -1,5 +1,5 @@
-//! `endless.txt`: scripts that never end, or not for hours. Each is asked often enough whether it
-//! may go on, ends when it may not, and leaves no memory behind.
+//! Scripts of `endless.txt` that never end, or only after hours. The server is asked often enough
+//! whether a script may continue. A script ends when it may not, and leaves no memory behind.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use script::{Commands, LogLevel, NoSuchCall, Repl, Stop, Vm};
 
 use crate::server::{Server, eval, options};
 
-/// How often a script may go on.
+/// The number of times that a script may continue.
 const PATIENCE: u32 = 20;
-/// What a script may take of a core between two questions, in a debug build: a huge value is made
+/// The maximum CPU time of a script between two questions, in a debug build: a huge value is made
 /// in one step.
 const GAP_MAX: Duration = Duration::from_millis(500);
-/// What Lua may hold in the end, in bytes.
+/// The maximum memory that Lua may hold at the end, in bytes.
 const MEMORY_MAX: usize = 8 << 20;
 
-/// Measures how long a script runs between two questions.
+/// A server that measures how long a script runs between two questions.
 #[derive(Default)]
 struct Watch {
     server: Server,
@@ -25,7 +25,7 @@ struct Watch {
     longest: Duration,
 }
 
-/// Returns what the thread has taken of a core so far.
+/// Returns the CPU time that the thread has used so far.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());

@@ -1,8 +1,8 @@
-//! Every function that a script reaches, with extreme numbers, sizes, types and depths in every
-//! argument: each call ends with values or an error, and the process lives. Under AddressSanitizer
-//! the C code of Lua is instrumented as well.
+//! Every function that a script can reach, with extreme numbers, sizes, types and depths in every
+//! argument. Each call ends with values or an error, and the process does not crash. Under
+//! AddressSanitizer the C code of Lua is instrumented as well.
 //!
-//! `SAKER_EXTREMES=1000000` runs as many calls; the seed is printed.
+//! `SAKER_EXTREMES=1000000` runs this number of calls; the seed is printed.
 
 use fastrand::Rng;
 use resp::Protocol;
@@ -10,18 +10,20 @@ use script::Vm;
 
 use crate::server::{Server, eval, options};
 
-/// Calls of a run, in all.
+/// The total number of calls in a run.
 const CALLS: usize = 20_000;
-/// Calls on one state.
+/// The number of calls on one state.
 const CALLS_PER_STATE: usize = 500;
-/// The number of times that a call may go on when it is asked.
+/// The number of times that a call may continue when it is asked.
 const PATIENCE: u32 = 20;
-/// Memory of a state, in bytes: enough for texts of megabytes, and exceeded by longer ones.
+/// The memory limit of a state, in bytes: enough for texts of megabytes, and exceeded by longer
+/// ones.
 const MEMORY_MAX: usize = 32 << 20;
-/// Arguments of a call, at most.
+/// The maximum number of a call's arguments.
 const ARGUMENTS_MAX: usize = 5;
 
-/// Names every function: of the global table, of its tables and of the metatable of texts.
+/// A script that returns the names of all functions: of the global table, of its tables and of the
+/// metatable of texts.
 const FUNCTIONS: &str = "local found = {} \
     for name, value in pairs(_G) do \
         if type(value) == 'function' then found[#found + 1] = name end \
@@ -34,9 +36,9 @@ const FUNCTIONS: &str = "local found = {} \
     table.sort(found) \
     return found";
 
-/// Expressions, each an argument.
+/// The expressions for arguments.
 const VALUES: &[&str] = &[
-    // Numbers: at the ends of int, long, size_t and double.
+    // Numbers: the limits of int, long, size_t and double.
     "0",
     "-0",
     "1",
@@ -135,7 +137,7 @@ const VALUES: &[&str] = &[
     "'return ...'",
     "'while true do end'",
     "'k', 'v'",
-    // Tables: empty, holes, deep, in a circle, with keys that are no numbers, with metatables.
+    // Tables: empty, with holes, deep, circular, with keys that are no numbers, with metatables.
     "{}",
     "{1, 2, 3}",
     "{[2147483647] = 1}",
@@ -180,7 +182,7 @@ const VALUES: &[&str] = &[
     "ARGV",
 ];
 
-/// Functions that the expressions use.
+/// The functions that the expressions use.
 const HELPERS: &str = "local function deep(n) local t = {} for i = 1, n do t = {t} end return t end \
     local function circle() local t = {} t[1] = t t.a = t return t end ";
 
@@ -196,7 +198,7 @@ fn run(vm: &mut Vm, program: &str) -> Vec<u8> {
     eval(vm, &mut server, program.as_bytes(), protocol)
 }
 
-/// Returns the names of all functions that a script reaches.
+/// Returns the names of all functions that a script can reach.
 pub fn functions() -> Vec<String> {
     let reply = run(&mut state(), FUNCTIONS);
     let text = String::from_utf8(reply).expect("names are ASCII");

@@ -1,4 +1,4 @@
-//! `KEYS` and `ARGV`: what a script is given, whatever the scripts before it did to theirs.
+//! `KEYS` and `ARGV`: a script gets its own texts, whatever earlier scripts did to their tables.
 
 use resp::Protocol;
 use script::{Call, Sha, Vm};
@@ -6,7 +6,7 @@ use stdx::ByteQueue;
 
 use crate::server::{Server, options};
 
-/// All that a script can see of both tables, as text.
+/// A script that returns everything that scripts can see of both tables, as text.
 const PROBE: &[u8] = b"local out = {}
 for _, list in ipairs({KEYS, ARGV}) do
   local all = {}
@@ -17,7 +17,7 @@ for _, list in ipairs({KEYS, ARGV}) do
 end
 return table.concat(out, ' ')";
 
-/// What scripts may do to them.
+/// Changes that scripts may make to the tables.
 const MEDDLERS: &[&str] = &[
     "KEYS[1] = 'other'",
     "KEYS[1] = nil",
@@ -58,7 +58,7 @@ fn run(vm: &mut Vm, program: &[u8], keys: &[&[u8]], args: &[&[u8]]) -> String {
     }
 }
 
-/// What shows how a table is laid out, where Lua leaves it open.
+/// Scripts that show the layout of a table, where Lua leaves it open.
 const EXTENDERS: &[&str] = &[
     "KEYS[8] = 'x' return #KEYS",
     "KEYS[4] = 'x' ARGV[6] = 'y' return {#KEYS, #ARGV}",
@@ -69,7 +69,7 @@ const EXTENDERS: &[&str] = &[
     "\n\nerror('text', 0)",
 ];
 
-/// A state in which many scripts ran says of each what a new one says.
+/// Checks that each script returns the same in a state in which many scripts ran as in a new one.
 #[test]
 fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
     let mut rng = fastrand::Rng::with_seed(1);
@@ -98,7 +98,8 @@ fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
     }
 }
 
-/// What Lua leaves open does not depend on who ran before either, nor does where an error was.
+/// Checks that neither the behaviour that Lua leaves open nor the place of an error depends on
+/// earlier scripts.
 #[test]
 fn what_a_script_does_to_its_lists_has_the_results_that_it_has_in_a_new_state() {
     let mut rng = fastrand::Rng::with_seed(2);

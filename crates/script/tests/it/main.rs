@@ -1,4 +1,5 @@
-//! Programs and the replies of a real Redis 8.0.2, word for word; what scripts find of each other.
+//! Programs with the replies of a real Redis 8.0.2, byte for byte, and tests that scripts do not
+//! affect each other.
 
 mod debugger;
 mod depths;

@@ -1,4 +1,4 @@
-//! The flaws that `src/lua/patches` closes in the Lua of 2012.
+//! The flaws of Lua 5.1.5, of 2012, that `src/lua/patches` fixes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn reply(program: &str) -> String {
     eval(&mut vm, &mut server, program.as_bytes(), Protocol::Resp2).escape_ascii().to_string()
 }
 
-/// Runs `program` and compares its reply, whose line ends are left out.
+/// Runs `program` and compares its reply without line ends.
 fn check(program: &str, wanted: &str) {
     assert_eq!(reply(program).replace("\\r\\n", " ").trim_end(), wanted, "{program}");
 }
@@ -42,7 +42,7 @@ fn issue_33_unpack_counts_without_overflow() {
 
 #[test]
 fn issue_33_the_name_of_a_chunk_survives_collections() {
-    // The constants are as long as the name, so that they take its place if it is freed.
+    // The constants are as long as the name, so that they take its memory if it is freed.
     let lines: String = (0..20_000).map(|line| format!("x = '{line:012}'\n")).collect();
     let wanted =
         "-ERR Error compiling script (new function): user_script:20001: unexpected symbol near \\'$\\'\\r\\n";

@@ -1,5 +1,6 @@
-//! `programs.txt`: programs (`> `), each with its reply in RESP2 (`2 `) and RESP3 (`3 `) as
-//! EVAL program 0 a b gives them; bytes as `escape_ascii` writes them.
+//! The programs of `programs.txt`. Each line of a program (`> `) is followed by its reply in RESP2
+//! (`2 `) and RESP3 (`3 `), as EVAL program 0 a b returns them. Bytes are written as by
+//! `escape_ascii`.
 
 use resp::Protocol;
 use script::Vm;
@@ -16,7 +17,7 @@ fn libraries_do_what_those_of_redis_do() {
     check(include_str!("libraries.txt"));
 }
 
-/// Each pattern once on a short text, which Lua's own matcher takes, and once on a long one.
+/// Checks each pattern on a short text, which Lua's own matcher handles, and on a long one.
 #[test]
 fn patterns_and_other_functions_of_texts_and_tables_do_what_those_of_redis_do() {
     check(include_str!("patterns.txt"));
@@ -46,7 +47,7 @@ fn check(programs: &str) {
     assert!(different.is_empty(), "{} replies differ:\n{}", different.len(), different.join("\n"));
 }
 
-/// The inverse of `escape_ascii`.
+/// Converts a text that `escape_ascii` wrote back to its bytes.
 fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

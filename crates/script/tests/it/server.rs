@@ -1,4 +1,4 @@
-//! A server with strings only, behind [`Commands`].
+//! A server behind [`Commands`] that stores only strings.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use stdx::ByteQueue;
 pub struct Server {
     pub strings: BTreeMap<Vec<u8>, Vec<u8>>,
     pub log: Vec<(LogLevel, Vec<u8>)>,
-    /// How often `interrupt` lets a script go on; `None` for ever.
+    /// The number of times that `interrupt` lets a script continue; `None` for no limit.
     pub patience: Option<u32>,
     /// The reply of the last command.
     pub reply: Vec<u8>,
@@ -34,7 +34,7 @@ impl Commands for Server {
                 }
                 None => reply.extend_from_slice(null),
             },
-            // The reply that is given.
+            // The given reply.
             (b"reply", [raw]) => reply.extend_from_slice(raw),
             (b"again", []) => return Err(Stop::Again),
             (b"eval", _) => {
@@ -81,7 +81,7 @@ pub fn options() -> VmOptions {
     }
 }
 
-/// The reply of EVAL as its bytes on the wire.
+/// Runs EVAL; returns its reply as bytes on the wire.
 pub fn eval(vm: &mut Vm, server: &mut dyn Commands, program: &[u8], protocol: Protocol) -> Vec<u8> {
     let sha = Sha::of(program);
     if let Err(error) = vm.compile(&sha, program) {
