@@ -1,12 +1,12 @@
-//! `saker-check aof`: reads the files of an append-only file as a server that starts, and reports
-//! on them; cuts a damaged end off; writes the state of an earlier time.
+//! `saker-check aof`: reads the files of an append-only file as a starting server does, and reports
+//! on them. It can also cut off a damaged end, or write the state of an earlier time.
 //!
 //! ```text
 //!   files::find ─► each file: rdb::check of its RDB part ─► Reader ─► batches ─► Tally
 //!                                                             └─► how it ends ─► Problem
 //! ```
-//! One thread cuts a file into batches, another counts them in their order: which database a key is
-//! in depends on what is before it.
+//! One thread cuts a file into batches. Another thread counts the batches in order, because the
+//! database of a key depends on the commands before it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -34,20 +34,20 @@ use report::{CheckedFile, Place, Wrong};
 pub use report::{CommandCount, FileReport, Fix, Problem, Report, Role, State, TouchedKey};
 pub use until::{Until, UntilError, Written, write_until};
 
-/// Batches that may wait to be counted: a few megabytes.
+/// The maximum number of batches that wait to be counted: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 4;
 
-/// How an append-only file is checked.
+/// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How many keys and commands are listed.
+    /// The maximum number of keys and commands that are listed.
     pub listed_max: usize,
 }
 
 /// Checks the append-only file at `path`: its folder, its manifest, or a single file. O(bytes).
 ///
 /// # Errors
-/// What cannot be opened or read; what is wrong within the files is in the report.
+/// If a file cannot be opened or read. Problems within the files are in the report.
 pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     let begun = Instant::now();
     let Found { manifest, files, problem, unlisted, .. } = files::find(path)?;
@@ -55,8 +55,8 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     report.unlisted = unlisted;
     report.problems.extend(problem);
     let mut tally = Tally::new();
-    // A new file is empty until the one before it is complete: that one may be torn. A base was
-    // complete before the manifest named it.
+    // A new file stays empty until the file before it is complete, so the file before it may be
+    // torn. A base was complete before the manifest named it.
     let has_bytes = |file: &ListedFile| std::fs::metadata(&file.path).is_ok_and(|found| found.len() > 0);
     let last_of = files.iter().rposition(|file| file.role.is_loaded() && has_bytes(file)).unwrap_or(0);
     let has_incr = files.iter().any(|file| file.role == Role::Incr);
@@ -130,7 +130,7 @@ fn check_file(listed: &ListedFile, options: &Options, tally: &mut Tally) -> io::
     Ok(CheckedFile { report, problem })
 }
 
-/// Whether a file begins with an RDB part; it is read from its beginning afterwards.
+/// Returns true if a file begins with an RDB part. Leaves the file at its beginning.
 fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     let mut first = Vec::new();
     file.take(9).read_to_end(&mut first)?;
@@ -138,7 +138,7 @@ fn begins_with_rdb(file: &mut File) -> io::Result<bool> {
     Ok(starts_with_rdb(&first))
 }
 
-/// Reads a file to its end; `tally` counts what is in it.
+/// Reads a file to its end; `tally` counts its contents.
 fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, AofError> {
     let (batches, to_count) = sync_channel(BATCHES_WAITING_MAX);
     let (counted, used) = channel();
@@ -162,7 +162,7 @@ fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, 
 fn count_batches(batches: &Receiver<Batch>, used: &Sender<Batch>, tally: &mut Tally) {
     for batch in batches {
         tally.take(&batch);
-        // Behind the end of the file nobody takes them any more.
+        // After the end of the file, nobody receives the batches any more.
         let _ = used.send(batch);
     }
 }

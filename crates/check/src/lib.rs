@@ -1,12 +1,13 @@
-//! saker-check: says what is in a data file, and what is wrong with it.
+//! saker-check: reports the contents and the problems of a data file.
 //!
 //! ```text
 //!   program ─► rdb::check ─► keys decoded one by one, counted ─► Report ─► text │ JSON
 //!           └► aof::check ─► rdb::check of the base, commands counted ─► Report ─► text │ JSON
 //! ```
-//! A check reads values exactly as a server does that loads the file ([`persist`]), so what it
-//! calls good loads. It never writes to a file, unless it is told to cut the broken end of an
-//! append-only file off. 16 bytes for each key serve to find keys that are there twice.
+//! A check reads values exactly as a server that loads the file ([`persist`]). So a server can load
+//! each file that a check reports as good. A check never changes a file. Only `--fix` and
+//! `--truncate-to-timestamp` do: they cut off the end of an append-only file. To find duplicate
+//! keys, a check uses 16 bytes for each key.
 #![forbid(unsafe_code)]
 
 pub mod aof;

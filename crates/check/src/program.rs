@@ -1,4 +1,4 @@
-//! The program `saker-check`: its command line as a whole.
+//! The program `saker-check`: its command line and its exit status.
 
 use std::io::{self, Write, stderr, stdin, stdout};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::{rdb, text};
 
 /// The exit status of a broken file.
 const BROKEN: u8 = 1;
-/// The exit status where nothing was checked: arguments that make no sense, a file that cannot be
+/// The exit status if nothing was checked: arguments that make no sense, or a file that cannot be
 /// read.
 const FAILED: u8 = 2;
 
@@ -39,7 +39,7 @@ enum Command {
     Aof(AofArguments),
 }
 
-/// What `saker-check rdb` takes.
+/// The arguments of `saker-check rdb`.
 #[derive(Args, Debug)]
 struct RdbArguments {
     /// The file; it is only read.
@@ -47,15 +47,15 @@ struct RdbArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     json: bool,
-    /// How many of the biggest keys to list.
+    /// The number of biggest keys to list.
     #[arg(long, value_name = "KEYS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=1000))]
     top: u16,
-    /// How many of the things that are wrong to list; all are counted.
+    /// The number of problems to list; all are counted.
     #[arg(long, value_name = "PROBLEMS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     problems: u16,
 }
 
-/// What `saker-check aof` takes.
+/// The arguments of `saker-check aof`.
 #[derive(Args, Debug)]
 struct AofArguments {
     /// The folder (appendonlydir, or the one it is in), the manifest, or a file.
@@ -63,7 +63,7 @@ struct AofArguments {
     /// Print the report as one JSON object.
     #[arg(long)]
     json: bool,
-    /// How many commands and keys to list.
+    /// The number of commands and keys to list.
     #[arg(long, value_name = "ROWS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=1000))]
     top: u16,
     /// Cut the end of the last file off where it is torn or broken, after a question.
@@ -76,8 +76,8 @@ struct AofArguments {
     /// 1970. Does not ask.
     #[arg(long, value_name = "TS", conflicts_with_all = ["fix", "json", "until"])]
     truncate_to_timestamp: Option<i64>,
-    /// Write what the files come to up to a time ('2026-11-23 14:05:00' in UTC, or seconds since
-    /// 1970) or a place (FILE:BYTE, or :BYTE for the last file) into one new file.
+    /// Write the state at a time or a place into one new file. A time is '2026-11-23 14:05:00' in
+    /// UTC, or seconds since 1970; a place is FILE:BYTE, or :BYTE for the last file.
     #[arg(long, value_name = "TIME|FILE:BYTE", value_parser = Until::parse, requires = "out",
           conflicts_with_all = ["fix", "json"])]
     until: Option<Until>,
@@ -86,13 +86,13 @@ struct AofArguments {
     out: Option<PathBuf>,
 }
 
-/// Does what the process' arguments ask for.
+/// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let arguments = match Program::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             let is_asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // Nothing is left to do where the text cannot be printed.
+            // If the text cannot be printed, nothing is left to do.
             let _ = error.print();
             return if is_asked_for { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// `saker-check rdb`: whether the file is good.
+/// Handles `saker-check rdb`: returns true if the file is good.
 fn rdb_main(arguments: &RdbArguments) -> io::Result<bool> {
     let options =
         rdb::Options { big_keys_max: arguments.top.into(), findings_max: arguments.problems.into() };
@@ -126,13 +126,13 @@ fn json(report: &impl serde::Serialize) -> io::Result<String> {
 
 fn print(text: &str) -> io::Result<()> {
     match stdout().write_all(text.as_bytes()) {
-        // `saker-check … | head` is no failure: the status still says what the file is.
+        // `saker-check … | head` is no failure: the exit status still shows the state of the file.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
 }
 
-/// `saker-check aof`: whether the files are good, or were made so.
+/// Handles `saker-check aof`: returns true if the files are good, or were mended.
 fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     let path = &arguments.path;
     if let Some(time_s) = arguments.truncate_to_timestamp {
@@ -159,7 +159,7 @@ fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Prints what was done, or why the files do not allow it.
+/// Prints the result, or the reason why the files do not allow it. Returns false for the latter.
 fn of_files(result: Result<String, UntilError>) -> io::Result<bool> {
     match result {
         Ok(done) => print(&done).map(|()| true),

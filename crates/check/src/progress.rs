@@ -1,15 +1,15 @@
-//! The bar that shows how far a check has got. Nothing where nobody looks.
+//! The progress bar of a check, which is shown on terminals only.
 
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a second the bar may be drawn.
+/// The maximum number of times that the bar is drawn per second.
 const DRAWS_PER_SECOND: u8 = 5;
 const STYLE: &str = "{prefix} [{bar:30}] {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
 
-/// A bar for a file of `len_bytes` bytes, called `name`. Hidden unless standard error is a
-/// terminal.
+/// Creates a bar for a file of `len_bytes` bytes, called `name`. The bar is hidden unless standard
+/// error is a terminal.
 pub(crate) fn bar(name: &str, len_bytes: u64) -> ProgressBar {
     let target = if stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND)

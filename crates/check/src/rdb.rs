@@ -1,9 +1,9 @@
-//! `saker-check rdb`: reads a snapshot whole and reports on it.
+//! `saker-check rdb`: reads a whole snapshot and reports on it.
 //!
-//! As a server loads it: one thread cuts the file into batches of whole keys, the others decode
-//! them, each with [`Facts`] of its own, which are added up at the end. What is reported does not
-//! depend on the threads. A value that is broken within a whole record does not end the check; a
-//! record whose end cannot be found does.
+//! The work is divided as in a server that loads the file. One thread cuts the file into batches of
+//! whole keys. The other threads decode them, each with [`Facts`] of its own, which are added up at
+//! the end. The report does not depend on the threads. A broken value within a whole record does
+//! not end the check; a record whose end cannot be found does.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -34,22 +34,22 @@ pub use facts::Finding;
 pub use format::Format;
 pub use report::{Aux, Big, Checksum, Database, Function, Module, Report, Total, TypeOfKeys};
 
-/// Batches that may wait for a thread: a few megabytes.
+/// The maximum number of batches that wait for a thread: a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 
-/// How a file is checked.
+/// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How many of the biggest keys are listed.
+    /// The maximum number of biggest keys that are listed.
     pub big_keys_max: usize,
-    /// How many of the things that are wrong are listed.
+    /// The maximum number of problems that are listed.
     pub findings_max: usize,
 }
 
-/// Checks the RDB file at `path`, whatever is in it. O(bytes), on all cores.
+/// Checks the RDB file at `path`, whatever its contents. O(bytes), on all cores.
 ///
 /// # Errors
-/// The file cannot be opened or read; what is wrong within it is in the report.
+/// If the file cannot be opened or read. Problems within the file are in the report.
 pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     let begun = Instant::now();
     let (file, len_bytes) = file::open(path)?;
@@ -76,7 +76,7 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Reads the file; what each thread found of the keys.
+/// Reads the file; returns the facts that each thread found.
 fn read(source: &mut FileSource, cut: &mut Cut, decode: &DecodeOptions<'_>, limits: Limits) -> Vec<Facts> {
     let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
     let receiver = Mutex::new(receiver);
@@ -90,7 +90,7 @@ fn read(source: &mut FileSource, cut: &mut Cut, decode: &DecodeOptions<'_>, limi
     })
 }
 
-/// Looks into batches until there are none.
+/// Checks batches until there are none; returns their facts.
 fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, limits: Limits) -> Facts {
     let mut facts = Facts::new(limits);
     loop {
@@ -100,7 +100,7 @@ fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, 
     }
 }
 
-/// Counts a key, or takes note of what is wrong with it.
+/// Counts a key, or adds a finding about it.
 fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_>) {
     let (db, len_bytes) = (record.db as u64, record.len_bytes);
     let name = record.name.as_deref().unwrap_or_default();
@@ -138,7 +138,7 @@ fn take_record(facts: &mut Facts, record: &Record<'_>, decode: &DecodeOptions<'_
     facts.add_key(&key, hash);
 }
 
-/// Elements, members, fields or entries; 1 for a string.
+/// Returns the number of elements, members, fields or entries; 1 for a string.
 fn element_count(value: &View<'_, Object>) -> u64 {
     match value {
         View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 1,
@@ -147,17 +147,17 @@ fn element_count(value: &View<'_, Object>) -> u64 {
     }
 }
 
-/// What the thread knows that cuts the file.
+/// The state of the thread that cuts the file.
 struct Cut {
     report: Report,
-    /// Of what is wrong between the keys.
+    /// The facts between the keys.
     facts: Facts,
-    /// From which place in the file on keys belong to which database.
+    /// Pairs of an offset and the database of the keys from there on.
     databases: Vec<(u64, u64)>,
 }
 
 impl Cut {
-    /// Cuts the file; its batches go to the workers.
+    /// Cuts the file into batches, and sends them to the workers.
     fn file(&mut self, source: &mut FileSource, batches: &SyncSender<Batch>) {
         let options =
             LoadOptions { versions: VersionCheck::Relaxed, checksum: true, unsupported: Unsupported::Kept };
@@ -206,7 +206,7 @@ impl Cut {
         }
     }
 
-    /// Takes note of a file that does not begin as an RDB file that is known.
+    /// Adds a finding about a file that does not begin as a known RDB file.
     fn take_foreign(&mut self, error: &LoadError, first_bytes: &[u8]) {
         let what = match error.kind {
             LoadErrorKind::Signature => format::foreign(first_bytes),
@@ -215,7 +215,7 @@ impl Cut {
         self.add_finding(what, 0, None);
     }
 
-    /// Takes note of what ended the reading.
+    /// Adds a finding about the error that ended the reading.
     fn take_error(&mut self, error: &LoadError, broken: Broken) {
         if error.kind == LoadErrorKind::Checksum {
             let what = "the checksum is wrong: bytes of the file changed after they were written";
@@ -258,13 +258,13 @@ impl Cut {
     }
 }
 
-/// Where the reading ended.
+/// The place where the reading ended.
 struct Broken {
-    /// The database that was read.
+    /// The database of the broken record.
     db: u64,
-    /// Where the record begins that cannot be read.
+    /// The offset of the record that cannot be read.
     begin: u64,
-    /// The end of the file.
+    /// The offset of the file's end.
     end: u64,
 }
 
@@ -280,7 +280,7 @@ impl From<FileChecksum> for Checksum {
     }
 }
 
-/// With a seed of chance: nobody can write a file whose keys collide.
+/// Creates a hasher with a random seed, so that nobody can write a file whose keys collide.
 fn hasher() -> Hasher {
     let chance = RandomState::new();
     Hasher::with_seed([1, 2, 3, 4].map(|number: u64| chance.hash_one(number)))
@@ -290,7 +290,7 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64)
 }
 
-/// The limits of a server by default: what is larger is unpacked, as it is there.
+/// Returns the default limits of a server. Larger collections are unpacked, as in a server.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = |entries_max| PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {

@@ -1,6 +1,6 @@
-//! Numbers and keys as people read them, and tables of them.
+//! Numbers, keys and tables in readable form.
 
-/// `number` with a comma between each three digits.
+/// Formats `number` with a comma between each three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A size with three digits or so: `71.3 MB`. Units are powers of 1,000.
+/// Formats a size with about three digits: `71.3 MB`. Units are powers of 1,000.
 pub(crate) fn size(len_bytes: u64) -> String {
     let mut amount = len_bytes as f64;
     let mut unit = "B";
@@ -27,17 +27,17 @@ pub(crate) fn size(len_bytes: u64) -> String {
     if unit == "B" { format!("{len_bytes} B") } else { format!("{amount:.1} {unit}") }
 }
 
-/// `count` with `noun` in the right number: `1 key`, `2 keys`.
+/// Formats `count` with `noun` in the right number: `1 key`, `2 keys`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(count))
 }
 
-/// Characters of a key that are shown.
+/// The maximum number of a key's characters that are shown.
 const KEY_CHARS_MAX: usize = 100;
 
-/// A key as redis-cli shows it, without the quotes: what is no printable ASCII character is written
-/// as `\xhh`, UTF-8 is kept. Long keys are cut.
+/// Formats a key as redis-cli shows it, but without the quotes. Control characters and invalid
+/// UTF-8 are escaped, as in `\xhh`; other UTF-8 is kept. Long keys are cut.
 pub(crate) fn key(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut count = 0;
@@ -54,7 +54,7 @@ pub(crate) fn key(bytes: &[u8]) -> String {
     text
 }
 
-/// A character of a key.
+/// Formats a character of a key.
 fn shown(char: char) -> String {
     match char {
         '\n' => "\\n".to_owned(),
@@ -66,17 +66,17 @@ fn shown(char: char) -> String {
     }
 }
 
-/// Which way a column is aligned.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// Left, for words.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// A table in columns, two spaces apart and two from the margin, each row a line; the first row is
-/// the head.
+/// Formats a table, each row as a line; the first row is the head. Columns are two spaces apart,
+/// and two from the margin.
 pub(crate) fn table(aligns: &[Align], rows: &[Vec<String>]) -> String {
     let width_of =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -1,4 +1,4 @@
-//! Which files make up an append-only file.
+//! The files that make up an append-only file.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,26 +18,28 @@ pub(crate) struct ListedFile {
 /// The files of an append-only file.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Where they are.
+    /// The folder of the files.
     pub(crate) folder: PathBuf,
-    /// The manifest with its name; `None` for a single file, and where it is broken.
+    /// The manifest with its name. `None` for a single file; the inner value is `None` if the
+    /// manifest is broken.
     pub(crate) manifest: Option<(String, Option<Manifest>)>,
-    /// History first, then what is loaded, in order.
+    /// The history files first, then the loaded files, in order.
     pub(crate) files: Vec<ListedFile>,
-    /// What is wrong with the manifest.
+    /// The problem of a broken manifest.
     pub(crate) problem: Option<Problem>,
-    /// Files of the folder that look as if they belonged to it and are not in the manifest.
+    /// Files of the folder that look like parts of the append-only file but are not in the
+    /// manifest.
     pub(crate) unlisted: Vec<String>,
 }
 
-/// What a manifest may be at most to be read as one.
+/// The maximum number of bytes that are read of a manifest.
 const MANIFEST_LEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Finds the files that `path` means: a folder with a manifest, or one above it; a manifest; or one
-/// file.
+/// Finds the files that `path` names: a folder with a manifest, or the folder above it; a manifest;
+/// or one file.
 ///
 /// # Errors
-/// As the system says; a folder with no manifest in it, or with several.
+/// If the system reports an error, or a folder has no manifest in it or several.
 pub(crate) fn find(path: &Path) -> io::Result<Found> {
     if fs::metadata(path)?.is_dir() {
         return of_manifest(&manifest_in(path)?);
@@ -65,7 +67,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether the first line that is no comment is that of a file in a manifest.
+/// Returns true if the first line that is no comment names a file, as in a manifest.
 fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     fs::File::open(path)?.take(64 * 1024).read_to_end(&mut first)?;
@@ -73,14 +75,14 @@ fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     Ok(line.is_some_and(|line| line.starts_with(b"file ")))
 }
 
-/// The manifest in a folder, or in one folder within it, as the folder of a server's data has it.
+/// Finds the manifest in a folder, or in one of its folders, as in a server's data folder.
 fn manifest_in(folder: &Path) -> io::Result<PathBuf> {
     let mut found = manifests_in(folder)?;
     if found.is_empty() {
         for entry in fs::read_dir(folder)? {
             let within = entry?.path();
             if within.is_dir() {
-                // A folder that may not be read is none of the server's.
+                // A folder that cannot be read does not belong to the server.
                 found.extend(manifests_in(&within).unwrap_or_default());
             }
         }

@@ -1,4 +1,4 @@
-//! Cutting the end of an append-only file off.
+//! Cutting off the end of an append-only file.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -8,10 +8,10 @@ use super::files::{self, Found};
 use super::report::Fix;
 use super::until::{Cutter, UntilError};
 
-/// Does what `--fix` would do; `path` as for the check that found it.
+/// Applies a fix that a check found. `path` is the path that was checked.
 ///
 /// # Errors
-/// As the system says; the files changed since the check.
+/// If the system reports an error, or the files changed since the check.
 pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     let Found { files, .. } = files::find(path)?;
     let last = files.iter().rfind(|file| file.name == fix.name && file.role.is_loaded());
@@ -19,7 +19,7 @@ pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
 }
 
-/// Cuts a file of this length.
+/// Cuts a file from `len_bytes` to `good_len_bytes`. Fails if it does not have this length.
 fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() != len_bytes {
@@ -30,12 +30,12 @@ fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// `--truncate-to-timestamp`: cuts the last file where its annotations begin to be later than
-/// `time_s`. What was done, in words.
+/// Handles `--truncate-to-timestamp`: cuts the last file where its annotations become later than
+/// `time_s`. Returns a description of the result.
 ///
 /// # Errors
-/// Something later is in another file than the last; nothing earlier is in it; files that are
-/// broken before that.
+/// If another file than the last has something later, if the file has nothing earlier, or if a file
+/// is broken before that.
 pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> {
     let Found { files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {

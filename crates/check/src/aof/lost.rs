@@ -1,4 +1,4 @@
-//! What is behind a broken place: whole commands, which would be lost with it.
+//! Search for whole commands after a broken place, which would be lost with it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,11 +7,11 @@ use persist::aof::reader::{AofError, End, Next, Reader, request_within};
 use persist::folder::Trouble;
 use persist::load::ByteSource;
 
-/// How much is looked at at once.
+/// The number of bytes that are searched at once.
 const WINDOW_LEN_BYTES: u64 = 1 << 20;
-/// How much of it the next window has again: a line end and the beginning of a request.
+/// The number of bytes that the next window repeats: a line end and the beginning of a request.
 const OVERLAP_LEN_BYTES: u64 = 4096;
-/// How often reading begins anew.
+/// The maximum number of times that reading begins again.
 const TRIES_MAX: u32 = 100;
 
 struct Source<'f>(&'f mut File);
@@ -27,10 +27,11 @@ impl ByteSource for Source<'_> {
     }
 }
 
-/// How many whole commands are behind this place, at which none begins; at least these. O(bytes).
+/// Returns the number of whole commands after `from`, where no command begins. There may be more.
+/// O(bytes).
 ///
 /// # Errors
-/// The file cannot be read.
+/// If the file cannot be read.
 pub(crate) fn commands_behind(file: &mut File, from: u64) -> io::Result<u64> {
     let (mut commands, mut at) = (0, from.saturating_sub(2));
     for _ in 0..TRIES_MAX {
@@ -54,7 +55,7 @@ pub(crate) fn commands_behind(file: &mut File, from: u64) -> io::Result<u64> {
     Ok(commands)
 }
 
-/// The next place behind `from` at which something that looks like a request begins.
+/// Returns the next place after `from` where a request seems to begin.
 fn next_request(file: &mut File, from: u64) -> io::Result<Option<u64>> {
     let mut at = from;
     let mut window = Vec::new();

@@ -1,4 +1,4 @@
-//! What a check of an append-only file found, as data that becomes JSON and as text for people.
+//! The report of a check of an append-only file, as data that becomes JSON and as text for people.
 
 use std::fmt::Write;
 
@@ -10,144 +10,144 @@ use super::tally::{Counts, Tally};
 use crate::rdb;
 use crate::text::{self, Align, counted, grouped, size, table};
 
-/// What a file is for.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The state to begin with.
+    /// The state at the beginning.
     Base,
-    /// What came after it.
+    /// Changes after the base.
     Incr,
-    /// Of an earlier base.
+    /// A file that belongs to an earlier base.
     History,
-    /// All there is.
+    /// The only file.
     Single,
 }
 
 impl Role {
-    /// Whether a server that starts reads it.
+    /// Returns true if a starting server reads the file.
     pub(crate) fn is_loaded(self) -> bool {
         self != Role::History
     }
 }
 
-/// What a check found.
+/// The report of a check.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The path that was named.
+    /// The path that was checked.
     pub path: String,
     /// The manifest's name; `None` for a single file.
     pub manifest: Option<String>,
-    /// Whether a server loads it and nothing is lost.
+    /// True if a server loads the append-only file and nothing is lost.
     pub is_good: bool,
-    /// Its files: history first, then those that are loaded, in order.
+    /// The files: history first, then the loaded files, in order.
     pub files: Vec<FileReport>,
-    /// Files beside them that look alike and are not in the manifest.
+    /// Files in the same folder that look alike and are not in the manifest.
     pub unlisted: Vec<String>,
-    /// Commands in all files.
+    /// The number of commands in all files.
     pub commands: u64,
-    /// Transactions in all files.
+    /// The number of transactions in all files.
     pub transactions: u64,
     /// Commands by name, most bytes first.
     pub by_command: Vec<CommandCount>,
     /// The keys that most commands name.
     pub keys_touched_most: Vec<TouchedKey>,
-    /// How often a key may be named beyond what `keys_touched_most` says: there are too many keys
-    /// to count each.
+    /// The maximum number by which a count in `keys_touched_most` is too low; 0 unless there are
+    /// too many keys to count each.
     pub uncounted_max: u64,
-    /// What is wrong.
+    /// The problems that were found.
     pub problems: Vec<Problem>,
-    /// How long the check took.
+    /// The time that the check took, in seconds.
     pub seconds: f64,
-    /// What `--fix` would do.
+    /// The change that `--fix` would make.
     #[serde(skip)]
     pub fix: Option<Fix>,
 }
 
-/// One file.
+/// The report on one file.
 #[derive(Debug, Serialize)]
 pub struct FileReport {
-    /// Its name.
+    /// The name of the file.
     pub name: String,
-    /// What it is for.
+    /// The role of the file.
     pub role: Role,
-    /// What came of it.
+    /// The result of the check.
     pub state: State,
-    /// Its size.
+    /// The size of the file, in bytes.
     pub len_bytes: u64,
-    /// How much of that is whole commands, and the RDB part.
+    /// The size of the RDB part and the whole commands, in bytes.
     pub good_len_bytes: u64,
-    /// Whole commands behind the broken place, as far as they were found.
+    /// The number of whole commands that were found after the broken place.
     pub lost_commands: u64,
-    /// The report on the RDB part that it begins with.
+    /// The report on the RDB part at the beginning of the file.
     pub rdb: Option<rdb::Report>,
-    /// How long its part with commands is.
+    /// The size of the part with commands, in bytes.
     pub aof_len_bytes: u64,
-    /// Its commands.
+    /// The number of commands.
     pub commands: u64,
-    /// Its transactions.
+    /// The number of transactions.
     pub transactions: u64,
-    /// The first time that an annotation in it says, in seconds since 1970.
+    /// The time of the first annotation, in seconds since 1970.
     pub first_time_s: Option<i64>,
-    /// The last one.
+    /// The time of the last annotation, in seconds since 1970.
     pub last_time_s: Option<i64>,
 }
 
-/// What came of a file.
+/// The result of checking a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is whole.
+    /// A whole file.
     Good,
-    /// It ends within a command or transaction.
+    /// A file that ends within a command or transaction.
     Torn,
-    /// There is something else in it than commands.
+    /// A file with something else than commands in it, or with a broken RDB part.
     Broken,
-    /// The manifest names it, and it is not there.
+    /// A file that the manifest names but that does not exist.
     Missing,
-    /// Servers do not load it any more, nor was it read now.
+    /// A history file, which servers no longer load. It was not read.
     NotLoaded,
-    /// The same, and it was removed.
+    /// A history file that was removed.
     Removed,
 }
 
-/// A command.
+/// The count of a command.
 #[derive(Debug, Serialize)]
 pub struct CommandCount {
-    /// Its name.
+    /// The name of the command.
     pub name: String,
-    /// How often it is there.
+    /// The number of its occurrences.
     pub count: u64,
-    /// How many bytes that takes.
+    /// The size of all its occurrences, in bytes.
     pub len_bytes: u64,
 }
 
 /// A key that commands name.
 #[derive(Debug, Serialize)]
 pub struct TouchedKey {
-    /// Its database.
+    /// The database of the key.
     pub db: u64,
-    /// Its name, with what is not printable escaped.
+    /// The name of the key; characters that are not printable are escaped.
     pub key: String,
-    /// How many times commands name it.
+    /// The number of times that commands name the key.
     pub count: u64,
 }
 
-/// What `--fix` would do: cut the end of the last file off.
+/// The change that `--fix` would make: to cut off the end of the last file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The file.
+    /// The name of the file.
     pub name: String,
-    /// How long it is.
+    /// The present size of the file, in bytes.
     pub len_bytes: u64,
-    /// How long it would be.
+    /// The size after the change, in bytes.
     pub good_len_bytes: u64,
-    /// What would be lost, in words.
+    /// A description of the data that would be lost.
     pub loss: String,
 }
 
 impl Fix {
-    /// What is asked before.
+    /// Returns the question that the user has to confirm before the change.
     pub fn question(&self) -> String {
         let Self { name, len_bytes, good_len_bytes, loss } = self;
         format!(
@@ -156,45 +156,45 @@ impl Fix {
     }
 }
 
-/// Where a file stands among those that are loaded.
+/// The position of a file among the loaded files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Others follow.
+    /// A file that other files follow.
     Earlier,
-    /// A server appends to it.
+    /// The file to which a server appends.
     Last,
 }
 
-/// What was found in a file.
+/// The result of checking a file.
 pub(crate) struct CheckedFile {
     pub(crate) report: FileReport,
     pub(crate) problem: Option<Wrong>,
 }
 
-/// What is wrong with a file.
+/// A problem of a file.
 pub(crate) enum Wrong {
     Missing,
-    /// In its RDB part.
+    /// A problem in its RDB part.
     Rdb,
     Torn(TornTail),
     Broken(Broken),
 }
 
-/// Something that is wrong.
+/// A problem, as the report shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
-    /// In which file.
+    /// The name of the file.
     pub file: String,
-    /// Where in it.
+    /// The offset of the problem in the file.
     pub file_offset: Option<u64>,
-    /// What.
+    /// A description of the problem.
     pub what: String,
-    /// What to do.
+    /// Advice to the user.
     pub advice: String,
 }
 
 impl Problem {
-    /// The manifest is broken.
+    /// Describes a broken manifest.
     pub(crate) fn of_manifest(file: String, what: String) -> Self {
         let advice = "No server starts with it. Write it anew from the names of the files beside it: the base \
                       with the highest number, the incremental files that came after it.";
@@ -226,12 +226,12 @@ impl FileReport {
         (self.first_time_s, self.last_time_s) = (counts.first_time_s, counts.last_time_s);
     }
 
-    /// Bytes that `--fix` would cut off.
+    /// Returns the number of bytes that `--fix` would cut off.
     fn lost_len_bytes(&self) -> u64 {
         self.len_bytes - self.good_len_bytes
     }
 
-    /// What is lost with the end of the file.
+    /// Describes the data lost when the file is cut at the damage.
     fn loss(&self) -> String {
         let lost = counted(self.lost_len_bytes(), "byte");
         let percent = 100.0 * self.lost_len_bytes() as f64 / self.len_bytes.max(1) as f64;
@@ -256,7 +256,7 @@ impl FileReport {
 }
 
 impl Report {
-    /// Nothing was read yet.
+    /// Creates a report before anything was read.
     pub(crate) fn new(path: String, manifest: Option<String>) -> Self {
         Self {
             path,
@@ -275,12 +275,12 @@ impl Report {
         }
     }
 
-    /// Adds what was found in a file.
+    /// Adds the result of checking a file.
     pub(crate) fn take_file(&mut self, file: CheckedFile, place: Place) {
         let CheckedFile { report, problem } = file;
         if let Some(wrong) = problem {
             let can_be_cut = matches!(wrong, Wrong::Torn(_) | Wrong::Broken(_));
-            // With something wrong before it, its end is not what matters.
+            // After an earlier problem, cutting off the end of this file does not help.
             self.fix = (can_be_cut && place == Place::Last && self.problems.is_empty()).then(|| Fix {
                 name: report.name.clone(),
                 len_bytes: report.len_bytes,
@@ -310,8 +310,8 @@ impl Report {
         });
     }
 
-    /// The report for people; its last line says whether the append-only file is good. The longest
-    /// tables have `listed_max` rows.
+    /// Formats the report for people. The last line says whether the append-only file is good. The
+    /// longest tables have `listed_max` rows.
     pub fn text(&self, listed_max: usize) -> String {
         let mut out = String::new();
         self.push_files(&mut out);
@@ -422,7 +422,7 @@ impl Report {
     }
 }
 
-/// From when to when a file's annotations say it is.
+/// Formats the period that a file's annotations cover.
 fn times(file: &FileReport) -> String {
     match (file.first_time_s, file.last_time_s) {
         (Some(first), Some(last)) if first == last => utc(first),
@@ -431,7 +431,7 @@ fn times(file: &FileReport) -> String {
     }
 }
 
-/// What is wrong with a file, and what to do.
+/// Describes a problem of a file, with advice to the user.
 fn problem_of(report: &FileReport, wrong: &Wrong, place: Place) -> Problem {
     let loss = report.loss();
     let (file_offset, what) = match wrong {

@@ -1,4 +1,4 @@
-//! What the commands of an append-only file come to: by command, by key, in time.
+//! Statistics of an append-only file's commands: by command, by key, and in time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,14 +11,14 @@ use persist::aof::reader::{Batch, Request, Standing};
 
 use crate::text;
 
-/// Names of commands that are counted apart; a file of other bytes can have any number.
+/// The maximum number of names that are counted separately; arbitrary bytes may have any number.
 const NAMES_MAX: usize = 1_000;
-/// What names beyond that are counted as.
+/// The name under which all further names are counted.
 const OTHER: &[u8] = b"(other)";
-/// Keys that are counted. With twice as many, the half that was touched least is dropped.
+/// The number of keys that are counted. At twice this number, the half touched least is dropped.
 const KEYS_MAX: usize = 50_000;
 
-/// Figures of a stretch of a file.
+/// The counts of a part of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) commands: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Counts {
     pub(crate) last_time_s: Option<i64>,
 }
 
-/// A command that was met.
+/// The counts of a command, by its name.
 pub(crate) struct OfName {
     pub(crate) name: Vec<u8>,
     pub(crate) count: u64,
@@ -35,16 +35,16 @@ pub(crate) struct OfName {
     keys: &'static [KeySpec],
 }
 
-/// A key that was met.
+/// The count of a key.
 pub(crate) struct OfKey {
     pub(crate) db: u64,
-    /// As people read it.
+    /// The key in readable form.
     pub(crate) key: String,
-    /// How often it was touched, at least.
+    /// The minimum number of times that the key was touched.
     pub(crate) count: u64,
 }
 
-/// Counts what commands come to. Memory is bounded, whatever they are.
+/// Statistics of commands. Their memory is bounded, whatever the commands are.
 pub(crate) struct Tally {
     counts: Counts,
     db: u64,
@@ -52,14 +52,14 @@ pub(crate) struct Tally {
     pub(crate) names: Vec<OfName>,
     known: HashMap<&'static str, &'static [KeySpec]>,
     random: RandomState,
-    /// By hash of database and key.
+    /// The keys, by hash of database and key.
     keys: HashMap<u64, OfKey>,
-    /// How often a key may have been touched beyond its count.
+    /// The maximum number of touches of a key that are missing in its count.
     pub(crate) uncounted_max: u64,
     hasher: Hasher,
 }
 
-/// Where a command's keys are; those of all subcommands are at the same place.
+/// Returns the specifications of a command's keys. They are the same for all subcommands.
 fn keys_of(command: &'static Command) -> &'static [KeySpec] {
     let of_first = command.subcommands.first().map(|subcommand| subcommand.keys);
     if command.keys.is_empty() { of_first.unwrap_or_default() } else { command.keys }
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// A file begins: in database 0.
+    /// Begins a file, in database 0.
     pub(crate) fn begin_file(&mut self) {
         self.db = 0;
         (self.counts.first_time_s, self.counts.last_time_s) = (None, None);
@@ -90,7 +90,7 @@ impl Tally {
         self.counts
     }
 
-    /// What came since these, within one file.
+    /// Returns the counts since `before`, within one file.
     pub(crate) fn counts_since(&self, before: Counts) -> Counts {
         Counts {
             commands: self.counts.commands - before.commands,
@@ -137,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// The number of a command's name, whatever its case.
+    /// Returns the number of a command's name, ignoring case.
     fn number_of(&mut self, name: &[u8]) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -164,7 +164,8 @@ impl Tally {
         let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
         let at = counts.len() - KEYS_MAX;
         let (_, &mut dropped, _) = counts.select_nth_unstable(at);
-        // Each count loses as much, so that none is too high, and none too low by more.
+        // Each count is reduced by `dropped`: no count gets too high, and none too low by more than
+        // this.
         self.keys.retain(|_, of| {
             of.count = of.count.saturating_sub(dropped);
             of.count > 0
@@ -172,7 +173,7 @@ impl Tally {
         self.uncounted_max += dropped;
     }
 
-    /// The keys touched most, `listed_max` at most.
+    /// Removes all keys, and returns those touched most, at most `listed_max`.
     pub(crate) fn keys_touched_most(&mut self, listed_max: usize) -> Vec<OfKey> {
         let mut keys: Vec<OfKey> = self.keys.drain().map(|(_, of)| of).collect();
         keys.sort_by(|one, other| {

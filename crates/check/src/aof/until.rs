@@ -1,9 +1,9 @@
-//! Writes what an append-only file comes to up to a time or a place, as one file that servers load.
+//! Writing the state of an append-only file at a time or a place, as one file that servers load.
 //!
 //! ```text
 //!   base, as it stands ─► SELECT 0 ─► incremental file ─► SELECT 0 ─► the next, up to the cut
 //! ```
-//! The base is the newest one that is not too new: that of the manifest, or one of its history.
+//! The base is the newest one that is not too new: the base of the manifest, or one of its history.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -21,29 +21,29 @@ use super::files::{self, Found};
 use crate::progress;
 use crate::rdb::file::FileSource;
 
-/// Up to where.
+/// The point up to which the state is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// All that is not later, by the annotations.
+    /// All changes that are not later than a time, by the annotations.
     Time {
-        /// Seconds since 1970.
+        /// The time, in seconds since 1970.
         time_s: i64,
     },
-    /// All that is before a byte of a file.
+    /// All changes before a byte of a file.
     Offset {
-        /// The file's name; `None`: the last one.
+        /// The file's name; `None` for the last file.
         file: Option<String>,
-        /// The byte.
+        /// The offset of the byte.
         offset: u64,
     },
 }
 
 impl Until {
-    /// Reads `2026-11-23 14:05:00` (UTC), `1763906700` (seconds since 1970), `FILE:1234` or `:1234`
-    /// (a byte of the last file).
+    /// Parses `2026-11-23 14:05:00` (UTC), `1763906700` (seconds since 1970), `FILE:1234` or
+    /// `:1234` (a byte of the last file).
     ///
     /// # Errors
-    /// What it should look like.
+    /// A description of the expected form.
     pub fn parse(word: &str) -> Result<Self, String> {
         if let Some(time_s) = parse_time(word) {
             return Ok(Until::Time { time_s });
@@ -58,12 +58,12 @@ impl Until {
     }
 }
 
-/// Why nothing was written.
+/// The reason why nothing was written.
 #[derive(Debug)]
 pub enum UntilError {
-    /// The files do not allow it.
+    /// A reason in the files, as a text.
     Files(String),
-    /// The system does not.
+    /// An error of the system.
     Io(io::Error),
 }
 
@@ -84,26 +84,26 @@ impl fmt::Display for UntilError {
 
 impl std::error::Error for UntilError {}
 
-/// What was written.
+/// A description of the file that was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The base that it begins with.
+    /// The base with which the file begins.
     pub base: Option<String>,
-    /// Bytes.
+    /// The size in bytes.
     pub len_bytes: u64,
-    /// Commands behind an RDB part, SELECT between the files not counted.
+    /// The number of commands after an RDB part, without the SELECT between files.
     pub commands: u64,
-    /// The last time before the cut.
+    /// The time of the last annotation before the cut, in seconds since 1970.
     pub last_time_s: Option<i64>,
-    /// Where the cut is: the file and the byte; `None` at the end of all files.
+    /// The place of the cut: the file and the byte; `None` at the end of all files.
     pub cut: Option<(String, u64)>,
 }
 
-/// Writes what the append-only file at `path` comes to up to `until` into a new file.
+/// Writes the state of the append-only file at `path` at the point `until` into a new file.
 ///
 /// # Errors
-/// The files do not go back that far, are broken before that, or cannot be read; the new file is
-/// there already or cannot be written. Nothing is left of it then.
+/// If the files do not go back that far, are broken before that, or cannot be read. If the new file
+/// exists already or cannot be written. A file that was begun is removed.
 pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, UntilError> {
     let Found { folder, manifest, files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {
@@ -118,8 +118,8 @@ pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, Un
     let result = writer.files(base, &incr, until);
     let result = result.and_then(|()| writer.finish(until));
     if result.is_err() {
-        // What is wrong is said; a file that cannot be removed is at least not taken for a good
-        // one.
+        // The caller reports the error. So a file that cannot be removed is at least not mistaken
+        // for a good one.
         let _ = std::fs::remove_file(out);
     }
     result
@@ -127,7 +127,7 @@ pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, Un
 
 type Files = (Option<PathBuf>, Vec<PathBuf>);
 
-/// The newest base that is early enough, with what came after it.
+/// Chooses the newest base that is early enough, and the incremental files after it.
 fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, UntilError> {
     let paths = |of: &Generation<'_>| {
         let path = |name: &str| folder.join(name);
@@ -176,12 +176,12 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
     }
 }
 
-/// One file, for its parts.
+/// A reader of one file: of its RDB part, and of its commands.
 pub(crate) struct Cutter {
     name: String,
-    /// How long its RDB part is.
+    /// The size of the RDB part, in bytes.
     rdb_len_bytes: u64,
-    /// When the RDB part was written.
+    /// The time when the RDB part was written, in seconds since 1970.
     rdb_time_s: Option<i64>,
     reader: Reader<FileSource>,
     bar: ProgressBar,
@@ -227,7 +227,7 @@ impl Cutter {
         Ok(Self { name, rdb_len_bytes, rdb_time_s, reader, bar })
     }
 
-    /// The next commands; `None` at the end. A torn tail is left out.
+    /// Reads the next commands; returns `None` at the end. Leaves out a torn tail.
     fn next_batch(&mut self) -> Result<Option<Batch>, UntilError> {
         match self.reader.next_batch() {
             Ok(Next::Batch(batch)) => Ok(Some(batch)),
@@ -238,7 +238,7 @@ impl Cutter {
         }
     }
 
-    /// When the state that the file begins with was written, where that is known.
+    /// Returns the time when the first state of the file was written, if it is known.
     fn begin_time_s(&mut self) -> Result<Option<i64>, UntilError> {
         if self.rdb_len_bytes > 0 {
             return Ok(self.rdb_time_s);
@@ -248,7 +248,7 @@ impl Cutter {
         Ok(first.filter(|first| first.file_offset == 0).map(|first| first.time_s))
     }
 
-    /// Where something later than this begins.
+    /// Returns the offset where something later than `time_s` begins, if there is one.
     pub(crate) fn first_behind_time(&mut self, time_s: i64) -> Result<Option<u64>, UntilError> {
         while let Some(batch) = self.next_batch()? {
             if let Some(cut) = batch.cut_behind_time(time_s) {
@@ -260,20 +260,20 @@ impl Cutter {
     }
 }
 
-/// Whether the writing goes on.
+/// The next step of the writer.
 #[derive(PartialEq, Eq)]
 enum Then {
     GoOn,
     Cut,
 }
 
-/// Between two files: each begins in database 0.
+/// The command between two files: each file begins in database 0.
 const SELECT_0: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 
 struct Writer {
     out: BufWriter<File>,
     written: Written,
-    /// Whether there was an annotation with a time.
+    /// True if there was an annotation with a time.
     has_times: bool,
 }
 
@@ -358,14 +358,14 @@ impl Writer {
     }
 }
 
-/// Where to cut a file.
+/// The place where a file is cut.
 struct Place {
     offset: Option<u64>,
     time_s: Option<i64>,
 }
 
 impl Place {
-    /// Where in this batch, if it is there.
+    /// Returns the cut in this batch, if it is there.
     fn cut_of(&self, batch: &Batch) -> Option<Cut> {
         let end = batch.file_offset() + batch.len_bytes() as u64;
         let by_offset = self.offset.filter(|&offset| offset < end).map(|offset| batch.cut_at_offset(offset));

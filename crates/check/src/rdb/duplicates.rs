@@ -1,4 +1,4 @@
-//! Keys that are in a file twice: no server loads it.
+//! Search for keys that are in a file twice: no server loads this file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,19 +8,19 @@ use persist::load::key_name;
 use super::facts::{Facts, Finding};
 use crate::text;
 
-/// What is read of a record to see its key's name.
+/// The maximum number of bytes that are read of a record to find its key's name.
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
-/// Takes note of keys that are there twice. `databases` says from which place on keys belong to
-/// which database. The names of those that are listed are read again, so that equal hashes of
-/// different names are no finding. O(keys × log keys).
+/// Adds a finding for each key that is in the file twice. `databases` has pairs of an offset and
+/// the database of the keys from there on. The names of listed keys are read again, so that
+/// different names with equal hashes are no finding. O(keys × log keys).
 pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, version: u16) {
     facts.names.sort_unstable();
     let pairs = facts.names.windows(2).filter(|pair| pair[0].0 == pair[1].0);
     let mut pairs: Vec<(u64, u64)> = pairs.map(|pair| (pair[1].1, pair[0].1)).collect();
     pairs.sort_unstable();
     for (second, first) in pairs {
-        // Names of what is only counted are not worth reading.
+        // A finding that is only counted needs no names.
         let is_listed = facts.has_room_for(second);
         let names =
             if is_listed { [first, second].map(|at| name_at(file, at, version)) } else { [None, None] };
@@ -43,8 +43,8 @@ pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, ver
     }
 }
 
-/// The name of the key whose record begins at `at`; `None` for a long one, and where a file can be
-/// read only once.
+/// Reads the name of the key whose record begins at `at`. Returns `None` for a long name, and for a
+/// file that can be read only once.
 fn name_at(file: &File, at: u64, version: u16) -> Option<Vec<u8>> {
     let mut bytes = vec![0; NAME_BYTES_MAX];
     let mut filled = 0;

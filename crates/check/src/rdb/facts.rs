@@ -1,5 +1,5 @@
-//! What a check learns of the keys, key by key: counts by type and by database, the biggest keys,
-//! findings. Each worker has its own [`Facts`]; at the end they are added up.
+//! The facts that a check collects of each key: counts by type and by database, the biggest keys,
+//! and findings. Each worker has its own [`Facts`]; they are added up at the end.
 
 use std::collections::BTreeMap;
 
@@ -9,54 +9,54 @@ use serde::Serialize;
 /// One key of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyFacts<'a> {
-    /// Its database.
+    /// The database of the key.
     pub db: u64,
-    /// Its name.
+    /// The name of the key.
     pub name: &'a [u8],
-    /// How its value stands in the file.
+    /// The form of its value in the file.
     pub form: Form,
-    /// Where its record begins in the file.
+    /// The offset of its record in the file.
     pub file_offset: u64,
-    /// The bytes of its record: expiry, name and value.
+    /// The size of its record in bytes: expiry, name and value.
     pub len_bytes: u64,
-    /// Elements of its value; 1 for a string.
+    /// The number of elements of its value; 1 for a string.
     pub elements: u64,
-    /// When it expires.
+    /// The expiry of the key.
     pub expiry: KeyExpiry,
 }
 
-/// Whether a key expires, seen from the time of the check.
+/// The expiry of a key, seen from the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyExpiry {
-    /// Never.
+    /// No expiry.
     Never,
-    /// Later.
+    /// A later expiry.
     Later,
-    /// It has expired: a server that loads the file drops it.
+    /// An expired key: a server that loads the file drops it.
     Expired,
 }
 
-/// How a value stands in the file.
+/// The form of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Form {
-    /// Its type, as TYPE names it.
+    /// The type, as TYPE names it.
     pub kind: &'static str,
-    /// Its encoding in the file.
+    /// The encoding in the file.
     pub encoding: &'static str,
 }
 
-/// Keys, counted.
+/// Counts of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Count {
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Keys that expire, those that have expired included.
+    /// The number of keys with an expiry, including expired keys.
     pub expiring: u64,
-    /// Keys that have expired.
+    /// The number of expired keys.
     pub expired: u64,
-    /// Elements of all values.
+    /// The number of elements of all values.
     pub elements: u64,
-    /// Bytes of the keys' records in the file.
+    /// The size of the keys' records in the file, in bytes.
     pub len_bytes: u64,
 }
 
@@ -84,9 +84,9 @@ impl Count {
 /// A key among the biggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BigKey {
-    /// What it is big by.
+    /// The measure by which the key is big: bytes or elements.
     pub measure: u64,
-    /// Where its record begins: of keys of one size the first in the file is listed.
+    /// The offset of its record. Of keys of equal size, the first in the file is listed.
     pub file_offset: u64,
     pub db: u64,
     pub name: Vec<u8>,
@@ -107,17 +107,17 @@ impl Biggest {
         Self { keys_max, keys: Vec::new() }
     }
 
-    /// The keys.
+    /// Returns the keys.
     pub(crate) fn keys(&self) -> &[BigKey] {
         &self.keys
     }
 
-    /// Takes in what another worker found. O(n²) for `keys_max`.
+    /// Adds the keys that another worker found. O(n²) for `keys_max`.
     fn merge(&mut self, other: Biggest) {
         other.keys.into_iter().for_each(|key| self.insert(key));
     }
 
-    /// Takes a key in if it is big enough. O(1) where it is not, else O(`keys_max`).
+    /// Adds a key if it is big enough. O(1) if it is not, else O(`keys_max`).
     fn offer(&mut self, key: &KeyFacts<'_>, measure: u64) {
         let is_full = self.keys.len() >= self.keys_max;
         let least = self.keys.last().map_or(0, |key| key.measure);
@@ -137,51 +137,52 @@ impl Biggest {
     }
 }
 
-/// Something that is wrong.
+/// A problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Where it was noticed, in bytes from the file's begin.
+    /// The offset where the problem was noticed, in bytes from the start of the file.
     pub file_offset: u64,
-    /// Where the record begins in which it is.
+    /// The offset of the record that contains the problem.
     pub record_offset: u64,
     /// The database that was being read.
     pub db: Option<u64>,
-    /// The key that was being read, with what is not printable escaped.
+    /// The key that was being read; characters that are not printable are escaped.
     pub key: Option<String>,
-    /// The type of its value and how it stands in the file.
+    /// The type of its value, and the form of the value in the file.
     pub form: Option<String>,
-    /// What is wrong, in words.
+    /// A description of the problem.
     pub what: String,
-    /// How many keys before it are good.
+    /// The number of good keys before the problem.
     pub good_keys_before: u64,
 }
 
 impl Finding {
-    /// In file order; of one place by the words, so that the order does not depend on the threads.
+    /// Returns the sort key: the place in the file, then the description, so that the order does
+    /// not depend on the threads.
     fn rank(&self) -> (u64, u64, &str) {
         (self.record_offset, self.file_offset, &self.what)
     }
 }
 
-/// What modules keep in a file.
+/// The data of a module in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleCount {
-    /// Keys whose values are the module's.
+    /// The number of keys whose values belong to the module.
     pub keys: u64,
-    /// Bytes in the file: of these keys, and of what the module keeps beside keys.
+    /// The size of these keys and of the module's data outside of keys, in bytes.
     pub len_bytes: u64,
 }
 
-/// How much is kept of what is found.
+/// The limits of the facts that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Biggest keys by each measure.
+    /// The maximum number of biggest keys by each measure.
     pub big_keys_max: usize,
-    /// Findings that are listed; more are only counted.
+    /// The maximum number of listed findings; more are only counted.
     pub findings_max: usize,
 }
 
-/// Everything about the keys read so far.
+/// The facts about the keys read so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     limits: Limits,
@@ -190,17 +191,17 @@ pub(crate) struct Facts {
     pub modules: BTreeMap<ModuleId, ModuleCount>,
     pub by_len_bytes: Biggest,
     pub by_elements: Biggest,
-    /// The first findings by file offset.
+    /// The first findings in the order of the file.
     pub findings: Vec<Finding>,
     pub finding_count: u64,
-    /// Collections without elements.
+    /// The number of collections without elements.
     pub empty_count: u64,
-    /// A hash of each good key with its database, and where its record begins.
+    /// A hash of each good key with its database, and the offset of its record.
     pub names: Vec<(u64, u64)>,
 }
 
 impl Facts {
-    /// Nothing read.
+    /// Creates facts before anything was read.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -216,7 +217,7 @@ impl Facts {
         }
     }
 
-    /// Counts a key; `name_hash` is one of its database and name.
+    /// Counts a key; `name_hash` is a hash of its database and name.
     pub(crate) fn add_key(&mut self, key: &KeyFacts<'_>, name_hash: u64) {
         self.databases.entry(key.db).or_default().add_key(key);
         self.types.entry(key.form).or_default().add_key(key);
@@ -225,20 +226,20 @@ impl Facts {
         self.names.push((name_hash, key.file_offset));
     }
 
-    /// Counts what a module has in the file.
+    /// Adds a module's data in the file to the counts.
     pub(crate) fn add_module(&mut self, id: ModuleId, count: ModuleCount) {
         let sum = self.modules.entry(id).or_default();
         sum.keys += count.keys;
         sum.len_bytes += count.len_bytes;
     }
 
-    /// Takes note of something wrong.
+    /// Counts a finding, and lists it if there is room.
     pub(crate) fn add_finding(&mut self, finding: Finding) {
         self.finding_count += 1;
         self.list(finding);
     }
 
-    /// Whether a finding in the record at `record_offset` would be listed.
+    /// Returns true if a finding in the record at `record_offset` would be listed.
     pub(crate) fn has_room_for(&self, record_offset: u64) -> bool {
         let is_full = self.findings.len() >= self.limits.findings_max;
         !is_full || self.findings.last().is_some_and(|last| record_offset < last.record_offset)
@@ -250,8 +251,8 @@ impl Facts {
         self.findings.truncate(self.limits.findings_max);
     }
 
-    /// Adds what another worker found. The result does not depend on who found what, but for the
-    /// order of `names`.
+    /// Adds the facts of another worker. The result does not depend on the division of work, except
+    /// for the order of `names`.
     pub(crate) fn merge(&mut self, other: Facts) {
         other.databases.into_iter().for_each(|(db, count)| self.databases.entry(db).or_default().add(count));
         other.types.into_iter().for_each(|(form, count)| self.types.entry(form).or_default().add(count));
@@ -281,7 +282,7 @@ impl Facts {
         }
     }
 
-    /// All keys.
+    /// Returns the counts of all keys.
     pub(crate) fn total(&self) -> Count {
         let mut total = Count::default();
         self.databases.values().for_each(|count| total.add(*count));

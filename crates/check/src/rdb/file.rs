@@ -1,4 +1,4 @@
-//! The file that is checked, and the bar that shows how far it was read.
+//! The file that is checked, with its progress bar.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,13 +8,13 @@ use indicatif::ProgressBar;
 use persist::folder::Trouble;
 use persist::load::ByteSource;
 
-/// Enough to see what a file is.
+/// The number of first bytes that are kept to recognize the kind of a file.
 const FIRST_BYTES: usize = 16;
 
-/// Opens a file; its size, where it has one before it is read.
+/// Opens a file. Also returns its size, if it has one before it is read.
 ///
 /// # Errors
-/// As the system says; a folder is none.
+/// If the system reports an error, or the path is a folder.
 pub(crate) fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -25,7 +25,7 @@ pub(crate) fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-/// A file that moves the bar as it is read.
+/// A file that moves the progress bar as it is read.
 pub(crate) struct FileSource {
     file: File,
     bar: ProgressBar,
@@ -35,33 +35,34 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    /// Nothing of the file was read.
+    /// Creates a source of which nothing was read.
     pub(crate) fn new(file: File, bar: ProgressBar) -> Self {
         Self { file, bar, read_len_bytes: 0, first: Vec::new(), failed: None }
     }
 
-    /// How the file begins.
+    /// Returns the first bytes of the file.
     pub(crate) fn first_bytes(&self) -> &[u8] {
         &self.first
     }
 
-    /// The size of the file as far as is known: what was read, or what the system says.
+    /// Returns the known size of the file: the bytes read, or the size that the system reports.
     pub(crate) fn len_bytes(&self) -> u64 {
         let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file);
         metadata.map_or(0, |metadata| metadata.len()).max(self.read_len_bytes)
     }
 
-    /// Reads up to the end where only that shows it; the size of the file. O(rest).
+    /// Reads up to the end, because only that shows the size of some files. Returns the size.
+    /// O(rest).
     pub(crate) fn len_to_the_end(&mut self) -> u64 {
         let mut buffer = vec![0; 64 * 1024];
         while ByteSource::read(self, &mut buffer).is_ok_and(|len| len > 0) {}
         self.len_bytes()
     }
 
-    /// How much was read.
+    /// Returns the number of bytes read.
     ///
     /// # Errors
-    /// What the system said when the file could not be read further.
+    /// If the file could not be read further: the error of the system.
     pub(crate) fn finish(self) -> io::Result<u64> {
         self.failed.map_or(Ok(self.read_len_bytes), Err)
     }
@@ -89,7 +90,7 @@ impl ByteSource for FileSource {
                 self.bar.inc(len as u64);
                 Ok(len)
             }
-            // The caller gets the error itself; for the splitter the file ends here.
+            // The caller gets the error from `finish`; for the splitter, the file ends here.
             Err(error) => {
                 self.failed = Some(error);
                 Ok(0)

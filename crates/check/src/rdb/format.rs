@@ -1,23 +1,24 @@
-//! What the format says: versions and who reads them, types, and what is no RDB file.
+//! Knowledge of the format: versions and the servers that load them, types, and files of other
+//! formats.
 
 use persist::rdb::{REDIS_VERSION_READ_MAX, VALKEY_VERSION, VALKEY_VERSION_MAX, ValueType};
 use serde::Serialize;
 
 use super::facts::Form;
 
-/// What a file's header says.
+/// The header of a file.
 #[derive(Debug, Serialize)]
 pub struct Format {
     /// `REDIS` or `VALKEY`.
     pub magic: &'static str,
     /// The version of the format.
     pub version: u16,
-    /// Which servers write it, in words.
+    /// The servers that write the version, in words.
     pub written_by: &'static str,
 }
 
 impl Format {
-    /// That of this version.
+    /// Returns the header of this version.
     pub(crate) fn of(version: u16) -> Self {
         let magic = if version >= VALKEY_VERSION { "VALKEY" } else { "REDIS" };
         let written_by = match version {
@@ -39,9 +40,9 @@ impl Format {
         Self { magic, version, written_by }
     }
 
-    /// Which servers load a file of this version that is good. Since a server refuses or takes a
-    /// version as a whole, that does not depend on the types in the file, but for Valkey, which
-    /// takes foreign versions as long as there are no foreign types.
+    /// Returns the servers that load a good file of this version. A server accepts or refuses a
+    /// version as a whole, whatever types the file has. Only Valkey differs: it accepts foreign
+    /// versions as long as there are no foreign types.
     pub(crate) fn loaded_by(&self, foreign: ForeignTypes) -> Vec<&'static str> {
         let version = self.version;
         let redis = match version {
@@ -72,28 +73,28 @@ impl Format {
     }
 }
 
-/// Whether a file has types that only newer versions of Redis and not Valkey know.
+/// The presence of types that newer versions of Redis know, but not Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignTypes {
-    /// None, at least none among the good keys.
+    /// No foreign types, at least among the good keys.
     None,
-    /// Some.
+    /// At least one foreign type.
     Some,
 }
 
 impl Form {
-    /// A type that is not known.
+    /// The form of an unknown type.
     pub(crate) const UNKNOWN: Form = Form { kind: "unknown type", encoding: "" };
-    /// A module's.
+    /// The form of a module's value.
     pub(crate) const MODULE: Form = Form { kind: "module", encoding: "of the module" };
 
-    /// The form in words: `set, listpack`.
+    /// Returns the form in words: `set, listpack`.
     pub(crate) fn words(self) -> String {
         let Form { kind, encoding } = self;
         if encoding.is_empty() || encoding == kind { kind.to_owned() } else { format!("{kind}, {encoding}") }
     }
 
-    /// Whether Valkey refuses it in a file of Redis.
+    /// Returns true if Valkey refuses this form in a file of Redis.
     pub(crate) fn is_foreign_to_valkey(self) -> bool {
         [FIELDS_EXPIRE, LISTPACK_EXPIRES, NEW_STREAM, NEWEST_STREAM, TEMPLATE].contains(&self.encoding)
     }
@@ -105,7 +106,7 @@ const NEW_STREAM: &str = "Redis 8.6";
 const NEWEST_STREAM: &str = "Redis 8.8";
 const TEMPLATE: &str = "names ahead of values";
 
-/// How values of a type stand in the file.
+/// Returns the form of a type's values in the file.
 pub(crate) fn form_of(kind: ValueType) -> Form {
     use ValueType::*;
     let (kind, encoding) = match kind {
@@ -139,7 +140,7 @@ pub(crate) fn form_of(kind: ValueType) -> Form {
     Form { kind, encoding }
 }
 
-/// What a file is that does not begin as an RDB file, in words, as far as its first bytes show.
+/// Describes a file that does not begin as an RDB file, as far as its first bytes show.
 pub(crate) fn foreign(first_bytes: &[u8]) -> String {
     let what = match first_bytes {
         [] => return "the file is empty".to_owned(),

@@ -1,4 +1,4 @@
-//! What a check found, as data that becomes JSON and as text for people.
+//! The report of a check, as data that becomes JSON and as text for people.
 
 use std::fmt::Write;
 
@@ -9,68 +9,68 @@ use super::facts::{BigKey, Count, Facts, Finding, ModuleCount};
 use super::format::{ForeignTypes, Format};
 use crate::text::{self, Align, counted, grouped, size, table};
 
-/// What a check found.
+/// The report of a check.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The file, as it was named.
+    /// The path of the file, as the user gave it.
     pub file: String,
-    /// Its size.
+    /// The size of the file, in bytes.
     pub len_bytes: u64,
-    /// Whether a server loads it: nothing is wrong with it.
+    /// True if nothing is wrong with the file, so that a server loads it.
     pub is_good: bool,
-    /// What its header says; `None` where it is no RDB file.
+    /// The header of the file; `None` if it is no RDB file.
     pub format: Option<Format>,
-    /// Which servers load it; none where something is wrong with it.
+    /// The servers that load the file; none if something is wrong with it.
     pub loaded_by: Vec<&'static str>,
-    /// What came of the checksum at its end.
+    /// The result of checking the checksum at the end of the file.
     pub checksum: Checksum,
-    /// What its writer said about itself, in the order of the file.
+    /// The writer's facts about itself (AUX fields), in the order of the file.
     pub aux: Vec<Aux>,
-    /// Libraries of functions.
+    /// The libraries of functions.
     pub functions: Vec<Function>,
-    /// Modules that have data in it.
+    /// The modules that have data in the file.
     pub modules: Vec<Module>,
-    /// All keys.
+    /// The counts of all keys.
     pub total: Total,
-    /// Keys by database.
+    /// The counts of keys by database.
     pub databases: Vec<Database>,
-    /// Keys by type and encoding, most bytes first.
+    /// The counts of keys by type and encoding, most bytes first.
     pub types: Vec<TypeOfKeys>,
     /// The keys that take the most bytes of the file.
     pub biggest_by_bytes: Vec<Big>,
     /// The keys with the most elements.
     pub biggest_by_elements: Vec<Big>,
-    /// Collections without elements among the keys: servers leave them out.
+    /// The number of collections without elements among the keys: servers leave them out.
     pub empty_count: u64,
-    /// Bytes behind the end of the snapshot.
+    /// The number of bytes after the end of the snapshot.
     pub trailing_len_bytes: u64,
-    /// Bytes from a broken record on, which could not be read.
+    /// The number of bytes from a broken record on, which could not be read.
     pub unread_len_bytes: u64,
-    /// The first things that are wrong, by their place in the file.
+    /// The first problems, by their place in the file.
     pub findings: Vec<Finding>,
-    /// How many things are wrong.
+    /// The number of problems.
     pub finding_count: u64,
-    /// How long the check took.
+    /// The time that the check took, in seconds.
     pub seconds: f64,
 }
 
-/// What came of the checksum at the file's end.
+/// The result of checking the checksum at the file's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
-    /// It is that of the file.
+    /// The checksum of the file's bytes.
     Good,
-    /// It is another: bytes changed after the file was written.
+    /// Another checksum: bytes changed after the file was written.
     Wrong,
-    /// There is none in files of this version.
+    /// No checksum, as in all files of this version.
     Absent,
-    /// It was not checked: the file's writer had `rdbchecksum no`.
+    /// No checksum to check: the file's writer had `rdbchecksum no`.
     NotWritten,
-    /// The file broke off or could not be read up to its end.
+    /// A checksum that was not reached: the file is cut off, or could not be read up to its end.
     NotReached,
 }
 
-/// A pair that the file's writer left.
+/// A name and value that the file's writer left (an AUX field).
 #[derive(Debug, Serialize)]
 pub struct Aux {
     /// Its name.
@@ -82,59 +82,59 @@ pub struct Aux {
 /// A library of functions.
 #[derive(Debug, Serialize)]
 pub struct Function {
-    /// Its name, from the first line of its source.
+    /// The name, from the first line of its source.
     pub name: String,
-    /// The size of its source.
+    /// The size of its source, in bytes.
     pub len_bytes: u64,
 }
 
-/// What a module has in the file.
+/// The data of a module in the file.
 #[derive(Debug, Serialize)]
 pub struct Module {
     /// The name of the module's type.
     pub name: String,
     /// The version of its own format.
     pub version: u16,
-    /// Keys with its values.
+    /// The number of keys with values of the module.
     pub keys: u64,
-    /// Bytes of these keys' records, and of what it keeps beside keys.
+    /// The size of these keys' records and of the module's data outside of keys, in bytes.
     pub len_bytes: u64,
 }
 
-/// Figures of keys.
+/// Counts of keys.
 #[derive(Debug, Serialize)]
 pub struct Total {
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Keys that expire, those that have expired included.
+    /// The number of keys with an expiry, including expired keys.
     pub expiring: u64,
-    /// Keys that have expired.
+    /// The number of expired keys.
     pub expired: u64,
-    /// Elements of all values.
+    /// The number of elements of all values.
     pub elements: u64,
-    /// Bytes of the keys' records in the file.
+    /// The size of the keys' records in the file, in bytes.
     pub len_bytes: u64,
 }
 
-/// The keys of a database.
+/// The counts of a database's keys.
 #[derive(Debug, Serialize)]
 pub struct Database {
-    /// Its number.
+    /// The number of the database.
     pub db: u64,
-    /// Figures of its keys.
+    /// The counts of its keys.
     #[serde(flatten)]
     pub total: Total,
 }
 
-/// The keys of a type and encoding.
+/// The counts of the keys with a type and encoding.
 #[derive(Debug, Serialize)]
 pub struct TypeOfKeys {
-    /// As TYPE names it.
+    /// The type, as TYPE names it.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// How the values stand in the file.
+    /// The encoding of the values in the file.
     pub encoding: &'static str,
-    /// Figures of its keys.
+    /// The counts of these keys.
     #[serde(flatten)]
     pub total: Total,
 }
@@ -142,20 +142,20 @@ pub struct TypeOfKeys {
 /// A big key.
 #[derive(Debug, Serialize)]
 pub struct Big {
-    /// Its database.
+    /// The database of the key.
     pub db: u64,
-    /// Its name, with what is not printable escaped.
+    /// The name of the key; characters that are not printable are escaped.
     pub key: String,
-    /// Its type.
+    /// The type of its value.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// How it stands in the file.
+    /// The encoding of its value in the file.
     pub encoding: &'static str,
-    /// Bytes of its record in the file.
+    /// The size of its record in the file, in bytes.
     pub len_bytes: u64,
-    /// Elements of its value.
+    /// The number of elements of its value.
     pub elements: u64,
-    /// Where its record begins.
+    /// The offset of its record in the file.
     pub file_offset: u64,
 }
 
@@ -188,7 +188,7 @@ impl From<&BigKey> for Big {
 }
 
 impl Report {
-    /// Nothing was read of the file of this name.
+    /// Creates the report of the file with this name, before anything was read.
     pub(crate) fn new(file: String) -> Self {
         Self {
             file,
@@ -214,7 +214,7 @@ impl Report {
         }
     }
 
-    /// Fills in what was learned of the keys.
+    /// Adds the facts about the keys to the report.
     pub(crate) fn take_facts(&mut self, facts: &Facts) {
         self.total = facts.total().into();
         let databases = facts.databases.iter();
@@ -246,7 +246,7 @@ impl Report {
         }
     }
 
-    /// The report for people; its last line says whether the file is good.
+    /// Formats the report for people. The last line says whether the file is good.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.push_head(&mut out);
@@ -282,7 +282,8 @@ impl Report {
         }
     }
 
-    /// What is worth knowing before the file is loaded, though nothing is wrong with it.
+    /// Writes notes about a file that users should know before they load it, though nothing is
+    /// wrong.
     fn push_notes(&self, out: &mut String) {
         let mut note = |text: std::fmt::Arguments<'_>| push(out, format_args!("NOTE: {text}\n"));
         if !self.modules.is_empty() {
@@ -393,11 +394,11 @@ impl Report {
     }
 }
 
-/// The option `databases` by default.
+/// The default of the option `databases`.
 const DATABASES_BY_DEFAULT: u64 = 16;
 
 impl Finding {
-    /// Writes two lines: what is wrong, and where.
+    /// Writes two lines: the description of the problem, and its place.
     fn push(&self, out: &mut String) {
         push(out, format_args!("WRONG at byte {}", self.file_offset));
         if let Some(key) = &self.key {
@@ -426,7 +427,7 @@ impl Checksum {
     }
 }
 
-/// What an AUX field is called in the report.
+/// Returns the words for an AUX field in the report.
 fn aux_words(name: &str) -> &str {
     match name {
         "redis-ver" => "Redis",
@@ -444,7 +445,7 @@ fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Function {
-    /// The library whose source this is.
+    /// Creates the entry of a library from its source.
     pub(crate) fn of(source: &[u8]) -> Self {
         let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let line = text::key(line);

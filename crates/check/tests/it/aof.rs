@@ -1,5 +1,5 @@
-//! `saker-check aof`: what it says of good files and of each kind of damage, what it mends, and
-//! what it writes of an earlier time.
+//! `saker-check aof`: its reports on good files and on each kind of damage, its fixes, and the
+//! files that it writes of an earlier time.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 const INCR: &str = "appendonly.aof.2.incr.aof";
 const MANIFEST: &str = "appendonly.aof.manifest";
 
-/// A copy of the folder that a server left.
+/// Copies the folder that a server left.
 fn folder_of(server: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../persist/tests/files/aof").join(server);
@@ -39,7 +39,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Where these bytes are in a file.
+/// Returns the offset of these bytes in a file.
 fn place_of(path: &Path, part: &[u8]) -> usize {
     let bytes = fs::read(path).unwrap();
     bytes.windows(part.len()).position(|window| window == part).unwrap()
@@ -49,7 +49,7 @@ fn run(path: &Path, arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("aof").arg(path).args(arguments).output().unwrap()
 }
 
-/// Standard output, or standard error where there is none, and the exit status.
+/// Returns standard output, or standard error if that is empty, and the exit status.
 fn text(output: Output) -> (String, i32) {
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     (String::from_utf8(text).unwrap(), output.status.code().unwrap())
@@ -62,7 +62,7 @@ fn json(path: &Path) -> Value {
     report
 }
 
-/// The one thing that is wrong: in which file, where, what, and what to do.
+/// Returns the only problem: its file, its offset, its description, and the advice.
 fn problem(path: &Path) -> (String, Option<u64>, String, String) {
     let report = json(path);
     let problems = report["problems"].as_array().unwrap();
@@ -174,7 +174,7 @@ fn damage_in_the_middle_is_told_with_what_would_be_lost() {
     assert!(advice.contains("with at least 8 whole commands"), "{advice}");
     let (text, status) = text(run(&path, &["--fix", "--yes"]));
     assert!(text.contains("Successfully truncated"), "{text}");
-    // Without the annotation, which is not wrong.
+    // The annotation before the cut stays in the file, which is not wrong.
     assert_eq!((status, fs::metadata(&path).unwrap().len()), (0, place as u64));
 }
 
@@ -200,7 +200,7 @@ fn zeros_at_the_end_hold_nothing() {
     assert_eq!(offset, Some(len));
     assert!(what.contains("zeros alone"), "{what}");
     assert!(advice.contains("aof-load-truncated yes, the default, cuts off 4,096 bytes (85.2 %"), "{advice}");
-    // Behind the beginning of a command, and behind that of a transaction.
+    // The place is after the beginning of a command, and after the beginning of a transaction.
     change(&path, |bytes| drop(bytes.splice(len as usize..len as usize + 9, *b"*2\r\n$3\r\nD")));
     let (_, offset, what, _) = problem(folder.path());
     assert_eq!(offset, Some(len));
@@ -270,7 +270,7 @@ fn missing_files_broken_snapshots_and_manifests_are_told() {
     assert_eq!(run(&folder.path().join("no.aof"), &[]).status.code(), Some(2));
 }
 
-/// The last time of an annotation in the incremental file, when a FLUSHALL came.
+/// Returns the time of the last annotation in the incremental file, when FLUSHALL ran.
 fn flush_time_s(folder: &TempDir) -> i64 {
     json(folder.path())["files"][3]["last_time_s"].as_i64().unwrap()
 }
@@ -314,7 +314,7 @@ fn an_earlier_state_begins_with_a_base_of_the_history() {
     assert_eq!(status, 0);
     fs::remove_file(&out).unwrap();
 
-    // All that came after the older base, whatever it is.
+    // All changes after the older base are written, whatever they are.
     fs::remove_file(folder.path().join("appendonly.aof.2.base.rdb")).unwrap();
     change(&folder.path().join(MANIFEST), |text| {
         let at = text.iter().position(|&byte| byte == b'\n').unwrap();

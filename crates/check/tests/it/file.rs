@@ -2,8 +2,9 @@
 
 use crc::{CRC_64_REDIS, Crc};
 
-/// Files of real servers, all with the same keys as far as the server has their types: each type
-/// small and in its large encoding, fields that expire, keys that expire or have expired.
+/// Files of real servers, all with the same keys, as far as the server has their types. Each type
+/// is there in its small and its large encoding, with expiring fields, and with expiring and
+/// expired keys.
 pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Saker", include_bytes!("../files/saker.rdb")),
     ("Redis 8.0.2", include_bytes!("../files/redis-8.0.rdb")),
@@ -14,12 +15,12 @@ pub const OF_SERVERS: &[(&str, &[u8])] = &[
 /// A file of Redis 8.0.2.
 pub const GOOD: &[u8] = OF_SERVERS[1].1;
 
-/// A file with these records.
+/// Returns a file with these records.
 pub fn with(records: &[&[u8]]) -> Vec<u8> {
     sealed([b"REDIS0011".to_vec(), records.concat()].concat())
 }
 
-/// Puts the end mark and the checksum behind.
+/// Appends the end mark and the checksum.
 pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(0xFF);
     let checksum = Crc::<u64>::new(&CRC_64_REDIS).checksum(&bytes);
@@ -27,29 +28,29 @@ pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// What selects database `db`, below 64.
+/// Encodes the selection of database `db`, below 64.
 pub fn select(db: u8) -> [u8; 2] {
     [0xFE, db]
 }
 
-/// A short string as it stands in a file.
+/// Encodes a short string as in a file.
 pub fn string(text: &[u8]) -> Vec<u8> {
     assert!(text.len() < 64);
     [&[text.len() as u8], text].concat()
 }
 
-/// A key that holds a string.
+/// Encodes a key that holds a string.
 pub fn key(name: &str, value: &str) -> Vec<u8> {
     [&[0], &*string(name.as_bytes()), &*string(value.as_bytes())].concat()
 }
 
-/// A key that holds a set in a listpack that says it is longer than it is.
+/// Encodes a key that holds a set in a listpack whose header gives too great a length.
 pub fn broken_set(name: &str) -> Vec<u8> {
     let pack = [0x0B, 0, 0, 0, 1, 0, 0x81, b'a', 2, 0xFF];
     [&[20], &*string(name.as_bytes()), &*string(&pack)].concat()
 }
 
-/// The module type `vectorset`, version 0, as a length.
+/// Encodes the module type `vectorset`, version 0, as a length.
 pub fn vectorset() -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let place = |letter| LETTERS.iter().position(|&there| there == letter).unwrap() as u64;

@@ -1,4 +1,4 @@
-//! saker-check as its users run it.
+//! Tests that run saker-check as users run it.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 

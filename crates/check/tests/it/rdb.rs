@@ -1,4 +1,4 @@
-//! `saker-check rdb`: what it says of good files, of each kind of damage, and how it ends.
+//! `saker-check rdb`: its reports on good files and on each kind of damage, and its exit status.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::file::{GOOD, OF_SERVERS, broken_set, key, sealed, select, string, vec
 
 const BINARY: &str = env!("CARGO_BIN_EXE_saker-check");
 
-/// A file with these bytes.
+/// Writes a file with these bytes.
 fn file(bytes: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump.rdb");
@@ -24,7 +24,7 @@ fn run(path: &Path, arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("rdb").arg(path).args(arguments).output().unwrap()
 }
 
-/// The report on these bytes and the exit status.
+/// Returns the report on these bytes, and the exit status.
 fn report(bytes: &[u8]) -> (String, Option<i32>) {
     let (_folder, path) = file(bytes);
     let output = run(&path, &[]);
@@ -32,7 +32,7 @@ fn report(bytes: &[u8]) -> (String, Option<i32>) {
     (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
 
-/// The report as JSON without the time it took, which must agree with the exit status.
+/// Returns the report as JSON without the time it took. The report must agree with the exit status.
 fn json(bytes: &[u8]) -> Value {
     let (_folder, path) = file(bytes);
     let output = run(&path, &["--json"]);
@@ -61,7 +61,7 @@ fn files_of_real_servers_are_good_and_counted() {
         let (text, status) = report(bytes);
         assert_eq!(status, Some(0), "{server}: {text}");
         let report = json(bytes);
-        // Valkey leaves out what has expired.
+        // Valkey leaves out expired keys.
         let expired = u64::from(!server.starts_with("Valkey"));
         let total = ["keys", "expiring", "expired", "elements"].map(|name| report["total"][name].as_u64());
         assert_eq!(total, [16 + expired, 1 + expired, expired, 34 + expired].map(Some), "{server}");
