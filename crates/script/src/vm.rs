@@ -65,9 +65,9 @@ pub struct LibraryError(pub Vec<u8>);
 pub struct Library {
     /// The name in its first line.
     pub name: Vec<u8>,
-    /// Its functions, in the order of their registration.
+    /// The functions of the library, in the order of their registration.
     pub functions: Vec<FunctionInfo>,
-    /// Its whole text.
+    /// The whole text of the library.
     pub code: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! The debugger of a script, with the protocol of `redis-cli --ldb`.
 //!
 //! ```text
-//!   a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─► goes on
+//!   a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─► continues
 //! ```
 //! A state for debugging is made for one script ([`crate::Vm::debugged`]). Lines are watched only
 //! in this state. Only there, `redis.call`, `redis.pcall`, `redis.breakpoint` and `redis.debug` are

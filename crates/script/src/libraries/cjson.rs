@@ -458,7 +458,7 @@ struct Decoder<'a> {
     span: Option<(usize, usize)>,
     /// The last number.
     number: f64,
-    /// The text of the error, if the last token is none.
+    /// The text of the error, if the last token is [`Token::Error`].
     problem: &'static str,
 }
 

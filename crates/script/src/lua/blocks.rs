@@ -67,7 +67,7 @@ impl Blocks {
     #[inline]
     pub(super) fn reuse(&self, len: usize) -> Option<NonNull<u8>> {
         let size = len.wrapping_sub(1) / STEP_BYTES;
-        // SAFETY: `Blocks` stays on its thread, and nothing in here comes back to it.
+        // SAFETY: `Blocks` stays on its thread, and no code in here calls back into it.
         let stacks = unsafe { &mut *self.stacks.get() };
         let Stack(blocks) = stacks.get_mut(size)?;
         let block = blocks.pop()?;
@@ -85,7 +85,7 @@ impl Blocks {
     #[inline]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, len: usize) {
         let size = len.wrapping_sub(1) / STEP_BYTES;
-        // SAFETY: `Blocks` stays on its thread, and nothing in here comes back to it.
+        // SAFETY: `Blocks` stays on its thread, and no code in here calls back into it.
         let stacks = unsafe { &mut *self.stacks.get() };
         if let Some(Stack(blocks)) = stacks.get_mut(size) {
             let kept_bytes = self.kept_bytes.get() + block_bytes(size);

@@ -124,7 +124,7 @@ impl Stack {
         unsafe { context.as_ref() }.with_commands(|commands| ask(self, commands))
     }
 
-    // Places.
+    // Indices.
 
     #[inline]
     pub(crate) fn top(&self) -> i32 {
@@ -614,7 +614,7 @@ impl Stack {
 
     /// Raises a text.
     pub(crate) fn raise(&self, text: &[u8]) -> Raise {
-        // SAFETY: a function that raises is given up: what was pushed is worthless.
+        // SAFETY: a function that raises ends, so the values that it pushed are not needed.
         let top = self.top();
         if !self.has_room(4) && top > 4 {
             self.drop_top(4);
@@ -832,7 +832,7 @@ const STOPPED: &[u8] = b"script stopped";
 /// The number of instructions between two questions whether the script may continue.
 const INSTRUCTIONS_BETWEEN_INTERRUPTS: c_int = 10_000;
 
-/// Returns the bytes of a C string; none for null.
+/// Returns the bytes of a C string; an empty slice for null.
 ///
 /// # Safety
 /// `text` is null or a C string that lives as long as the result.
@@ -918,7 +918,7 @@ unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
         return true;
     }
     stack.note_stop();
-    // From now on every instruction of this coroutine raises, so that no `pcall` in it goes on.
+    // From now on every instruction of this coroutine raises, so that no `pcall` in it continues.
     // SAFETY: the state is live.
     unsafe { set_hook(l, 1) };
     false
@@ -980,7 +980,7 @@ unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
     if done.is_ok() {
         stack.set_top(top);
     } else if context.stopped.get().is_some() {
-        // From now on every instruction of this coroutine raises, so that no `pcall` in it goes on.
+        // From now on every instruction of this coroutine raises, so that no `pcall` in it continues.
         // SAFETY: the state is live.
         unsafe { set_hook(l, 1) };
     }

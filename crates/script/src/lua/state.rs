@@ -62,8 +62,8 @@ impl State {
         work: impl FnOnce(&mut Stack) -> R,
     ) -> R {
         let commands: NonNull<dyn Commands + '_> = NonNull::from(commands);
-        // SAFETY: only the lifetime changes; the address is taken away before it ends. A panic in
-        // between ends in a `Vm` that nobody may use again: `forget` does it on unwinding, too.
+        // SAFETY: only the lifetime changes; the address is removed before the lifetime ends. On
+        // unwinding, `forget` removes it, too. After a panic, nobody may use the `Vm` again.
         let commands =
             unsafe { std::mem::transmute::<NonNull<dyn Commands + '_>, NonNull<dyn Commands>>(commands) };
         let context = self.context();
@@ -194,8 +194,8 @@ unsafe extern "C" fn allocate(
             unsafe { context.blocks.free(old, old_len) };
             ptr::null_mut()
         }
-        // SAFETY: Lua gives what it was given here, with that length, and uses it no more unless it
-        // is refused.
+        // SAFETY: Lua passes a block that it got here, with its length, and no longer uses the block
+        // unless null is returned.
         Some(old) => unsafe { resize(context, Some((old, old_len)), len) }.cast(),
     }
 }
@@ -204,8 +204,8 @@ unsafe extern "C" fn allocate(
 /// or null.
 ///
 /// # Safety
-/// `old` was allocated there with that length, and nobody uses its address from here on unless null
-/// is returned.
+/// `old` was allocated by [`allocate`] with that length, and nobody uses its address from now on
+/// unless null is returned.
 unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usize) -> *mut u8 {
     let old_len = old.map_or(0, |(_, old_len)| old_len);
     let used = context.used_bytes.get() - old_len;
