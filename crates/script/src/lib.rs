@@ -9,7 +9,7 @@
 //!
 //! Modules, each of which uses only modules before it:
 //! - `sha`, `flags`, `options`, and `commands` (the interface to the server);
-//! - `numbers`, `json_settings`, `pattern` (Lua's patterns), and `debug_state` (the debugger's state);
+//! - `numbers`, `json_settings`, `pattern` (Lua's patterns), `debug_state` (the debugger's state);
 //! - `lua` (the C interface, with all unsafe code), `shell` (read-only tables), and `errors`;
 //! - `math` and `base` (replacements for functions of Lua's own libraries);
 //! - `libraries` (`string`, cjson and the others);

@@ -239,8 +239,8 @@ impl Texts<'_> {
         }
     }
 
-    /// Returns the first byte of every match of the pattern from `place` on, if the pattern requires
-    /// one certain byte there.
+    /// Returns the first byte of every match of the pattern from `place` on, if the pattern
+    /// requires one certain byte there.
     #[inline]
     pub(crate) fn first_byte(&self, place: usize) -> Option<u8> {
         let &first = self.pattern.get(place)?;

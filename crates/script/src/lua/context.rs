@@ -119,8 +119,8 @@ impl Context {
     /// Calls `ask` with the server; returns `None` outside of a run.
     pub(crate) fn with_commands<R>(&self, ask: impl FnOnce(&mut dyn Commands) -> R) -> Option<R> {
         let mut commands = self.commands.take()?;
-        // SAFETY: `State::with_commands` stored this address, and borrows its target mutably until it
-        // removes the address. Taking the address out of the cell makes this the only user.
+        // SAFETY: `State::with_commands` stored this address, and borrows its target mutably until
+        // it removes the address. Taking the address out of the cell makes this the only user.
         let result = ask(unsafe { commands.as_mut() });
         self.commands.set(Some(commands));
         Some(result)

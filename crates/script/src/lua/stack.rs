@@ -918,7 +918,7 @@ unsafe extern "C" fn may_go_on(l: *mut ffi::lua_State) -> bool {
         return true;
     }
     stack.note_stop();
-    // From now on every instruction of this coroutine raises, so that no `pcall` in it continues.
+    // From now on every instruction of this coroutine raises, so no `pcall` in it continues.
     // SAFETY: the state is live.
     unsafe { set_hook(l, 1) };
     false
@@ -980,7 +980,7 @@ unsafe extern "C" fn has_gone_on(l: *mut ffi::lua_State, event: c_int) -> bool {
     if done.is_ok() {
         stack.set_top(top);
     } else if context.stopped.get().is_some() {
-        // From now on every instruction of this coroutine raises, so that no `pcall` in it continues.
+        // From now on every instruction of this coroutine raises, so no `pcall` in it continues.
         // SAFETY: the state is live.
         unsafe { set_hook(l, 1) };
     }

@@ -194,8 +194,8 @@ unsafe extern "C" fn allocate(
             unsafe { context.blocks.free(old, old_len) };
             ptr::null_mut()
         }
-        // SAFETY: Lua passes a block that it got here, with its length, and no longer uses the block
-        // unless null is returned.
+        // SAFETY: Lua passes a block that it got here, with its length, and no longer uses the
+        // block unless null is returned.
         Some(old) => unsafe { resize(context, Some((old, old_len)), len) }.cast(),
     }
 }
