@@ -1,4 +1,5 @@
-//! Project automation. `cargo xtask test` is all of CI; `cargo xtask help` lists the rest.
+//! Project automation. `cargo xtask test` runs all steps of CI; `cargo xtask help` lists the other
+//! tasks.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -33,7 +34,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all of CI: what passes here passes there.
+    /// Run all steps of CI, as the CI service does.
     Test(TestArguments),
     /// Print the times of the steps of the last run of `cargo xtask test`.
     CiTimes,
@@ -52,22 +53,23 @@ enum Task {
         #[arg(required = true)]
         programs: Vec<String>,
     },
-    /// Run fuzz targets, keeping what they learn below the target folder.
+    /// Run fuzz targets; the inputs that they find are stored below the target folder.
     Fuzz(FuzzArguments),
     /// Kill the server and workers of frameworks together, and count lost jobs.
     Crashes(ci::crashes::CrashArguments),
-    /// Run engines with simulated threads, clients, links, clock and disk until something is wrong.
+    /// Run engines with simulated threads, clients, links, clock and disk until a check fails.
     Simulate(simulate::SimulateArguments),
-    /// Plant known bugs, each in a copy of the sources, and see that the simulator finds them.
+    /// Check that the simulator finds known bugs, each planted in a copy of the sources.
     Plant(simulate::plant::PlantArguments),
-    /// Run Redis' own test suite against Saker; tests/redis-suite/skip.toml says what of it.
+    /// Run Redis' own test suite against Saker, except the parts listed in
+    /// tests/redis-suite/skip.toml.
     RedisSuite(redis_suite::SuiteArguments),
 }
 
 #[derive(Args)]
 struct TidyArguments {
-    /// Print how big the functions, structs and circles of modules of each crate
-    /// are, and check nothing.
+    /// Print the sizes of the functions, structs and circles of modules of each crate, and check
+    /// nothing.
     #[arg(long)]
     figures: bool,
 }
@@ -76,10 +78,10 @@ struct TidyArguments {
 struct FuzzArguments {
     /// Targets of fuzz/fuzz_targets; all when none is named.
     targets: Vec<String>,
-    /// How long each runs.
+    /// The time that each target runs, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Where random choices start from.
+    /// The seed of random choices.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -95,10 +97,10 @@ struct TestArguments {
     /// Print the steps and end.
     #[arg(long)]
     list: bool,
-    /// Run the steps that mostly wait beside those that compute.
+    /// Run the steps that mostly wait in parallel with the steps that compute.
     #[arg(long)]
     beside: bool,
-    /// Where random choices start from; a failure prints the seed that repeats it.
+    /// The seed of random choices. A failure prints the seed that repeats it.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -114,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when the task found nothing wrong.
+/// Runs a task. Returns true if the task found nothing wrong.
 fn run(arguments: Arguments) -> Result<bool> {
     let root = root()?;
     match arguments.command {
@@ -165,13 +167,13 @@ fn test(root: PathBuf, arguments: TestArguments) -> Result<bool> {
     progress::run(&session, ci::STEPS, &Selection { only: arguments.only, skip: arguments.skip }, order)
 }
 
-/// The repository's root: the folder above `crates/xtask`.
+/// Returns the repository's root: the folder above `crates/xtask`.
 fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     Ok(here.ancestors().nth(2).context("xtask lies in crates/ of the repository")?.to_path_buf())
 }
 
-/// A seed that differs from run to run and is short enough to type.
+/// Returns a seed that differs from run to run and is short enough to type.
 fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs())
 }

@@ -1,4 +1,4 @@
-//! The workspace's own programs that steps run, in the debug profile.
+//! The workspace's own programs that steps run, built in the debug profile.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use anyhow::Result;
 use crate::progress::Session;
 use crate::shell;
 
-/// For building all of them from nothing.
+/// The limit of a build of all programs from an empty target folder.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The program that is `name` below `target/debug`, built.
+/// Builds the workspace's programs and returns the path of program `name` below `target/debug`.
 ///
-/// All of them are built at once, with the examples and so with what tests need beside: each crate
-/// then has the features that it has in `cargo test --workspace`, and none is built a second time.
+/// All programs and examples are built by one command. Each crate then has the same features as in
+/// `cargo test --workspace`, and no crate is built a second time.
 pub fn built(session: &Session, name: &str) -> Result<PathBuf> {
     let mut command = shell::cargo(session);
     command.args(["build", "--workspace", "--locked", "--bins", "--examples"]);

@@ -1,15 +1,15 @@
-//! The steps of a run, a line each, with their times: one after the other, or in two lanes side by
-//! side. The run stops at the first failure and says what to do; a step that cannot run here says
-//! so as `SKIPPED` with the reason, never silently.
+//! The steps of a run, printed one per line with their times. They run one after the other, or in
+//! two lanes in parallel. The run stops at the first failure and prints the remedy. A step that
+//! cannot run here is printed as `SKIPPED` with the reason, never left out silently.
 //!
 //! ```text
 //!   Lane::Sources   computes: compilers, tests, models, fuzzing           ─┐
 //!                                                                          ├─► repeats ─► report
 //!   Lane::Servers   mostly waits: clients, frameworks, other suites       ─┘
 //! ```
-//! A failure of a step that depends on the timing of several processes is repeated once, by itself,
-//! after all steps. If it passes then, the run passes, and its last lines name it under
-//! `flaky:`. What the same seed repeats exactly (fuzzing, the simulator, models) is not repeated.
+//! A failed step that depends on the timing of several processes is repeated once, alone, after all
+//! other steps. If it then passes, the run passes, and its last lines name the step under `flaky:`.
+//! Steps that the same seed repeats exactly (fuzzing, the simulator, models) are not repeated.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,16 +19,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The most failures of a step that are repeated: more are no matter of chance.
+/// The most failed parts of a step that are repeated. More failures are not a matter of chance.
 const REPEATS_MAX: usize = 5;
 
 /// The end of a step that did not fail as a whole.
 pub enum Outcome {
-    /// It did its work; the text is its result in a phrase (may be empty).
+    /// The step did its work. The text is its result in a phrase, and may be empty.
     Passed(String),
-    /// It could not do its work here; the text gives the reason and what is missing.
+    /// The step could not do its work here. The text gives the reason and what is missing.
     Skipped(String),
-    /// Parts of it failed that may be repeated, one after the other, when nothing else runs.
+    /// Parts of the step failed. Each may be repeated, one after the other, while nothing else
+    /// runs.
     Failed(Vec<Repeat>),
 }
 
@@ -36,14 +37,14 @@ pub enum Outcome {
 pub struct Repeat {
     /// The name of the part.
     pub name: String,
-    /// Runs it once more; an error is a failure.
+    /// Runs the part again; an error is a failure.
     pub run: Box<RepeatRun>,
 }
 
 /// The work of a [`Repeat`].
 pub type RepeatRun = dyn FnOnce(&Session) -> Result<()> + Send;
 
-/// A sequence of steps that runs beside the other one.
+/// A sequence of steps that can run in parallel with the other sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Steps that compute.
@@ -77,26 +78,26 @@ pub struct Step {
     pub run: fn(&Session) -> Result<Outcome>,
 }
 
-/// What the steps of one run share.
+/// The state that the steps of one run share.
 pub struct Session {
     /// The repository's root.
     pub root: PathBuf,
     /// Cargo's target folder; logs, tools and scratch files live below it.
     pub target: PathBuf,
-    /// Where every random choice of this run starts from; printed, so that a
-    /// failure can be repeated.
+    /// The seed of every random choice of this run. It is printed, so that a failure can be
+    /// repeated.
     pub seed: u64,
     report: Mutex<Vec<String>>,
 }
 
 impl Session {
-    /// A session at `root` whose random choices start from `seed`.
+    /// Creates a session at `root` with the seed `seed`.
     pub fn new(root: PathBuf, seed: u64) -> Self {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         Self { root, target, seed, report: Mutex::default() }
     }
 
-    /// Adds a line to the report at the end of the run, once however often it is said.
+    /// Adds a line to the report at the end of the run. A repeated line is reported once.
     pub fn report(&self, line: impl Into<String>) {
         let line = line.into();
         let mut report = self.lines();
@@ -106,32 +107,32 @@ impl Session {
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        // A line is whole or absent, whoever panicked.
+        // A panic cannot leave half a line in the list.
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the file with the times of the steps of the last run of several.
+    /// Returns the path of the file with the step times of the last run that had several steps.
     pub fn times_path(&self) -> PathBuf {
         self.target.join("ci-times.txt")
     }
 
-    /// Returns the file to which step `name` writes what its commands print.
+    /// Returns the path of the log of step `name`, which holds the output of its commands.
     pub fn log_path(&self, name: &str) -> PathBuf {
         self.target.join("xtask").join(format!("{name}.log"))
     }
 }
 
-/// Which steps of a list to run.
+/// The choice of the steps to run from a list.
 #[derive(Default)]
 pub struct Selection {
-    /// Run only these; empty means all.
+    /// The steps to run; empty means all.
     pub only: Vec<String>,
-    /// Leave these out.
+    /// The steps to leave out.
     pub skip: Vec<String>,
 }
 
 impl Selection {
-    /// The steps chosen, in their order; a name that no step has is an error.
+    /// Returns the chosen steps in the order of `steps`. A name that no step has is an error.
     fn pick<'a>(&self, steps: &'a [Step]) -> Result<Vec<&'a Step>> {
         for name in self.only.iter().chain(&self.skip) {
             if !steps.iter().any(|step| step.name == name) {
@@ -177,8 +178,8 @@ pub enum Order {
     Beside,
 }
 
-/// Runs the chosen steps and prints the report, the tally and what was flaky. Returns true when
-/// none failed; steps behind a failure count as skipped.
+/// Runs the chosen steps, then prints the report, the tally and the flaky parts. Returns true if no
+/// step failed. Steps after a failure count as skipped.
 pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Order) -> Result<bool> {
     let chosen = selection.pick(steps)?;
     let begun = Instant::now();
@@ -196,35 +197,36 @@ pub fn run(session: &Session, steps: &[Step], selection: &Selection, order: Orde
     run.finish(begun)
 }
 
-/// One run: its steps, and what has become of them so far.
+/// A run with its steps and its results so far.
 struct Run<'a> {
     session: &'a Session,
     steps: &'a [&'a Step],
-    /// A step has failed for good: no lane begins another.
+    /// True after a step has failed for good; no lane then begins another step.
     stops: AtomicBool,
     state: Mutex<State>,
 }
 
-/// Results of a run under way.
+/// The results of a run in progress.
 #[derive(Default)]
 struct State {
     tally: Tally,
     /// Reasons of steps that were skipped.
     skipped: Vec<String>,
     times: Vec<(&'static str, Duration)>,
-    /// Failures to repeat, by the place of their step in the run.
+    /// The failures to repeat, each with the index of its step in the run.
     repeats: Vec<(usize, Vec<Repeat>)>,
-    /// Names of parts that failed and passed when they were repeated.
+    /// The names of parts that failed, but passed when they were repeated.
     flaky: Vec<String>,
 }
 
 impl Run<'_> {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of it is one push or one addition.
+        // Each change of the state is a single push or addition, so that a panic cannot leave it
+        // invalid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the steps of these lanes in order, until a step has failed for good.
+    /// Runs the steps of `lanes` in order, until a step has failed for good.
     fn steps_of(&self, lanes: &[Lane]) {
         for (at, step) in self.steps.iter().enumerate().filter(|(_, step)| lanes.contains(&step.lane)) {
             if self.stops.load(Relaxed) {
@@ -241,7 +243,7 @@ impl Run<'_> {
         }
     }
 
-    /// Counts and prints the end of the step at `at`.
+    /// Counts and prints the result of the step at index `at`.
     fn note(&self, at: usize, ended: Result<Outcome>, took: &str) {
         let name = self.steps[at].name;
         match ended {
@@ -275,7 +277,7 @@ impl Run<'_> {
         }
     }
 
-    /// Counts the step at `at` as failed for good and prints why and what to do.
+    /// Counts the step at index `at` as failed for good. Prints the reason and the remedy.
     fn fail(&self, at: usize, why: &str) {
         let step = self.steps[at];
         self.stops.store(true, Relaxed);
@@ -285,7 +287,7 @@ impl Run<'_> {
         println!("        Again: cargo xtask test --only {} --seed {}", step.name, self.session.seed);
     }
 
-    /// Repeats what failed and may be repeated, while nothing else runs.
+    /// Repeats the failures that may be repeated, one at a time, while nothing else runs.
     fn repeat_alone(&self) {
         let repeats = std::mem::take(&mut self.state().repeats);
         for (at, parts) in repeats {
@@ -305,7 +307,7 @@ impl Run<'_> {
         }
     }
 
-    /// Prints the report; true if nothing failed.
+    /// Prints the report. Returns true if nothing failed.
     fn finish(self, begun: Instant) -> Result<bool> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!();
@@ -326,7 +328,7 @@ impl Run<'_> {
     }
 }
 
-/// The result of a whole step that was repeated: what fails in part has failed.
+/// Converts the outcome of a repeated whole step. If any part failed, the step has failed.
 fn whole(outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Passed(_) | Outcome::Skipped(_) => Ok(()),
@@ -337,7 +339,7 @@ fn whole(outcome: Outcome) -> Result<()> {
     }
 }
 
-/// Lists the longest steps first, a line each, the time ahead.
+/// Formats the times of steps, one per line, longest first. The time precedes the name.
 fn time_table(times: &[(&str, Duration)]) -> String {
     let mut times = times.to_vec();
     times.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
@@ -345,7 +347,7 @@ fn time_table(times: &[(&str, Duration)]) -> String {
     times.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A time for people: tenths below a minute, minutes and seconds above.
+/// Formats a duration for people: with tenths below a minute, as minutes and seconds above.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! The release build of all programs: how long it takes and how big they are.
+//! The release build of all programs: its time and the sizes of the programs.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,16 +8,17 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session, seconds};
 use crate::shell;
 
-/// An empty target folder on two slow cores takes a fraction of this.
+/// The limit of a release build. With an empty target folder on two slow cores it takes a fraction
+/// of this.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The release binaries.
+/// The paths of the release binaries.
 pub struct Programs {
-    /// saker-server.
+    /// Path of saker-server.
     pub server: PathBuf,
-    /// saker-bench.
+    /// Path of saker-bench.
     pub bench: PathBuf,
-    /// saker-check.
+    /// Path of saker-check.
     pub check: PathBuf,
 }
 
@@ -35,9 +36,9 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Builds the release binaries (nothing to do when they are up to date). Always all
-/// in one command, so that they share every library: each alone would be built with
-/// other features of some.
+/// Builds the release binaries; does nothing if they are up to date. One command builds all of
+/// them, so that they share every library. Separate builds would select other features of some
+/// libraries.
 pub fn build(session: &Session) -> Result<Programs> {
     let mut command = shell::cargo(session);
     command.args(["build", "--release", "--locked", "-p", "server", "--bin", "saker-server"]);

@@ -1,5 +1,4 @@
-//! Servers as CI and the benchmark start them: with a Unix socket beside the
-//! port, ended by SIGTERM.
+//! Servers as CI and the benchmark start them: on a TCP port and a Unix socket, stopped by SIGTERM.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,30 +8,31 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{ServerProcess, Value};
 
-/// A server that is still there so long after SIGTERM has failed to stop.
+/// The time that a server may take to end after SIGTERM; a longer stop is a failure.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
-/// The Unix socket, in the server's own folder.
+/// The name of the Unix socket in the server's own folder.
 const UNIX_SOCKET: &str = "saker.sock";
 
-/// Starts `program`, in memory, on a free port of the loopback and a Unix socket, with `options`.
+/// Starts `program` with `options` on a free loopback port and a Unix socket. The server keeps its
+/// data in memory only.
 pub fn start(program: &Path, options: &[&str]) -> Result<ServerProcess> {
     start_command(&[program.into()], &[&["--unixsocket", UNIX_SOCKET], options].concat())
 }
 
-/// Starts the server that `command_line` names, in memory, on a free port of the
-/// loopback, with `options`.
+/// Starts the server given by `command_line` with `options` on a free loopback port. The server
+/// keeps its data in memory only.
 pub fn start_command(command_line: &[OsString], options: &[&str]) -> Result<ServerProcess> {
     let common = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
     let options: Vec<String> = common.iter().chain(options).map(ToString::to_string).collect();
     Ok(ServerProcess::start(command_line, &options)?)
 }
 
-/// Its Unix socket.
+/// Returns the path of the server's Unix socket.
 pub fn unix_socket(server: &ServerProcess) -> PathBuf {
     server.dir().join(UNIX_SOCKET)
 }
 
-/// The value of `field` in INFO.
+/// Returns the value of `field` in INFO, or an empty string if the field is missing.
 pub fn info(server: &ServerProcess, field: &str) -> Result<String> {
     let reply = server.connect().request(&["INFO", "everything"]).context("INFO")?;
     let text = match reply {
@@ -43,7 +43,8 @@ pub fn info(server: &ServerProcess, field: &str) -> Result<String> {
     Ok(value.unwrap_or_default().to_owned())
 }
 
-/// Asks it to end with SIGTERM; it must, and successfully.
+/// Stops the server with SIGTERM. Returns an error if it does not end within [`STOP_LIMIT`] with
+/// status 0.
 pub fn stop(mut server: ServerProcess) -> Result<()> {
     let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).context("the server's process id")?;
     kill_process(pid, Signal::TERM).context("cannot signal the server")?;

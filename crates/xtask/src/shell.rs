@@ -1,4 +1,5 @@
-//! Other programs: found, run, waited for with a limit, and installed where that is allowed.
+//! Other programs: finds them, runs them with a time limit, and installs them where that is
+//! allowed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -12,41 +13,41 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Session;
 
-/// Lines of a failed command's output that are repeated on the terminal.
+/// The most lines of a failed command's output that are repeated on the terminal.
 const TAIL_LINES_MAX: usize = 60;
-/// Characters of a command line that messages show.
+/// The most characters of a command line that messages show.
 const SHOWN_CHARS_MAX: usize = 160;
-/// How often a running command is looked at.
+/// The interval at which a running command is checked for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The program `name` on PATH.
+/// Returns the path of program `name` if it is on PATH.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// A `cargo` command at the repository's root.
+/// Returns a `cargo` command that runs at the repository's root.
 pub fn cargo(session: &Session) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(&session.root);
     command
 }
 
-/// Runs `command` with its output on the terminal; anything but success is an error.
+/// Runs `command` with its output on the terminal. Returns an error if it does not succeed.
 pub fn run_shown(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
     check(command, status)
 }
 
-/// Runs `command` with its output on the terminal and hands each line of its
-/// standard output to `look`.
+/// Runs `command` with its output on the terminal and passes each line of its standard output to
+/// `look`.
 pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<()> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let output = child.stdout.take().context("its standard output")?;
     for line in BufReader::new(output).lines() {
-        // What a test prints may be any bytes; the rest of its output matters
-        // more than such a line.
+        // A test may print any bytes. A line that is not UTF-8 is skipped: the rest of the output
+        // matters more.
         let Ok(line) = line else { continue };
         println!("{line}");
         look(&line);
@@ -55,8 +56,8 @@ pub fn run_watched(command: &mut Command, mut look: impl FnMut(&str)) -> Result<
     check(command, status)
 }
 
-/// Runs `command` with its output appended to step `name`'s log; on failure or after `limit` the
-/// end of the log is printed. Returns all the step has logged so far.
+/// Runs `command` with its output appended to the log of step `name`. On failure or after `limit`,
+/// prints the end of the log. Returns all that the step has logged so far.
 pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: Duration) -> Result<String> {
     let path = session.log_path(name);
     let mut log = open_log(&path)?;
@@ -72,7 +73,7 @@ pub fn run_logged(session: &Session, name: &str, command: &mut Command, limit: D
     Ok(text)
 }
 
-/// Runs `command` and returns what it wrote to standard output.
+/// Runs `command` and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
@@ -87,14 +88,14 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether `command` runs and succeeds; its output is dropped.
+/// Returns true if `command` starts and succeeds; its output is discarded.
 pub fn succeeds(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// Makes sure `program` is on PATH, installing Debian's `package` when this process may. `Err`
-/// holds the one line that says what is missing.
+/// Returns the path of `program`. If it is not on PATH, installs Debian's `package` first, if this
+/// process may. `Err` holds one line that says what is missing.
 pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf, String> {
     if let Some(path) = find(program) {
         return Ok(path);
@@ -103,13 +104,12 @@ pub fn ensure(session: &Session, program: &str, package: &str) -> Result<PathBuf
     find(program).ok_or_else(|| format!("{program} is missing though the package {package} is installed"))
 }
 
-/// Installs Debian's `package` when this process may. `Err` holds the one line
-/// that says what is missing.
+/// Installs Debian's `package` if this process may. `Err` holds one line that says what is missing.
 pub fn install(session: &Session, package: &str) -> Result<(), String> {
     if find("apt-get").is_none() || !is_root() {
         return Err(format!("install the package {package}"));
     }
-    // One at a time: apt-get takes a lock and fails where another has it.
+    // One installation at a time: apt-get takes a lock, and fails if another process holds it.
     static INSTALLATION: Mutex<()> = Mutex::new(());
     let _alone = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
     println!("        installing the package {package}");
@@ -120,21 +120,21 @@ pub fn install(session: &Session, package: &str) -> Result<(), String> {
         run_logged(session, "apt", &mut command, limit).is_ok()
     };
     let arguments = ["install", "-y", "-qq", "--no-install-recommends", package];
-    // The lists of a fresh container are empty or old: refresh them when a first try fails.
+    // The package lists of a fresh container are empty or old: refresh them if the first try fails.
     if apt(&arguments) || (apt(&["update", "-qq"]) && apt(&arguments)) {
         return Ok(());
     }
     Err(format!("apt-get could not install the package {package}"))
 }
 
-/// Whether this process may install packages.
+/// Returns true if this process may install packages.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Starts step logs afresh: what an earlier run left is removed.
+/// Removes the step logs of an earlier run.
 pub fn clear_logs(session: &Session) {
-    // A folder that is not there yet is as good as an emptied one.
+    // If there is no such folder yet, nothing needs to be removed.
     let _ = fs::remove_dir_all(session.target.join("xtask"));
 }
 
@@ -149,7 +149,7 @@ fn open_log(path: &Path) -> Result<File> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Waits for `command` at most `limit`, then ends it.
+/// Waits for `command` at most `limit`, then kills it and returns an error.
 fn wait(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
     let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;
     let begun = Instant::now();
@@ -173,7 +173,7 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// The command as one would type it, its middle cut out when it is long.
+/// Returns the command line as a user would type it. The middle of a long line is cut out.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");

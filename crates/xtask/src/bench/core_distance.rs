@@ -1,10 +1,10 @@
-//! How far apart two cores of this machine are: what it takes to move a cache line
-//! from one to the other.
+//! The distance between two cores of this machine: the time to move a cache line from one to the
+//! other and back.
 //!
-//! On a virtual machine that is not fixed. The host may run its two cores beside each other under
-//! one cache and, seconds later, on two chips; whatever two threads share, a socket's queue for
-//! one, then costs several times as much. Figures of a server and its client compare only where the
-//! distance was the same.
+//! On a virtual machine this time is not fixed. The hypervisor may run the two virtual cores beside
+//! each other under one cache and, seconds later, on two chips. Data that two threads share, for
+//! example the queue of a socket, then costs several times as much. Results of a server and its
+//! client can be compared only if the distance was the same.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -12,18 +12,19 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Round trips of one try: a millisecond at most, unless it is interrupted.
+/// The round trips of one try. They take at most a millisecond, unless they are interrupted.
 const TRIPS: u32 = 2000;
-/// Tries, of which the best counts: the others met an interruption.
+/// The number of tries. The fastest counts: interruptions slow down the others.
 const TRIES: usize = 20;
 
-/// A cache line of its own, and the one beside it that is fetched along.
+/// A number in a cache line of its own, together with the neighbor line that is fetched with it.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Nanoseconds that a cache line takes from the first of the cores that this thread may use to the
-/// last and back: the least of several tries, some ten milliseconds in all. `None` where there is
-/// but one core, or the system does not let threads choose.
+/// Returns the time in nanoseconds that a cache line takes from the first of this thread's allowed
+/// cores to the last and back. It is the least of several tries, which take about ten milliseconds
+/// in all. Returns `None` if there is only one core, or if the system does not allow threads to
+/// choose cores.
 pub fn round_trip_ns() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
@@ -35,7 +36,7 @@ pub fn round_trip_ns() -> Option<f64> {
     thread::scope(|scope| {
         let far = scope.spawn(move || {
             let pinned = pin(there);
-            // Odd numbers are answered with the next even one.
+            // The far thread answers an odd number with the next even number.
             while pinned && !done.load(Relaxed) {
                 let number = line.0.load(Relaxed);
                 if number % 2 == 1 {
@@ -54,7 +55,7 @@ pub fn round_trip_ns() -> Option<f64> {
     })
 }
 
-/// The mean round trip of one try; nothing if the other side is gone.
+/// Returns the mean round trip of one try in nanoseconds, or `None` if the far thread has ended.
 fn one_try_ns(line: &Line, is_gone: impl Fn() -> bool) -> Option<f64> {
     let begin = Instant::now();
     for _ in 0..TRIPS {

@@ -1,18 +1,19 @@
-//! Runs by how far apart the machine's cores were meanwhile.
+//! Benchmark runs, grouped by the distance between the machine's cores during the run.
 //!
-//! A virtual machine's cores move: beside each other, under one cache, and apart
-//! ([`core_distance`]). What a request costs changes with that more than from server to server, so
-//! runs compare only at one distance.
+//! The hypervisor moves virtual cores: at times they share one cache, at times they are far apart
+//! ([`core_distance`]). This changes the cost of a request more than the choice of the server does.
+//! Runs can therefore be compared only at the same distance.
 
 use std::fmt;
 
 use super::core_distance;
 use super::table::Figures;
 
-/// Cores that are this many times as far apart as they once were are far.
+/// The factor that separates far from near: cores are far if their round trip is more than this
+/// many times the least one seen.
 pub const FAR_TIMES: f64 = 3.0;
 
-/// One of the places that the cores have.
+/// The distance of the cores during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     Near,
@@ -32,13 +33,13 @@ impl fmt::Display for Distance {
     }
 }
 
-/// A run, and the round trips between the cores right before and after it.
+/// A run, with the round trips between the cores right before and right after it.
 pub struct Run {
     trips_ns: [f64; 2],
     figures: Figures,
 }
 
-/// Whether to look where the cores are.
+/// The choice of when to measure the distance of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
     /// Before and after each run.
@@ -55,14 +56,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// None yet.
+    /// Creates an empty list of runs for `servers` servers.
     pub fn of(servers: usize, looks: Looks) -> Self {
         Self { looks, by_server: (0..servers).map(|_| Vec::new()).collect(), least_trip_ns: f64::INFINITY }
     }
 
-    /// Measures once with `measure`, on server number `server`.
+    /// Calls `measure` once and adds its result to the runs of server number `server`.
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
-        // One core is near to itself.
+        // A single core has the least distance, to itself.
         let trip_ns = |looks: Looks| match looks {
             Looks::Always => core_distance::round_trip_ns().unwrap_or(1.0),
             Looks::Never => 1.0,
@@ -78,13 +79,13 @@ impl Runs {
         self.by_server[server].push(run);
     }
 
-    /// The shortest round trip seen.
+    /// Returns the shortest round trip seen, in nanoseconds.
     pub fn least_trip_ns(&self) -> f64 {
         self.least_trip_ns
     }
 
-    /// Where the cores were in a run, where `least_trip_ns` is the nearest that they come;
-    /// nothing if they moved.
+    /// Returns the distance of the cores in a run, or `None` if they moved. `least_trip_ns` is the
+    /// shortest round trip of the machine's cores.
     fn distance(run: &Run, least_trip_ns: f64) -> Option<Distance> {
         let far = run.trips_ns.map(|ns| ns > FAR_TIMES * least_trip_ns);
         match far {
@@ -94,14 +95,14 @@ impl Runs {
         }
     }
 
-    /// Each server's figures at one distance, where `least_trip_ns` is the
-    /// nearest that the cores come.
+    /// Returns the figures of each server at one distance. `least_trip_ns` is the shortest round
+    /// trip of the machine's cores.
     pub fn at(&self, distance: Distance, least_trip_ns: f64) -> Vec<Vec<Figures>> {
         let at = |run: &&Run| Self::distance(run, least_trip_ns) == Some(distance);
         self.by_server.iter().map(|runs| runs.iter().filter(at).map(|run| run.figures).collect()).collect()
     }
 
-    /// Whether each server has at least `count` runs at some distance.
+    /// Returns true if, at some distance, each server has at least `count` runs.
     pub fn are_enough(&self, count: usize) -> bool {
         let at = |distance: &Distance| self.at(*distance, self.least_trip_ns);
         Distance::ALL.iter().any(|distance| at(distance).iter().all(|runs| runs.len() >= count))

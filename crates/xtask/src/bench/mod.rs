@@ -1,8 +1,9 @@
-//! Saker beside every peer on this machine: the same redis-benchmark runs against each server in
-//! turn, round after round (A B C A B C …), so that a drifting machine hurts all alike; figures are
-//! medians over the rounds. Beside what the client reports, the CPU time of each server per request
-//! is read from /proc: it hardly moves with noise or with how fast the client is. Where the
-//! machine's own cores move ([`distance`]), runs are compared by where they were.
+//! A benchmark of Saker beside every peer on this machine. The same redis-benchmark test runs
+//! against each server in turn, round after round (A B C A B C …), so that a drift of the machine's
+//! speed affects all servers alike. Figures are medians over the rounds. Besides the client's
+//! figures, the CPU time of each server per request is read from /proc. It depends little on noise
+//! or on the client's speed. If the hypervisor moves the machine's virtual cores ([`distance`]),
+//! only runs at the same distance are compared.
 
 mod core_distance;
 mod distance;
@@ -21,15 +22,16 @@ use crate::{release, server, shell};
 use distance::{Distance, FAR_TIMES, Looks, Runs};
 use table::{Figures, Row};
 
-/// Peers looked for on PATH.
+/// The peers that are looked for on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
-/// With `--by-distance`, rounds until every server has enough runs at one distance: at most
-/// this many times as many.
+/// The limit of the rounds with `--by-distance`, as a multiple of `--rounds`. Rounds continue until
+/// every server has enough runs at one distance.
 const MORE_ROUNDS_TIMES: u32 = 4;
-/// With `--by-distance`, runs that a server must have at a distance to be shown there.
+/// The least number of runs that each server must have at a distance for a row with
+/// `--by-distance`.
 const RUNS_SHOWN_MIN: usize = 2;
 
-/// What to measure.
+/// The options of the measurement.
 #[derive(Args)]
 pub struct BenchArguments {
     /// Tests of redis-benchmark, each a row of the table.
@@ -60,17 +62,17 @@ pub struct BenchArguments {
     /// I/O threads of each server.
     #[arg(long, default_value_t = 1)]
     io_threads: u32,
-    /// Look before and after each run how far apart the machine's cores are, and compare runs at
-    /// one distance only: for virtual machines whose cores move. Rounds go on until every server
-    /// has as many runs at one distance.
+    /// Measure before and after each run how far apart the machine's cores are, and compare only
+    /// runs at the same distance: for virtual machines whose cores move. Rounds continue until
+    /// every server has `--rounds` runs at one distance.
     #[arg(long)]
     by_distance: bool,
     /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes
     /// redis-server's options.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     peers: Vec<String>,
-    /// Put the table into this Markdown file, in place of the one that the
-    /// same command wrote before.
+    /// Put the table into this Markdown file, in place of the table that the same command wrote
+    /// before.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -81,7 +83,7 @@ struct Contender {
     server: ServerProcess,
 }
 
-/// Runs the measurement and prints its table. True unless a run failed, which is an error.
+/// Runs the measurement and prints its table. Returns true, or an error if a run failed.
 pub fn run(session: &Session, arguments: &BenchArguments) -> Result<bool> {
     let benchmark =
         shell::ensure(session, "redis-benchmark", "redis-tools").map_err(|missing| anyhow!(missing))?;
@@ -133,13 +135,13 @@ fn runs(benchmark: &Path, contenders: &[Contender], test: &str, arguments: &Benc
     Ok(runs)
 }
 
-/// The medians of each server's runs.
+/// Computes the medians of each server's runs.
 fn row(test: String, contenders: &[Contender], figures: Vec<Vec<Figures>>) -> Row {
     let names = contenders.iter().map(|contender| contender.name.clone());
     Row { test, figures: names.zip(figures.into_iter().map(Figures::median)).collect() }
 }
 
-/// Saker and the peers there are, as (name, command line).
+/// Returns Saker and the available peers, as (name, command line).
 fn servers(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String, Vec<OsString>)>> {
     eprintln!("building the release server");
     let mut servers = vec![("saker".to_owned(), vec![release::build(session)?.server.into()])];
@@ -156,7 +158,7 @@ fn servers(session: &Session, arguments: &BenchArguments) -> Result<Vec<(String,
     Ok(servers)
 }
 
-/// The peer's name with its version, as far as `--version` tells it (`… v=7.0.15 …`).
+/// Returns the peer's name with its version, if `--version` prints one (`… v=7.0.15 …`).
 fn versioned(name: &str, program: &Path) -> String {
     let short = name.trim_end_matches("-server");
     let text = shell::output(Command::new(program).arg("--version")).unwrap_or_default();
@@ -164,7 +166,7 @@ fn versioned(name: &str, program: &Path) -> String {
     version.map_or_else(|| short.to_owned(), |version| format!("{short} {version}"))
 }
 
-/// One run of one test against one server.
+/// Runs one test against one server, once.
 fn measure(
     benchmark: &Path,
     contender: &Contender,
@@ -184,7 +186,8 @@ fn measure(
         command.args([option, &number.to_string()]);
     }
     match test.strip_prefix("lrange_") {
-        // redis-benchmark's own LRANGE tests push a list first, which would count as theirs.
+        // redis-benchmark's own LRANGE tests push a list first, and that would count as part of the
+        // test.
         Some(count) => {
             let count: usize = count.parse().with_context(|| format!("{test} must end in a number"))?;
             let mut client = contender.server.connect();
@@ -203,14 +206,14 @@ fn measure(
     figures.with_context(|| format!("redis-benchmark printed no figures for {test}: {output}"))
 }
 
-/// The command that repeats this measurement.
+/// Returns the command that repeats this measurement.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut kept = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            // Where the table goes is no part of what was measured.
+            // The file of the table does not affect the measurement.
             "--write" => _ = words.next(),
             word if word.starts_with("--write=") => {}
             word if word.contains(' ') => kept.push(format!("'{word}'")),
@@ -220,7 +223,7 @@ fn command_line() -> String {
     format!("cargo xtask {}", kept.join(" "))
 }
 
-/// The setting in a sentence.
+/// Describes the settings of the measurement in a sentence.
 fn setting(arguments: &BenchArguments, least_trip_ns: f64) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let distances = if arguments.by_distance {

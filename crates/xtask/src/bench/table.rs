@@ -1,11 +1,11 @@
-//! Figures, their medians, and the Markdown table they are shown in.
+//! Figures, their medians, and the Markdown table that shows them.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What one run of redis-benchmark against one server gave.
+/// The figures of one run of redis-benchmark against one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     requests_per_second: f64,
@@ -15,7 +15,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Reads the last row of redis-benchmark's `--csv` output; `None` when there is none.
+    /// Parses the last row of redis-benchmark's `--csv` output. Returns `None` if there is none.
     pub fn parse(csv: &str, cpu_us_per_request: f64) -> Option<Self> {
         let row = csv.lines().rev().find(|line| line.starts_with('"') && !line.starts_with("\"test\""))?;
         // A custom command's name may hold commas: columns are counted from the end.
@@ -29,7 +29,7 @@ impl Figures {
         })
     }
 
-    /// The median of each figure over `runs`, which is not empty.
+    /// Returns the median of each figure over `runs`, which must not be empty.
     pub fn median(runs: Vec<Self>) -> Self {
         let median_of = |figure: fn(&Self) -> f64| {
             let mut values: Vec<f64> = runs.iter().map(figure).collect();
@@ -55,7 +55,7 @@ pub struct Row {
     pub figures: Vec<(String, Figures)>,
 }
 
-/// The Markdown section of one measurement; its heading is the command.
+/// Formats the Markdown section of one measurement; its heading is the command.
 pub fn section(command: &str, setting: &str, rows: &[Row]) -> String {
     let mut text = format!("## `{command}`\n\n{setting}\n\n");
     text += "| test | server | requests/s | CPU µs/request | p50 ms | p99 ms |\n|---|---|--:|--:|--:|--:|\n";
@@ -71,14 +71,14 @@ pub fn section(command: &str, setting: &str, rows: &[Row]) -> String {
     text
 }
 
-/// Puts `section` into the file at `path`, in place of the section with the same
-/// heading, else at the end.
+/// Puts `section` into the file at `path`. It replaces the section with the same heading, or is
+/// appended at the end.
 pub fn write(path: &Path, section: &str) -> Result<()> {
     let old = if path.exists() { fs::read_to_string(path)? } else { String::new() };
     fs::write(path, placed(&old, section)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// `page` with `section` in it.
+/// Returns `page` with `section` in it.
 fn placed(page: &str, section: &str) -> String {
     let heading = section.lines().next().unwrap_or_default();
     let lines: Vec<&str> = page.lines().collect();
