@@ -1,6 +1,6 @@
 //! A benchmark of Saker beside every peer on this machine. The same redis-benchmark test runs
-//! against each server in turn, round after round (A B C A B C …), so that a drift of the machine's
-//! speed affects all servers alike. Figures are medians over the rounds. Besides the client's
+//! against each server in turn, round after round: A B C A B C. A drift of the machine's speed
+//! therefore affects all servers alike. Figures are medians over the rounds. Besides the client's
 //! figures, the CPU time of each server per request is read from /proc. It depends little on noise
 //! or on the client's speed. If the hypervisor moves the machine's virtual cores ([`distance`]),
 //! only runs at the same distance are compared.

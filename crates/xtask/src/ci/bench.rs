@@ -1,6 +1,6 @@
-//! A small real study by saker-bench, its report opened in a headless browser: the
-//! page's script must have run without an error, every picture be there, and a
-//! screenshot is kept to be looked at.
+//! A small real study by saker-bench whose report is opened in a headless browser. The page's
+//! script must end without an error, and every picture must be present. Screenshots are stored for
+//! people to look at.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use super::peer;
 use crate::progress::{Outcome, Session};
 use crate::{release, shell};
 
-/// The study takes a few seconds.
+/// The limit of the study, which takes a few seconds.
 const STUDY_LIMIT: Duration = Duration::from_secs(360);
 const BROWSER_LIMIT: Duration = Duration::from_secs(240);
-/// Debian's packages with a browser for pages without a screen, and what their program is called.
+/// Headless browsers, as (program, Debian package).
 const BROWSERS: &[(&str, &str)] =
     &[("chromium-headless-shell", "chromium-headless-shell"), ("chromium", "chromium")];
 
-/// What is looked at: name and size of the window, in each of the colour schemes.
+/// The browser windows of the screenshots, as (name, width and height in pixels). Each is used with
+/// every colour scheme.
 const SCREENS: &[(&str, &str)] = &[("phone", "390,2600"), ("laptop", "1280,2600"), ("wide", "1920,2600")];
-/// Colour schemes and the browser's setting for them.
+/// The colour schemes, each with the browser's setting for it.
 const SCHEMES: &[(&str, &str)] = &[("dark", "preferredColorScheme=0"), ("light", "preferredColorScheme=1")];
 
 const STUDY: &str = "\
@@ -48,7 +49,7 @@ start = \"@PEER --port {port} --save '' --appendonly no --daemonize no\"
 tests = ['set', 'get', 'lpush', 'lrange_100']
 ";
 
-/// The step.
+/// Runs the step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let release::Programs { server, bench, .. } = release::build(session)?;
     let peer = peer::find(session)?;
@@ -83,7 +84,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{pictures} pictures; {}", folder.join("screen-*.png").display())))
 }
 
-/// What the browser made of the page must be what was put in; the number of pictures.
+/// Checks that the browser's document has every picture of `page`. Returns the number of pictures.
 fn check(dom: &str, page: &str, folder: &Path) -> Result<usize> {
     ensure!(dom.contains("data-ready=\"yes\""), "the page's script did not come to its end");
     ensure!(!dom.contains("data-error"), "the page's script met an error");
@@ -113,10 +114,12 @@ fn browser(session: &Session) -> Result<PathBuf, String> {
     Err(last)
 }
 
-/// Opens `page` with `options`; what the browser printed.
+/// Opens `page` in the browser with `options`. Returns all that the step's browser has printed so
+/// far.
 fn run_browser(session: &Session, browser: &Path, page: &Path, options: &[&str]) -> Result<String> {
     let mut command = Command::new(browser);
-    // Containers lack what the sandbox needs; the page is our own.
+    // Containers lack the kernel features that the sandbox needs. The page is our own, so it needs
+    // none.
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     command.args(options).arg(format!("file://{}", page.display()));
     shell::run_logged(session, "browser", &mut command, BROWSER_LIMIT)

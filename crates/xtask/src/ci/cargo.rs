@@ -1,4 +1,4 @@
-//! Steps that are one cargo command.
+//! The steps that each run one cargo command.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session};
 use crate::{shell, simulate};
 
-/// No single cargo command of CI may take longer.
+/// The limit of a single cargo command of CI.
 const CARGO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// `cargo fmt --check`.
+/// Runs `cargo fmt --check`.
 pub fn fmt(session: &Session) -> Result<Outcome> {
     let mut command = shell::cargo(session);
     command.args(["fmt", "--all", "--", "--check"]);
@@ -24,7 +24,7 @@ pub fn fmt(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// `cargo clippy` over everything, warnings denied.
+/// Runs `cargo clippy` over the whole workspace; any warning is an error.
 pub fn clippy(session: &Session) -> Result<Outcome> {
     if !component(session, "clippy") {
         return Ok(Outcome::Skipped("clippy is missing: rustup component add clippy".into()));
@@ -35,7 +35,7 @@ pub fn clippy(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Every `crates/*/tests/loom*.rs`, with `--cfg loom`, in a target folder of its own.
+/// Runs every `crates/*/tests/loom*.rs` with `--cfg loom`, in a target folder of its own.
 pub fn loom(session: &Session) -> Result<Outcome> {
     let target = session.target.join("loom");
     models_named(session, "loom", |command| {
@@ -43,13 +43,13 @@ pub fn loom(session: &Session) -> Result<Outcome> {
     })
 }
 
-/// Every `crates/*/tests/shuttle*.rs`, built as the simulator is.
+/// Runs every `crates/*/tests/shuttle*.rs`, built like the simulator.
 pub fn shuttle(session: &Session) -> Result<Outcome> {
     let target = session.target.join("shuttle");
     models_named(session, "shuttle", |command| simulate::set_up(command, &target))
 }
 
-/// Every `crates/*/tests/PREFIX*.rs`.
+/// Runs every `crates/*/tests/PREFIX*.rs` after `set_up` has prepared the command.
 fn models_named(session: &Session, prefix: &str, set_up: impl FnOnce(&mut Command)) -> Result<Outcome> {
     let models = models(session, prefix)?;
     if models.is_empty() {
@@ -66,7 +66,7 @@ fn models_named(session: &Session, prefix: &str, set_up: impl FnOnce(&mut Comman
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// The test files whose names begin so, as (crate, test name), sorted.
+/// Returns the test files whose names begin with `prefix`, as (crate, test name), sorted.
 fn models(session: &Session, prefix: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for krate in entries(session.root.join("crates"))? {
@@ -83,7 +83,7 @@ fn models(session: &Session, prefix: &str) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// What is in `folder`; nothing when there is no such folder.
+/// Returns the paths in `folder`, or nothing if there is no such folder.
 fn entries(folder: PathBuf) -> Result<Vec<PathBuf>> {
     match fs::read_dir(&folder) {
         Ok(entries) => Ok(entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?),
@@ -94,7 +94,7 @@ fn entries(folder: PathBuf) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Whether cargo has the subcommand `name`.
+/// Returns true if cargo has the subcommand `name`.
 fn component(session: &Session, name: &str) -> bool {
     shell::succeeds(shell::cargo(session).args([name, "--version"]))
 }

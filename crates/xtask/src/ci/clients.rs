@@ -15,14 +15,14 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::{release, server, shell};
 
-/// The event loop's back ends, by the name that `io-backend` takes.
+/// The back ends of the event loop, by their names for `io-backend`.
 const BACK_ENDS: &[&str] = &["epoll", "io_uring"];
-/// The password of the servers that have one.
+/// The password of the servers that require one.
 const PASSWORD: &str = "correct-horse";
-/// For one client's whole run.
+/// The limit of one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(720);
 
-/// redis-cli, in the ways people use it.
+/// Runs redis-cli with the options that people use.
 pub fn redis_cli(session: &Session) -> Result<Outcome> {
     let cli = match shell::ensure(session, "redis-cli", "redis-tools") {
         Ok(cli) => cli,
@@ -43,7 +43,8 @@ pub fn redis_cli(session: &Session) -> Result<Outcome> {
         expect(&["-3", "--no-raw", "hset", "map", "field", "1"], "", "(integer) 1")?;
         expect(&["-3", "--no-raw", "hgetall", "map"], "", "1# \"field\" => \"1\"")?;
         expect(&["--no-raw", "nosuchcommand"], "", "ERR unknown command")?;
-        // A session: commands from standard input, some failing, the connection surviving.
+        // A session: commands from standard input. Some of them fail, and the connection must
+        // survive.
         expect(&[], "rpush list a b c\nlrange list 0 -1\nincr greeting\nping\n", "PONG")?;
         let inserts: String = (0..1_000).map(|i| format!("SET mass:{i} {i}\r\n")).collect();
         expect(&["--pipe"], &inserts, "errors: 0, replies: 1000")?;
@@ -55,8 +56,8 @@ pub fn redis_cli(session: &Session) -> Result<Outcome> {
     })
 }
 
-/// redis-benchmark: all default tests over TCP and a Unix socket, with and without a password, with
-/// 1 to 2,000 connections.
+/// Runs redis-benchmark: all default tests over TCP and a Unix socket, with and without a password,
+/// with 1 to 2,000 connections.
 pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
     let benchmark = match shell::ensure(session, "redis-benchmark", "redis-tools") {
         Ok(benchmark) => benchmark,
@@ -71,9 +72,9 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
     let outcome = on_each_back_end(session, |server| {
         let port = server.port().to_string();
         let unix = server::unix_socket(server).to_string_lossy().into_owned();
-        // PING twice, SET, GET, INCR, pushes, pops, SADD, HSET, SPOP, ZADD, ZPOPMIN, the LPUSH for
-        // four LRANGEs, MSET. Redis 8's tool ends with XADD, older ones do not know it: it is sent
-        // as a request of our own.
+        // The default tests are PING twice, SET, GET, INCR, pushes, pops, SADD, HSET, SPOP, ZADD,
+        // ZPOPMIN, the LPUSH for four LRANGEs, and MSET. Redis 8's tool ends with XADD. Older ones
+        // do not know it, so it is sent as a request of our own.
         run(&["-p", &port, "-n", "2000"], 20)?;
         run(&["-p", &port, "-n", "2000", "-P", "8", "XADD", "mystream", "*", "myfield", "data"], 1)?;
         const PIPELINED: &str = "set,get,incr,lpush,hset,sadd,zadd";
@@ -92,7 +93,7 @@ pub fn redis_benchmark(session: &Session) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// redis-py over TCP, over the Unix socket, and with a password.
+/// Runs redis-py over TCP, over the Unix socket, with a password, and over TLS.
 pub fn redis_py(session: &Session) -> Result<Outcome> {
     let python = match languages::python(session)? {
         Ok(python) => python,
@@ -115,9 +116,9 @@ pub fn redis_py(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Starts the release server with a port for TLS, where each client must show a certificate, and
-/// does `work` with that port and the files of authority, certificate and key. Not at all, and says
-/// so, where there is no openssl to make them.
+/// Starts the release server with a TLS port and calls `work`. Each client must show a certificate.
+/// The arguments of `work` are the port and the files of the authority, the certificate and the
+/// key. Without openssl to make the files, only reports that the TLS part is skipped.
 pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -> Result<()> {
     let openssl = match shell::ensure(session, "openssl", "openssl") {
         Ok(openssl) => openssl,
@@ -144,8 +145,8 @@ pub fn over_tls(session: &Session, work: impl Fn(&str, &[&str]) -> Result<()>) -
     server::stop(server)
 }
 
-/// Makes an authority's certificate in `folder`, and one that it has signed for this machine, which
-/// servers and clients can both show.
+/// Creates the certificate of an authority in `folder`, and one that it signs for this machine.
+/// Servers and clients can both show the signed certificate.
 fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n")?;
@@ -165,7 +166,7 @@ fn make_certificates(session: &Session, openssl: &Path, folder: &Path) -> Result
     Ok(())
 }
 
-/// Starts the release server on each back end in turn, does `work`, and stops it by SIGTERM.
+/// Starts the release server on each back end in turn, calls `work`, and stops it by SIGTERM.
 pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Result<()>) -> Result<Outcome> {
     let program = release::build(session)?.server;
     let mut refused = Vec::new();
@@ -189,7 +190,7 @@ pub fn on_each_back_end(session: &Session, work: impl Fn(&ServerProcess) -> Resu
     }
 }
 
-/// What redis-cli prints for `arguments` with `input` on its standard input.
+/// Returns the output of redis-cli for `arguments` and `input` on its standard input.
 fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str) -> Result<String> {
     let mut command = Command::new(cli);
     command.args(["-p", &server.port().to_string()]).args(arguments);
@@ -202,7 +203,7 @@ fn cli_says(cli: &Path, server: &ServerProcess, arguments: &[&str], input: &str)
     Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
 
-/// Every test reported a rate, and the server refused nothing.
+/// Checks that every test reported a rate above zero and that no reply was an error.
 fn check_benchmark(log: &str, arguments: &[&str], rows_min: usize) -> Result<()> {
     let last = log.rsplit("$ ").next().unwrap_or_default();
     let rates =

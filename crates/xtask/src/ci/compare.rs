@@ -1,5 +1,5 @@
-//! What a client must get: the `.resp` scripts, a real redis-server's answers to random commands,
-//! and the right replies beside clients that misbehave.
+//! The steps that compare replies. They run the `.resp` scripts, compare the replies to random
+//! commands with a real redis-server, and check replies while other clients misbehave.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,18 +11,18 @@ use super::{clients, peer};
 use crate::progress::{Outcome, Session};
 use crate::{programs, release, server, shell};
 
-/// How long random commands are compared; longer by hand.
+/// The seconds for which random commands are compared. Runs by hand take longer.
 const DIFFERENTIAL_SECONDS: u64 = 30;
-/// How long the change log of random commands is replayed; longer by hand.
+/// The seconds for which the change log of random commands is replayed. Runs by hand take longer.
 const REPLAY_SECONDS: u64 = 20;
-/// How long clients misbehave; longer by hand.
+/// The seconds for which clients misbehave. Runs by hand take longer.
 const SOAK_SECONDS: u64 = 60;
-/// Connections of which half misbehave; ten times as many by hand.
+/// The number of connections, half of which misbehave. Runs by hand use ten times as many.
 const CROWD: &str = "1000";
-/// Beyond the time asked for: starting, shrinking a difference.
+/// The time allowed beyond the requested duration, for starts and for shrinking a difference.
 const SLACK: Duration = Duration::from_secs(720);
 
-/// Every script of tests/cmd against the release server, on each back end.
+/// Runs every script of tests/cmd against the release server, on each back end.
 pub fn scripts(session: &Session) -> Result<Outcome> {
     let runner = programs::built(session, "resp-run")?;
     let mut files: Vec<PathBuf> = Vec::new();
@@ -39,7 +39,9 @@ pub fn scripts(session: &Session) -> Result<Outcome> {
     })
 }
 
-/// Random commands to the release server and to a real one for a fixed time, from this run's seed.
+/// Sends random commands to the release server and to a real redis-server for a fixed time, and
+/// compares the replies. The commands depend on the session's seed. Then replays the change log of
+/// random commands.
 pub fn differential(session: &Session) -> Result<Outcome> {
     let peer = match peer::find(session)? {
         Ok(line) => line,
@@ -60,7 +62,7 @@ pub fn differential(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(text.lines().last().unwrap_or_default().to_owned()))
 }
 
-/// Clients that check every reply beside others that misbehave, against release servers.
+/// Runs clients that check every reply beside clients that misbehave, against release servers.
 pub fn soak(session: &Session) -> Result<Outcome> {
     let mut command = Command::new(programs::built(session, "soak")?);
     command.arg("--server").arg(release::build(session)?.server);

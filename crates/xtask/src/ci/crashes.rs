@@ -1,14 +1,16 @@
-//! Frameworks whose workers and server are killed together, with SIGKILL, in the middle of jobs.
+//! A test of job frameworks: the server and a worker are killed together by SIGKILL in the middle
+//! of jobs.
 //!
-//! The server syncs its append-only file before it answers. One process sends the jobs, one at a
-//! time, again where the server did not answer; others do them and append a line to a file, the
-//! ledger: the job, when it was sent and when it was done, in milliseconds. So the ledger does not
-//! depend on the server. At moments drawn from the seed, the server and a worker are killed at
-//! once, and both start again. A worker that ends by itself, because it lost the server, starts
-//! again too, as it would under a supervisor.
+//! The server syncs its append-only file before it replies. One process sends the jobs one at a
+//! time, and sends a job again if the server did not reply. Other processes, the workers, do the
+//! jobs. For each job they append a line to the ledger, a file: the job's number, and the times in
+//! milliseconds at which it was sent and done. The ledger therefore does not depend on the server.
+//! At moments drawn from the seed, the server and a worker are killed at once, and both start
+//! again. A worker that ends by itself, because it lost the server, is also started again, as a
+//! supervisor would do.
 //!
-//! Programs of `tests/clients` take `send PORT LEDGER JOBS` and `work PORT LEDGER`. The same runs
-//! on another server for comparison: `--server redis-server`.
+//! The programs of `tests/clients` take `send PORT LEDGER JOBS` and `work PORT LEDGER`. For
+//! comparison, `--server redis-server` makes the same runs with another server.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,48 +29,48 @@ use super::languages;
 use crate::progress::Session;
 use crate::release;
 
-/// The time for one framework: many times what the slowest takes.
+/// The limit of one framework's run: many times the duration of the slowest.
 const RUN_LIMIT: Duration = Duration::from_secs(900);
-/// The pause between two looks at the ledger.
+/// The interval between two reads of the ledger.
 const POLL: Duration = Duration::from_millis(10);
-/// Workers of each framework.
+/// The number of workers of each framework.
 const WORKERS: usize = 3;
-/// Starts of the server until it answers once: another process may hold its port for a moment.
+/// The most attempts to start the server until it replies. Another process may hold its port for a
+/// moment.
 const STARTS_MAX: usize = 100;
 
 /// The options of `cargo xtask crashes`.
 #[derive(Args)]
 pub struct CrashArguments {
-    /// The server's command line, split at blanks; the release server where there is none.
+    /// The server's command line, split at blanks. Default: the release server.
     #[arg(long)]
     server: Option<String>,
-    /// Only these frameworks.
+    /// Run only these frameworks.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Jobs of each framework.
+    /// The number of jobs of each framework.
     #[arg(long, default_value_t = 1_500)]
     jobs: usize,
-    /// Times that the server and a worker are killed.
+    /// The number of times that the server and a worker are killed.
     #[arg(long, default_value_t = 5)]
     kills: usize,
-    /// The seed of the moments.
+    /// The seed of the moments at which processes are killed.
     #[arg(long)]
     pub seed: Option<u64>,
 }
 
-/// The words that start a program, or what is missing for it.
+/// The words that start a program, or the description of a missing requirement.
 type Words = Result<Vec<String>, String>;
 
-/// A framework.
+/// A framework under test.
 struct Framework {
     name: &'static str,
     /// Returns the words that start its program; the inner error says what is missing.
     words: fn(&Session) -> Result<Words>,
-    /// Jobs that it may lose at one kill, since it takes them off the server before it does them
-    /// or notes that it does.
+    /// The number of jobs that it may lose at one kill. Such a framework removes jobs from the
+    /// server before it does them or notes that it does them.
     lost_per_kill_max: usize,
-    /// The time without a job done after which it will do no other. Used only where jobs may be
-    /// lost.
+    /// The time without a finished job after which the run ends. Used only if jobs may be lost.
     quiet: Duration,
 }
 
@@ -76,9 +78,9 @@ const FRAMEWORKS: &[Framework] = &[
     Framework {
         name: "celery",
         words: |session| python(session, "celery_crashes.py"),
-        // Each worker may have popped a message and not noted it yet.
+        // Each worker may have popped a message that it has not noted yet.
         lost_per_kill_max: WORKERS,
-        // Messages that were not acknowledged come back within 12 seconds after their timeout.
+        // Unacknowledged messages are delivered again within 12 seconds after their timeout.
         quiet: Duration::from_secs(40),
     },
     Framework {
@@ -102,7 +104,7 @@ const FRAMEWORKS: &[Framework] = &[
             let script = session.root.join("tests/clients/ruby/sidekiq_crashes.rb");
             Ok(languages::ruby(session).map(|ruby| vec![shown(&ruby), shown(&script)]))
         },
-        // Two threads of each process: a job in hand and one on its way.
+        // Each process has two threads; each thread may hold one job and have another on the way.
         lost_per_kill_max: 2 * 2 * WORKERS,
         quiet: Duration::from_secs(20),
     },
@@ -123,7 +125,7 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Runs the frameworks one after the other; false if one loses jobs.
+/// Runs the frameworks one after the other. Returns false if one lost more jobs than it may.
 pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
     let server: Vec<String> = match &arguments.server {
         Some(line) => line.split_whitespace().map(str::to_owned).collect(),
@@ -148,17 +150,17 @@ pub fn run(session: &Session, arguments: &CrashArguments) -> Result<bool> {
     Ok(all_done)
 }
 
-/// The results of a framework.
+/// The results of one framework's run.
 struct Report {
-    /// Jobs that were not done.
+    /// The numbers of the jobs that were never done.
     lost: Vec<usize>,
-    /// Times that a job was done again.
+    /// The number of times that a job was done again.
     again: usize,
-    /// The longest time between sending and doing a job for the first time.
+    /// The longest time between sending a job and doing it for the first time.
     latest: Duration,
     /// The time from the start of the first worker to the last job.
     took: Duration,
-    /// Workers that ended by themselves.
+    /// The number of workers that ended by themselves.
     gave_up: usize,
 }
 
@@ -178,7 +180,7 @@ impl Report {
     }
 }
 
-/// A process with its children, which are killed together.
+/// A process in a process group of its own. It is killed together with its children.
 struct Group(Child);
 
 impl Group {
@@ -192,7 +194,7 @@ impl Group {
 
     fn signal_kill(&self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // It fails only when all of them have ended already.
+            // The call fails only if all processes of the group have already ended.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -205,7 +207,7 @@ impl Drop for Group {
     }
 }
 
-/// One framework on one server.
+/// The run of one framework on one server.
 struct Crashes<'a> {
     server_words: &'a [String],
     words: Vec<String>,
@@ -257,14 +259,14 @@ impl<'a> Crashes<'a> {
         Ok(report)
     }
 
-    /// Kills the server and a worker in the same moment, and starts both again.
+    /// Kills the server and a worker at the same moment, and starts both again.
     fn crash(&mut self, worker: usize) -> Result<()> {
         let server = self.server.take().context("a server runs")?;
         server.signal_kill();
         self.workers[worker].signal_kill();
         drop(server);
         self.start_server()?;
-        // The old one is waited for when it is dropped.
+        // Dropping the old worker waits for its end.
         self.workers[worker] = self.start_worker()?;
         Ok(())
     }
@@ -306,7 +308,7 @@ impl<'a> Crashes<'a> {
         self.folder.join("ledger")
     }
 
-    /// Waits until the number of jobs done is enough, and starts workers again that ended.
+    /// Waits until `is_enough` accepts the number of jobs done. Restarts workers that have ended.
     fn wait(&mut self, mut is_enough: impl FnMut(usize) -> bool) -> Result<()> {
         let deadline = Instant::now() + RUN_LIMIT;
         while !is_enough(self.first_times()?.0.len()) {
@@ -322,8 +324,9 @@ impl<'a> Crashes<'a> {
         Ok(())
     }
 
-    /// Returns the milliseconds from sending to doing each job for the first time, and the number
-    /// of times that jobs were done again.
+    /// Returns two results from the ledger. The first maps each job to the least number of
+    /// milliseconds from sending it to doing it. The second is the number of times that jobs were
+    /// done again.
     fn first_times(&self) -> Result<(HashMap<usize, u64>, usize)> {
         let (mut first, mut again) = (HashMap::new(), 0);
         for line in fs::read_to_string(self.ledger())?.split_inclusive('\n') {

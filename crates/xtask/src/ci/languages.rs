@@ -1,10 +1,9 @@
-//! What the clients of other languages need: their compilers and interpreters through apt where
-//! that is allowed, and their libraries through their own package managers into the target folder,
-//! at fixed versions. Each is fetched once and shared by the steps; what is there is not fetched
-//! again.
+//! The requirements of the clients in other languages. Compilers and interpreters come through apt
+//! where that is allowed. Libraries come at fixed versions through the languages' own package
+//! managers, into the target folder. Each is fetched only once, and the steps share it.
 //!
-//! The outer error of each function is a failure, such as a program of ours that does not compile;
-//! the inner one says in one line what cannot be had here.
+//! The outer error of each function is a failure, such as a program of ours that does not compile.
+//! The inner error says in one line what is not available here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +15,9 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::Session;
 use crate::shell;
 
-/// For fetching a language's libraries, and for building with them.
+/// The limit of fetching a language's libraries, and of building with them.
 const PREPARE_LIMIT: Duration = Duration::from_secs(2400);
-/// The packages of Python, at the releases the checks were written with.
+/// The Python packages, at the versions that the checks were written with.
 const PYTHON_PACKAGES: &[&str] = &[
     "redis==8.1.0",
     "huey==3.5.4",
@@ -28,16 +27,16 @@ const PYTHON_PACKAGES: &[&str] = &[
     "channels-redis==4.3.0",
     "limits==5.8.0",
 ];
-/// An older Celery beside the one above: the packages that differ.
+/// The packages that differ for an older Celery, which is tested beside the newer one.
 const CELERY_OLD_PACKAGES: &[&str] = &["celery==5.4.0", "kombu==5.4.2"];
-/// The plugin that copies what a pom names, at a fixed version.
+/// The Maven plugin that copies the libraries of a pom, at a fixed version.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
-/// A Python with all packages, in a virtual environment.
+/// Returns the Python of a virtual environment that has all packages.
 pub fn python(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("venv");
     let python = folder.join("bin/python");
-    // Written last, so that what was interrupted begins again.
+    // This file is written last, so that an interrupted installation starts again.
     let (written, wanted) = (folder.join("packages"), python_packages());
     if fs::read_to_string(&written).is_ok_and(|packages| packages == wanted) {
         return Ok(Ok(python));
@@ -47,8 +46,8 @@ pub fn python(session: &Session) -> Result<Result<PathBuf, String>> {
     }
     let create = || shell::succeeds(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
     if !create() {
-        // On Debian the module is a package of its own, and no program on PATH
-        // tells whether it is there.
+        // On Debian the module is a package of its own, and no program on PATH shows if it is
+        // installed.
         if let Err(missing) = shell::install(session, "python3-venv") {
             return Ok(Err(missing));
         }
@@ -68,7 +67,7 @@ pub fn python(session: &Session) -> Result<Result<PathBuf, String>> {
     Ok(Ok(python))
 }
 
-/// The folder of an older Celery, for PYTHONPATH.
+/// Returns the folder of an older Celery, for PYTHONPATH.
 pub fn celery_old(session: &Session) -> PathBuf {
     session.target.join("venv/celery-old")
 }
@@ -77,7 +76,7 @@ fn python_packages() -> String {
     [PYTHON_PACKAGES, CELERY_OLD_PACKAGES].concat().join(" ")
 }
 
-/// The program that `tests/clients/FOLDER` builds with Go.
+/// Builds the Go program in `tests/clients/FOLDER` and returns its path.
 pub fn go(session: &Session, folder: &str) -> Result<Result<PathBuf, String>> {
     let go = match shell::ensure(session, "go", "golang-go") {
         Ok(go) => go,
@@ -88,7 +87,7 @@ pub fn go(session: &Session, folder: &str) -> Result<Result<PathBuf, String>> {
     let log = format!("go-{folder}");
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&go);
-        // The installed compiler is good enough; none is fetched.
+        // The installed compiler is used; no other one is fetched.
         command.current_dir(&source).args(arguments).env("GOTOOLCHAIN", "local");
         command.env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
         shell::run_logged(session, &log, &mut command, PREPARE_LIMIT)
@@ -100,7 +99,7 @@ pub fn go(session: &Session, folder: &str) -> Result<Result<PathBuf, String>> {
     Ok(Ok(program))
 }
 
-/// The folder with the programs for Node and their libraries.
+/// Returns the folder with the programs for Node and their libraries.
 pub fn node(session: &Session) -> Result<Result<PathBuf, String>> {
     for (program, package) in [("node", "nodejs"), ("npm", "npm")] {
         if let Err(missing) = shell::ensure(session, program, package) {
@@ -108,7 +107,8 @@ pub fn node(session: &Session) -> Result<Result<PathBuf, String>> {
         }
     }
     let folder = copy_programs(session, "node")?;
-    // npm writes it when it is done; its packages are those of the lock file, or `ls` fails.
+    // npm writes this file at the end of an installation. `npm ls` fails unless the packages are
+    // those of the lock file.
     let mut list = Command::new("npm");
     list.current_dir(&folder).args(["ls", "--silent"]);
     if folder.join("node_modules/.package-lock.json").is_file() && shell::succeeds(&mut list) {
@@ -122,7 +122,7 @@ pub fn node(session: &Session) -> Result<Result<PathBuf, String>> {
     Ok(Ok(folder))
 }
 
-/// The class path of the programs for Java, compiled, and of their libraries.
+/// Compiles the programs for Java. Returns the class path of the programs and their libraries.
 pub fn java(session: &Session) -> Result<Result<String, String>> {
     for program in ["javac", "java"] {
         if let Err(missing) = shell::ensure(session, program, "default-jdk-headless") {
@@ -154,14 +154,14 @@ pub fn java(session: &Session) -> Result<Result<String, String>> {
     Ok(Ok(format!("{}:{libraries}", folder.join("classes").display())))
 }
 
-/// Ruby with Sidekiq, as Debian packages it.
+/// Returns Ruby, with Sidekiq as Debian packages it.
 pub fn ruby(session: &Session) -> Result<PathBuf, String> {
     shell::ensure(session, "sidekiq", "ruby-sidekiq")?;
     shell::ensure(session, "ruby", "ruby")
 }
 
-/// Copies the files of `tests/clients/LANGUAGE` to below the target folder, where the
-/// package manager may write.
+/// Copies the files of `tests/clients/LANGUAGE` to a folder below the target folder, where the
+/// package manager may write. Returns that folder.
 fn copy_programs(session: &Session, language: &str) -> Result<PathBuf> {
     let from = session.root.join("tests/clients").join(language);
     let to = session.target.join("clients").join(language);
@@ -172,7 +172,7 @@ fn copy_programs(session: &Session, language: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Copies a file into a folder, unless it is there with the same content.
+/// Copies a file into a folder, unless the folder has it with the same content.
 fn copy_changed(file: &Path, folder: &Path) -> Result<()> {
     let name = file.file_name().context("a file's name")?;
     let (content, to) = (fs::read(file)?, folder.join(name));

@@ -1,6 +1,6 @@
-//! Client libraries of other languages, each with a program of `tests/clients` that does a round
-//! over the data types, against the release server on each back end of its event loop. What cannot
-//! be had makes the step a skipped one; what does not compile or does not pass makes it fail.
+//! Client libraries of other languages. For each, a program of `tests/clients` does a round over
+//! the data types, against the release server on each back end of its event loop. If a library is
+//! not available, the step is skipped. If its program does not compile or pass, the step fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,10 @@ use super::languages;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// For one run of a program.
+/// The limit of one run of a program.
 const RUN_LIMIT: Duration = Duration::from_secs(480);
 
-/// go-redis.
+/// Runs the program of go-redis.
 pub fn go_redis(session: &Session) -> Result<Outcome> {
     match languages::go(session, "go")? {
         Ok(program) => drive(session, "go-redis", &program, &[]),
@@ -24,7 +24,7 @@ pub fn go_redis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// ioredis.
+/// Runs the program of ioredis.
 pub fn ioredis(session: &Session) -> Result<Outcome> {
     match languages::node(session)? {
         Ok(folder) => {
@@ -34,7 +34,7 @@ pub fn ioredis(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Jedis.
+/// Runs the program of Jedis.
 pub fn jedis(session: &Session) -> Result<Outcome> {
     match languages::java(session)? {
         Ok(class_path) => drive(session, "jedis", Path::new("java"), &["-cp", &class_path, "Round"]),

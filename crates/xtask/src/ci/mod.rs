@@ -1,4 +1,5 @@
-//! All of CI as a list of steps, cheapest first: what a reader can fix in seconds fails in seconds.
+//! All of CI as a list of steps, cheapest first: a mistake that is mended in seconds fails in
+//! seconds.
 
 mod bench;
 mod cargo;
@@ -26,7 +27,8 @@ use crate::{docs, redis_suite, release, simulate, tidy};
 const CLIENT_REMEDY: &str = "start `target/release/saker-server` and repeat the client's command by hand";
 const FRAMEWORK_REMEDY: &str = "start `target/release/saker-server` and run the log's last command with its port; the last word is the seed";
 
-/// The steps of `cargo xtask test`, in order; those of each lane keep theirs with `--beside`.
+/// The steps of `cargo xtask test`, in order. With `--beside`, the order within each lane is the
+/// same.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",

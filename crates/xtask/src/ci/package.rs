@@ -1,6 +1,6 @@
-//! The Debian package as its users get it: lintian has nothing to say, the server starts
-//! with the packaged configuration and answers its own health check, manual pages and
-//! completions are well formed.
+//! The Debian package as users get it. lintian reports nothing, and the server starts with the
+//! packaged configuration and passes its own health check. Manual pages and completions are well
+//! formed.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +13,14 @@ use testkit::ServerProcess;
 use crate::progress::{Outcome, Session};
 use crate::{package, server, shell};
 
-/// Each of the programs takes seconds.
+/// The limit of each program, which takes seconds.
 const LIMIT: Duration = Duration::from_secs(480);
-/// How long the server may take until it says that it is ready.
+/// The limit of the time until the server logs that it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(40);
-/// Between two looks for that.
+/// The interval between two reads of the server's log.
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// The step.
+/// Runs the step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let deb = package::build(session)?;
     let root = session.target.join("package/installed");
@@ -41,18 +41,19 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("not checked: {}", missing.join("; "))))
 }
 
-/// A check; the inner error says which program it lacks.
+/// The result of a check. The inner error names the program that is missing.
 type Checked = Result<Result<(), String>>;
 
 fn logged(session: &Session, command: &mut Command) -> Result<String> {
     shell::run_logged(session, "package", command, LIMIT)
 }
 
-/// Starts the packaged server with the packaged configuration, its folders
-/// moved to a scratch folder.
+/// Starts the packaged server with the packaged configuration, whose folders are replaced by
+/// scratch folders.
 fn serve(session: &Session, root: &Path) -> Result<()> {
     let program = root.join("usr/bin/saker-server");
-    // The folders of the package are made by its installation; here they are in the scratch root.
+    // The installation of the package creates its folders. Here they are created in the scratch
+    // root.
     let conf = fs::read_to_string(root.join("etc/saker/saker.conf"))?;
     let folder = root.join("var/lib/saker");
     fs::create_dir_all(&folder)?;
@@ -64,10 +65,11 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     }
     let file = folder.join("saker.conf");
     fs::write(&file, here)?;
-    // As the unit starts it.
+    // The options of the systemd unit.
     let options = ["--supervised", "systemd", "--daemonize", "no"].map(str::to_owned);
     let running = ServerProcess::start(&[program.clone().into(), file.into()], &options)?;
-    // Clients are answered before the process id is written, and that before this line of the log.
+    // The server accepts clients before it writes the pidfile, and writes the pidfile before this
+    // line of the log.
     let since = Instant::now();
     let log = loop {
         let log = fs::read_to_string(root.join("var/log/saker/saker-server.log"))?;
@@ -85,7 +87,7 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     let bench = root.join("usr/bin/saker-bench");
     logged(session, Command::new(bench).args(["run", "-p", &port, "-n", "1000", "-t", "set"]))?;
     server::stop(running)?;
-    // Its default rules save when it stops.
+    // The default save rules make the server save its data when it stops.
     let check = root.join("usr/bin/saker-check");
     let report = logged(session, Command::new(check).arg("rdb").arg(folder.join("dump.rdb")))?;
     ensure!(report.contains("The file is good: "), "of its own file it says {report:?}");
@@ -94,7 +96,8 @@ fn serve(session: &Session, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// No error and no warning; lintian-overrides has the exceptions, each with its reason.
+/// Checks that lintian finds no error and no warning. lintian-overrides has the exceptions, each
+/// with its reason.
 fn lint(session: &Session, deb: &Path, _root: &Path) -> Checked {
     let lintian = match shell::ensure(session, "lintian", "lintian") {
         Ok(lintian) => lintian,
@@ -104,7 +107,7 @@ fn lint(session: &Session, deb: &Path, _root: &Path) -> Checked {
     Ok(Ok(()))
 }
 
-/// Every manual page is what mandoc takes without a warning.
+/// Checks that mandoc accepts every manual page without a warning.
 fn manual_pages(session: &Session, _deb: &Path, root: &Path) -> Checked {
     let mandoc = match shell::ensure(session, "mandoc", "mandoc") {
         Ok(mandoc) => mandoc,
@@ -125,7 +128,7 @@ fn manual_pages(session: &Session, _deb: &Path, root: &Path) -> Checked {
     Ok(Ok(()))
 }
 
-/// bash completes an option of each program; zsh and fish parse their files.
+/// Checks that bash completes an option of each program, and that zsh and fish parse their files.
 fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
     let bash = root.join("usr/share/bash-completion/completions");
     for (program, begun, wanted) in [
@@ -133,7 +136,8 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
         ("saker-bench", "comp", "compare"),
         ("saker-check", "rd", "rdb"),
     ] {
-        // As readline does it: the words of the line, then the function that the file registered.
+        // As readline does: set the words of the line, then call the function that the file
+        // registered.
         let script = format!(
             "source {} && COMP_WORDS=({program} {begun}) COMP_CWORD=1 && f=$(complete -p {program} | \
              sed 's/.*-F \\([^ ]*\\).*/\\1/') && $f {program} {begun} {program} && echo \"${{COMPREPLY[@]}}\"",
@@ -158,15 +162,16 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
     Ok(if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) })
 }
 
-/// systemd knows every setting of the unit, and the sandbox stays as tight as it is.
+/// Checks that systemd knows every setting of the unit, and that the sandbox does not get weaker.
 fn unit(session: &Session, _deb: &Path, root: &Path) -> Checked {
-    /// Ten times the exposure that `systemd-analyze security` shows: 0 is best, 100 worst.
+    /// The highest exposure allowed: ten times the number that `systemd-analyze security` shows. The
+    /// best is 0, the worst 100.
     const EXPOSURE_MAX: &str = "20";
     let Some(analyze) = shell::find("systemd-analyze") else {
         return Ok(Err("systemd-analyze is missing: install the package systemd".into()));
     };
     let unit = root.join("usr/lib/systemd/system/saker-server.service");
-    // The programs that the unit names are looked for in the scratch root.
+    // The path of the program in the unit is replaced by its path in the scratch root.
     let text = fs::read_to_string(&unit)?;
     let program = root.join("usr/bin/saker-server");
     let here = session.target.join("package/saker-server.service");

@@ -1,4 +1,4 @@
-//! A real redis-server, which tests compare with.
+//! A real redis-server for the tests that compare with it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use crate::progress::Session;
 use crate::shell;
 
-/// The command line of a redis-server: `$SAKER_PEER` when set, else the one on PATH, else the one
-/// that Debian's redis-tools hides. The inner error says what is missing.
+/// Returns the command line of a redis-server: `$SAKER_PEER` if it is set, else the one on PATH,
+/// else the one inside Debian's redis-tools. The inner error says what is missing.
 pub fn find(session: &Session) -> Result<Result<String, String>> {
     if let Ok(line) = std::env::var("SAKER_PEER") {
         return Ok(Ok(line));
@@ -18,8 +18,8 @@ pub fn find(session: &Session) -> Result<Result<String, String>> {
     if let Some(program) = shell::find("redis-server") {
         return Ok(Ok(program.to_string_lossy().into_owned()));
     }
-    // The package redis-server would start a service. Its program is in redis-tools too, as
-    // redis-check-rdb: one binary that looks at the name it is called by.
+    // The package redis-server would start a service. The package redis-tools has the same program
+    // as redis-check-rdb: one binary that behaves according to the name by which it is called.
     let hidden = match shell::ensure(session, "redis-check-rdb", "redis-tools") {
         Ok(hidden) => hidden,
         Err(missing) => return Ok(Err(missing)),

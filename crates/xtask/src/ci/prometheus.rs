@@ -1,7 +1,8 @@
-//! Prometheus' own opinion, by its tool promtool: on a server's metrics, on the alert rules and
-//! their tests, and on the expressions of the dashboard.
+//! The checks of Prometheus' tool promtool: of a server's metrics, of the alert rules and their
+//! tests, and of the dashboard's expressions.
 //!
-//! That they name only metrics that there are is a test of the server (tests/it/monitoring.rs).
+//! A test of the server (tests/it/monitoring.rs) checks that the rules and the dashboard name only
+//! metrics that exist.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,10 +20,10 @@ use crate::{release, server, shell};
 
 /// The name of the step.
 const STEP: &str = "prometheus";
-/// For a download of 20 MB as well.
+/// The limit of each command; one of them downloads 20 MB.
 const LIMIT: Duration = Duration::from_secs(480);
 
-/// The whole step.
+/// Runs the step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let promtool = match promtool(session) {
         Ok(promtool) => promtool,
@@ -44,8 +45,9 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{samples} samples")))
 }
 
-/// promtool: on PATH, or out of Debian's package, which is unpacked and not installed, because it
-/// starts a service. The error is the line that says what is missing.
+/// Returns the path of promtool: from PATH, or from Debian's package. The package is unpacked and
+/// not installed, because it would start a service. The error is one line that says what is
+/// missing.
 fn promtool(session: &Session) -> Result<PathBuf, String> {
     if let Some(path) = shell::find("promtool") {
         return Ok(path);
@@ -69,8 +71,8 @@ fn promtool(session: &Session) -> Result<PathBuf, String> {
     if unpacked && program.is_file() { Ok(program) } else { Err(missing()) }
 }
 
-/// The dashboard's expressions as rules, which is what promtool reads, with values
-/// for Grafana's variables.
+/// Converts the dashboard's expressions to recording rules, which promtool reads. Replaces
+/// Grafana's variables by values.
 fn recording_rules(dashboard: &str) -> Result<String> {
     let dashboard: serde_json::Value = serde_json::from_str(dashboard).context("the dashboard")?;
     let panels = dashboard["panels"].as_array().context("the dashboard's panels")?;
@@ -81,7 +83,7 @@ fn recording_rules(dashboard: &str) -> Result<String> {
         let expr = target["expr"].as_str().context("a target's expression")?;
         let expr = expr.replace("$__rate_interval", "1m").replace("$job", ".*").replace("$instance", ".*");
         ensure!(!expr.contains('$'), "an unknown variable in {expr}");
-        // A JSON string is a YAML string.
+        // Every JSON string is a YAML string.
         writeln!(rules, "  - record: dashboard:{count}\n    expr: {}", serde_json::to_string(&expr)?)?;
         count += 1;
     }
@@ -89,8 +91,8 @@ fn recording_rules(dashboard: &str) -> Result<String> {
     Ok(rules)
 }
 
-/// Gives a server's metrics to promtool, once for each value of
-/// `metrics-per-command`; the most samples.
+/// Passes a server's metrics to promtool, once for each value of `metrics-per-command`. Returns the
+/// number of samples of the longest page.
 fn check_metrics(session: &Session, promtool: &Path) -> Result<usize> {
     let program = release::build(session)?.server;
     let port = free_port()?;
@@ -105,7 +107,7 @@ fn check_metrics(session: &Session, promtool: &Path) -> Result<usize> {
         ] {
             client.request(words).with_context(|| words.join(" "))?;
         }
-        // A page is given out for a tenth of a second.
+        // The server serves the same page for a tenth of a second.
         std::thread::sleep(Duration::from_millis(150));
         let page = scrape(port)?;
         samples_max = samples_max.max(page.lines().filter(|line| !line.starts_with('#')).count());

@@ -1,5 +1,5 @@
-//! The tests of the crates with unsafe code, under AddressSanitizer; where the compiler
-//! has none, under valgrind.
+//! The tests of the crates with unsafe code, run under AddressSanitizer, or under valgrind if the
+//! compiler has no AddressSanitizer.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// Crates whose unsafe code is looked at.
+/// The crates whose unsafe code is checked.
 const CRATES: &[&str] = &["structures", "net", "script"];
-/// For building and running the tests of all of them.
+/// The limit of building and running the tests of all these crates.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// The step.
+/// Runs the step.
 pub fn step(session: &Session) -> Result<Outcome> {
     let host = host(session)?;
     if has_address_sanitizer(session, &host)? {
@@ -28,15 +28,15 @@ pub fn step(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("valgrind over {}", CRATES.join(", "))))
 }
 
-/// The compiler's own target, such as `x86_64-unknown-linux-gnu`.
+/// Returns the compiler's own target, such as `x86_64-unknown-linux-gnu`.
 pub fn host(session: &Session) -> Result<String> {
     let version = shell::output(Command::new("rustc").arg("-vV").current_dir(&session.root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc -vV names its host")?.to_owned())
 }
 
-/// Whether the compiler came with AddressSanitizer's run-time library for
-/// `host`. The stable one does.
+/// Returns true if the compiler has AddressSanitizer's run-time library for `host`. The stable
+/// compiler has it.
 pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
     let folder = shell::output(
         Command::new("rustc").args(["--print", "target-libdir", "--target", host]).current_dir(&session.root),
@@ -47,8 +47,8 @@ pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
 
 fn address_sanitizer(session: &Session, host: &str) -> Result<()> {
     let mut command = test(session, host, "asan");
-    // The flag is not stable, the library behind it comes with the stable compiler:
-    // this unlocks the flag.
+    // The flag is not stable, but its library comes with the stable compiler. This variable unlocks
+    // the flag.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command.env("ASAN_OPTIONS", "detect_stack_use_after_return=1");
     shell::run_logged(session, "sanitizers", &mut command, LIMIT)?;
@@ -63,8 +63,8 @@ fn valgrind(session: &Session, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo test` over the crates, in a target folder of its own. The target is named so that flags
-/// and runner reach the tests and not the build scripts.
+/// Returns the command `cargo test` over the crates, in a target folder of its own. It names the
+/// target, so that flags and runner apply to the tests and not to the build scripts.
 fn test(session: &Session, host: &str, folder: &str) -> Command {
     let mut command = shell::cargo(session);
     command.args(["test", "--locked", "--lib", "--tests", "--target", host]);

@@ -1,5 +1,5 @@
-//! The tests of the workspace. They are built by one command; then each test program runs by
-//! itself, as `cargo test` would run it, so that a test that failed can be repeated alone.
+//! The tests of the workspace. One command builds them. Each test program then runs by itself, as
+//! `cargo test` would run it, so that a failed test can be repeated alone.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,10 +14,11 @@ use super::peer;
 use crate::progress::{Outcome, Repeat, Session};
 use crate::shell;
 
-/// Environment variables of all test programs.
+/// The environment variables of all test programs.
 type Environment = Arc<BTreeMap<&'static str, OsString>>;
 
-/// The step: every test of the workspace, in the debug profile, its lines on the terminal.
+/// Runs the step: every test of the workspace, in the debug profile, with its output on the
+/// terminal.
 pub fn step(session: &Session) -> Result<Outcome> {
     let peer = peer::find(session)?;
     let mut environment = BTreeMap::new();
@@ -57,32 +58,32 @@ pub fn step(session: &Session) -> Result<Outcome> {
     }))
 }
 
-/// A program that cargo built of tests.
+/// A test program that cargo has built.
 #[derive(Clone)]
 struct Program {
-    /// The folder of its package, where its tests run.
+    /// The folder of the program's package, in which its tests run.
     folder: PathBuf,
-    /// The name of its crate or test.
+    /// The name of the crate or integration test.
     target: String,
     file: PathBuf,
 }
 
 impl Program {
-    /// Its package and target.
+    /// Returns the names of the package and the target.
     fn name(&self) -> String {
         let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
         format!("{package} {}", self.target)
     }
 
-    /// Returns the command that runs all of it.
+    /// Returns the command that runs all tests of the program.
     fn command(&self, environment: &Environment) -> Command {
         let mut command = Command::new(&self.file);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).envs(environment.iter());
         command
     }
 
-    /// Returns a repetition for each of the tests that `failed`; of the whole program where it
-    /// ended without a word about a test.
+    /// Returns a repetition for each of the `failed` tests. If the program ended without naming a
+    /// failed test, the whole program is repeated.
     fn repeats(&self, failed: Vec<String>, environment: &Environment) -> Vec<Repeat> {
         let repeat = |name: String, arguments: Vec<String>| {
             let (program, environment) = (self.clone(), Arc::clone(environment));
@@ -99,7 +100,7 @@ impl Program {
     }
 }
 
-/// The fields of a build message of cargo that matter here.
+/// The fields of cargo's build messages that are used here.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -136,8 +137,8 @@ fn programs(session: &Session) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Returns the test program that a line of cargo's output is about; None if it is about another
-/// thing.
+/// Parses a line of cargo's output. Returns the test program that it describes, or `None` for other
+/// messages.
 fn program(line: &str) -> Result<Option<Program>> {
     let message: Message = serde_json::from_str(line).with_context(|| format!("cargo's message {line}"))?;
     let (Some(file), Some(target), Some(manifest)) =
@@ -152,13 +153,13 @@ fn program(line: &str) -> Result<Option<Program>> {
     Ok(Some(Program { folder, target: target.name, file }))
 }
 
-/// Returns the name of the test that `line` reports as failed, if it does.
+/// Returns the name of the test that `line` reports as failed, if any.
 fn failed_test(line: &str) -> Option<&str> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(name.strip_suffix(" - should panic").unwrap_or(name))
 }
 
-/// Sums of the lines `test result:`.
+/// The sums of the `test result:` lines.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct TestCounts {
     passed: u64,
@@ -167,7 +168,7 @@ struct TestCounts {
 }
 
 impl TestCounts {
-    /// Adds the numbers of `line`, if it has any.
+    /// Adds the numbers of `line`, if it is a result line.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {

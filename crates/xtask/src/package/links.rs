@@ -1,10 +1,12 @@
-//! The links between the repository's documents, as they must be where the package installs them.
+//! The links between the repository's documents, adapted to the places where the package installs
+//! them.
 
 use std::path::{Component, Path, PathBuf};
 
-/// `text`, the Markdown file `from` of the repository, for its place `to` in the package. Links to
-/// files that are `installed` (their places in repository and package) lead there; of links to
-/// other files only the text stays.
+/// Adapts the links in `text` for the package. `text` is the Markdown file `from` of the
+/// repository, installed as `to`. A link to a file of `installed`, a list of (place in the
+/// repository, place in the package), leads to its place in the package. For links to other files,
+/// only the link's text remains.
 pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) -> String {
     let mut pieces = text.split("](");
     let mut relinked = pieces.next().unwrap_or_default().to_owned();
@@ -31,7 +33,7 @@ pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) ->
     relinked
 }
 
-/// The path in the repository that a link to `path` in the file `from` means.
+/// Returns the path in the repository to which `path` leads, as a link in the file `from`.
 fn joined(from: &str, path: &str) -> PathBuf {
     let mut joined = Path::new(from).parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(path).components() {
@@ -45,7 +47,7 @@ fn joined(from: &str, path: &str) -> PathBuf {
     joined
 }
 
-/// The way from the folder of the file `from` to the file `to`.
+/// Returns the relative path from the folder of the file `from` to the file `to`.
 fn between(from: &str, to: &str) -> String {
     let folder: Vec<&str> = from.rsplit_once('/').map_or("", |(folder, _)| folder).split('/').collect();
     let to: Vec<&str> = to.split('/').collect();

@@ -1,11 +1,12 @@
 //! `cargo xtask package`: a Debian package of the release binaries, in target/package.
 //!
-//! The tree is laid out here and packed by `dpkg-deb`. That program is wherever Debian packages are
-//! made or installed, and takes a second; cargo-deb would be compiled for minutes in each fresh CI,
-//! and writing the archive with crates would add those to every build of xtask. `dpkg-shlibdeps`
-//! says which libraries of which versions the binaries need. Packages of the same commit are the
-//! same, byte for byte, on the same system: all times are those of the commit, and permissions do
-//! not depend on the umask.
+//! The tree of files is laid out here and packed by `dpkg-deb`. That program exists wherever Debian
+//! packages are made or installed, and takes a second. The alternative cargo-deb would be compiled
+//! for minutes in each fresh CI. Crates that write the archive would be added to every build of
+//! xtask. `dpkg-shlibdeps` finds the libraries, with their versions, that the binaries need.
+//!
+//! Packages of the same commit are equal byte for byte on the same system. All times are the
+//! commit's time, and permissions do not depend on the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,9 +22,9 @@ use crate::{programs, release, shell};
 mod links;
 pub mod notices;
 
-/// What the package is called.
+/// The name of the package.
 const NAME: &str = "saker-server";
-/// What the programs of this module are, and Debian's packages that have them.
+/// The programs that this module runs, each with the Debian package that contains it.
 const TOOLS: &[(&str, &str)] = &[
     ("dpkg-deb", "dpkg"),
     ("dpkg-shlibdeps", "dpkg-dev"),
@@ -34,7 +35,7 @@ const TOOLS: &[(&str, &str)] = &[
 const PAGES_LIMIT: Duration = Duration::from_secs(240);
 const PACK_LIMIT: Duration = Duration::from_secs(480);
 
-/// Files of the repository and where they are installed.
+/// The files of the repository, each with its installed path.
 const COPIED: &[(&str, &str)] = &[
     ("packaging/saker.conf", "etc/saker/saker.conf"),
     ("packaging/debian/logrotate", "etc/logrotate.d/saker-server"),
@@ -55,7 +56,7 @@ const COPIED: &[(&str, &str)] = &[
     ("packaging/prometheus/alerts.yml", "usr/share/doc/saker-server/examples/alerts.yml"),
     ("packaging/prometheus/alerts_test.yml", "usr/share/doc/saker-server/examples/alerts_test.yml"),
 ];
-/// Generated pages and where they are installed.
+/// The generated pages, each with its installed path.
 const PAGES: &[(&str, &str)] = &[
     ("saker.conf.5", "usr/share/man/man5/saker.conf.5"),
     ("saker-bench.1", "usr/share/man/man1/saker-bench.1"),
@@ -74,18 +75,19 @@ const PAGES: &[(&str, &str)] = &[
     ("saker-bench.fish", "usr/share/fish/vendor_completions.d/saker-bench.fish"),
     ("saker-check.fish", "usr/share/fish/vendor_completions.d/saker-check.fish"),
 ];
-/// The crates of the programs.
+/// The crates of the installed programs.
 const PROGRAMS: &[&str] = &["server", "bench", "check"];
-/// Control files beside `control` itself, with their permissions.
+/// The control files besides `control`, with their permissions.
 const CONTROL: &[(&str, u32)] =
     &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
-/// Folders below usr/share whose files are compressed, as Debian's policy has it.
+/// The folders below usr/share whose files are compressed, as Debian's policy requires.
 const COMPRESSED: &[&str] = &["usr/share/man", "usr/share/doc/saker-server"];
-/// Files in those that are not: the policy wants `copyright` readable, documents link one another,
-/// examples are used as they are, and short texts gain nothing.
+/// The size in bytes up to which a file in these folders is not compressed, because short texts
+/// gain nothing. `copyright`, documents and examples are never compressed: the policy requires a
+/// readable `copyright`, documents link to each other, and examples are used as they are.
 const UNCOMPRESSED_LEN_BYTES_MAX: u64 = 4096;
 
-/// The task: builds the package and says where it is.
+/// Handles `cargo xtask package`: builds the package and prints its path and size.
 pub fn run(session: &Session) -> Result<bool> {
     let package = build(session)?;
     let len_bytes = fs::metadata(&package)?.len();
@@ -93,7 +95,7 @@ pub fn run(session: &Session) -> Result<bool> {
     Ok(true)
 }
 
-/// Builds the package from the release binaries; its path.
+/// Builds the package from the release binaries. Returns its path.
 pub fn build(session: &Session) -> Result<PathBuf> {
     for (program, package) in TOOLS {
         shell::ensure(session, program, package).map_err(|missing| anyhow!(missing))?;
@@ -115,7 +117,7 @@ pub fn build(session: &Session) -> Result<PathBuf> {
         install(program, &installed, 0o755)?;
         logged(session, Command::new("strip").arg("--strip-unneeded").arg(&installed))?;
     }
-    // The changelog is compressed: a link to it would not open.
+    // The changelog is compressed, so a link to it would not open.
     let linked: Vec<_> = COPIED.iter().copied().filter(|(_, to)| !to.contains("/changelog")).collect();
     for (from, to) in COPIED {
         install(&session.root.join(from), &root.join(to), 0o644)?;
@@ -143,7 +145,8 @@ pub fn build(session: &Session) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// The package's version, from Debian's changelog; it must be one of this version of Saker.
+/// Returns the package's version from Debian's changelog. It must be a version of this version of
+/// Saker.
 fn version(session: &Session) -> Result<String> {
     let changelog = session.root.join("packaging/debian/changelog");
     let mut parse = Command::new("dpkg-parsechangelog");
@@ -158,7 +161,8 @@ fn version(session: &Session) -> Result<String> {
     Ok(version.trim().to_owned())
 }
 
-/// Has the crates that know options and arguments write manual pages and completions; the folder.
+/// Writes manual pages and completions, with the examples of the crates that define the options and
+/// arguments. Returns their folder.
 fn write_pages(session: &Session) -> Result<PathBuf> {
     let folder = session.target.join("package/pages");
     let writers = [
@@ -178,7 +182,7 @@ fn logged(session: &Session, command: &mut Command) -> Result<String> {
     shell::run_logged(session, "package", command, PACK_LIMIT)
 }
 
-/// Copies `from` to `to`, making folders.
+/// Copies `from` to `to` with the permissions `mode`. Creates missing folders.
 fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file in the root")?)?;
     fs::copy(from, to).with_context(|| format!("cannot install {}", from.display()))?;
@@ -186,7 +190,7 @@ fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Compresses the files below `folder` without a time stamp.
+/// Compresses the files below `folder`, without time stamps.
 fn compress(session: &Session, folder: &Path) -> Result<()> {
     let is_manual = folder.ends_with("man");
     for file in files(folder)? {
@@ -202,7 +206,8 @@ fn compress(session: &Session, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives folders 0755, programs and scripts 0755 and other files 0644, whatever the umask was.
+/// Sets the permissions: folders, programs and scripts have 0755, other files have 0644. They do
+/// not depend on the umask.
 fn set_modes(root: &Path) -> Result<()> {
     let mut paths = vec![root.to_owned()];
     while let Some(path) = paths.pop() {
@@ -219,7 +224,7 @@ fn set_modes(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files below `folder`, sorted.
+/// Returns the files below `folder`, sorted.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -234,7 +239,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes DEBIAN/: control, checksums, scripts.
+/// Writes the folder DEBIAN: control file, checksums and scripts.
 fn write_control(session: &Session, root: &Path, version: &str) -> Result<()> {
     let installed = files(root)?;
     let folder = root.join("DEBIAN");
@@ -263,9 +268,9 @@ fn write_control(session: &Session, root: &Path, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The packages of the shared libraries that the programs need.
+/// Returns the packages of the shared libraries that the programs need, for the field Depends.
 fn shared_libraries(session: &Session, root: &Path) -> Result<String> {
-    // dpkg-shlibdeps wants to be run in a source package.
+    // dpkg-shlibdeps must run in a source package.
     let source = session.target.join("package/source");
     fs::create_dir_all(source.join("debian"))?;
     fs::write(

@@ -1,4 +1,4 @@
-//! The licenses of the libraries that are linked into the binaries: most ask for their
+//! The licenses of the libraries that are linked into the binaries. Most licenses require their
 //! notices in every copy.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::progress::Session;
 use crate::shell;
 
-/// Beginnings of the names of files with licenses and notices, in capitals.
+/// The beginnings of the names of files with licenses and notices, in capitals.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 #[derive(Deserialize)]
@@ -30,14 +30,14 @@ struct Library {
     source: Option<String>,
 }
 
-/// The task: prints what `text` returns.
+/// Handles `cargo xtask notices`: prints the licenses and notices of the crates `programs`.
 pub fn print(session: &Session, programs: &[String]) -> Result<bool> {
     print!("{}", text(session, &programs.iter().map(String::as_str).collect::<Vec<_>>())?);
     Ok(true)
 }
 
-/// All libraries linked into the crates `programs` with their licenses, then each text once, with
-/// the libraries it comes from.
+/// Formats all libraries that are linked into the crates `programs`, with their licenses. Then
+/// follows each license text once, with the libraries that it comes from.
 pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     let linked = linked(session, programs)?;
     let metadata =
@@ -67,8 +67,8 @@ pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     Ok(list)
 }
 
-/// Libraries in the binaries, as `name vVERSION`; macros and build scripts leave
-/// nothing of theirs there.
+/// Returns the libraries in the binaries, as `name vVERSION`. Macros and build scripts are left
+/// out, because none of their code is in the binaries.
 fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = shell::cargo(session);
     tree.args(["tree", "--locked", "-e", "normal,no-proc-macro"]);
@@ -78,8 +78,8 @@ fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     Ok(tree.lines().map(words).collect())
 }
 
-/// Files with a license or a notice in `folder` and below: libraries in C are kept
-/// in folders of their own.
+/// Returns the files with a license or a notice in `folder` and below. C libraries are in folders
+/// of their own.
 fn license_files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

@@ -1,13 +1,13 @@
-//! Redis' own test suite, which is written in Tcl, against Saker.
+//! Redis' own test suite, which is written in Tcl, run against Saker.
 //!
-//! The suite comes from Debian's source package of redis. Each of its units runs by itself, with a
-//! server of its own: in the suite's external-server mode, or, where a unit's tests are not meant
-//! for that, with Saker in the place of the suite's `src/redis-server`, over TLS where they are
-//! about that.
-//! `tests/redis-suite/skip.toml` says which units run and which of their tests are left out, each
-//! with its reason; a line there that names no test is a failure too. Tests that expect several
-//! connections to be served in the order in which they sent, or hardly any memory to be taken, run
-//! by themselves, with one I/O thread.
+//! The suite comes from Debian's source package of redis. Each of its units runs separately, with a
+//! server of its own. It runs in the suite's external-server mode, or, if the unit does not support
+//! that mode, with Saker in the place of the suite's `src/redis-server`. Units about TLS use TLS.
+//!
+//! `tests/redis-suite/skip.toml` lists the units to run and the tests to leave out, each with its
+//! reason. An entry that names no test is a failure too. Some tests expect that requests of several
+//! connections run in the order in which they were sent, or that almost no memory is used. These
+//! tests run separately, with one I/O thread.
 
 mod outcome;
 mod skip;
@@ -33,28 +33,30 @@ use crate::{release, server, shell};
 use outcome::UnitOutcome;
 use skip::{Mode, SkipList};
 
-/// No run of all units may take longer; a unit that has not ended by then counts as failed.
+/// The limit of a run of all units. A unit that has not ended by then counts as failed.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// A unit in which no test ends for so long is given up by the suite itself. The longest test
-/// fills a socket's buffers by thousands of requests one after the other (unit/obuf-limits): 25 s,
-/// and over a minute where the cores are far from each other or busy.
+/// The time in seconds without a finished test after which the suite gives up a unit. The longest
+/// test (unit/obuf-limits) fills a socket's buffers by thousands of requests one after the other.
+/// It takes about 25 s, and over a minute if the cores are far from each other or busy.
 const UNIT_STALL_S: u32 = 300;
-/// How often a running unit is looked at.
+/// The interval at which a running unit is checked for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The ports a unit may take for itself: those for the suite's own processes and
-/// the servers it starts.
+/// The number of ports reserved for a unit: for the suite's own processes and for the servers that
+/// it starts.
 const PORTS_PER_UNIT: u16 = 100;
-/// Where they begin, below the kernel's own range of ports for clients, and how many runs at once
-/// may begin elsewhere: the process id chooses.
+/// The first port. It is below the kernel's range of ports for clients. Up to [`RUNS_AT_ONCE`] runs
+/// can have ranges of their own; the process id chooses the range.
 const PORTS_FROM: u16 = 10_000;
 const PORTS_PER_RUN: u16 = 3_500;
 const RUNS_AT_ONCE: u32 = 6;
-/// Sets as Redis 7.0 had them: it knew no small sets of strings, and the suite looks at encodings.
+/// Options for sets as in Redis 7.0, which had no listpack encoding of small sets of strings. The
+/// suite checks encodings.
 const SETS_OF_7_0: &[&str] = &["--set-max-listpack-entries", "0"];
-/// For the tests that skip.toml lists under `one-thread`: one thread that, as Redis' does, runs all
-/// that arrived before it sends a reply, also on a machine that takes its processor away meanwhile.
+/// Options for the tests that skip.toml lists under `one-thread`. Like Redis, a single thread runs
+/// all requests that have arrived before it sends a reply. The long budget of a turn ensures this
+/// even if the machine takes the processor away meanwhile.
 const ONE_THREAD: &[&str] = &["--io-threads", "1", "--turn-budget-us", "1000000"];
-/// What the suite's own `default.conf` sets beside, for a server that is not started with it.
+/// Settings of the suite's own `default.conf` for a server that is not started with that file.
 const SETTINGS: &[&str] = &[
     "--databases",
     "16",
@@ -68,7 +70,7 @@ const SETTINGS: &[&str] = &[
     "1",
 ];
 
-/// What `cargo xtask redis-suite` takes.
+/// The options of `cargo xtask redis-suite`.
 #[derive(Args, Default)]
 pub struct SuiteArguments {
     /// Run only these units, such as unit/type/string.
@@ -77,15 +79,16 @@ pub struct SuiteArguments {
     /// Run only this test; a name that begins with / is a regular expression.
     #[arg(long, value_name = "TEST")]
     single: Option<String>,
-    /// Run what the skip list leaves out for this reason too (the reason's name in skip.toml).
+    /// Also run the tests that the skip list leaves out for this reason (the reason's name in
+    /// skip.toml).
     #[arg(long, value_name = "REASON", value_delimiter = ',')]
     unskip: Vec<String>,
-    /// Another server in Saker's place, such as a debug build or a redis-server.
+    /// Test another server in Saker's place, such as a debug build or a redis-server.
     #[arg(long, value_name = "PROGRAM")]
     server: Option<PathBuf>,
 }
 
-/// The step of CI: all units.
+/// Runs the step of CI: all units.
 pub fn step(session: &Session) -> Result<Outcome> {
     match prepare(session)? {
         Err(missing) => Ok(Outcome::Skipped(missing)),
@@ -109,7 +112,8 @@ fn repeat(unit: String) -> Repeat {
     Repeat { name: unit, run }
 }
 
-/// `cargo xtask redis-suite`: the last line counts tests. True when none failed.
+/// Handles `cargo xtask redis-suite`. The last line printed has the counts of tests. Returns true
+/// if no test failed.
 pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
     let sum = match prepare(session)? {
         Err(missing) => bail!("{missing}"),
@@ -119,16 +123,16 @@ pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
     Ok(sum.is_good())
 }
 
-/// What a run needs beside the server.
+/// The requirements of a run besides the server.
 struct Suite {
     /// The suite's sources.
     source: PathBuf,
     tclsh: PathBuf,
-    /// What the suite calls in its `src`, by name.
+    /// The programs that the suite calls in its `src`, by name.
     tools: Vec<(&'static str, PathBuf)>,
 }
 
-/// Finds or fetches the suite and what it needs; the inner error says what is missing.
+/// Finds or fetches the suite and its requirements. The inner error says what is missing.
 fn prepare(session: &Session) -> Result<Result<Suite, String>> {
     let mut tools = Vec::new();
     for tool in ["redis-cli", "redis-benchmark", "redis-check-aof"] {
@@ -148,7 +152,8 @@ fn prepare(session: &Session) -> Result<Result<Suite, String>> {
     Ok(prepare_tls(session, &source, &tclsh)?.map(|()| Suite { source, tclsh, tools }))
 }
 
-/// What units need that talk over TLS: Tcl's package for it, and the suite's certificates.
+/// Prepares the requirements of units that use TLS: Tcl's package for it, and the suite's
+/// certificates.
 fn prepare_tls(session: &Session, source: &Path, tclsh: &Path) -> Result<Result<(), String>> {
     let probe = session.target.join("redis-suite/tls.tcl");
     fs::write(&probe, "package require tls\n")?;
@@ -169,7 +174,7 @@ fn prepare_tls(session: &Session, source: &Path, tclsh: &Path) -> Result<Result<
     Ok(Ok(()))
 }
 
-/// Runs the chosen units, as many at a time as there are cores, and prints a line for each.
+/// Runs the chosen units, as many in parallel as there are cores, and prints a line for each.
 fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Result<UnitOutcome> {
     let list = SkipList::read(&session.root.join("tests/redis-suite/skip.toml"))?;
     list.check_reasons(&arguments.unskip)?;
@@ -180,7 +185,7 @@ fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Re
     };
     let begun = Instant::now();
     let run = Run { session, suite, arguments, list: &list, program: &program, end: begun + LIMIT };
-    // The longest come first in the list, so that the last to end is a short one.
+    // The longest units come first in the list, so that the last unit to end is a short one.
     let queue = Mutex::new(units.into_iter().enumerate());
     let sum = Mutex::new(UnitOutcome::default());
     let workers = thread::available_parallelism().map_or(1, usize::from);
@@ -207,34 +212,34 @@ fn run_units(session: &Session, suite: &Suite, arguments: &SuiteArguments) -> Re
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the units of one run share.
+/// The state that the units of one run share.
 struct Run<'a> {
     session: &'a Session,
     suite: &'a Suite,
     arguments: &'a SuiteArguments,
     list: &'a SkipList,
     program: &'a Path,
-    /// When the whole run must have ended.
+    /// The deadline of the whole run.
     end: Instant,
 }
 
-/// Tests of a unit that run together.
+/// A set of tests of a unit that run together.
 struct Pass<'a> {
-    /// Where they run.
+    /// The folder in which they run.
     folder: &'a Path,
-    /// Tests that do not run.
+    /// The tests that do not run.
     skipped: &'a [String],
-    /// Tests that run; all others when there are none.
+    /// The tests that run; empty means all others.
     only: &'a [String],
-    /// Options of the server.
+    /// The options of the server.
     options: &'a [&'a str],
 }
 
-/// The longest name of a unit's folder: the servers of a unit have a Unix socket below it, whose
-/// path may have 107 bytes.
+/// The greatest length in bytes of the name of a unit's folder. The servers of a unit have a Unix
+/// socket below the folder, and the path of a Unix socket may have at most 107 bytes.
 const FOLDER_NAME_LEN_MAX: usize = 24;
 
-/// What the folder of a unit's run is called: as the unit, cut at the front where that is long.
+/// Returns the name of the folder of a unit's run: the unit's name, cut at the front if it is long.
 fn folder_name(unit: &str) -> String {
     let name = unit.replace('/', "-");
     let cut = name.len().saturating_sub(FOLDER_NAME_LEN_MAX);
@@ -242,8 +247,8 @@ fn folder_name(unit: &str) -> String {
 }
 
 impl Run<'_> {
-    /// Runs one unit, the `at`th of the run: most of its tests with all threads,
-    /// then those that want one.
+    /// Runs the unit with index `at` of the run: most of its tests with all threads, then the tests
+    /// that need one thread.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);
@@ -258,7 +263,8 @@ impl Run<'_> {
         let mut outcome = self.pass(at, unit, mode, &first)?;
         let only = match single {
             [] => one_thread,
-            // Left out of the first pass; of a regular expression that is not known.
+            // The test was left out of the first pass. A regular expression may match tests of both
+            // passes.
             [test] if test.starts_with('/') || outcome.skipped.contains(test) => single,
             _ => &[],
         };
@@ -271,7 +277,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Runs some tests of one unit, the `at`th of the run.
+    /// Runs some tests of the unit with index `at` of the run.
     fn pass(&self, at: usize, unit: &str, mode: Mode, pass: &Pass<'_>) -> Result<UnitOutcome> {
         let Pass { folder, skipped, only, options } = pass;
         self.lay_out(folder, options)?;
@@ -323,7 +329,8 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// A folder that looks like the suite's own, of links; what tests write stays in it.
+    /// Creates a folder of links that looks like the suite's own. Files that the tests write stay
+    /// in it.
     fn lay_out(&self, folder: &Path, options: &[&str]) -> Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -339,8 +346,8 @@ impl Run<'_> {
         for (name, path) in &self.suite.tools {
             symlink(path, folder.join("src").join(name))?;
         }
-        // Redis says its process id when it starts, and the suite waits for that. A
-        // configuration file comes first.
+        // Redis prints its process id when it starts, and the suite waits for that line. A
+        // configuration file, if any, must be the first argument.
         let script = format!(
             "#!/bin/sh\necho \" PID: $$\"\ncase \"$1\" in\n\
              --*) exec '{program}' {options} \"$@\" ;;\n*) exec '{program}' \"$@\" {options} ;;\nesac\n",
@@ -353,7 +360,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs `command` until it ends or the whole run must; then it is ended with all it started.
+    /// Runs `command` until it ends, or until the deadline of the run. Then kills it and all
+    /// processes that it started.
     fn wait(&self, command: &mut Command, log: &Path) -> Result<()> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -366,7 +374,8 @@ impl Run<'_> {
                 None => thread::sleep(POLL_INTERVAL),
             }
         };
-        // What the suite started and did not end; mostly there is nothing left of the group.
+        // Kills processes that the suite started and did not end. Usually none of the group
+        // remains.
         let _ = kill_process_group(group, Signal::KILL);
         match status {
             None => {

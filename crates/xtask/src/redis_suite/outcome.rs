@@ -1,36 +1,37 @@
-//! What the suite printed, counted.
+//! The results that the suite prints, counted.
 
 use std::fmt;
 
-/// How the tests of a unit, or of several together, ended.
+/// The outcome of the tests of one unit, or of several units together.
 #[derive(Default, Debug)]
 pub struct UnitOutcome {
     passed: usize,
-    /// Tests left out by the skip list, by name.
+    /// The names of the tests that the skip list leaves out.
     pub skipped: Vec<String>,
-    /// Tests, and whole blocks of tests, that the suite itself leaves out: for the kind
-    /// of run, or for memory.
+    /// The number of tests, and of whole blocks of tests, that the suite itself leaves out because
+    /// of the kind of run or of memory.
     left_out: usize,
-    /// What failed, with the suite's words.
+    /// The failures, in the suite's words.
     pub failures: Vec<String>,
-    /// Names of the units with failures.
+    /// The names of the units with failures.
     pub failed_units: Vec<String>,
 }
 
 impl UnitOutcome {
-    /// The outcome of `unit` that failed as a whole.
+    /// Creates the outcome of a `unit` that failed as a whole.
     pub fn failure(unit: &str, why: String) -> Self {
         Self { failures: vec![format!("{unit}: {why}")], ..Self::default() }
     }
 
-    /// Counts what the suite printed for `unit`. A run that does not tell of its end has failed.
+    /// Counts the results that the suite printed for `unit`. A run that does not print its end has
+    /// failed.
     pub fn parse(unit: &str, text: &str) -> Self {
         let mut outcome = Self::default();
         let mut lines = text.lines().peekable();
         let mut done = false;
         while let Some(line) = lines.next() {
             let line = plain(line);
-            // The end repeats every failure.
+            // The text after this line repeats every failure.
             if line.trim() == "The End" {
                 break;
             }
@@ -42,7 +43,7 @@ impl UnitOutcome {
                 "skip" => outcome.skipped.push(rest.to_owned()),
                 "ignore" => outcome.left_out += 1,
                 "err" | "exception" | "TIMEOUT" => {
-                    // The words of a failure go on until the next test.
+                    // The description of a failure extends to the next test.
                     let mut words = vec![rest.to_owned()];
                     while let Some(more) = lines.next_if(|line| !plain(line).starts_with('[')) {
                         words.push(more.trim().to_owned());
@@ -59,7 +60,7 @@ impl UnitOutcome {
         outcome
     }
 
-    /// Adds another unit's outcome.
+    /// Adds the outcome of another unit.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.left_out += other.left_out;
@@ -68,15 +69,15 @@ impl UnitOutcome {
         self.failed_units.extend(other.failed_units);
     }
 
-    /// Adds a second run of the same unit, with other tests left out: skipped is what neither ran.
-    /// What the suite itself leaves out is the same in both.
+    /// Adds a second run of the same unit, with other tests left out. A test counts as skipped if
+    /// neither run ran it. The suite itself leaves out the same tests in both.
     pub fn add_second_run(&mut self, other: Self) {
         self.passed += other.passed;
         self.skipped.retain(|test| other.skipped.contains(test));
         self.failures.extend(other.failures);
     }
 
-    /// Whether nothing failed.
+    /// Returns true if nothing failed.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty()
     }
@@ -89,7 +90,7 @@ impl fmt::Display for UnitOutcome {
     }
 }
 
-/// The line without the colours of a terminal.
+/// Removes the colour sequences of a terminal from `line`.
 fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut pieces = line.split('\u{1b}');

@@ -1,5 +1,5 @@
-//! The skip list: which units run, which of their tests do not, with the reason of each, and which
-//! want a server of one thread.
+//! The skip list: the units to run, the tests to leave out, each with its reason, and the tests
+//! that need a server with one thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,19 +8,19 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// How a unit gets its server.
+/// The way in which a unit gets its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One server is started for the whole unit and its address given to the suite.
+    /// One server is started for the whole unit, and the suite gets its address.
     External,
-    /// The suite starts servers itself, as often as the unit wants, from its `src/redis-server`.
+    /// The suite itself starts servers from its `src/redis-server`, as often as the unit requires.
     Spawned,
-    /// The same, and the suite talks to them over TLS.
+    /// Like `Spawned`, but the suite uses TLS.
     Encrypted,
 }
 
-/// The file.
+/// The content of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkipList {
@@ -30,7 +30,7 @@ pub struct SkipList {
     reasons: BTreeMap<String, Reason>,
 }
 
-/// Tests that are left out, or run otherwise, for one reason.
+/// Tests that are left out, or that run differently, for one reason.
 #[derive(Deserialize)]
 struct Reason {
     /// The reason, in one line.
@@ -53,7 +53,7 @@ impl Ord for Mode {
 }
 
 impl SkipList {
-    /// Reads and checks the file.
+    /// Reads the file and checks it.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| path.display().to_string())
@@ -73,7 +73,8 @@ impl SkipList {
         Ok(list)
     }
 
-    /// The units to run, in the list's order; all when `only` is empty.
+    /// Returns the units to run, in the list's order; all if `only` is empty. An unknown name is an
+    /// error.
     pub fn units(&self, only: &[String]) -> Result<Vec<(&str, Mode)>> {
         let all = self.units.iter().flat_map(|(mode, units)| units.iter().map(|unit| (unit.as_str(), *mode)));
         let all: Vec<_> = all.collect();
@@ -87,7 +88,7 @@ impl SkipList {
         Ok(all.into_iter().filter(chosen).collect())
     }
 
-    /// An error when one of `names` is no reason of the list.
+    /// Returns an error if one of `names` is not a reason of the list.
     pub fn check_reasons(&self, names: &[String]) -> Result<()> {
         for name in names {
             if !self.reasons.contains_key(name) {
@@ -98,13 +99,14 @@ impl SkipList {
         Ok(())
     }
 
-    /// The tests of `unit` to leave out, but not those left out for one of the reasons `unskip`.
+    /// Returns the tests of `unit` to leave out. Tests left out for one of the reasons `unskip` are
+    /// not included.
     pub fn tests(&self, unit: &str, unskip: &[String]) -> Vec<String> {
         let reasons = self.reasons.iter().filter(|(name, _)| !unskip.contains(name));
         reasons.filter_map(|(_, reason)| reason.tests.get(unit)).flatten().cloned().collect()
     }
 
-    /// The tests of `unit` that want a server of one thread.
+    /// Returns the tests of `unit` that need a server with one thread.
     pub fn one_thread_tests(&self, unit: &str) -> &[String] {
         self.one_thread.tests.get(unit).map_or(&[], Vec::as_slice)
     }

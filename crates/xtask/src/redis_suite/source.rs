@@ -1,8 +1,8 @@
-//! The suite's sources: Debian's source package of redis, fetched through apt,
-//! which checks its signature.
+//! The suite's sources: Debian's source package of redis, fetched through apt, which checks its
+//! signature.
 //!
-//! apt gets a configuration and lists of its own below the target folder, so the machine's stay as
-//! they are and no privilege is needed.
+//! apt uses a configuration and package lists of its own below the target folder. The machine's own
+//! stay unchanged, and no privilege is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,40 +14,41 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::Session;
 use crate::shell;
 
-/// The release of Debian whose redis is taken, and with it the suite's version: 7.0.15.
+/// The release of Debian whose redis is used. It determines the suite's version, 7.0.15.
 const RELEASE: &str = "bookworm";
-/// Where Debian is found when the machine's own apt does not say.
+/// The address of Debian, if the machine's own apt does not name one.
 const DEBIAN: &str = "http://deb.debian.org/debian";
-/// The keys of Debian's archive, as Debian installs them.
+/// The file with the keys of Debian's archive, as Debian installs it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// For each of fetching the lists, the package, and unpacking.
+/// The limit of each step: fetching the lists, fetching the package, and unpacking.
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// A change to the suite, made when it is unpacked.
 struct Adaptation {
     file: &'static str,
-    /// Stands in the file once.
+    /// The text to replace; it occurs exactly once in the file.
     from: &'static str,
     to: &'static str,
 }
 
-/// What is changed, and why.
+/// The changes to the suite, each with its reason.
 const ADAPTATIONS: &[Adaptation] = &[
-    // Every unit begins with this command, also those that have nothing to do with functions.
+    // Every unit begins with this command, even units that have nothing to do with functions.
     Adaptation {
         file: "tests/support/server.tcl",
         from: "\n    r function flush\n",
         to: "\n    catch {r function flush}\n",
     },
     // The tests leave 100 KB for new keys. The first key of a database above 0 takes memory in each
-    // of Saker's 1,024 shards, once for all times: have that behind us.
+    // of Saker's 1,024 shards. That memory is allocated only once, so it is allocated before the
+    // tests.
     Adaptation {
         file: "tests/unit/maxmemory.tcl",
         from: "start_server {tags {\"maxmemory external:skip\"}} {\n    test \"Without maxmemory small",
         to: "start_server {tags {\"maxmemory external:skip\"}} {\n    r debug populate 50000\n    r flushall sync\n    \
              test \"Without maxmemory small",
     },
-    // Since 7.4 a client's line says how many keys it watches.
+    // Since 7.4 a client's line has the number of keys that it watches.
     Adaptation {
         file: "tests/unit/introspection.tcl",
         from: "multi=-1 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* events=r \
@@ -62,8 +63,8 @@ const ADAPTATIONS: &[Adaptation] = &[
         to: "multi=-1 watch=0 qbuf=26 qbuf-free=* argv-mem=* multi-mem=0 rbs=* rbp=* obl=0 oll=0 omem=0 tot-mem=* \
              events=r cmd=client|info",
     },
-    // The test leaves out the options of 7.0 that cannot change; these are those that
-    // came since, or are ours.
+    // The test leaves out the options of 7.0 that cannot change. The names added here are newer
+    // options that cannot change, and Saker's own.
     Adaptation {
         file: "tests/unit/introspection.tcl",
         from: "            socket-mark-id\n        }",
@@ -73,7 +74,8 @@ const ADAPTATIONS: &[Adaptation] = &[
              oidc-keys-refresh oidc-issuer oidc-audience oidc-user-claim oidc-user-prefix oidc-leeway\n            \
              oidc-end-sessions\n        }",
     },
-    // Clients live on several threads here: what one sent may run after what another sent later.
+    // Clients are on several threads here: a command may run after another client's command that
+    // was sent later.
     Adaptation {
         file: "tests/unit/client-eviction.tcl",
         from: "        set tot_mem [client_field $cname tot-mem]\n",
@@ -105,14 +107,13 @@ const ADAPTATIONS: &[Adaptation] = &[
         to: "        exec kill -SIGCONT $server_pid\n        wait_for_condition 200 10 {\n            \
              ![client_exists obuf-client1] && ![client_exists obuf-client2]\n        } else {fail \"not freed\"}\n",
     },
-    // Redis listens on all addresses unless told otherwise, Saker on the loopback.
+    // Redis listens on all addresses by default, Saker on the loopback.
     Adaptation {
         file: "tests/unit/introspection.tcl",
         from: "overrides {protected-mode {no}",
         to: "overrides {bind {*} protected-mode {no}",
     },
-    // A request that has not arrived whole stays whole in the query buffer
-    // here, its headers included.
+    // Saker keeps an incomplete request whole in the query buffer, its headers included.
     Adaptation {
         file: "tests/unit/client-eviction.tcl",
         from: "[client_field $cname qbuf] == $qbsize",
@@ -131,7 +132,7 @@ const ADAPTATIONS: &[Adaptation] = &[
              ![catch {close [socket [srv $level host] [srv $level port]]}]\n        } else {fail \"does not listen\"}\n        \
              reconnect $level\n",
     },
-    // The same for units that start a server by hand; some expect it to end.
+    // The same for units that start a server by hand. Some of them expect that it ends.
     Adaptation {
         file: "tests/support/aofmanifest.tcl",
         from: "    set srv [start_server [list overrides $config]]\n",
@@ -139,14 +140,14 @@ const ADAPTATIONS: &[Adaptation] = &[
              ![is_alive $srv] || ![catch {close [socket [dict get $srv host] [dict get $srv port]]}]\n    \
              } else {fail \"does not listen\"}\n",
     },
-    // The unit restarts its server, and in 7.0 the files of a server that ended are removed: it
-    // fails with Redis, too.
+    // The unit restarts its server, but in 7.0 the files of a server that ended are removed. The
+    // unit therefore fails with Redis, too.
     Adaptation {
         file: "tests/integration/aof-race.tcl",
         from: "start_server [list overrides $config] $code",
         to: "start_server [list overrides $config keep_persistence true] $code",
     },
-    // Redis says nothing behind the reason why it does not start; here what is removed is said.
+    // Redis logs nothing after the reason for not starting. Saker also logs what it removes.
     Adaptation {
         file: "tests/integration/aof.tcl",
         from: "Bad format: Server should have logged an error\" {\n            set pattern \"*Bad file format reading the append only file*\"\n            \
@@ -175,7 +176,7 @@ const ADAPTATIONS: &[Adaptation] = &[
         to: "Unknown command: Server should have logged an error\" {\n            set pattern \"*Unknown command 'bla' reading the append only file*\"\n            \
              set retry 10\n            while {$retry} {\n                set result [exec tail -9 <",
     },
-    // FLUSHALL saves in the background here, and a rewrite begins behind that.
+    // FLUSHALL saves in the background here, and a rewrite begins after the save.
     Adaptation {
         file: "tests/support/util.tcl",
         from: "        if {[status $r aof_rewrite_in_progress] eq 1} {",
@@ -195,13 +196,12 @@ const ADAPTATIONS: &[Adaptation] = &[
     },
 ];
 
-/// The folder with the suite, fetched when it is not there yet; the inner error
-/// says why it cannot be had.
+/// Returns the folder with the suite. It is fetched if it is missing or outdated. The inner error
+/// says why it is not available.
 pub fn fetch(session: &Session) -> Result<Result<PathBuf, String>> {
     let folder = session.target.join("redis-suite");
     let source = folder.join("source");
-    // What `source` is made from decides whether it is still good: the
-    // adaptations may have changed.
+    // The stamp holds the adaptations from which `source` was made: they may have changed since.
     let made_from = ADAPTATIONS.iter().map(|a| [a.file, a.from, a.to].concat()).collect::<String>();
     let stamp = source.join("adaptations");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == made_from) {
@@ -241,7 +241,7 @@ fn adapt(source: &Path, adaptation: &Adaptation) -> Result<()> {
     Ok(())
 }
 
-/// The archive of Redis' own sources, when an earlier run fetched it.
+/// Returns the archive of Redis' own sources, if an earlier run has fetched it.
 fn find_archive(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     entries.flatten().map(|entry| entry.path()).find(|path| {
@@ -250,7 +250,7 @@ fn find_archive(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Fetches the source package into `folder`.
+/// Fetches the source package into `folder`. Returns the archive.
 fn download(session: &Session, folder: &Path) -> Result<Result<PathBuf, String>> {
     if shell::find("apt-get").is_none() {
         return Ok(Err(
@@ -284,7 +284,7 @@ fn download(session: &Session, folder: &Path) -> Result<Result<PathBuf, String>>
     Ok(find_archive(folder).ok_or_else(|| "Debian's source package of redis holds no archive".into()))
 }
 
-/// The mirror of Debian that this machine's apt uses.
+/// Returns the Debian mirror that this machine's apt uses.
 fn machine_mirror() -> Option<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     files.extend(fs::read_dir("/etc/apt/sources.list.d").ok()?.flatten().map(|entry| entry.path()));
@@ -294,7 +294,7 @@ fn machine_mirror() -> Option<String> {
     files.iter().filter(is_read).find_map(|file| mirror_in(&fs::read_to_string(file).ok()?))
 }
 
-/// The first address in a file of sources that is Debian's main archive.
+/// Returns the first address in a file of sources that is Debian's main archive.
 fn mirror_in(sources: &str) -> Option<String> {
     let lines = sources.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let words = lines.filter(|line| line.starts_with("deb") || line.starts_with("URIs:"));

@@ -1,5 +1,5 @@
-//! The simulator (`testkit::simulator`): building it, running it, and showing that it finds bugs
-//! that are planted on purpose.
+//! The simulator (`testkit::simulator`): builds it, runs it, and checks that it finds bugs that are
+//! planted on purpose.
 
 pub mod plant;
 
@@ -13,29 +13,29 @@ use clap::Args;
 use crate::progress::{Outcome, Session};
 use crate::shell;
 
-/// How long CI runs it.
+/// The seconds for which CI runs the simulator.
 const CI_SECONDS: u64 = 60;
-/// How long building it may take.
+/// The limit of building the simulator.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
-/// What to simulate.
+/// The options of `cargo xtask simulate`.
 #[derive(Args)]
 pub struct SimulateArguments {
-    /// How long.
+    /// The time to run, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Where all choices start from.
+    /// The seed of all random choices.
     #[arg(long)]
     seed: Option<u64>,
-    /// Ends after this many operations of clients.
+    /// End after this many client operations.
     #[arg(long)]
     operations: Option<u64>,
-    /// Runs one scenario only, the one with this seed.
+    /// Run only the scenario with this seed.
     #[arg(long)]
     scenario: Option<u64>,
 }
 
-/// `cargo xtask simulate`: true when nothing was found.
+/// Handles `cargo xtask simulate`. Returns true if nothing was found.
 pub fn run(session: &Session, arguments: &SimulateArguments) -> Result<bool> {
     let program = build(&session.root, &session.target.join("shuttle"))?;
     let mut command = Command::new(program);
@@ -51,20 +51,20 @@ pub fn run(session: &Session, arguments: &SimulateArguments) -> Result<bool> {
     Ok(status.success())
 }
 
-/// The step: the small tests under random schedules, then the simulator for a minute.
+/// Runs the step: the simulator for a minute, from this run's seed.
 pub fn step(session: &Session) -> Result<Outcome> {
     let program = build(&session.root, &session.target.join("shuttle"))?;
     let mut command = Command::new(program);
     let (seconds, seed) = (CI_SECONDS.to_string(), session.seed.to_string());
     command.args(["--seconds", &seconds, "--seed", &seed]);
-    // A failure is shrunk, which takes its time.
+    // A failure is shrunk, and that takes time.
     let text = shell::run_logged(session, "simulator", &mut command, Duration::from_secs(900))?;
     let figures = text.lines().last().unwrap_or_default().to_owned();
     session.report(format!("simulator: {figures}"));
     Ok(Outcome::Passed(figures))
 }
 
-/// Builds the simulator of the repository at `root`; its program.
+/// Builds the simulator of the repository at `root`. Returns the path of its program.
 fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--locked", "-p", "testkit", "--bin", "simulate"]);
@@ -81,8 +81,8 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// What makes cargo build for random schedules. The profile `dev` is what tests need: optimised a
-/// little, assertions on.
+/// Sets the variables with which cargo builds for random schedules. The profile `dev` fits the
+/// tests: it optimizes a little and keeps assertions on.
 pub fn set_up(command: &mut Command, target: &Path) {
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target);
 }

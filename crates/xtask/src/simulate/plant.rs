@@ -1,5 +1,6 @@
-//! `cargo xtask plant`: does the simulator find bugs? Each patch of `crates/testkit/planted` puts
-//! one into a copy of the committed sources; the simulator must find it.
+//! `cargo xtask plant`: a check that the simulator finds bugs. Each patch of
+//! `crates/testkit/planted` puts one bug into a copy of the committed sources, and the simulator
+//! must find it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +13,20 @@ use super::build;
 use crate::progress::Session;
 use crate::shell;
 
-/// Which bugs to plant, and for how long to look for each.
+/// The choice of the bugs to plant, and the time to search for each.
 #[derive(Args)]
 pub struct PlantArguments {
-    /// Bugs, by the names of their patches; all when none is named.
+    /// The bugs to plant, by the names of their patches. Default: all.
     bugs: Vec<String>,
-    /// How long to look for each.
+    /// The time to search for each bug, in seconds.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Where all choices start from.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Plants each bug and looks for it; true when all were found.
+/// Plants each bug and searches for it. Returns true if all were found.
 pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     let patches = patches(&session.root)?;
     let known = |bug: &String| patches.iter().any(|patch| name_of(patch) == *bug);
@@ -58,7 +59,7 @@ pub fn run(session: &Session, arguments: &PlantArguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// The patches there are, in order.
+/// Returns the patches, sorted by name.
 fn patches(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join("crates/testkit/planted");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -73,7 +74,7 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A checkout of what is committed, beside the sources that are worked on.
+/// A checkout of the committed sources, beside the repository's own working tree.
 struct Tree<'r> {
     root: &'r Path,
     path: PathBuf,
@@ -90,7 +91,7 @@ impl<'r> Tree<'r> {
         Ok(tree)
     }
 
-    /// The commit that is worked on.
+    /// Returns the commit that is checked out in the repository.
     fn head(&self) -> Result<String> {
         let head = shell::output(Command::new("git").current_dir(self.root).args(["rev-parse", "HEAD"]))?;
         Ok(head.trim().to_owned())

@@ -1,7 +1,7 @@
 //! Rules about the words of doc comments.
 //!
-//! Each crate has an allowance for each kind of finding in `tidy.toml`, for the comments that are
-//! from before the rule. It may only shrink: a count below it is a finding, too.
+//! `tidy.toml` has an allowance for each crate and kind of finding, for comments that are older
+//! than the rule. An allowance may only shrink: a count below it is a finding, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::config::CommentAllowance;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Findings that are listed for a crate that is over its allowance.
+/// The most findings listed for a crate that is over its allowance.
 const LISTED_MAX: usize = 20;
 
 /// The kinds of findings.
@@ -55,13 +55,14 @@ impl Kind {
 /// One doc comment.
 struct Doc {
     line: usize,
-    /// Its text, without the signs of comments; code blocks and tables left out.
+    /// The text without comment signs, code blocks and tables.
     text: String,
-    /// It documents a function.
+    /// True if the comment documents a function.
     is_function: bool,
 }
 
-/// Doc comments begin with the thing that they name, a function's with a verb; sentences are short.
+/// Checks that doc comments begin with the item that they name, that a function's comment begins
+/// with a verb, and that sentences are short.
 pub fn doc_comments_are_plain(tree: &Tree) -> Vec<Finding> {
     let comments = &tree.config.comments;
     let mut found: BTreeMap<(&str, Kind), Vec<Finding>> = BTreeMap::new();
@@ -126,7 +127,7 @@ fn docs(source: &Source) -> Vec<Doc> {
                 is_code = !is_code;
                 doc.text.push_str(" .\n");
             } else if !is_code && !text.starts_with('|') && !text.starts_with('#') {
-                // A list's item and a paragraph begin a sentence.
+                // A list item or a paragraph begins a sentence.
                 let is_new = text.is_empty() || text.starts_with(['-', '*']);
                 doc.text.push_str(if is_new { ".\n" } else { " " });
                 doc.text.push_str(text);

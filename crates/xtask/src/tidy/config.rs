@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What tidy is told about this repository.
+/// The settings of tidy for this repository.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For each crate, the crates of ours that it may import.
+    /// For each crate, the workspace's crates that it may import.
     pub arrows: BTreeMap<String, Vec<String>>,
-    /// Crates of ours that any crate may use in its tests.
+    /// The workspace's crates that any crate may use in its tests.
     pub test_support: Vec<String>,
-    /// Where unsafe code may stand: path prefixes.
+    /// The path prefixes below which unsafe code is allowed.
     pub unsafe_rooms: Vec<String>,
-    /// The files with unsafe code, and what shows that it is sound.
+    /// The files with unsafe code, each with the checks that show that it is sound.
     pub unsafe_module: Vec<UnsafeModule>,
     /// The crates without I/O, clock, chance and threads, and the paths they must not name.
     pub pure: Pure,
@@ -22,19 +22,19 @@ pub struct Config {
     pub long_function: Vec<Oversize>,
     /// Functions over the limit of parameters.
     pub many_parameters: Vec<Oversize>,
-    /// Functions with parameters that are a `bool`.
+    /// Functions with `bool` parameters.
     pub bool_parameter: Vec<Oversize>,
     /// Structs over the limit of fields.
     pub big_struct: Vec<Oversize>,
-    /// Files over the line limit.
+    /// Files over the limit of lines.
     pub long_file: Vec<LongFile>,
-    /// Crates whose modules import each other in no circle at all.
+    /// The crates whose modules may not import each other in a circle at all.
     pub without_cycles: Vec<String>,
     /// Circles of modules over the limit.
     pub module_cycle: Vec<ModuleCycle>,
-    /// The width and the words of comments.
+    /// The rules for the width and the words of comments.
     pub comments: Comments,
-    /// Words that no file may hold.
+    /// The words that no file may contain.
     pub banned_word: Vec<BannedWord>,
 }
 
@@ -44,29 +44,30 @@ pub struct Config {
 pub struct UnsafeModule {
     /// The file.
     pub path: String,
-    /// The invariant that its proofs rest on.
+    /// The invariant that the proofs of the file rely on.
     pub relies_on: String,
-    /// What looks at it: `asan`, `fuzz:TARGET`, `loom:FILE`, `shuttle:FILE`, `test:FILE`.
+    /// The checks of the file: `asan`, `fuzz:TARGET`, `loom:FILE`, `shuttle:FILE`, `test:FILE`.
     pub shown_by: Vec<String>,
 }
 
-/// See [`Config::comments`].
+/// The settings of [`Config::comments`].
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Comments {
-    /// The columns of a line that holds a comment, its indentation included. No limit if absent.
+    /// The most columns of a line that holds a comment, its indentation included. No limit if
+    /// absent.
     pub columns_max: Option<usize>,
-    /// Crates that still have wider comments.
+    /// The crates that still have wider comments.
     pub exempt: Vec<String>,
-    /// Words that no doc comment begins with.
+    /// The words with which no doc comment may begin.
     pub first_words: Vec<String>,
-    /// The most words in a sentence of a doc comment. Without it, verbs are not asked for either.
+    /// The most words in a sentence of a doc comment. If absent, verbs are not checked either.
     pub sentence_words_max: Option<usize>,
-    /// For each crate, the comments from before these rules.
+    /// For each crate, the numbers of comments that are older than these rules.
     pub allowed: BTreeMap<String, CommentAllowance>,
 }
 
-/// The numbers of comments of a crate that are from before the rules. They may only shrink.
+/// The numbers of a crate's comments that are older than the rules. They may only shrink.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommentAllowance {
@@ -78,13 +79,13 @@ pub struct CommentAllowance {
     pub sentence: usize,
 }
 
-/// See [`Config::pure`].
+/// The settings of [`Config::pure`].
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pure {
     /// Names of the pure crates.
     pub crates: Vec<String>,
-    /// Rust paths they must not name, such as `std::fs`.
+    /// The Rust paths that they must not name, such as `std::fs`.
     pub never: Vec<String>,
     /// The exceptions.
     pub except: Vec<PureException>,
@@ -98,12 +99,12 @@ pub struct PureException {
     pub path: String,
     /// The entry of `never` that it may name.
     pub names: String,
-    /// Why.
+    /// The reason of the exception.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
 
-/// A function or struct that is over a limit, and may not grow.
+/// A function or struct over a limit. It may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oversize {
@@ -111,10 +112,10 @@ pub struct Oversize {
     pub path: String,
     /// `name`, or `Type::name` for a method.
     pub name: String,
-    /// Its size now.
+    /// The present size.
     #[serde(alias = "lines", alias = "parameters", alias = "fields")]
     pub size: usize,
-    /// Why it is that big.
+    /// The reason of the size.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
@@ -125,30 +126,30 @@ pub struct Oversize {
 pub struct LongFile {
     /// The file.
     pub path: String,
-    /// Why it is that long.
+    /// The reason of the length.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
 
-/// Modules that import each other in a circle, and may not become more.
+/// Modules that import each other in a circle. Their number may not grow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleCycle {
-    /// The module that they are in, such as `server::config`; a crate's name for its own modules.
+    /// The module that contains them, such as `server::config`. A crate's name stands for its root.
     pub within: String,
-    /// How many they are now.
+    /// The present number of modules in the circle.
     pub modules: usize,
-    /// Why they are that many.
+    /// The reason of the circle.
     #[expect(dead_code, reason = "the reason is for people; its presence is what is checked")]
     pub reason: String,
 }
 
-/// A word that no file may hold.
+/// A word that no file may contain.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BannedWord {
-    /// The word, matched as it stands.
+    /// The word, compared exactly.
     pub word: String,
-    /// Why.
+    /// The reason of the ban.
     pub reason: String,
 }

@@ -5,10 +5,11 @@ use toml::{Table, Value};
 use super::Finding;
 use super::tree::{Crate, Tree};
 
-/// Where Cargo.lock may fetch from.
+/// The only source from which Cargo.lock may fetch.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// A crate is found by its name: folder and package are called the same, and none is called utils.
+/// Checks that each crate can be found by its name: its folder and its package have the same name,
+/// and none is called utils.
 pub fn folder_is_the_crate_name(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for krate in &tree.crates {
@@ -25,8 +26,8 @@ pub fn folder_is_the_crate_name(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A crate imports only the crates that `[arrows]` of tidy.toml grants it; the
-/// table names every crate.
+/// Checks that each crate imports only the crates that `[arrows]` of tidy.toml allows. The table
+/// must name every crate.
 pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
     let ours = |name: &str| tree.crates.iter().any(|krate| krate.folder == name);
     let mut findings = Vec::new();
@@ -50,8 +51,8 @@ pub fn arrows_between_crates(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The workspace's lint table holds for every crate, and versions stand in the
-/// workspace's manifest only.
+/// Checks that every crate inherits the workspace's lint table, and that only the workspace's
+/// manifest has versions.
 pub fn lints_are_inherited(tree: &Tree) -> Vec<Finding> {
     let inherits = |value: &Value| value.get("workspace").and_then(Value::as_bool) == Some(true);
     let mut findings = Vec::new();
@@ -69,7 +70,8 @@ pub fn lints_are_inherited(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Each library in the workspace's Cargo.toml has a comment in its line that says why it is in.
+/// Checks that the line of each library in the workspace's Cargo.toml has a comment with the reason
+/// for using it.
 pub fn dependencies_say_why(tree: &Tree) -> Vec<Finding> {
     let lines = tree.text("Cargo.toml").unwrap_or_default().lines().enumerate();
     let section = lines
@@ -85,7 +87,7 @@ pub fn dependencies_say_why(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Everything in Cargo.lock comes from the public registry.
+/// Checks that everything in Cargo.lock comes from the public registry.
 pub fn lock_names_one_registry(tree: &Tree) -> Vec<Finding> {
     let lines = tree.text("Cargo.lock").unwrap_or_default().lines().enumerate();
     let foreign = lines.filter(|(_, line)| line.starts_with("source = ") && !line.contains(REGISTRY));
@@ -94,7 +96,8 @@ pub fn lock_names_one_registry(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// All dependencies of `krate`, as (manifest table, name, entry); those of one platform included.
+/// Returns all dependencies of `krate`, as (manifest table, name, entry). The dependencies of a
+/// single platform are included.
 fn dependencies(krate: &Crate) -> Vec<(&'static str, &str, &Value)> {
     const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     fn of<'a>(

@@ -1,4 +1,4 @@
-//! Rules about what is written for readers.
+//! Rules about the texts that are written for readers.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::Finding;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Every Rust file opens with `//!` that says what it is.
+/// Checks that every Rust file begins with a `//!` comment that describes it.
 pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
     let silent = tree.sources.iter().filter(|source| {
         let first = source.text.lines().next().unwrap_or_default();
@@ -17,8 +17,9 @@ pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Comments are no wider than tidy.toml's limit, except in the crates that it exempts. A line of
-/// one or two words, such as a link and its name, may be wider, for it cannot be broken.
+/// Checks that comments are no wider than tidy.toml's limit, except in the crates that it exempts.
+/// A line of one or two words, such as a link and its name, may be wider, because it cannot be
+/// broken.
 pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
     let Some(columns_max) = tree.config.comments.columns_max else { return Vec::new() };
     let exempt = &tree.config.comments.exempt;
@@ -44,8 +45,8 @@ pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The lines of `source` that hold a comment and have more than `columns_max`
-/// columns, with their columns.
+/// Returns the lines of `source` that hold a comment and have more than `columns_max` columns, as
+/// (line, columns).
 fn wide_comments(source: &Source, columns_max: usize) -> Vec<(usize, usize)> {
     let lines = source.text.lines().enumerate().map(|(at, text)| (at + 1, text, text.chars().count()));
     let is_wide = |&(line, text, columns): &(usize, &str, usize)| {
@@ -58,7 +59,7 @@ fn wide_comments(source: &Source, columns_max: usize) -> Vec<(usize, usize)> {
     lines.filter(is_wide).map(|(line, _, columns)| (line, columns)).collect()
 }
 
-/// CHANGELOG.md has a place for what comes next.
+/// Checks that CHANGELOG.md has a section for the next release.
 pub fn changelog_has_unreleased(tree: &Tree) -> Vec<Finding> {
     let changelog = tree.text("CHANGELOG.md").unwrap_or_default();
     if changelog.lines().any(|line| line.trim_end() == "## [Unreleased]") {
@@ -67,7 +68,7 @@ pub fn changelog_has_unreleased(tree: &Tree) -> Vec<Finding> {
     vec![Finding::new("CHANGELOG.md", 1, "there is no section `## [Unreleased]`")]
 }
 
-/// A relative link in a Markdown file leads to a file or folder that is there.
+/// Checks that each relative link in a Markdown file leads to an existing file or folder.
 pub fn links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
     let folders: BTreeSet<&str> = tree.texts.iter().flat_map(|file| parents(&file.path)).collect();
     let mut findings = Vec::new();
@@ -90,12 +91,12 @@ pub fn links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The targets of `[text](target)` in `line`.
+/// Returns the targets of `[text](target)` in `line`.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
-/// `target` as seen from the file at `from`, as a path from the root.
+/// Resolves the link `target` in the file `from` to a path from the root.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -109,7 +110,7 @@ fn resolve(from: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Every folder above `path`.
+/// Returns every folder above `path`.
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }

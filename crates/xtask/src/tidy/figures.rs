@@ -1,5 +1,5 @@
-//! How big the functions, structs and circles of modules are, crate by crate: what
-//! `cargo xtask tidy --figures` prints. Tests are left out.
+//! The sizes of the functions, structs and circles of modules in each crate, without tests, as
+//! `cargo xtask tidy --figures` prints them.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::measure::{Function, Measured, Struct, measure};
 use super::modules::largest_cycles;
 use super::tree::Tree;
 
-/// The columns of the table.
+/// The titles of the table's columns.
 const TITLES: [&str; 7] = ["crate", "functions", "median", "p90", "longest", "biggest struct", "circle"];
 
-/// A row for each crate and one for all: how many functions it has, the lines of the median, of
-/// the 90th percentile and of the longest one, the fields of the biggest struct, and the modules
-/// in the largest circle.
+/// Formats a row for each crate and one for all. A row has the number of functions and the lines of
+/// the median, of the 90th percentile and of the longest function. Then follow the fields of the
+/// biggest struct and the modules of the largest circle.
 pub fn table(tree: &Tree) -> String {
     let mut crates: BTreeMap<&str, Figures> = BTreeMap::new();
     let mut all = Figures::default();
@@ -35,13 +35,13 @@ pub fn table(tree: &Tree) -> String {
     aligned(&rows)
 }
 
-/// A size and what has it; sizes come first, so that the greatest can be chosen.
+/// A size and the name of its owner. The size comes first, so that the greatest can be chosen.
 type Record = Option<(usize, String)>;
 
 /// The sizes of a crate.
 #[derive(Default)]
 struct Figures {
-    /// Of each function, and its name.
+    /// The lines and the name of each function.
     function_lines: Vec<(usize, String)>,
     biggest_struct: Record,
     largest_cycle: Record,
@@ -76,17 +76,17 @@ impl Figures {
     }
 }
 
-/// The least of the `sorted` sizes that `percent` of them do not exceed.
+/// Returns the least of the `sorted` sizes that at least `percent` percent of them do not exceed.
 fn percentile(sorted: &[usize], percent: usize) -> Option<usize> {
     sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied()
 }
 
-/// A size with the name of what has it; a dash where there is nothing.
+/// Formats a size with the name of its owner, or a dash if there is none.
 fn described(record: Option<&(usize, String)>) -> String {
     record.map_or_else(|| "-".into(), |(size, name)| format!("{size} {name}"))
 }
 
-/// The rows as lines whose cells stand below each other.
+/// Formats the rows as lines whose columns are aligned.
 fn aligned(rows: &[[String; TITLES.len()]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();

@@ -1,6 +1,6 @@
-//! docs/unsafe.md: every module with unsafe code, what it relies on, what looks at it, and the
-//! proof of each block. Written from the sources and from `unsafe_module` of tidy.toml by `cargo
-//! xtask docs`; that it is current is a rule.
+//! docs/unsafe.md: every module with unsafe code, with the invariant that it relies on, the checks
+//! that cover it, and the proof of each block. `cargo xtask docs` writes it from the sources and
+//! from `unsafe_module` of tidy.toml. A rule checks that it is current.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::config::UnsafeModule;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Where the page is.
+/// The path of the page.
 pub const PAGE: &str = "docs/unsafe.md";
 
 const HEAD: &str = "\
@@ -28,8 +28,8 @@ interleavings of a protocol, [testing.md](testing.md) says how to run each.
 
 ";
 
-/// Every file with unsafe code is in tidy.toml, with what shows that it is sound, and
-/// docs/unsafe.md says what the sources say.
+/// Checks that tidy.toml lists every file with unsafe code and its checks, and that docs/unsafe.md
+/// agrees with the sources.
 pub fn unsafe_is_listed(tree: &Tree) -> Vec<Finding> {
     let modules = &tree.config.unsafe_module;
     let mut findings = Vec::new();
@@ -60,7 +60,8 @@ pub fn unsafe_is_listed(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether what an entry refers to is there: `asan`, a fuzz target as `fuzz:NAME`, or a file.
+/// Returns true if the check that an entry names exists: `asan`, a fuzz target as `fuzz:NAME`, or a
+/// file.
 fn is_there(tree: &Tree, shown_by: &str) -> bool {
     match shown_by.split_once(':') {
         None => shown_by == "asan",
@@ -74,9 +75,9 @@ fn is_there(tree: &Tree, shown_by: &str) -> bool {
 struct Unsafe {
     kind: Kind,
     line: usize,
-    /// The function around it, or what is implemented.
+    /// The function around the use, or the implementation.
     place: String,
-    /// What the comment says.
+    /// The text of the proof.
     proof: String,
 }
 
@@ -87,7 +88,7 @@ enum Kind {
     Function,
 }
 
-/// The files with unsafe code that is shipped, in the order of their paths.
+/// Returns the files with shipped unsafe code, in the order of their paths.
 fn all(tree: &Tree) -> Vec<(&Source, Vec<Unsafe>)> {
     let found = tree.sources.iter().map(|source| (source, uses(source)));
     found.filter(|(_, uses)| !uses.is_empty()).collect()
@@ -108,7 +109,7 @@ fn uses(source: &Source) -> Vec<Unsafe> {
             "{" => Kind::Block,
             "impl" => Kind::Impl,
             "fn" => Kind::Function,
-            // `unsafe extern "C" fn`; a type of such functions is no use.
+            // Also `unsafe extern "C" fn`. A type of such functions is not a use.
             "extern" if text(3) == "fn" && text(4) != "(" => Kind::Function,
             _ => continue,
         };
@@ -121,7 +122,7 @@ fn uses(source: &Source) -> Vec<Unsafe> {
     found
 }
 
-/// What the comment above the statement around line `at` (from 1) says behind `SAFETY:`.
+/// Returns the text after `SAFETY:` in the comment above the statement around line `at` (from 1).
 fn proof(lines: &[&str], at: usize) -> String {
     let above: Vec<&str> = lines[..at - 1].iter().rev().map(|line| line.trim()).collect();
     let is_comment = |line: &&&str| line.starts_with("//");
@@ -132,7 +133,7 @@ fn proof(lines: &[&str], at: usize) -> String {
     text.split_once("SAFETY:").map_or_else(String::new, |(_, proof)| proof.trim().to_owned())
 }
 
-/// The page.
+/// Formats the page.
 pub fn page(tree: &Tree) -> String {
     let found = all(tree);
     let listed: BTreeMap<&str, &UnsafeModule> =

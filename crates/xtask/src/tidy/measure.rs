@@ -1,16 +1,16 @@
-//! The sizes of what a file ships: its functions and structs, tests left out.
+//! The sizes of the shipped functions and structs of a file; tests are left out.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use super::source::Source;
 
-/// What a file ships.
+/// The functions and structs that a file ships.
 #[derive(Default)]
 pub struct Measured {
-    /// Functions and methods in order.
+    /// The functions and methods, in order.
     pub functions: Vec<Function>,
-    /// Structs in order.
+    /// The structs, in order.
     pub structs: Vec<Struct>,
 }
 
@@ -18,27 +18,28 @@ pub struct Measured {
 pub struct Function {
     /// `name`, or `Type::name` for a method.
     pub name: String,
-    /// The line of its signature.
+    /// The line of the signature.
     pub line: usize,
-    /// Lines from its signature to its closing brace; none where a trait only declares it.
+    /// The number of lines from the signature to the closing brace; `None` if a trait only declares
+    /// it.
     pub lines: Option<usize>,
-    /// Its parameters, `self` not counted. 0 where a trait, not the function, has the say.
+    /// The number of parameters without `self`. It is 0 if a trait determines the signature.
     pub parameters: usize,
-    /// Those of them that are a `bool`, also by reference or optional.
+    /// The number of parameters that are a `bool`, a reference to one, or an optional one.
     pub bool_parameters: usize,
 }
 
 /// A struct.
 pub struct Struct {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The line of its name.
+    /// The line of the name.
     pub line: usize,
-    /// The number of its fields.
+    /// The number of fields.
     pub fields: usize,
 }
 
-/// Measures what `source` ships. O(n) in its syntax.
+/// Measures the shipped functions and structs of `source`. O(n) in its syntax.
 pub fn measure(source: &Source) -> Measured {
     let mut visitor = Visitor::default();
     visitor.visit_file(&source.syntax);
@@ -50,9 +51,9 @@ pub fn measure(source: &Source) -> Measured {
 
 #[derive(Default)]
 struct Visitor {
-    /// The types whose `impl` or `trait` we are in.
+    /// The types of the `impl` and `trait` blocks around the current item.
     around: Vec<String>,
-    /// The innermost `impl` is of a trait.
+    /// True while the innermost `impl` implements a trait.
     implements_trait: bool,
     measured: Measured,
 }
@@ -79,7 +80,7 @@ impl Visitor {
     }
 }
 
-/// Whether `kind` is a `bool`, also by reference or optional.
+/// Returns true if `kind` is a `bool`, a reference to one, or an optional one.
 fn is_bool(kind: &syn::Type) -> bool {
     match kind {
         syn::Type::Reference(reference) => is_bool(&reference.elem),

@@ -1,7 +1,6 @@
-//! The structure rules that a program can check. Each rule is one function from the tree of
-//! files to its findings, with a good and a bad sample as its test; what a rule may
-//! overlook stands in `tidy.toml`, each allowance with its reason, and an allowance nothing
-//! needs any more is a finding.
+//! The structure rules that a program can check. Each rule is one function from the tree of files
+//! to its findings; a good and a bad sample test it. `tidy.toml` lists the exceptions, each with
+//! its reason. An exception that is no longer needed is a finding.
 
 mod comments;
 mod config;
@@ -45,10 +44,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A rule: all that is wrong in a tree, by its measure.
+/// A rule: a function that returns all violations in a tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// Every rule there is.
+/// All rules.
 const RULES: &[Rule] = &[
     crates::folder_is_the_crate_name,
     crates::arrows_between_crates,
@@ -77,7 +76,7 @@ const RULES: &[Rule] = &[
     words::no_banned_words,
 ];
 
-/// All findings in the repository at `root`, by file and line.
+/// Returns all findings in the repository at `root`, ordered by file and line.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let tree = Tree::read(root)?;
     let mut findings: Vec<_> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
@@ -91,7 +90,7 @@ pub fn write_inventory(root: &Path) -> Result<()> {
     std::fs::write(root.join(inventory::PAGE), page).with_context(|| inventory::PAGE)
 }
 
-/// The sizes of each crate in the repository at `root`, and of all together, as a table.
+/// Formats the sizes of each crate in the repository at `root`, and of all together, as a table.
 pub fn figures(root: &Path) -> Result<String> {
     Ok(figures::table(&Tree::read(root)?))
 }

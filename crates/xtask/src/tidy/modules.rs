@@ -1,9 +1,9 @@
-//! Arrows between the modules of a crate: what imports each other in a circle is one
-//! module in several files.
+//! Dependencies between the modules of a crate. Modules that import each other in a circle are in
+//! truth one module in several files.
 //!
-//! The modules that stand side by side in one parent are the nodes. There is an arrow from one to
-//! another where code in the first, or below it, names a path that leads into the second. Tests do
-//! not count, nor does what a module takes from the modules around it (`super::Finding`).
+//! The nodes are the modules that have the same parent. An arrow leads from one to another if code
+//! in or below the first names a path into the second. Tests do not count. Items that a module
+//! takes from the modules around it (`super::Finding`) do not count either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,18 @@ use super::Finding;
 use super::source::{Source, Token};
 use super::tree::Tree;
 
-/// Modules that may be in one circle, except in the crates that tidy.toml lists. Two or three that
-/// are read together are bearable, more are a knot.
+/// The most modules that may form a circle, except in the crates that tidy.toml lists. Two or three
+/// modules that are read together are bearable; more are too tangled.
 const CYCLE_MODULES_MAX: usize = 3;
 
-/// A module's path from its crate on, such as `server::commands::client`.
+/// A module's path from its crate, such as `server::commands::client`.
 type ModulePath = Vec<String>;
-/// Whom the modules of one parent name, by name.
+/// For each module of one parent, by name, the sibling modules that it names.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// No circle of modules is over the limit, or over what tidy.toml lists for it with a reason. An
-/// entry may only get smaller. A crate of `without_cycles` has no circle, whatever is listed.
+/// Checks that no circle of modules is over the limit, or over the number that tidy.toml lists for
+/// it with a reason. An entry may only get smaller. A crate of `without_cycles` may have no circle,
+/// even if one is listed.
 pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
     let mut findings = unknown_crates(tree);
     let mut used = vec![false; tree.config.module_cycle.len()];
@@ -53,7 +54,7 @@ pub fn cycles_are_small(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Entries of `without_cycles` that name no crate.
+/// Returns a finding for each entry of `without_cycles` that names no crate.
 fn unknown_crates(tree: &Tree) -> Vec<Finding> {
     let is_known = |name: &&String| tree.sources.iter().any(|source| source.krate() == Some(name.as_str()));
     let unknown = tree.config.without_cycles.iter().filter(|name| !is_known(name));
@@ -62,14 +63,14 @@ fn unknown_crates(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// The largest circle within each module that has one: the module, such as `server::config`, and
-/// the names of those in the circle.
+/// Returns the largest circle within each module that has one, as (module, names in the circle).
+/// The module is written as `server::config`.
 pub fn largest_cycles(tree: &Tree) -> Vec<(String, BTreeSet<String>)> {
     let cycles = arrows(tree).into_iter();
     cycles.filter_map(|(parent, arrows)| Some((parent.join("::"), largest_cycle(&arrows)?))).collect()
 }
 
-/// The arrows between modules, by their parent.
+/// Returns the arrows between modules, by their parent.
 fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
     let placed: Vec<_> =
         tree.sources.iter().filter_map(|source| Some((module_of(source)?, source))).collect();
@@ -92,7 +93,7 @@ fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
     arrows
 }
 
-/// The module that a shipped file is: `crates/server/src/config/load.rs` is
+/// Returns the module of a shipped file: `crates/server/src/config/load.rs` is
 /// `server::config::load`. Programs beside the library (`main.rs`, `src/bin`) have roots of their
 /// own, and no arrow leads to them.
 fn module_of(source: &Source) -> Option<ModulePath> {
@@ -105,7 +106,8 @@ fn module_of(source: &Source) -> Option<ModulePath> {
     Some(path)
 }
 
-/// The paths that begin with `crate`, `self` or `super` in `source`, from the crate on.
+/// Returns the paths in `source` that begin with `crate`, `self` or `super`, as paths from the
+/// crate.
 fn named_paths(module: &ModulePath, source: &Source) -> Vec<ModulePath> {
     let starts = source.tokens.iter().enumerate().filter(|(at, token)| {
         matches!(token.text.as_str(), "crate" | "self" | "super")
@@ -115,7 +117,8 @@ fn named_paths(module: &ModulePath, source: &Source) -> Vec<ModulePath> {
     starts.filter_map(|(at, _)| resolved(module, &source.tokens[at..])).collect()
 }
 
-/// The path that `tokens` begin with, as seen from `module`. Nothing where it leaves the crate.
+/// Resolves the path with which `tokens` begin, as seen from `module`. Returns `None` if it leaves
+/// the crate.
 fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
     let mut path = module.clone();
     for (at, step) in steps(tokens).enumerate() {
@@ -131,14 +134,15 @@ fn resolved(module: &ModulePath, tokens: &[Token]) -> Option<ModulePath> {
     (!path.is_empty()).then_some(path)
 }
 
-/// The names of a path, `a`, `b` and `c` of `a::b::c`.
+/// Returns the names of a path: `a`, `b` and `c` of `a::b::c`.
 fn steps(tokens: &[Token]) -> impl Iterator<Item = &str> {
     let is_joined = |at: usize| at == 0 || (tokens[at - 1].text == ":" && tokens[at - 2].text == ":");
     let ats = (0..tokens.len()).step_by(3);
     ats.take_while(move |&at| is_joined(at)).map(|at| tokens[at].text.as_str())
 }
 
-/// The largest set of modules of which each leads to each other; nothing where no two do.
+/// Returns the largest set of modules in which arrows lead from each module to every other. Returns
+/// `None` if there is no circle.
 fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<String>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();
@@ -149,7 +153,7 @@ fn largest_cycle(arrows: &Arrows) -> Option<BTreeSet<String>> {
     arrows.keys().map(cycle_of).filter(|cycle| cycle.len() > 1).max_by_key(BTreeSet::len)
 }
 
-/// All that `from` leads to.
+/// Returns all modules that can be reached from `from`.
 fn reachable(arrows: &Arrows, from: &String) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

@@ -5,7 +5,8 @@ use syn::visit::{self, Visit};
 use super::Finding;
 use super::tree::Tree;
 
-/// Each command that a crate declares has a script in `tests/cmd`, and each script a command.
+/// Checks that each command that a crate declares has a script in `tests/cmd`, and each script a
+/// command.
 pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut records = Records::default();
@@ -33,27 +34,28 @@ pub fn every_command_has_a_script(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A command's name and where its record stands.
+/// The name of a command and the place of its record.
 struct Record {
     name: String,
-    /// The static's own name.
+    /// The name of the static.
     ident: String,
     path: String,
     line: usize,
 }
 
-/// Finds `static X: Command = Command { name: "...", .. }`.
+/// A visitor that finds `static X: Command = Command { name: "...", .. }`.
 #[derive(Default)]
 struct Records {
     path: String,
     found: Vec<Record>,
-    /// Files and statics that some record of theirs lists as `subcommands: &[&X, ..]`.
+    /// The files and statics that a record in the same file lists as `subcommands: &[&X, ..]`.
     subcommands: Vec<(String, String)>,
 }
 
 impl Records {
-    /// A container's script covers its subcommands. One that stands apart from its container is
-    /// told by its static: `MEMORY_USAGE` is called USAGE.
+    /// Returns true if the record is a subcommand: the script of its container covers it. A
+    /// subcommand in another file than its container is recognized by its static's name:
+    /// `MEMORY_USAGE` is called USAGE.
     fn is_subcommand(&self, record: &Record) -> bool {
         let listed =
             self.subcommands.iter().any(|(path, ident)| *path == record.path && *ident == record.ident);
@@ -76,7 +78,7 @@ impl Visit<'_> for Records {
         visit::visit_item_static(self, item);
     }
 
-    /// Records in a `mod tests` are samples.
+    /// Skips `mod tests`: the records in it are samples.
     fn visit_item_mod(&mut self, item: &syn::ItemMod) {
         if item.ident != "tests" {
             visit::visit_item_mod(self, item);
@@ -84,7 +86,7 @@ impl Visit<'_> for Records {
     }
 }
 
-/// The text of a field `name: "text"`.
+/// Returns the text of a field `name: "text"`.
 fn name_field(field: &syn::FieldValue) -> Option<String> {
     match (&field.member, &field.expr) {
         (syn::Member::Named(member), syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }))
@@ -96,7 +98,7 @@ fn name_field(field: &syn::FieldValue) -> Option<String> {
     }
 }
 
-/// The statics that a field `subcommands: &[&A, &B]` lists.
+/// Returns the statics that a field `subcommands: &[&A, &B]` lists.
 fn subcommand_idents(field: &syn::FieldValue) -> Vec<String> {
     let syn::Expr::Reference(list) = &field.expr else { return Vec::new() };
     let syn::Expr::Array(array) = &*list.expr else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Rules about size. The lists of what is over a limit are ratchets: an entry may only get smaller.
+//! Rules about size. An entry in a list of exceptions may only get smaller.
 
 use std::cmp::Ordering;
 
@@ -7,19 +7,19 @@ use super::config::Oversize;
 use super::measure::{Function, measure};
 use super::tree::Tree;
 
-/// Lines of a function, signature to closing brace, that fit a screen.
+/// The most lines of a function, from signature to closing brace: they fit a screen.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Parameters of a function, `self` not counted. More ask for a struct.
+/// The most parameters of a function, without `self`. More should become a struct.
 const PARAMETERS_MAX: usize = 5;
-/// Parameters that are a `bool`. One asks for two functions, or for an enum whose
+/// The most parameters that are a `bool`. One `bool` should become two functions, or an enum whose
 /// variants name the cases.
 const BOOL_PARAMETERS_MAX: usize = 0;
-/// Fields of a struct. More ask for structs of what belongs together.
+/// The most fields of a struct. More should become several structs.
 const FIELDS_MAX: usize = 25;
-/// Lines of a file after which the question is: what would the interface of the half be?
+/// The most lines of a file. A longer file should be split at a good interface.
 const FILE_LINES_MAX: usize = 1_000;
 
-/// A function over the limit is listed in tidy.toml with a reason and its
+/// Checks that a function over the limit of lines is listed in tidy.toml with a reason and its
 /// length, and does not grow.
 pub fn functions_fit_a_screen(tree: &Tree) -> Vec<Finding> {
     let limit = Limit {
@@ -32,8 +32,8 @@ pub fn functions_fit_a_screen(tree: &Tree) -> Vec<Finding> {
     limit.findings(functions(tree, |function| function.lines.unwrap_or(0)))
 }
 
-/// A function over the limit of parameters is listed in tidy.toml with a reason and their
-/// number, which does not grow.
+/// Checks that a function over the limit of parameters is listed in tidy.toml with a reason and
+/// their number, which may not grow.
 pub fn functions_take_few_parameters(tree: &Tree) -> Vec<Finding> {
     let limit = Limit {
         max: PARAMETERS_MAX,
@@ -45,7 +45,7 @@ pub fn functions_take_few_parameters(tree: &Tree) -> Vec<Finding> {
     limit.findings(functions(tree, |function| function.parameters))
 }
 
-/// A function with a `bool` parameter is listed in tidy.toml with a reason.
+/// Checks that a function with a `bool` parameter is listed in tidy.toml with a reason.
 pub fn functions_take_no_bool(tree: &Tree) -> Vec<Finding> {
     let limit = Limit {
         max: BOOL_PARAMETERS_MAX,
@@ -57,8 +57,8 @@ pub fn functions_take_no_bool(tree: &Tree) -> Vec<Finding> {
     limit.findings(functions(tree, |function| function.bool_parameters))
 }
 
-/// A struct over the limit of fields is listed in tidy.toml with a reason and their
-/// number, which does not grow.
+/// Checks that a struct over the limit of fields is listed in tidy.toml with a reason and their
+/// number, which may not grow.
 pub fn structs_have_few_fields(tree: &Tree) -> Vec<Finding> {
     let limit = Limit {
         max: FIELDS_MAX,
@@ -79,7 +79,7 @@ pub fn structs_have_few_fields(tree: &Tree) -> Vec<Finding> {
     limit.findings(sized)
 }
 
-/// Something shipped that has a size.
+/// A shipped item with its size.
 struct Sized<'a> {
     path: &'a str,
     line: usize,
@@ -87,7 +87,7 @@ struct Sized<'a> {
     size: usize,
 }
 
-/// Every shipped function with its `size`.
+/// Returns every shipped function with its `size`.
 fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
     let mut sized = Vec::new();
     for source in &tree.sources {
@@ -101,22 +101,22 @@ fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
     sized
 }
 
-/// A limit on a size, and what tidy.toml lists as over it.
+/// A limit on a size, with the exceptions that tidy.toml lists.
 struct Limit<'a> {
     /// The greatest size that needs no entry.
     max: usize,
-    /// What is counted.
+    /// The unit of the size, in the plural.
     unit: &'static str,
     /// The name of the list in tidy.toml.
     list: &'static str,
     listed: &'a [Oversize],
-    /// What to do about it.
+    /// The advice in a finding.
     advice: &'static str,
 }
 
 impl Limit<'_> {
-    /// What is over the limit and not listed, or of another size than listed; and the entries that
-    /// nothing needs any more.
+    /// Returns the findings: items over the limit that are not listed, items with another size than
+    /// listed, and entries that are no longer needed.
     fn findings(&self, sized: Vec<Sized<'_>>) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut used = vec![false; self.listed.len()];
@@ -137,7 +137,8 @@ impl Limit<'_> {
         findings
     }
 
-    /// What is wrong with something over the limit for which tidy.toml lists the size `listed`.
+    /// Describes the violation of an item over the limit for which tidy.toml lists the size
+    /// `listed`. Returns `None` if the item has exactly that size.
     fn message(&self, found: &Sized<'_>, listed: Option<usize>) -> Option<String> {
         let Self { max, unit, list, advice, .. } = self;
         let Sized { name, size, .. } = found;
@@ -155,7 +156,7 @@ impl Limit<'_> {
     }
 }
 
-/// A Rust file over the limit is listed in tidy.toml with a reason.
+/// Checks that a Rust file over the limit of lines is listed in tidy.toml with a reason.
 pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = |text: &str| text.lines().count();
@@ -181,7 +182,7 @@ pub fn files_stay_short(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// A method `Big::run` of `lines` lines.
+    /// Formats a method `Big::run` of `lines` lines.
     fn method(lines: usize) -> String {
         format!("struct Big;\nimpl Big {{\n    fn run() {{{}}}\n}}\n", "\n".repeat(lines - 1))
     }
@@ -219,13 +220,13 @@ mod tests {
         assert_eq!(functions_fit_a_screen(&Tree::sample(&[("crates/a/src/lib.rs", &text)])), []);
     }
 
-    /// What `rule` finds in `code`, with `config` as tidy.toml.
+    /// Returns the findings of `rule` in `code`, with `config` as tidy.toml.
     fn messages(rule: fn(&Tree) -> Vec<Finding>, code: &str, config: &str) -> Vec<String> {
         let tree = Tree::sample(&[("tidy.toml", config), ("crates/a/src/lib.rs", code)]);
         rule(&tree).into_iter().map(|finding| finding.message).collect()
     }
 
-    /// The entry for `crates/a/src/lib.rs` in `list`.
+    /// Formats the entry for `crates/a/src/lib.rs` in `list`.
     fn entry(list: &str, name: &str, size: &str) -> String {
         format!("[[{list}]]\npath = \"crates/a/src/lib.rs\"\nname = \"{name}\"\n{size}\nreason = \"r\"\n")
     }

@@ -1,5 +1,5 @@
-//! A Rust file as tidy sees it: its lines, its tokens (comments gone, strings
-//! apart) and its test code.
+//! A Rust file as tidy reads it: its lines, its tokens and its test code. Comments are no tokens,
+//! and literals have no text.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -7,36 +7,36 @@ use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// One token with its line. A string or other literal has an empty text: no rule looks into it.
+/// A token with its line. A string or other literal has an empty text: no rule reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// The identifier, the single punctuation character, or the bracket.
     pub text: String,
-    /// Line, from 1.
+    /// The line, from 1.
     pub line: usize,
 }
 
 /// A parsed Rust file.
 pub struct Source {
-    /// Path from the repository's root, with `/`.
+    /// The path from the repository's root, with `/`.
     pub path: String,
-    /// Its text.
+    /// The text.
     pub text: String,
-    /// Its tokens in order; for each `use` the paths it imports are written out behind it.
+    /// The tokens in order. After them follow the full paths that each `use` imports.
     pub tokens: Vec<Token>,
-    /// Its syntax tree.
+    /// The syntax tree.
     pub syntax: syn::File,
     test_lines: Vec<RangeInclusive<usize>>,
-    /// The file as a whole is no shipped code.
+    /// True if the whole file is test code, not shipped code.
     is_test_file: bool,
-    /// Modules in files of their own that are declared as test code here: `#[cfg(test)] mod name;`.
+    /// The modules in other files that this file declares as test code: `#[cfg(test)] mod name;`.
     test_modules: Vec<String>,
-    /// Where the literals stand; the text of a doc comment is one of them.
+    /// The places of the literals. The text of a doc comment is a literal, too.
     literals: Vec<Range<LineColumn>>,
 }
 
 impl Source {
-    /// Parses `text`; the error is the parser's message.
+    /// Parses `text`. The error is the parser's message.
     pub fn parse(path: &str, text: &str) -> Result<Self, String> {
         let syntax = syn::parse_file(text).map_err(|error| error.to_string())?;
         let stream: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
@@ -59,13 +59,15 @@ impl Source {
         })
     }
 
-    /// Whether `line` is no shipped code: a test, benchmark or example file, a test function, or
-    /// inside `#[cfg(test)]`, also where that stands in the file that declares the module.
+    /// Returns true if `line` is not shipped code. It may be in a test, benchmark or example file,
+    /// in a test function, or inside `#[cfg(test)]`, also if the file that declares the module has
+    /// that attribute.
     pub fn is_test(&self, line: usize) -> bool {
         self.is_test_file || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
 
-    /// The paths that modules declared here as test code may have, each without `.rs` or `/mod.rs`.
+    /// Returns the possible paths, without `.rs` or `/mod.rs`, of the modules that this file
+    /// declares as test code.
     pub fn test_module_paths(&self) -> Vec<String> {
         let (folder, file) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
         let folder = match file {
@@ -81,24 +83,24 @@ impl Source {
         self.is_test_file |= rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'));
     }
 
-    /// The crate whose folder this file is in.
+    /// Returns the crate whose folder contains this file.
     pub fn krate(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
 
-    /// Where the comment in `line` (from 1) begins, as a count of bytes; none where the line has
-    /// none, as with the `//` of a string. A line within a `/* */` comment has none.
+    /// Returns the byte offset of the comment in `line` (from 1), or `None` if the line has none. A
+    /// `//` in a string is no comment. Lines within a `/* */` comment count as lines without one.
     pub fn comment_start(&self, line: usize) -> Option<usize> {
         let text = self.text.lines().nth(line - 1)?;
         text.match_indices("//").map(|(at, _)| at).find(|&at| {
             let place = LineColumn { line, column: text[..at].chars().count() };
-            // The literal of a doc comment begins where the comment does.
+            // The literal of a doc comment begins at the same place as the comment.
             !self.literals.iter().any(|literal| literal.start < place && place < literal.end)
         })
     }
 
-    /// Lines where the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in
-    /// a row, tests left out.
+    /// Returns the lines at which the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in
+    /// a row. Tests are left out.
     pub fn lines_with(&self, pattern: &[Token]) -> Vec<usize> {
         let texts = |tokens: &[Token]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
         let wanted = texts(pattern);
@@ -110,10 +112,10 @@ impl Source {
     }
 }
 
-/// The tokens of `pattern`.
+/// Returns the tokens of `pattern`.
 pub fn pattern(pattern: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
-    // A pattern that is no Rust matches nothing; the tests of each rule would show it.
+    // A pattern that is not valid Rust matches nothing; the tests of each rule would show that.
     flatten(pattern.parse().unwrap_or_default(), &mut tokens);
     tokens
 }
@@ -157,7 +159,7 @@ fn collect_literals(stream: TokenStream, out: &mut Vec<Range<LineColumn>>) {
     }
 }
 
-/// Collects test code and imports.
+/// A visitor that collects test code and imports.
 #[derive(Default)]
 struct Finder {
     test_lines: Vec<RangeInclusive<usize>>,
@@ -172,7 +174,7 @@ impl Finder {
         }
     }
 
-    /// Writes out the paths of one `use`, each ended by `;`.
+    /// Adds the full paths of one `use`, each followed by `;`.
     fn import(&mut self, tree: &syn::UseTree, prefix: &[String]) {
         let line = tree.span().start().line;
         let mut path = prefix.to_vec();
@@ -228,7 +230,7 @@ impl Visit<'_> for Finder {
     }
 }
 
-/// `#[test]`, or a `#[cfg(...)]` that asks for `test` without a `not`.
+/// Returns true for `#[test]`, or for a `#[cfg(...)]` that requires `test` without a `not`.
 fn is_test_attribute(attribute: &syn::Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;

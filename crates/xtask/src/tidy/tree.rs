@@ -1,4 +1,4 @@
-//! The files tidy looks at, read once.
+//! The files that tidy checks, read once.
 
 use std::fs;
 use std::path::Path;
@@ -9,22 +9,22 @@ use toml::Table;
 use super::config::Config;
 use super::source::Source;
 
-/// Folders that hold nothing written by hand.
+/// The folders that contain no handwritten files.
 const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage", "__pycache__"];
 
 /// The repository's files.
 pub struct Tree {
-    /// What `tidy.toml` says.
+    /// The settings of `tidy.toml`.
     pub config: Config,
-    /// Every Rust file.
+    /// All Rust files.
     pub sources: Vec<Source>,
-    /// Every text file, the Rust files and `tidy.toml` among them.
+    /// All text files, including the Rust files and `tidy.toml`.
     pub texts: Vec<TextFile>,
     /// The manifests of `crates/*`.
     pub crates: Vec<Crate>,
 }
 
-/// A file's path from the root (with `/`) and its text.
+/// The path from the root (with `/`) and the text of a file.
 pub struct TextFile {
     /// The path.
     pub path: String,
@@ -34,16 +34,16 @@ pub struct TextFile {
 
 /// One crate of the workspace.
 pub struct Crate {
-    /// Its folder's name.
+    /// The name of its folder.
     pub folder: String,
-    /// Its manifest's path.
+    /// The path of its manifest.
     pub manifest_path: String,
-    /// Its manifest.
+    /// The parsed manifest.
     pub manifest: Table,
 }
 
 impl Tree {
-    /// Reads everything below `root`.
+    /// Reads all text files below `root`.
     pub fn read(root: &Path) -> Result<Self> {
         let mut texts = Vec::new();
         collect(root, "", &mut texts)?;
@@ -68,12 +68,12 @@ impl Tree {
         Ok(Self { config, sources, texts, crates })
     }
 
-    /// The file at `path`.
+    /// Returns the text of the file at `path`.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.texts.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
 
-    /// A tree of the given (path, text) pairs, as a rule's tests write it.
+    /// Creates a tree of the given (path, text) pairs for the tests of rules.
     #[cfg(test)]
     pub fn sample(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| TextFile { path: (*path).into(), text: (*text).into() };
@@ -81,14 +81,14 @@ impl Tree {
     }
 }
 
-/// The crate whose manifest `file` is; nothing for other files.
+/// Parses the crate of which `file` is the manifest. Returns `None` for other files.
 fn parse_crate(file: &TextFile) -> Option<Result<Crate>> {
     let folder = file.path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
     let manifest = file.text.parse::<Table>().with_context(|| file.path.clone());
     Some(manifest.map(|manifest| Crate { folder: folder.into(), manifest_path: file.path.clone(), manifest }))
 }
 
-/// Adds every text file below `folder`, whose path from the root is `prefix`.
+/// Adds every text file below `folder` to `texts`. The path of `folder` from the root is `prefix`.
 /// Symbolic links are left out.
 fn collect(folder: &Path, prefix: &str, texts: &mut Vec<TextFile>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {

@@ -1,10 +1,10 @@
-//! Rules about unsafe code. That a block holds one operation is clippy's to check.
+//! Rules about unsafe code. Clippy checks that a block holds one operation.
 
 use super::Finding;
 use super::source::Source;
 use super::tree::Tree;
 
-/// Crate roots outside the unsafe rooms forbid unsafe code.
+/// Checks that crate roots outside `unsafe_rooms` forbid unsafe code.
 pub fn unsafe_is_forbidden(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in tree.sources.iter().filter(|source| is_crate_root(&source.path)) {
@@ -17,7 +17,7 @@ pub fn unsafe_is_forbidden(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `unsafe` stands only below the paths of `unsafe_rooms`.
+/// Checks that `unsafe` appears only below the paths of `unsafe_rooms`.
 pub fn unsafe_stays_in_its_rooms(tree: &Tree) -> Vec<Finding> {
     let outside =
         |source: &&Source| !tree.config.unsafe_rooms.iter().any(|room| source.path.starts_with(room));
@@ -35,7 +35,7 @@ pub fn unsafe_stays_in_its_rooms(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The comment right above an unsafe block or impl proves it: `// SAFETY: …`.
+/// Checks that the comment right above an unsafe block or impl is its proof: `// SAFETY: …`.
 pub fn unsafe_is_proven(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &tree.sources {
@@ -51,11 +51,12 @@ pub fn unsafe_is_proven(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the comment above the statement around line `at` (from 1) holds a `SAFETY:` with a text.
+/// Returns true if the comment above the statement around line `at` (from 1) has a text after
+/// `SAFETY:`.
 fn has_proof(lines: &[&str], at: usize) -> bool {
     let proves = |line: &str| line.split_once("SAFETY:").is_some_and(|(_, proof)| !proof.trim().is_empty());
     let above = lines[..at - 1].iter().rev().map(|line| line.trim());
-    // Up over the beginning of the same statement and its attributes, to the comment above it.
+    // Skip the beginning of the statement and its attributes, up to the comment above.
     let mut above = above.skip_while(|line| {
         let ends_before = line.is_empty() || line.ends_with([';', '{', '}', ',']) || line.starts_with("//");
         !ends_before || line.starts_with("#[")

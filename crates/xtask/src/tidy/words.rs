@@ -4,14 +4,14 @@ use super::Finding;
 use super::source::pattern;
 use super::tree::Tree;
 
-/// Marks of work that someone meant to come back to, as words in any text file.
+/// The marks of unfinished work, as words in any text file.
 const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "XXX"];
-/// The same as Rust code.
+/// The marks of unfinished work in Rust code.
 const UNFINISHED_CODE: &[&str] = &["dbg!", "todo!", "unimplemented!"];
-/// Where those words are the subject and may be named.
+/// The paths of files that may name these words, because they are about them.
 const ABOUT_WORDS: &[&str] = &["crates/xtask/src/tidy/", "CONTRIBUTING.md", "Cargo.lock"];
 
-/// Main holds no reminders: what is not done stands in an issue.
+/// Checks that no file has a mark of unfinished work. Unfinished work belongs in an issue.
 pub fn nothing_unfinished(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.texts.iter().filter(|file| !is_about_words(&file.path)) {
@@ -36,7 +36,7 @@ pub fn nothing_unfinished(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Outside tests an `unwrap` hides why it cannot fail.
+/// Checks that only tests call `unwrap`: it does not say why it cannot fail.
 pub fn no_unwrap(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in &tree.sources {
@@ -51,7 +51,8 @@ pub fn no_unwrap(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The pure crates get bytes, time and chance as arguments.
+/// Checks that the pure crates name no forbidden path. They get bytes, time and randomness as
+/// arguments.
 pub fn pure_crates_stay_pure(tree: &Tree) -> Vec<Finding> {
     let pure = &tree.config.pure;
     let mut used = vec![false; pure.except.len()];
@@ -80,7 +81,7 @@ pub fn pure_crates_stay_pure(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The words of `banned_word` appear in no file but tidy.toml.
+/// Checks that the words of `banned_word` appear in no file but tidy.toml.
 pub fn no_banned_words(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.texts.iter().filter(|file| file.path != "tidy.toml" && !is_about_words(&file.path)) {
@@ -97,7 +98,7 @@ fn is_about_words(path: &str) -> bool {
     ABOUT_WORDS.iter().any(|about| path.starts_with(about))
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore at either side.
+/// Returns true if `word` is in `line` with no letter, digit or underscore next to it.
 fn has_word(line: &str, word: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
