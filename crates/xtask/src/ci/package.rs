@@ -164,8 +164,8 @@ fn completions(session: &Session, _deb: &Path, root: &Path) -> Checked {
 
 /// Checks that systemd knows every setting of the unit, and that the sandbox does not get weaker.
 fn unit(session: &Session, _deb: &Path, root: &Path) -> Checked {
-    /// The highest exposure allowed: ten times the number that `systemd-analyze security` shows. The
-    /// best is 0, the worst 100.
+    /// The highest exposure allowed, from 0 (best) to 100: ten times the number that
+    /// `systemd-analyze security` shows.
     const EXPOSURE_MAX: &str = "20";
     let Some(analyze) = shell::find("systemd-analyze") else {
         return Ok(Err("systemd-analyze is missing: install the package systemd".into()));

@@ -124,7 +124,7 @@ const ADAPTATIONS: &[Adaptation] = &[
         from: "[client_field qbuf-client qbuf] == $qbsize",
         to: "[client_field qbuf-client qbuf] >= $qbsize",
     },
-    // Redis says its PID shortly before it listens; here the script that starts Saker does.
+    // Redis prints its PID shortly before it listens. Here the script that starts Saker prints it.
     Adaptation {
         file: "tests/support/server.tcl",
         from: "    if {$reconnect} {\n        reconnect $level\n",

@@ -18,7 +18,7 @@ pub struct Config {
     pub unsafe_module: Vec<UnsafeModule>,
     /// The crates without I/O, clock, chance and threads, and the paths they must not name.
     pub pure: Pure,
-    /// Functions over the line limit.
+    /// Functions over the limit of lines.
     pub long_function: Vec<Oversize>,
     /// Functions over the limit of parameters.
     pub many_parameters: Vec<Oversize>,
