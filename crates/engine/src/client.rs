@@ -243,10 +243,13 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes the client makes the server hold: its own structures, input that is not consumed,
-    /// output that is not sent, a transaction that is queued, a request that waits with its places
-    /// in the queues of its keys, keys, channels and prefixes it named.
-    /// Room behind the input is left out: it is address space until bytes arrive.
+    /// Returns the bytes that the client makes the server hold:
+    /// - its own structures, unconsumed input and unsent output;
+    /// - the queued commands of a transaction;
+    /// - a blocked request with its places in the queues of its keys;
+    /// - the names of its watched keys, channels and prefixes.
+    ///
+    /// The free capacity after the input is not counted: it is address space until bytes arrive.
     pub fn memory_bytes(&self) -> u64 {
         const OWN: usize = size_of::<ClientInfo>() + SESSION_BYTES;
         OWN as u64

@@ -1,8 +1,8 @@
-//! The registry of clients: who is connected and, while `maxmemory-clients` is a limit, how much
-//! memory each holds and all hold together.
+//! The registry of the connected clients. While `maxmemory-clients` is a limit, it also has the
+//! memory of each client and their sum.
 //!
-//! One lock guards both, so a client that leaves the registry, however it does, leaves the sum with
-//! the same step, and the sum is exactly that of what was last counted whenever the lock is free.
+//! One lock guards both, so every removal of a client also subtracts its memory from the sum.
+//! Whenever the lock is free, the sum is exactly that of the last counted sizes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::ClientInfo;
 
-/// All clients of all threads. Its lock is a leaf in the lock order. It is taken whenever a client
-/// connects, disconnects or is killed, by CLIENT LIST and its like, and, while their memory is
-/// limited, where the memory that a client holds has changed or all together hold too much.
+/// All clients of all threads. Its lock is a leaf in the lock order. It is taken when a client
+/// connects, disconnects or is killed, and by CLIENT LIST and similar commands. While the memory of
+/// clients is limited, it is also taken when the memory of a client has changed or the sum is too
+/// high.
 #[derive(Debug, Default)]
 pub struct Clients {
     registry: Mutex<Registry>,
@@ -25,8 +26,8 @@ pub struct Clients {
 #[derive(Debug, Default)]
 struct Registry {
     by_id: BTreeMap<u64, Arc<ClientInfo>>,
-    /// The counted clients that may be evicted, by the [`size_class`] of what was counted; of one
-    /// class the oldest comes last.
+    /// The counted clients that may be evicted, by the [`size_class`] of their counted size. Within
+    /// one class the oldest client comes last.
     by_size: BTreeSet<SizeKey>,
 }
 
@@ -40,8 +41,8 @@ fn size_class(bytes: u64) -> u32 {
     (log << 3) | (bytes >> (log - 3)) as u32 & 7
 }
 
-/// Returns the place of a client in the order; `None` if it is not counted, or protected. The
-/// state that it depends on changes under the registry's lock only.
+/// Returns the place of a client in `by_size`; `None` if it is not counted or is protected. The
+/// state that the place depends on changes only under the registry's lock.
 fn size_key(client: &ClientInfo) -> Option<SizeKey> {
     let counted_bytes = client.held.counted_bytes.load(Relaxed);
     let is_in_order = counted_bytes > 0 && !client.choices.no_evict.load(Relaxed);
@@ -68,7 +69,7 @@ impl Clients {
         self.lock().by_id.insert(info.id, info);
     }
 
-    /// Removes a client; whether it was there. O(log n).
+    /// Removes a client. Returns true if it was registered. O(log n).
     pub fn remove(&self, id: u64) -> bool {
         let mut registry = self.lock();
         let Some(client) = registry.by_id.remove(&id) else { return false };
@@ -86,7 +87,7 @@ impl Clients {
         self.lock().by_id.values().cloned().collect()
     }
 
-    /// Returns their number.
+    /// Returns the number of clients.
     pub fn count(&self) -> usize {
         self.lock().by_id.len()
     }

@@ -1,4 +1,5 @@
-//! EVAL, FCALL and their kin: scripts run by the one way to run commands, as one unit.
+//! EVAL, FCALL and related commands: each script runs as one unit, through the executor of all
+//! commands.
 //!
 //! ```text
 //!   prepared ─► declared keys locked ─► run; further keys' shards locked if free ─► unit logged,
@@ -6,20 +7,21 @@
 //!        │                               │ needs the whole keyspace: undone              ▲
 //!        └─ known to need that ─► alone ◄┘ ─► run ─────────────────────────────────────┘
 //! ```
-//! Locks are kept to the end of the script (two-phase locking). A key that it did not declare is
-//! locked when it is used, if nobody holds the shard: it is never waited for, so nobody waits for
-//! each other. When somebody holds it, the script ends at once, whatever it was doing. What it has
-//! written is put back from copies that were taken before the first write to each key ([`Images`]);
-//! nothing of it was logged or released, so nobody has seen it. Then it runs again from the
-//! beginning, with all keys locked that it is known to use, or, when it needs more than keys, as
-//! the exclusive owner of the keyspace, and does so at once from then on.
+//! The locks are held until the end of the script (two-phase locking). A key that the script did
+//! not declare is locked when it is first used, but only if the shard's lock is free. The script
+//! never waits for it, so there is no deadlock. If another thread holds the lock, the run ends at
+//! once. Its writes are undone from copies that were taken before the first write to each key
+//! ([`Images`]). Nothing of the run was logged or released, so no client has seen it. Then the
+//! script runs again from the beginning, with all its known keys locked. If it needs more than
+//! keys, it runs as the exclusive owner of the keyspace, and later calls of this script do so at
+//! once.
 //!
-//! A script without declared keys runs alone for the first time: one that never ends then stops
-//! everybody, as Redis' clients expect, and one that has ended by itself can run under locks.
+//! A script without declared keys runs alone for the first time. If it never ends, it stops all
+//! clients, as Redis' clients expect. If it has once ended by itself, it can run under locks.
 //!
-//! What an undone run leaves: invalidations of cached keys, access clocks, and counts of calls.
-//! Watching clients are marked when the script has ended, and what it found expired is put back,
-//! since its removal was not logged.
+//! An undone run leaves invalidations of cached keys, access clocks, and counts of calls. Watching
+//! clients are marked only when the script has ended. Keys that the run found expired are put back,
+//! because their removal was not logged.
 
 use std::time::{Duration, Instant};
 

@@ -1,29 +1,30 @@
-//! `maxmemory`: keeping used memory at its limit.
+//! `maxmemory`: keeps used memory at its limit.
 //!
-//! Used memory is a sum over all threads' counters, too much to ask for at every command. So a
-//! thread asks once a turn and then may allocate a part of what is left before it asks again:
+//! Used memory is the sum of all threads' counters, too expensive to compute for every command. A
+//! thread computes it once a turn. Then it may allocate a part of the remaining memory before it
+//! computes the sum again:
 //!
 //! ```text
 //!   used ───────────────────────────▶│◀── left ──▶│ limit
 //!                                   each of T threads may allocate left / 2T, at most limit / 256T
 //! ```
-//! All threads together stay below the limit that way, and with a cap on what one may allocate in a
-//! turn that is longer than others' they exceed it by 0.4 % at worst. Near the limit the sum is
-//! read for each command, which by then evicts keys anyhow.
+//! All threads together therefore stay below the limit. If one thread's turn is longer than the
+//! others', the cap on its allocations bounds the excess to 0.4 %. Near the limit the sum is
+//! computed for each command, which by then evicts keys anyway.
 //!
-//! Where memory is enforced: before a command that may allocate, with room for its arguments; and
-//! after each turn, which is where a command that allocated much more than its arguments, replies
-//! and received bytes show up. The housekeeper asks thread 0 for a turn while memory is over its
-//! limit and all are idle.
+//! The limit is enforced at two points. The first is before a command that may allocate, with room
+//! for its arguments. The second is after each turn: it covers commands that allocated much more
+//! than their arguments, replies, and received bytes. While memory is over its limit and all
+//! threads are idle, the housekeeper asks thread 0 for a turn.
 //!
-//! A large request ([`LARGE_LEN_BYTES_MIN`]) is counted already, as what its client makes the
-//! server hold, so only its largest argument is counted a second time: the value that is made of it
-//! exists beside it. As in Redis the limit may be exceeded by the other arguments while the command
-//! runs. One that does not fit even without a key is refused before anything is evicted.
+//! A large request ([`LARGE_LEN_BYTES_MIN`]) is already counted as memory that its client makes the
+//! server hold. Only its largest argument is counted a second time, because the new value exists
+//! beside it. As in Redis, the other arguments may exceed the limit while the command runs. A
+//! request that would not fit even with no key left is rejected before anything is evicted.
 //!
-//! Memory that waits in the background to be freed counts as free while it is little. When used
-//! memory is over the limit all the same, by more than [`slack`], a thread short of memory
-//! first helps freeing it.
+//! Memory that waits to be freed in the background counts as free while it is little. If used
+//! memory is nevertheless over the limit by more than [`slack`], a thread short of memory first
+//! helps to free it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -40,13 +41,13 @@ use crate::run::Executor;
 use crate::shared::Shared;
 use crate::stats::latency_events::Event;
 
-/// Keys evicted between two looks at the clock.
+/// The number of keys evicted between two readings of the clock.
 const EVICTED_PER_LOOK: u64 = 16;
-/// Pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
+/// The pieces of values that a thread short of memory frees itself at a time: tens of microseconds.
 const HELP_PIECES: usize = 256;
 
-/// The length from which on a request is certain to be in its client's input buffer, which counts
-/// as used memory.
+/// The length in bytes from which a request is certain to be in its client's input buffer, which
+/// counts as used memory.
 const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 
 /// The result of enforcing the limit.
@@ -54,26 +55,26 @@ const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 pub enum LimitState {
     /// There is room.
     Fits,
-    /// There will be: this turn's time for evicting is used up.
+    /// There will be room: this turn's time for evictions is used up.
     InProgress,
-    /// There is none, and nothing to evict.
+    /// There is no room, and nothing to evict.
     Short,
 }
 
-/// A thread's part of keeping to the limit.
+/// The state with which a thread keeps to the limit.
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
-    /// This thread's counter when memory was last summed.
+    /// The thread's counter when memory was last summed.
     from_bytes: i64,
-    /// The bytes that the thread may allocate from there before it sums again.
+    /// The bytes that the thread may allocate from then on before it sums again.
     allowance_bytes: i64,
-    /// Nothing could be evicted in this turn: not tried again before the next.
+    /// True if nothing could be evicted in this turn: the next attempt is in the next turn.
     nothing_evictable: bool,
 }
 
 impl MemoryLimit {
-    /// Returns true if the thread may allocate `len_bytes` more without asking. O(1).
+    /// Returns true if the thread may allocate `len_bytes` more without a new sum. O(1).
     #[inline]
     pub fn allows(&self, len_bytes: usize) -> bool {
         alloc::thread_memory_bytes() + len_bytes as i64 - self.from_bytes <= self.allowance_bytes

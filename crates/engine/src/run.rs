@@ -1,20 +1,25 @@
-//! The one way to run a command: [`Executor::run_one`], for a client's request, a queued command, a
-//! blocked client's request.
+//! The single path on which commands run: [`Executor::run_one`] runs a client's request, a queued
+//! command, or a blocked client's request.
 //!
 //! ```text
 //!   request ─► shards locked ─► run_one ─► blocked? queued at its keys ─► released
 //!                                                  unlocked ◄─ ready keys served ◄┘
 //! ```
-//! **Serving** runs a blocked client's request by its command's own handler, as a unit of its own,
-//! with the reply going to the client's thread, before the writer's own reply leaves. What that
-//! needs beyond the writer's keys (BLPOP's other keys, BLMOVE's destination and those of clients
-//! that wait for it) is found and locked before the writer runs ([`lock_blocked_clients_keys`]),
-//! for as many clients as the command brings elements, so that a write and what it leads to are one
-//! step for all others. Where more is needed, the locks are given up, those of the key and of what
-//! is missing are taken in ascending order, and the queue is looked at from there on: when a key is
-//! removed by expiry or eviction; where a command brings more than it has arguments (RENAME); where
-//! the request of a blocked client fails, so that the element is the next one's. To others that
-//! next client was served a moment later; nobody's request is divided.
+//! **Serving** a blocked client runs its request by its command's own handler, as a unit of its
+//! own. The reply goes to the client's thread before the writer's own reply is sent. Serving may
+//! need more than the writer's keys: BLPOP's other keys, or BLMOVE's destination and the keys of
+//! the clients that wait for it. They are found and locked before the writer runs
+//! ([`lock_blocked_clients_keys`]), for as many clients as the command adds elements. A write and
+//! the serving that it causes are therefore one step for all other clients.
+//!
+//! In three cases more keys are needed:
+//! - a key is removed by expiry or eviction;
+//! - a command adds more elements than it has arguments (RENAME);
+//! - the request of a blocked client fails, so that the next client gets the element.
+//!
+//! Then the locks are released, the locks of the key and of the missing keys are taken in ascending
+//! order, and serving continues with the queue as it is then. Other clients see that the next
+//! client was served a moment later; no request is divided.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;

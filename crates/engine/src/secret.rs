@@ -1,9 +1,9 @@
 //! Arguments that carry passwords: neither MONITOR nor a log shows them.
 //!
-//! By the names of the commands and not by flags of their records: which argument is secret follows
-//! from the syntax of each of these few commands (the word behind AUTH, the value behind an
-//! option's name), and a request with an error in its syntax must hide it, too. All of it stands
-//! here, where it can be checked at one look.
+//! The names of the commands decide, not flags of their records. The secret argument follows from
+//! the syntax of each of these few commands: it is the word after AUTH, or the value after an
+//! option's name. A request with a syntax error must hide it, too. All rules are in this file,
+//! where they can be checked at one look.
 
 use commands::Args;
 
@@ -18,9 +18,9 @@ pub const SECRET_OPTIONS: &[&str] = &[
     "tls-client-key-file-pass",
 ];
 
-/// Returns true if argument `at` is one that neither a log nor MONITOR may show. `full_name` is
-/// the command's name in the table, `container|sub` for a subcommand: the request may use one that
-/// `rename-command` gave. O(1).
+/// Returns true if neither a log nor MONITOR may show argument `at`. `full_name` is the command's
+/// name in the table, `container|sub` for a subcommand: the request may use a name given by
+/// `rename-command`. O(1).
 pub fn is_secret(full_name: &str, args: &Args<'_>, at: usize) -> bool {
     let name = full_name.split('|').next().unwrap_or_default();
     let runs = |command: &str| name.eq_ignore_ascii_case(command);

@@ -1,26 +1,29 @@
-//! Blocked clients: who waits for which key.
+//! Blocked clients and the keys that they wait for.
 //!
-//! Beside the keyspace, one table per shard. Each is guarded by a lock of its own, taken under the
-//! shard's lock and a leaf but for it; the longest work under it is one look-up. The shard counts
-//! who follows its keys (`Shard::is_followed`), so a write to a shard that nobody follows pays one
-//! load for all of this. Who looks at a queue, or adds or removes a waiter, shows the shard of the
-//! key, which only its lock gives.
+//! Beside the keyspace there is one table per shard. Each has a lock of its own, which is taken
+//! under the shard's lock; only the shard's lock comes before it. The longest work under it is one
+//! look-up. The shard counts the followers of its keys (`Shard::is_followed`), so a write to a
+//! shard without followers pays one load for all of this. A function that reads or changes a queue
+//! takes the shard of the key as proof of the shard's lock.
 //!
-//! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. Whoever
-//! serves it, ends it for its timeout or otherwise does so under its `over` lock and sets it: one
-//! of them is first, the others find it over (`structures::claim`, with a model of all of it).
-//! Lock order: shards, then `over`, then the tables here and the inboxes of threads. **Queues** are
-//! ordered by place: numbers drawn under the shard's lock, so that the client that waited for a key
-//! first is served first, on whatever thread it lives. A client a client whose request found
-//! nothing goes to the end of all its queues, as in Redis. A key has a queue for each type that is
-//! awaited, so that a value of another type finds nobody to look at. Whoever finds a client over
-//! takes it out of the queue it stands in; its own thread takes it out of the others.
-//! **Reach.** Serving a client runs its whole request, which may need other shards than the key's
-//! ([`BlockedClient::keys_when_served`]), and may fill a key that others wait for (BLMOVE). Who is
-//! about to write a key asks [`BlockedClients::keys_to_lock`] for the keys of the first clients, as
-//! many as the command can bring elements for, and locks them before it writes, so that nobody
-//! comes between a write and the serving it leads to. The cost does not depend on how many are
-//! blocked.
+//! **A blocked client** is one [`BlockedClient`], shared by the queues of all its keys. A thread
+//! that serves it, or ends its wait by timeout or otherwise, does so under the client's `over` lock
+//! and sets it. One thread is first; the others find it set (`structures::claim`, with a model of
+//! all of it). Lock order: shards, then `over`, then the tables here and the inboxes of threads.
+//!
+//! **Queues** are ordered by place: numbers drawn under the shard's lock. The client that waited
+//! for a key first is therefore served first, on whichever thread it is. A client whose request
+//! found nothing goes to the end of all its queues, as in Redis. A key has a queue for each awaited
+//! type, so that a value of another type finds no client to check. A thread that finds a client's
+//! wait over removes the client from that queue; the client's own thread removes it from its other
+//! queues.
+//!
+//! **Reach.** Serving a client runs its whole request. The request may need other shards than the
+//! key's ([`BlockedClient::keys_when_served`]), and may fill a key that other clients wait for
+//! (BLMOVE). Before a thread writes a key, it asks [`BlockedClients::keys_to_lock`] for the keys of
+//! the first clients. It gets those of as many clients as the command can add elements for. It
+//! locks these keys before it writes, so that no other thread comes between a write and the serving
+//! that it causes. The cost does not depend on the number of blocked clients.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

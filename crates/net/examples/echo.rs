@@ -72,7 +72,7 @@ fn answer(inputs: &Inputs, outputs: &mut Outputs, conn: net::ConnId) -> usize {
     }
 }
 
-/// The length of the first request, an array of bulk strings, if it is all there.
+/// Returns the length of the first request, an array of bulk strings, if it has arrived completely.
 fn request_len(bytes: &[u8]) -> Option<usize> {
     let (count, mut at) = number_line(bytes, 0)?;
     for _ in 0..count {
@@ -82,7 +82,7 @@ fn request_len(bytes: &[u8]) -> Option<usize> {
     (at <= bytes.len() && at > 0).then_some(at)
 }
 
-/// The number of the line `*3` or `$4` at `at`, and where the next line begins.
+/// Parses the line `*3` or `$4` at `at`. Returns its number and the index of the next line.
 fn number_line(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let line = bytes.get(at + 1..)?;
     let len = line.windows(2).position(|pair| pair == b"\r\n")?;

@@ -1,12 +1,13 @@
 //! The readiness back end: epoll on Linux, kqueue on a Mac, through mio, with ordinary system calls
 //! to receive and send.
 //!
-//! Sockets are registered edge-triggered, for input, and for writability only while output waits: a
-//! Unix socket would else wake its loop whenever the peer reads. An edge is remembered until it is
-//! used up: a receive that fills less than it was offered has emptied the socket (no second call to
-//! find that out), one that fills all puts the connection on the list for the next turn. The one
-//! case in which a short receive proves nothing is a peer that has already closed its side: its
-//! edge came with the data, so the end must be read for.
+//! Sockets are registered edge-triggered for input. They are registered for writability only while
+//! output waits: otherwise a Unix socket would wake its loop whenever the peer reads. An edge is
+//! remembered until it is used up. A receive that fills less than the offered buffer has emptied
+//! the socket, so no second call is needed to find that out. A receive that fills the buffer puts
+//! the connection on the list for the next turn. A short receive proves nothing in one case: if the
+//! peer has already closed its side, the edge came together with the data, so another receive must
+//! find the end.
 
 use std::collections::VecDeque;
 use std::io;

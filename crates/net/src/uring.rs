@@ -1,19 +1,20 @@
-//! The completion back end: io_uring. Accepts and receives are armed once and report whatever
-//! comes; a turn hands all new requests over and waits for completions in one system call.
+//! The completion back end: io_uring. Accepts and receives are armed once and report every event. A
+//! turn submits all new requests and waits for completions in one system call.
 //!
-//! - Received bytes lie in provided buffers until the next poll gives those back. When the
-//!   kernel runs out of them, a receive ends with ENOBUFS and is armed again in the next
-//!   turn, ahead of all others.
-//! - Pausing cancels the receive; bytes that were on their way are still reported. A connection
-//!   that leaves more unparsed than a turn's worth is paused the same way. From then on it is
-//!   received from one chunk at a time, once a turn, until its socket is empty: a multishot receive
-//!   would fill all buffers whenever it is armed.
-//! - Kernels lose an end: where bytes and the reset behind them arrive while the loop works, a
-//!   multishot receive may report the bytes and then wait for good (seen with Linux 6.18, once in
-//!   some thousand resets beside floods). [`Uring::look_for_ends`] asks the sockets themselves from
-//!   time to time, and arms the receive of one that is at its end again: it reports the end then.
-//! - A flush queues one send per connection, which the next poll hands over. Output of several
-//!   pieces, or to a Unix socket, is sent by system call instead. What a socket does not take at
+//! - Received bytes are in provided buffers until the next poll returns the buffers to the kernel.
+//!   If the kernel runs out of buffers, a receive ends with ENOBUFS. It is armed again in the next
+//!   turn, before all others.
+//! - Pausing cancels the receive; bytes that were already on their way are still reported. A
+//!   connection that leaves more unparsed bytes than a turn's worth is paused in the same way. From
+//!   then on it receives one chunk per turn, until its socket is empty: a multishot receive would
+//!   fill all buffers whenever it is armed.
+//! - Kernels can lose the end of a connection. If bytes and a reset after them arrive while the
+//!   loop works, a multishot receive may report the bytes and then wait forever. This was seen with
+//!   Linux 6.18, once in some thousand resets during floods. [`Uring::look_for_ends`] therefore
+//!   asks the sockets themselves from time to time. If a socket is at its end, its receive is armed
+//!   again and then reports the end.
+//! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
+//!   or to a Unix socket, is sent by system call instead. Output that a socket does not accept at
 //!   once waits for a poll request.
 
 use std::io;

@@ -5,31 +5,33 @@
 //!          ^ span        ^ span
 //!   SET greeting "hello world\n"\r\n                  inline: a line a person types
 //! ```
-//! Nothing is copied: an argument is a [`Span`] of the input, appended to a vector that the
+//! Nothing is copied. An argument is a [`Span`] of the input, appended to a vector that the
 //! requests of a batch share. Only an inline request with quotes has arguments that are not in the
-//! input; it comes back with its own [`Parsed::Inline`].
+//! input; they are returned in its own [`Parsed::Inline`].
 //!
-//! A request may arrive in pieces: the caller keeps the bytes from the request's first one on and
-//! calls again with more. A short request is then parsed again from its start. One of many
-//! arguments continues where it got to, which [`Progress`] remembers, so that the work stays O(n)
-//! over all pieces. Progress belongs to a position in the stream: a request that starts anywhere
-//! else is parsed from its start, so a caller may parse ahead, run less than it parsed, and parse
-//! again. A complete request never looks at more of `Progress` than whether it is empty.
+//! A request may arrive in pieces. The caller keeps all bytes from the first one of the request and
+//! calls again with more. A short request is then parsed again from its start. A request of many
+//! arguments continues at the place stored in [`Progress`], so that the work stays O(n) over all
+//! pieces. The progress belongs to one position in the stream: a request that starts at another
+//! position is parsed from its start. A caller may therefore parse ahead, run fewer requests than
+//! it parsed, and parse again. For a complete request, the parser only checks whether `Progress` is
+//! empty.
 //!
-//! Memory: spans grow with arguments that have arrived (8 bytes each, for at least 6 received);
-//! what a header merely claims is never allocated.
+//! Memory: spans grow with the arguments that have arrived (8 bytes each, for at least 6 received
+//! bytes). Nothing is allocated for arguments that a header only announces.
 //!
-//! Leniency, as in Redis 8.0.2, whose error words and limits these are: the byte behind a CR is not
-//! looked at, nor are the two behind a bulk. Differences, both where Redis depends on how bytes
-//! happened to be read: a line over the limit is refused even when it is received whole, and a NUL
-//! is a byte like others (Redis waits for more input when a line holds one).
+//! The error texts and limits are those of Redis 8.0.2, and so is the leniency: the byte after a CR
+//! is not checked, nor are the two bytes after a bulk string. There are two differences, both where
+//! Redis depends on how the bytes happened to be read. A line over the limit is rejected even if it
+//! is received as a whole. A NUL is an ordinary byte; Redis waits for more input if a line holds
+//! one.
 
 use std::fmt;
 
 use stdx::number::parse_i64;
 use stdx::quoted::{ends_word, is_space, split_quoted};
 
-/// An argument's place in the input. Counts from the request's first byte.
+/// The place of an argument in the input, relative to the first byte of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Index of the first byte.

@@ -1,10 +1,12 @@
-//! Numbers as text, in the forms users of the protocol know.
+//! Numbers as text, in the forms that users of the protocol know.
 //!
-//! Integers have one text each. Doubles print as short as they round trip (see `grisu.rs`):
-//! integers up to 2^62 are written out; else the decimal point moves while that costs few zeros,
-//! and what is left gets an exponent (`1e+20`, `1.5e-9`). Doubles are read as C's `strtod` reads
-//! them, infinity and hexadecimal included, but the whole text must be the number, no blank around
-//! it, and neither NaN, overflow nor underflow to zero is one. Compared with Redis 8.0.2.
+//! An integer has exactly one text. A double is printed with the fewest digits that round trip (see
+//! `grisu.rs`). Integers up to 2^62 are written in full. For other numbers the decimal point moves
+//! while that costs few zeros; beyond that an exponent is written (`1e+20`, `1.5e-9`).
+//!
+//! Doubles are parsed like C's `strtod`, with infinity and hexadecimal. But the whole text must be
+//! the number, without blanks around it. NaN, overflow, and underflow to zero are rejected.
+//! Compared with Redis 8.0.2.
 
 use rustc_apfloat::{Float, Round, ieee};
 

@@ -1,6 +1,6 @@
-//! Proves the mailbox's sleep protocol under every interleaving and every allowed stale read
-//! (loom): no message is lost or handed out twice, no sleeper is left asleep beside a message (loom
-//! reports it as a deadlock), and a sleep costs at most one call of the waker.
+//! A proof of the mailbox's sleep protocol under every interleaving and every allowed stale read
+//! (loom). No message is lost or received twice. No sleeper stays asleep beside a message; loom
+//! would report that as a deadlock. A sleep costs at most one call of the waker.
 //!
 //! The queue inside is the model's own (see mailbox.rs): crossbeam's is not part of the proof.
 //!

@@ -6,43 +6,44 @@
 //!                                                              ▼ outside gate and locks
 //!                            replies leave ◄─ released ◄─ readers (a file, a backlog, a feed)
 //! ```
-//! **Position.** One counter, raised by a unit (a command outside a transaction, a transaction, a
-//! blocked client's request, one key that expired or was evicted) after its last change, while it
-//! still holds all its locks or owns the keyspace. Units that conflict exclude each other until
-//! then, and a counter has one order for all threads: so the order of positions agrees with the
-//! history of each key, and with whatever a client learned from one unit before it started another.
-//! Positions are dense and start at 1. A unit without a record draws none.
+//! **Position.** A counter that each unit raises after its last change, while it still holds all
+//! its locks or owns the keyspace. A unit is a command outside a transaction, a transaction, a
+//! blocked client's request, or one key that expired or was evicted. Conflicting units exclude each
+//! other until then, and the counter has one order for all threads. The order of positions
+//! therefore agrees with the history of each key. It also agrees with everything that a client
+//! learned from one unit before it started another. Positions are dense and start at 1. A unit
+//! without a record draws no position.
 //!
-//! **Buffers.** Each thread appends its records to a chunk of its own and puts that into its buffer
-//! ([`buffer`]) after each visit of a connection, and in any case before it leaves the gate
-//! ([`ChangeLog::publish`]): one lock for all that a client has pipelined. Whoever merges takes
-//! position n + 1 next from the front of one of the buffers: no timestamps and no waiting for
-//! threads that change nothing. A position that is drawn and not yet in a buffer ends the merge;
-//! its thread merges soon.
+//! **Buffers.** Each thread appends its records to a chunk of its own. It puts the chunk into its
+//! buffer ([`buffer`]) after each visit of a connection, and always before it leaves the gate
+//! ([`ChangeLog::publish`]): one lock for all commands that a client has pipelined. The merging
+//! thread takes position n + 1 next from the front of one of the buffers. This needs no timestamps,
+//! and no waiting for threads that change nothing. A position that is drawn but not yet in a buffer
+//! ends the merge; its thread merges soon.
 //!
-//! **Merging** ([`merger`]) is a role that a thread takes at the end of its turn if it is free;
-//! nobody waits for it. Who finds it taken leaves a request behind, which the owner of the role
-//! finds when it gives it up. The merger writes SELECT, MULTI and EXEC, and counts the stream's
-//! bytes.
+//! **Merging** ([`merger`]) is a role that a thread takes at the end of its turn if it is free; no
+//! thread waits for it. A thread that finds it taken leaves a request, which the owner of the role
+//! finds when it gives the role up. The merger writes SELECT, MULTI and EXEC, and counts the bytes
+//! of the stream.
 //!
-//! **Release of replies.** What a client may see of a change waits until the log has got that far:
-//! [`ChangeLog::released`]. Each shard has the position of its last change, so that a reply waits
-//! for what its request touched and for nothing else.
+//! **Release of replies.** A reply that shows a change waits until the log has reached the change's
+//! position: [`ChangeLog::released`]. Each shard has the position of its last change, so a reply
+//! waits only for the changes of the shards that its request used.
 //!
-//! **Readers** are attached and detached by the exclusive owner of the keyspace. No unit is under
-//! way then and all drawn positions are in their buffers, which are merged first: the cut is exact,
-//! and every reader's part of the stream begins with its own SELECT. While there is no reader
-//! nothing is drawn, and a unit pays one load.
+//! **Readers** are attached and detached by the exclusive owner of the keyspace. No unit is in
+//! progress then, and all drawn positions are in their buffers, which are merged first. The cut is
+//! therefore exact, and every reader's part of the stream begins with its own SELECT. While there
+//! is no reader, no position is drawn, and a unit pays one load.
 //!
 //! **Big values** are shared with the keyspace ([`text`]).
 //!
 //! **Bounds.** A buffer over its part of [`PENDING_BYTES_MAX`] holds back the writes of its thread
-//! ([`ChangeLog::is_full`]), eviction behind requests and expiry; so does a reader that keeps more
-//! than that because its file takes nothing at present ([`KeptBytes`]); reads go on. What a turn
-//! may add beyond that is what its batch has received already.
+//! ([`ChangeLog::is_full`]), evictions after requests, and expiry. A reader has the same effect if
+//! it keeps more bytes than that because its file accepts none at present ([`KeptBytes`]). Reads
+//! continue. In a turn, the excess over the bound is at most the batch already received.
 //!
-//! **Locks.** The role is taken inside the gate by exclusive owners only; its owner takes the
-//! buffers' locks, which are leaves, as is that of the confirmed positions.
+//! **Locks.** Inside the gate only exclusive owners take the role. The owner of the role takes the
+//! buffers' locks, which are leaves; the lock of the confirmed positions is also a leaf.
 
 pub mod buffer;
 pub mod merger;

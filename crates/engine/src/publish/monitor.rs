@@ -1,10 +1,10 @@
 //! MONITOR: clients that receive every command that runs, on all threads.
 //!
 //! A command on keys is sent under the locks of its shards, so commands on the same key are sent in
-//! the order in which they ran; all monitors get the same order. A line goes to the inbox of each
-//! monitor's thread (`push.rs`), whose limit and the output limit of the class `replica` bound
-//! what a monitor that does not read makes the server hold. While there is none, threads look once
-//! a turn.
+//! the order in which they ran. All monitors get the same order. A line goes to the inbox of each
+//! monitor's thread (`push.rs`). The limit of the inbox and the output limit of the class `replica`
+//! bound the memory of a monitor that does not read. While there is no monitor, each thread checks
+//! for one once a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::client::ClientInfo;
 use crate::secret::is_secret;
 use crate::table::Registered;
 
-/// A command, as monitors are sent it.
+/// A command, with the data that monitors are sent.
 pub struct MonitoredCommand<'a> {
     /// The client that ran it.
     pub client: &'a ClientInfo,
@@ -27,12 +27,12 @@ pub struct MonitoredCommand<'a> {
     pub origin: Origin,
     /// The command.
     pub registered: &'a Registered,
-    /// Its words.
+    /// The command's words.
     pub args: &'a Args<'a>,
 }
 
-/// All monitors. Its lock is a leaf, under which only inboxes are locked: what holds it longest is
-/// a line to each monitor.
+/// All monitors. Its lock is a leaf, under which only inboxes are locked. The longest work under it
+/// is sending a line to each monitor.
 #[derive(Default)]
 pub struct Monitors {
     count: AtomicUsize,

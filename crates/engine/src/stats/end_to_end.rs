@@ -1,5 +1,5 @@
-//! The time of requests from the arrival of their bytes until their replies were handed to the
-//! kernel: LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
+//! The time of requests from the arrival of their bytes until the kernel has accepted their
+//! replies: LATENCY END-TO-END, INFO latencystats, and histograms of the metrics endpoint.
 //!
 //! ```text
 //!   bytes arrive   ◀─ the turn begins                                     the turn ends ─▶
@@ -7,41 +7,44 @@
 //!        ╰╌╌╌╌╌╌╌╌┴────────────────── end to end ──────────────────────────────────────────┤
 //! ```
 //! All replies of a turn are sent together at its end, so the time of all its requests is known
-//! then. That takes one reading of the clock and one step of a counter per command that ran in it.
-//! During the turn, only calls are counted.
+//! then. This takes one reading of the clock per turn, and one counter update per command that ran
+//! in it. During the turn, only calls are counted.
 //!
-//! **Its start.** A thread cannot know when bytes came while it was busy; it finds them when it
-//! looks. It looked and did not sleep if looking took less time than the turn before. Then
-//! requests of connections that this turn did not answer may have come at any time of it, and are
-//! counted from its beginning. That is at most one turn too much, and it shows every request that
-//! waited behind a slow command. All others are counted from the beginning of the turn that ran
-//! them.
+//! **The start.** A busy thread cannot know when bytes arrived; it finds them at its next poll. If
+//! that poll took less time than the turn before, the thread did not sleep in it. Then the requests
+//! of connections that the turn before did not answer may have arrived at any time of that turn.
+//! Their time is counted from the beginning of that turn. This is at most one turn too much, and it
+//! covers every request that waited for a slow command. All other requests are counted from the
+//! beginning of the turn that ran them.
 //!
-//! **Not counted** are commands that waited for a key (their time with the wait is in LATENCY
-//! HISTOGRAM), commands inside EXEC (EXEC itself is counted), the time that CLIENT PAUSE or the
-//! client's own unread replies held a request back, and the sends themselves with io_uring, where
-//! the kernel makes them once the turn is over.
+//! **Not counted** are:
+//! - commands that waited for a key (LATENCY HISTOGRAM has their time with the wait);
+//! - commands inside EXEC (EXEC itself is counted);
+//! - the time for which CLIENT PAUSE or the client's own unread replies held a request back;
+//! - with io_uring, the sends themselves, which the kernel makes after the turn.
 
 use std::time::{Duration, Instant};
 
 use crate::stats::ThreadStats;
 use crate::table::Registered;
 
-/// One thread's clock of turns, and the calls of the turn that is under way.
+/// The clock of one thread's turns, with the calls of the turn in progress.
 pub struct TurnClock {
-    /// Counts turns; never 0.
+    /// The number of the turn; never 0.
     number: u64,
     began: Instant,
     ended: Instant,
     /// The length of the turn before.
     took: Duration,
-    /// The start of the turn before, if the thread did not sleep since.
+    /// The start of the turn before, if the thread has not slept since.
     busy_since: Option<Instant>,
-    /// Requests of the present connection may have come at any time since `busy_since`.
+    /// True if the requests of the present connection may have arrived at any time since
+    /// `busy_since`.
     is_late: bool,
-    /// Calls by command id: of connections that were on time, and of the late.
+    /// The number of calls by command id: of connections that were on time, and of late
+    /// connections.
     calls: Box<[[u32; 2]]>,
-    /// Commands that have calls.
+    /// The ids of the commands that have calls.
     called: Vec<usize>,
 }
 
@@ -60,7 +63,7 @@ impl TurnClock {
         }
     }
 
-    /// Begins a turn: the thread has looked for input.
+    /// Begins a turn, after the thread has polled for input.
     pub fn begin(&mut self, now: Instant) {
         let looked = now.saturating_duration_since(self.ended);
         self.busy_since = (looked < self.took).then_some(self.began);

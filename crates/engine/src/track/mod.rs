@@ -1,33 +1,36 @@
 //! Client-side caching: the keys that tracking clients have read, and their invalidations.
 //!
-//! **Default mode.** Keys that a tracking client reads are remembered in tables beside the
-//! keyspace, one per shard (`readers`), under the lock of that shard and after the handler ran; so
-//! a change is before the read or finds the reader in the table. The shard counts a follower for
-//! each remembered key, which makes writers look. A change takes the key out of the table and
-//! notifies its readers once. Keys are remembered by name: those of the same name in other
-//! databases count as the same, as in Redis. Remembering is O(1).
+//! **Default mode.** The keys that a tracking client reads are stored in tables beside the
+//! keyspace, one per shard (`readers`). This is done under the lock of that shard, after the
+//! handler ran. A change therefore either precedes the read or finds the reader in the table. The
+//! shard counts a follower for each stored key, so that writers check the table. A change removes
+//! the key from the table and notifies its readers once. Keys are stored by name: keys of the same
+//! name in other databases count as the same, as in Redis. Storing a key is O(1).
 //!
 //! **Departure.** A client that disconnects or stops tracking leaves the tables: the first few
-//! items at once, the rest in locked steps by the housekeeper. It marks its [`TrackingClient`] as
-//! departed first, under the lock that a first read in a shard takes to note that shard; so a late
-//! read, made for it by whoever served it, is refused or is in a shard that is still to be visited.
+//! items at once, the rest in locked steps by the housekeeper. First it marks its
+//! [`TrackingClient`] as departed, under the lock that a first read in a shard takes to note that
+//! shard. A late read, made by a thread that serves the client, is then either rejected or in a
+//! shard that is still to be visited.
 //!
-//! **Bounds.** `tracking-table-max-keys` holds for remembered keys: one that exceeds it makes
-//! another of its shard be forgotten at once, and the end of a turn forgets what is left. Beyond
-//! `DEPARTING_MAX` departed clients whose keys are still there, the next one's own thread removes
-//! them. A client's prefixes count as its memory.
+//! **Bounds.** `tracking-table-max-keys` limits the stored keys. A key that exceeds it makes its
+//! shard forget another key at once; the end of a turn forgets the remaining excess. If more than
+//! `DEPARTING_MAX` departed clients still have keys, the own thread of the next departing client
+//! removes its keys. A client's prefixes count as its memory.
 //!
-//! **Broadcasting mode.** A client names prefixes and is notified of all changes below them; while
-//! there is one, all shards are followed. A change is looked up by the lengths that prefixes have.
-//! Changed keys are collected by the thread that changes them, per prefix and once per key, and
-//! sent at the end of the turn in which they changed, before its replies leave: a transaction's
-//! together, and behind its events; only more than `CHANGED_BYTES_MAX` are sent earlier.
+//! **Broadcasting mode.** A client names prefixes and is notified of all changes of keys that begin
+//! with them. While there is such a client, all shards are followed. A changed key is looked up
+//! once for each length that prefixes have. The thread that changes keys collects them, per prefix
+//! and once per key. It sends them at the end of the turn in which they changed, before its replies
+//! are sent. The keys of a transaction are sent together, after its events. Only more than
+//! `CHANGED_BYTES_MAX` are sent earlier.
 //!
-//! A client is notified of its own change after the reply of the command that made it, others
-//! through the inbox of their thread (`crate::publish::send`).
+//! A client is notified of its own change after the reply of the command that made it. Other
+//! clients are notified through the inbox of their thread (`crate::publish::send`).
 //!
-//! Locks: the count of broadcast clients comes before shards' locks. A table's is a leaf below its
-//! shard's lock, with a reader's under it; so are the prefixes'.
+//! Locks: the lock of the count of broadcast clients comes before shards' locks. A table's lock is
+//! a leaf below its shard's lock, except that a reader's lock is taken under it. The lock of the
+//! prefixes is also a leaf.
 
 mod readers;
 

@@ -1,31 +1,34 @@
-//! The end of the change log in an append-only file: when it is written and synced, and which
-//! replies may leave.
+//! The writer of the change log to the end of an append-only file. It determines when the log is
+//! written and synced, and which replies may be sent.
 //!
 //! ```text
 //!   a merged part of the log ─► written at once ────────────────────► replies leave (everysec, no)
 //!                          └► kept, while a sync is under way ─ written behind it ─►
 //!                            └► kept ─ written and synced by one thread ─► replies leave (always)
 //! ```
-//! **`everysec`, `no`**: whoever merges writes; a sync each second is another thread's. What is
-//! merged meanwhile is kept and written after it, because a write may wait for the sync in the
-//! kernel. With `everysec` its replies leave all the same for [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`],
-//! as in Redis: this is what a kill of the process may lose. Beyond that they wait, and with them
-//! the writes behind them. With `no` they wait: only a new file makes them.
+//! **`everysec`, `no`**: the merging thread writes; another thread syncs each second. Parts that
+//! are merged during a sync are kept and written after it, because a write may wait in the kernel
+//! for the sync. With `everysec` their replies are sent nevertheless, within [`LAG_MAX_MS`] and
+//! [`LAG_BYTES_MAX`], as in Redis: a kill of the process may lose these changes. Beyond these
+//! limits the replies wait, and so do further writes. With `no` the replies wait: only a new file
+//! causes a sync.
 //!
-//! **`always`**: one thread writes and syncs all that was merged while it did so before.
+//! **`always`**: one thread writes and syncs all parts that were merged during its previous sync.
 //!
-//! **A new file** ([`Writer::turn_to`]) gets nothing before the old one is complete and synced: so
-//! only the last file can be torn.
+//! **A new file** ([`Writer::turn_to`]) gets no bytes before the old one is complete and synced.
+//! Only the last file can therefore be torn.
 //!
-//! Once a base is in place that holds all up to the point where a file begins, the files before
-//! that one matter no more, whatever could not be written to them ([`Writer::base_is_in`]).
+//! A base file may hold all changes up to the start of a file of the log. Once it is in place, the
+//! earlier files are not needed any more, even if some parts could not be written to them
+//! ([`Writer::base_is_in`]).
 //!
-//! **Trouble.** What could not be written is kept and tried again each [`RETRY_MS`]; meanwhile its
-//! replies wait and the server refuses writes. After a sync that failed nobody knows what is on the
-//! disk: under `always` all since the last sync is cut off the file and written again, else the
-//! file counts as damaged until the base is written anew ([`Writer::needs_rewrite`]).
+//! **Errors.** Parts that could not be written are kept and tried again each [`RETRY_MS`].
+//! Meanwhile their replies wait and the server rejects writes. After a failed sync the content of
+//! the disk is unknown. Under `always` all bytes since the last sync are cut off the file and
+//! written again. Otherwise the file counts as damaged until the base is rewritten
+//! ([`Writer::needs_rewrite`]).
 //!
-//! No thread and no clock in here: what is to be done outside the lock is a [`Job`].
+//! This module uses no thread and no clock: the work to do outside the lock is a [`Job`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
