@@ -1,4 +1,4 @@
-//! The allocator: mimalloc, with the bytes it hands out counted per thread.
+//! The allocator: mimalloc, with the allocated bytes counted per thread.
 //!
 //! ```text
 //!   thread 0 ──▶ counters[0]    owned: plain load and store
@@ -7,24 +7,26 @@
 //!   thread ≥ 248 ──▶ counters[248 + n % 8]   shared: one atomic add
 //!                        used = sum of all
 //! ```
-//! A thread takes the next index the first time it allocates or frees and keeps it for the life of
-//! the process: no index is ever reused, so nothing has to run when a thread ends. The first 248
-//! threads (the I/O threads are among them) have a counter of their own on a cache line of its own;
-//! threads started later share eight counters and pay an atomic add.
+//! A thread takes the next index when it first allocates or frees, and keeps it for the life of the
+//! process. No index is ever reused, so no code has to run when a thread ends. Each of the first
+//! 248 threads (including the I/O threads) has a counter of its own on a cache line of its own.
+//! Threads started later share eight counters and pay an atomic add.
 //!
-//! Memory freed on another thread than it was allocated on is counted on the thread that frees it:
-//! one counter may be negative, the sum is right. So a value may be sent away to be freed later.
+//! Memory that is freed on another thread than the allocating one is counted on the freeing thread.
+//! A single counter may be negative, but the sum is right. A value may therefore be sent to another
+//! thread to be freed there.
 //!
-//! What is counted: the size of the block that serves the request (`counted_bytes`), not the
-//! request, because that is what is gone from memory. It is derived from the layout alone, as the
-//! allocator is asked for nothing. mimalloc's own answer (`mi_usable_size`), compared in the tests,
-//! is the same for every size up to half a mebibyte, except that up to 8 bytes the block is 8 and
+//! The counted size is that of the block that serves the request (`counted_bytes`), not the
+//! requested size, because the block is the memory in use. It is computed from the layout alone;
+//! the allocator is not asked. Tests compare it with mimalloc's own answer (`mi_usable_size`). Both
+//! are equal for every size up to half a mebibyte, except that up to 8 bytes the block is 8 and
 //! counted as 16. Larger requests are counted in pages, while mimalloc rounds them up further, by
-//! at most an eighth: that tail is address space, not memory, until somebody writes to it.
+//! at most an eighth. These extra bytes are address space, not memory, until they are written to.
 //! Alignments above 16 may use up to their alignment more than counted.
 //!
 //! Reading the sum is one pass over the counters that were ever used. It is not a snapshot: bytes
-//! moved meanwhile may be seen on one side only.
+//! that move between threads meanwhile may be counted on one side only.
+//!
 //! Cost over bare mimalloc: a few instructions, under 1 ns a call (see the ignored test
 //! `what_counting_costs`).
 
@@ -41,24 +43,24 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 
-/// Counters in all.
+/// The number of counters.
 const COUNTERS_MAX: usize = 256;
-/// Counters that belong to one thread each; the rest is shared.
+/// The number of counters that belong to one thread each; the others are shared.
 const OWNED_MAX: usize = 248;
 /// The index of a thread that has not taken one yet.
 const UNASSIGNED: usize = usize::MAX;
 /// The alignment of every mimalloc block of at least this size.
 const PLAIN_ALIGN: usize = 16;
-/// Up to here the size classes are looked up.
+/// The size up to which the size classes are looked up in a table.
 const SMALL_MAX_BYTES: usize = 1024;
-/// Above this, mimalloc maps whole pages instead of using size classes.
+/// The size above which mimalloc maps whole pages instead of using size classes.
 const CLASSES_MAX_BYTES: usize = 512 * 1024;
-/// Up to here blocks always share pages with others of their class.
+/// The size up to which blocks always share pages with others of their class.
 const SHARED_PAGE_MAX_BYTES: usize = 16 * 1024;
-/// The length to ask for so that a block gets pages of its own: the smallest that is no size
-/// class. Bytes that are not written to are address space, not memory.
+/// The length to request so that a block gets pages of its own: the smallest length above the size
+/// classes. Bytes that are not written to are address space, not memory.
 const APART_LEN_BYTES: usize = CLASSES_MAX_BYTES + 1;
-/// The granularity of those larger blocks.
+/// The granularity of blocks above [`CLASSES_MAX_BYTES`].
 const PAGE_BYTES: usize = 4096;
 /// The most bytes of `stats_text`; the rest is cut off.
 const STATS_TEXT_MAX_BYTES: usize = 64 * 1024;
@@ -75,10 +77,10 @@ thread_local! {
     static INDEX: Cell<usize> = const { Cell::new(UNASSIGNED) };
 }
 
-/// mimalloc as the global allocator, counting. Put it in a `#[global_allocator]` static.
+/// mimalloc as the global allocator, with counting. It belongs in a `#[global_allocator]` static.
 pub struct CountingAllocator;
 
-/// Returns true if mimalloc's plain entry points align well enough; they are faster than the
+/// Returns true if mimalloc's plain functions align the block well enough. They are faster than the
 /// aligned ones.
 #[inline]
 fn is_plain(layout: Layout) -> bool {
@@ -90,11 +92,11 @@ fn is_plain(layout: Layout) -> bool {
 fn goes_apart(layout: Layout) -> bool {
     (SHARED_PAGE_MAX_BYTES + 1..=CLASSES_MAX_BYTES).contains(&layout.size())
         && layout.align() <= PLAIN_ALIGN
-        // Relaxed: a preference.
+        // Relaxed: only a preference.
         && LARGE_APART.load(Relaxed)
 }
 
-/// Returns true if this block, which we allocated for `layout`, has pages of its own: then it may
+/// Returns true if this block, which was allocated for `layout`, has pages of its own. It may then
 /// grow in place to [`CLASSES_MAX_BYTES`].
 ///
 /// # Safety
@@ -118,19 +120,22 @@ fn allocate_large(layout: Layout) -> *mut c_void {
     unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()) }
 }
 
-/// Frees what [`Shelf`] gives up.
+/// Frees a block that [`Shelf`] displaces.
 fn free_displaced(block: *mut u8, _class_len_bytes: usize) {
     // SAFETY: only `dealloc` puts blocks there: live ones of mimalloc's, which nobody else has.
     unsafe { mi::mi_free(block.cast()) }
 }
 
-/// Makes resident memory follow used memory closely, for a server that keeps to a memory limit, or,
-/// with `None`, no longer. Blocks of 16 KiB to half a mebibyte then get pages of their own, which
-/// are the system's again when they are freed, except for `shelf_bytes_max` of them that are kept
-/// for the next of their size; smaller free ranges are given back at once. Otherwise such blocks
-/// share regions of up to 4 MiB, one per size class and thread, that stay while one block in them
-/// does: up to 100 % more resident memory under a mix of sizes (docs/performance.md). Acts on what
-/// is allocated from now on.
+/// Makes resident memory follow used memory closely, for a server with a memory limit. `None` ends
+/// this.
+///
+/// Blocks of 16 KiB to half a mebibyte then get pages of their own, which return to the system when
+/// they are freed. Up to `shelf_bytes_max` bytes of such blocks are kept for the next request of
+/// their size. Smaller free ranges are returned at once.
+///
+/// Otherwise these blocks share regions of up to 4 MiB, one per size class and thread. A region
+/// stays while one block in it is in use: up to 100 % more resident memory under a mix of sizes
+/// (docs/performance.md). The setting affects later allocations only.
 pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
     let close = shelf_bytes_max.is_some();
     LARGE_APART.store(close, Relaxed);
@@ -141,15 +146,15 @@ pub fn keep_resident_close(shelf_bytes_max: Option<usize>) {
     let candidates = if close { PAGE_CANDIDATES_CLOSE } else { PAGE_CANDIDATES };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PAGE_MAX_CANDIDATES, candidates) }
-    // A range that waits may be used again for something smaller, and what it does not write to
-    // stays resident as long as that lives: hence at once.
+    // At once: a range that waits may be used again for a smaller block. The rest of the range
+    // would then stay resident as long as that block lives.
     let delay_ms = if close { 0 } else { PURGE_DELAY_MS };
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, delay_ms) }
 }
 
-/// The classes of the sizes that are asked for most, by how many 16 bytes they begin: a load is
-/// half the price of the arithmetic, at every allocation and every free.
+/// The classes of the most requested sizes, indexed by the number of 16-byte units. A load costs
+/// half as much as the arithmetic, at every allocation and every free.
 static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     let mut classes = [0; SMALL_MAX_BYTES / 16 + 1];
     let mut step = 1;
@@ -160,7 +165,7 @@ static SMALL_CLASSES: [u16; SMALL_MAX_BYTES / 16 + 1] = {
     classes
 };
 
-/// Returns the bytes of memory that a request of `len_bytes` takes, as counted here. O(1).
+/// Returns the counted size of the block that serves a request of `len_bytes`. O(1).
 #[inline]
 pub fn counted_bytes(len_bytes: usize) -> usize {
     if len_bytes <= SMALL_MAX_BYTES {
@@ -169,7 +174,7 @@ pub fn counted_bytes(len_bytes: usize) -> usize {
     counted_bytes_large(len_bytes)
 }
 
-/// Computes `counted_bytes` above the table.
+/// Computes `counted_bytes` for sizes above the table.
 fn counted_bytes_large(len_bytes: usize) -> usize {
     if len_bytes <= CLASSES_MAX_BYTES {
         size_class(len_bytes)
@@ -278,8 +283,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Reallocates where large blocks have pages of their own. A block stays where it is if that
-/// leaves no more than half of it unused.
+/// Reallocates a block while large blocks have pages of their own. The block stays where it is if
+/// at most half of it is then unused.
 ///
 /// # Safety
 /// As for `realloc`.
@@ -305,8 +310,9 @@ unsafe fn reallocate_large(block: *mut u8, layout: Layout, size_new: usize) -> *
     moved
 }
 
-/// Returns the bytes handed out and not yet freed, by all threads together. O(threads ever
-/// started, at most 256) cache misses: ask once a loop turn or once a batch, not once a request.
+/// Returns the bytes allocated and not yet freed, by all threads together. Costs O(threads ever
+/// started, at most 256) cache misses: call it once a loop turn or once a batch, not once a
+/// request.
 pub fn used_memory_bytes() -> usize {
     let threads = THREADS_SEEN.load(Relaxed);
     let owned = COUNTERS.iter().take(threads.min(OWNED_MAX));
@@ -315,9 +321,9 @@ pub fn used_memory_bytes() -> usize {
     usize::try_from(sum).unwrap_or(0) // Below zero only by what moved while we read.
 }
 
-/// Returns the bytes that the calling thread handed out less those it freed. A change of this is
-/// the thread's part of the change of [`used_memory_bytes`]. Threads beyond the first 248 share a
-/// counter. O(1).
+/// Returns the bytes that the calling thread has allocated, less those it has freed. A change of
+/// this number is the thread's part of the change of [`used_memory_bytes`]. Threads beyond the
+/// first 248 share counters. O(1).
 #[inline]
 pub fn thread_memory_bytes() -> i64 {
     let index = INDEX.get();
@@ -327,8 +333,8 @@ pub fn thread_memory_bytes() -> i64 {
     COUNTERS[OWNED_MAX + index % (COUNTERS_MAX - OWNED_MAX)].load(Relaxed)
 }
 
-/// Reads `used_memory_bytes`, raises the peak to it if it is higher, and returns it. The peak knows
-/// only what was sampled: call it at least once a tick.
+/// Reads `used_memory_bytes`, raises the peak to it if it is higher, and returns it. The peak
+/// covers only sampled values, so it must be sampled at least once a tick.
 pub fn sample_peak() -> usize {
     let used = used_memory_bytes();
     PEAK_BYTES.fetch_max(used, Relaxed);
@@ -340,13 +346,13 @@ pub fn peak_memory_bytes() -> usize {
     PEAK_BYTES.load(Relaxed)
 }
 
-/// Forgets the peak: it starts again from what is used now.
+/// Resets the peak to the present used memory.
 pub fn reset_peak() {
     PEAK_BYTES.store(used_memory_bytes(), Relaxed);
 }
 
-/// Returns the bytes of memory that the allocator has made usable: those handed out, and free
-/// memory that it keeps.
+/// Returns the bytes of memory that the allocator has committed: allocated bytes, and free memory
+/// that it keeps.
 pub fn committed_bytes() -> usize {
     let mut values = [0_usize; 8];
     let [elapsed, user, system, rss, rss_peak, committed, committed_peak, faults] = &mut values;
@@ -362,45 +368,46 @@ const OPTION_PURGE_DELAY: mi::mi_option_t = 15;
 /// mimalloc 3's number for its option `minimal_purge_size`; version 2 has no such
 /// option and ignores it.
 const OPTION_MINIMAL_PURGE_SIZE: mi::mi_option_t = 44;
-/// The smallest free range that is given back, in KiB: mimalloc's own choice
-/// where huge pages are used.
+/// The smallest free range that is returned to the system, in KiB: mimalloc's own choice with huge
+/// pages.
 const PURGED_KIB_MIN: std::ffi::c_long = 2048;
-/// The same while resident memory is kept close to used memory: one of mimalloc's slices.
+/// The same while resident memory follows used memory closely: one of mimalloc's slices.
 const PURGED_KIB_MIN_CLOSE: std::ffi::c_long = 64;
 /// mimalloc 3's number for its option `page_max_candidates`, as above.
 const OPTION_PAGE_MAX_CANDIDATES: mi::mi_option_t = 37;
 /// Pages of a size class that are compared to take the fullest, so that others empty:
 /// mimalloc's own choice.
 const PAGE_CANDIDATES: std::ffi::c_long = 4;
-/// The same while resident memory is kept close to used memory.
+/// The same while resident memory follows used memory closely.
 const PAGE_CANDIDATES_CLOSE: std::ffi::c_long = 64;
-/// The time for which freed pages stay with the process. With mimalloc's own second, resident
-/// memory runs 5–10 % ahead of a growing data set, whose tables leave blocks of every size behind.
-/// Ten milliseconds cost nothing in our measurements.
+/// The time in milliseconds for which freed pages stay with the process. With mimalloc's own
+/// second, resident memory is 5–10 % ahead of a growing data set, whose tables leave free blocks of
+/// every size. In our measurements, ten milliseconds cost nothing.
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
-/// Sets the allocator up for a server: call it once, early.
+/// Configures the allocator for a server. Must be called once, early.
 pub fn configure() {
     // SAFETY: no precondition.
     unsafe { mi::mi_option_set(OPTION_PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// Returns to the operating system what the calling thread's heap and the shared arenas hold free.
-/// Other threads' heaps are not touched: each gives back its own. Milliseconds when much is free.
+/// Returns the free memory of the calling thread's heap and of the shared arenas to the operating
+/// system. Other threads' heaps are not affected: each thread purges its own. Takes milliseconds if
+/// much is free.
 pub fn purge() {
     // SAFETY: no precondition.
     unsafe { mi::mi_collect(true) }
 }
 
-/// Returns the allocator and its version, as INFO shows it: `mimalloc-3.3`.
+/// Returns the name and version of the allocator, as INFO shows it: `mimalloc-3.3`.
 pub fn allocator_name() -> String {
     // SAFETY: no precondition.
     let version = unsafe { mi::mi_version() };
-    // Major, two digits of minor, two digits of patch.
+    // The version has two digits of minor and two digits of patch version.
     format!("mimalloc-{}.{}", version / 10_000, version / 100 % 100)
 }
 
-/// Returns mimalloc's own statistics, as a text for people. At most 64 KiB.
+/// Returns mimalloc's own statistics as text for people, at most 64 KiB.
 pub fn stats_text() -> String {
     let mut text: Vec<u8> = Vec::with_capacity(STATS_TEXT_MAX_BYTES);
     // SAFETY: `append` expects a pointer to such a vector, and is called only before this returns.
@@ -408,7 +415,8 @@ pub fn stats_text() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Appends what fits without growing: mimalloc must not be entered again from inside its own call.
+/// Appends the part that fits without growing: mimalloc must not be entered again from inside its
+/// own call.
 unsafe extern "C" fn append_text(message: *const c_char, text: *mut c_void) {
     // SAFETY: `stats_text` passes its vector and touches it only after the last call.
     let text: &mut Vec<u8> = unsafe { &mut *text.cast::<Vec<u8>>() };

@@ -1,8 +1,8 @@
-//! A heap block of a whole size class behind one thin pointer: the ground under table elements.
+//! A heap block of a whole size class behind one thin pointer: the storage of table elements.
 //!
-//! A block knows neither its length nor its content: both follow from the bytes its owner wrote at
-//! its start. The owner gives it back by hand, with the length it asked for or any other length of
-//! the same class. Aligned to 16, so that a table word has four bits to spare.
+//! A block stores neither its length nor its type: both follow from the bytes that its owner wrote
+//! at its start. The owner frees it explicitly, with the requested length or any other length of
+//! the same class. It is aligned to 16, so that a table word has four bits to spare.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -11,7 +11,8 @@ use crate::size_class::size_class;
 
 const BLOCK_ALIGN: usize = 16;
 
-/// See the module's comment. Copying it copies the pointer: the owner says which copy owns.
+/// A thin pointer to a block. See the module's comment. Copying it copies only the pointer; the
+/// user decides which copy owns the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     start: NonNull<u8>,
@@ -23,7 +24,7 @@ impl Block {
             .expect("elements are far below isize::MAX bytes")
     }
 
-    /// Allocates an uninitialised block of at least `len_bytes`, which is not zero.
+    /// Allocates an uninitialised block of at least `len_bytes`, which must not be zero.
     #[inline]
     pub(crate) fn allocate(len_bytes: usize) -> Self {
         assert!(len_bytes > 0, "a block holds at least its own shape");
@@ -33,11 +34,11 @@ impl Block {
         Block { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)) }
     }
 
-    /// Gives the block back.
+    /// Frees the block.
     ///
     /// # Safety
-    /// The block was allocated with a length of the same size class, and no
-    /// copy of it is used again.
+    /// The block was allocated with a length of the same size class, and no copy of it is used
+    /// again.
     #[inline]
     pub(crate) unsafe fn free(self, len_bytes: usize) {
         // SAFETY: the caller passes a length that gives the layout of `allocate`.
@@ -56,7 +57,7 @@ impl Block {
         Block { start }
     }
 
-    /// Reads a plain value at any offset.
+    /// Reads a plain value at offset `at`.
     ///
     /// # Safety
     /// `at + size_of::<T>()` lies within the block and the bytes there were written as a `T`.
@@ -68,7 +69,7 @@ impl Block {
         unsafe { place.cast::<T>().read_unaligned() }
     }
 
-    /// Writes a plain value at any offset.
+    /// Writes a plain value at offset `at`.
     ///
     /// # Safety
     /// `at + size_of::<T>()` lies within the block, and nobody borrows those bytes.

@@ -1,15 +1,15 @@
-//! Something that several threads want to end and one may: the wait of a client, which a writer
-//! serves, its own thread gives up when time is over, or somebody cancels.
+//! A state that several threads want to end, and exactly one may. An example is the wait of a
+//! client: a writer serves it, its own thread ends it on timeout, or another thread cancels it.
 //!
-//! One lock around one bool. Who ends it does so under the lock, so whatever belongs to the end
-//! (taking the element, handing over the reply) has happened when others find it ended, and none of
-//! it twice. Invariant: it never goes back. O(1); the longest work under the lock is the closure of
-//! [`Claim::end_if`]. Proven under loom together with the inbox that the reply goes through:
-//! tests/loom_waiting.rs.
+//! It is one lock around one bool. A thread ends the claim under the lock. All work that belongs to
+//! the end (taking the element, sending the reply) is therefore finished when other threads find
+//! the claim ended, and none of it happens twice. Invariant: an ended claim stays ended. O(1); the
+//! longest work under the lock is the closure of [`Claim::end_if`]. Proven under loom together with
+//! the inbox that carries the reply: tests/loom_waiting.rs.
 
 use crate::lock::Lock;
 
-/// Ended once, by one of several threads.
+/// A claim that ends once, by one of several threads.
 pub struct Claim(Lock<bool>);
 
 impl Default for Claim {
@@ -19,18 +19,18 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Returns true if the claim has ended. It may end at any moment.
+    /// Returns true if the claim has ended. Otherwise it may end at any moment.
     pub fn is_over(&self) -> bool {
         *self.0.lock()
     }
 
-    /// Ends it; whether it was this call that did.
+    /// Ends the claim. Returns true if this call ended it.
     pub fn end(&self) -> bool {
         !std::mem::replace(&mut *self.0.lock(), true)
     }
 
-    /// Ends it if `act` says so, which runs unless it has ended, with all others waiting; whether
-    /// it was this call that did.
+    /// Runs `act` unless the claim has ended, and ends the claim if `act` returns true. All other
+    /// threads wait meanwhile. Returns true if this call ended the claim.
     pub fn end_if(&self, act: impl FnOnce() -> bool) -> bool {
         let mut over = self.0.lock();
         if *over {

@@ -1,15 +1,17 @@
-//! Work that one thread at a time does for all: whoever wants it done does it, unless a thread is
-//! at it, which then does it once more. Nobody waits.
+//! Work that one thread at a time does for all threads. A thread that wants the work done does it
+//! itself, unless another thread is doing it; that thread then does it once more. No thread waits.
 //!
 //! ```text
-//!   thread                             the thread that is at it
-//!   raise `requested`, fence           ... gives `state` back, fence
-//!   try to take `state`: taken         looks at `requested`: raised ─▶ takes it again
+//!   requesting thread                  working thread
+//!   raise `requested`, fence           ... releases `state`, fence
+//!   try to take `state`: taken         reads `requested`: raised ─▶ takes `state` again
 //! ```
-//! **Nothing is left undone.** What a thread wants done it has left behind before it raises the
-//! flag. In the single order of SeqCst fences either its attempt comes after the giving back, and
-//! takes `state`; or the other's look comes after the raising, and finds the flag. Who takes
-//! `state` lowers the flag before it works, so what was left before is among what it finds.
+//! **No work is left undone.** A thread publishes its work before it raises the flag. SeqCst fences
+//! have a single order, so one of two things happens. The thread's attempt comes after the release
+//! of `state` and takes it, or the working thread reads the flag after it was raised and finds it.
+//! The thread that takes `state` clears the flag before it works, so it finds all work that was
+//! published earlier.
+//!
 //! Source: D. Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010),
 //! without its list of requests. Proven under loom: tests/loom_combiner.rs.
 
@@ -17,7 +19,7 @@ use crate::lock::Lock;
 use stdx::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use stdx::sync::{AtomicBool, fence};
 
-/// See the module. `T` is what the work needs, owned by one thread at a time.
+/// A combiner. See the module. `T` is the state that the work needs, owned by one thread at a time.
 pub struct Combiner<T> {
     requested: AtomicBool,
     state: Lock<T>,
@@ -29,21 +31,22 @@ impl<T> Combiner<T> {
         Self { requested: AtomicBool::new(false), state: Lock::new(state) }
     }
 
-    /// Has the work done for what the caller left before: by this call, or by the thread that is at
-    /// it, soon. `work` may run several times, for others too, or not at all.
+    /// Requests the work that the caller has published before. This call does it, or the thread
+    /// that is already working does it soon. `work` may run several times, for other threads too,
+    /// or not at all.
     pub fn run(&self, mut work: impl FnMut(&mut T)) {
-        // AcqRel, and no plain store: so that whoever lowers the flag sees what all those left that
-        // have raised it.
+        // AcqRel, not a plain store: the thread that clears the flag then sees the work of all
+        // threads that have raised it.
         self.requested.swap(true, AcqRel);
-        // The flag before the attempt: pairs with the fence below.
+        // The flag is raised before the attempt. Pairs with the fence below.
         fence(SeqCst);
         while let Some(mut state) = self.state.try_lock() {
-            // AcqRel: what was left before the flag was raised is visible to the work.
+            // AcqRel: work that was published before the flag was raised is visible to `work`.
             while self.requested.swap(false, AcqRel) {
                 work(&mut state);
             }
             drop(state);
-            // The giving back before the look: pairs with the fence above.
+            // `state` is released before the flag is read. Pairs with the fence above.
             fence(SeqCst);
             if !self.requested.load(Relaxed) {
                 return;
@@ -51,11 +54,11 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Waits for whoever is at it, and does something else with what the work needs. What others
-    /// request meanwhile is done afterwards.
+    /// Waits until `state` is free and calls `act` with it. Then does the work that other threads
+    /// have requested meanwhile.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R, work: impl FnMut(&mut T)) -> R {
         let result = act(&mut self.state.lock());
-        // The giving back before the look: pairs with the fence in `run`.
+        // `state` is released before the flag is read. Pairs with the fence in `run`.
         fence(SeqCst);
         if self.requested.load(Relaxed) {
             self.run(work);

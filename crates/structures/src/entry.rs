@@ -1,4 +1,4 @@
-//! A key and all that belongs to it, in one allocation.
+//! A key with its value, expiry and access clock, in one allocation.
 //!
 //! ```text
 //!  0        4         6           8
@@ -7,14 +7,15 @@
 //!  |        0xFFFF: the long key field holds the length                      the size class
 //!  access 0..24, kind 24..26, has-expiry 26, mark 27
 //! ```
-//! A small string is stored behind its key (`kind` bytes), an integer and an object (`V`, any type
-//! of 8-byte alignment) in the payload. The optional fields exist only where they are needed: a key
-//! without expiry does not pay for one. The allocation is a whole size class, so a value that
-//! changes its length within the class stays where it is, and the block's size follows from its
-//! content.
+//! A small string is stored after its key (`kind` bytes). An integer, or an object (`V`, any type
+//! of 8-byte alignment), is stored in the payload. The optional fields exist only if they are
+//! needed: a key without expiry does not pay for one. The allocation is a whole size class, so a
+//! value that changes its length within the class stays where it is. The block's size follows from
+//! its content.
 //!
-//! Invariants: the shape given by `meta` and the two lengths is the shape of the memory behind it;
-//! the block was allocated with `size_class(shape.len_bytes())` bytes, aligned to 16.
+//! Invariants: the shape given by `meta` and the two lengths is the shape of the memory after them.
+//! The block was allocated with `size_class(shape.len_bytes())` bytes, aligned to 16.
+//!
 //! Every operation is O(bytes copied). An `Entry` is owned by one table at a time; it has no locks.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -24,7 +25,7 @@ use std::ptr::NonNull;
 use crate::size_class::size_class;
 use crate::table::{Borrowed, Occupied, Place, Table};
 
-/// The longest string kept behind its key; longer ones belong into an object of their own.
+/// The longest string stored after its key, in bytes. A longer string needs an object of its own.
 pub const INLINE_BYTES_MAX: usize = 4096;
 
 const ACCESS_MASK: u32 = 0x00FF_FFFF;
@@ -68,17 +69,17 @@ pub enum View<'a, V> {
     Bytes(&'a [u8]),
     /// A string that is the decimal text of this number.
     Int(i64),
-    /// Anything else.
+    /// Any other value.
     Object(&'a V),
 }
 
-/// A value on its way into an entry.
+/// A value to be stored in an entry.
 pub enum NewValue<'a, V> {
     /// A string of at most [`INLINE_BYTES_MAX`] bytes, copied.
     Bytes(&'a [u8]),
     /// A string that is the decimal text of this number.
     Int(i64),
-    /// Anything else, moved in.
+    /// Any other value, moved in.
     Object(V),
 }
 
@@ -155,11 +156,11 @@ impl<V> Entry<V> {
         size_of::<V>().next_multiple_of(FIELD_BYTES)
     };
 
-    /// Creates an entry for `key`, with the expiry in Unix milliseconds if any, and its access
+    /// Creates an entry for `key`. `expiry_ms` is in Unix milliseconds; `access` is the access
     /// clock (24 bits).
     ///
     /// # Panics
-    /// Inline bytes are longer than [`INLINE_BYTES_MAX`].
+    /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
     pub fn new(key: &[u8], value: NewValue<'_, V>, expiry_ms: Option<i64>, access: u32) -> Self {
         assert!(value.inline_len() <= INLINE_BYTES_MAX, "a long string must come as an object");
         let shape = Shape {
@@ -178,8 +179,8 @@ impl<V> Entry<V> {
         entry
     }
 
-    /// Allocates a block of this shape with header and key. Its value is not there yet: the caller
-    /// writes it before anything can panic.
+    /// Allocates a block of this shape with header and key. The value is not initialized: the
+    /// caller writes it before anything can panic.
     #[inline]
     fn allocate(key: &[u8], shape: Shape, expiry_ms: Option<i64>, access: u32) -> Self {
         let layout = shape.layout();
@@ -316,7 +317,7 @@ impl<V> Entry<V> {
         Some(unsafe { place.cast::<V>().as_mut() })
     }
 
-    /// Borrows the inline bytes, for changes that keep their length.
+    /// Borrows the inline bytes mutably, for changes that keep their length.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
@@ -367,20 +368,20 @@ impl<V> Entry<V> {
         self.set_mark_bit(MARK);
     }
 
-    /// Returns the mark as it stands in the header.
+    /// Returns the mark bit in its place in the header.
     #[inline]
     fn mark_bit(&self) -> u32 {
         self.header().meta & MARK
     }
 
-    /// Sets the mark of a value that has none if `bit` is that of a marked one.
+    /// Sets the mark if `bit` is the mark bit; does nothing if it is 0.
     #[inline]
     fn set_mark_bit(&mut self, bit: u32) {
         self.header_mut().meta |= bit;
     }
 
-    /// Replaces the value, keeping key, expiry and access clock; the mark goes. In place where the
-    /// block's size class stays the same. O(value bytes), or O(block) when it moves.
+    /// Replaces the value. Keeps key, expiry and access clock; clears the mark. The block stays in
+    /// place if its size class stays the same. O(value bytes), or O(block) if it moves.
     #[inline]
     pub fn set(&mut self, value: NewValue<'_, V>) {
         if !self.set_in_place(&value) {
@@ -388,8 +389,9 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Puts a small value in the place of one of its kind, if the block stays in its size class: as
-    /// [`Entry::set`], which moves others. Whether it did. O(value bytes).
+    /// Replaces a small value by a value of the same kind, if the block stays in its size class.
+    /// Returns false without a change otherwise; [`Entry::set`] then moves the block. O(value
+    /// bytes).
     ///
     /// # Panics
     /// If inline bytes are longer than [`INLINE_BYTES_MAX`].
@@ -414,9 +416,9 @@ impl<V> Entry<V> {
         true
     }
 
-    /// Makes the inline bytes `len_bytes` long, adding zeros; does nothing where they are that
-    /// long. In place where the block's size class stays the same, else O(block): many small steps
-    /// to a length cost O(length) together.
+    /// Appends zeros until the inline bytes are `len_bytes` long; does nothing if they are as long
+    /// already. The block stays in place if its size class stays the same, else O(block). Many
+    /// small steps to a length cost O(length) together.
     ///
     /// # Panics
     /// If the value is not inline bytes, or would be longer than [`INLINE_BYTES_MAX`].
@@ -446,8 +448,8 @@ impl<V> Entry<V> {
         unsafe { place.as_ptr().write_bytes(0, len) };
     }
 
-    /// Sets or clears the expiry (Unix milliseconds). O(1) where the key had one and
-    /// keeps one, else O(block).
+    /// Sets or clears the expiry (Unix milliseconds). O(1) if the key had an expiry and keeps one,
+    /// else O(block).
     pub fn set_expiry_ms(&mut self, expiry_ms: Option<i64>) {
         match (self.expiry_ms(), expiry_ms) {
             (None, None) => {}
@@ -478,19 +480,19 @@ impl<V> Entry<V> {
         Some(object)
     }
 
-    /// Gives the block back without dropping an object in it.
+    /// Frees the block without dropping an object in it.
     fn release(&mut self, shape: Shape) {
         // SAFETY: the block was allocated with the layout of its shape, and is not used again.
         unsafe { dealloc(self.block.as_ptr(), shape.layout()) };
     }
 
-    /// Moves the object out of the entry and drops the rest; `None` where the
-    /// value is a small string.
+    /// Moves the object out of the entry and drops the rest. Returns `None` if the value is a small
+    /// string.
     pub fn into_object(mut self) -> Option<V> {
         self.take_value()
     }
 
-    /// Moves the value, expiry, mark and access clock to another name. O(block).
+    /// Moves the value, expiry, mark and access clock to another key. O(block).
     pub fn renamed(mut self, key: &[u8]) -> Self {
         let (expiry_ms, access, mark_bit) = (self.expiry_ms(), self.access(), self.mark_bit());
         let object = self.take_value();
@@ -499,8 +501,7 @@ impl<V> Entry<V> {
         renamed
     }
 
-    /// Copies the value, expiry and mark under another name, with an access clock of its own.
-    /// O(value).
+    /// Copies the value, expiry and mark to another key, with an access clock of its own. O(value).
     pub fn duplicate(&self, key: &[u8], access: u32) -> Self
     where
         V: Clone,
@@ -515,7 +516,8 @@ impl<V> Entry<V> {
         copy
     }
 
-    /// Returns the entry's value for another block: the object that was taken out, or a copy.
+    /// Returns the value for another block: the object that was taken out, or a copy of a small
+    /// value.
     fn moved(&self, taken: Option<V>) -> NewValue<'_, V> {
         match (taken, self.view()) {
             (Some(object), _) => NewValue::Object(object),
@@ -525,7 +527,8 @@ impl<V> Entry<V> {
         }
     }
 
-    /// Bytes the block takes from the allocator, without what an object owns elsewhere.
+    /// Returns the bytes that the block takes from the allocator, without memory that an object
+    /// owns elsewhere.
     pub fn block_len_bytes(&self) -> usize {
         size_class(self.shape().len_bytes())
     }
@@ -630,14 +633,14 @@ impl<'a, V: Held> Occupied<'a, Entry<V>> {
 }
 
 impl<V: Held> Occupied<'_, Entry<V>> {
-    /// Puts a small value in the place of one of its kind, if it fits the block there: then nothing
-    /// of the table changes. Whether it did. O(value bytes).
+    /// Replaces a small value by a value of the same kind, if it fits the block: then nothing in
+    /// the table changes. Returns false if it does not fit. O(value bytes).
     #[inline]
     pub fn set_in_place(&mut self, value: &NewValue<'_, V>) -> bool {
         self.as_owned().set_in_place(value)
     }
 
-    /// Sets the access clock, of which the table takes no note. O(1).
+    /// Sets the access clock; the table does not depend on it. O(1).
     #[inline]
     pub fn set_access(&mut self, access: u32) {
         self.as_owned().set_access(access);
@@ -656,7 +659,7 @@ impl<V: Held> Table<Entry<V>> {
 mod tests {
     use super::*;
 
-    /// An object as entries hold it: one word, owning more (a bare Vec is three words).
+    /// An object as entries hold it: one word that owns more memory (a bare Vec has three words).
     type Owned = Box<Vec<u8>>;
     type E = Entry<Owned>;
 

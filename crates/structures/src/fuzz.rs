@@ -1,9 +1,8 @@
 //! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
-//! calls. Each panics when its property is broken.
+//! calls. Each function panics if its property does not hold.
 //!
-//! The bytes are used twice. They are a structure written by somebody else, if they are valid.
-//! They are also a [`Script`] of operations, which are applied to the structure and to a naive
-//! twin.
+//! The bytes are used twice. If they are valid, they are a structure from an untrusted source. They
+//! are also a [`Script`] of operations, which are applied to the structure and to a naive twin.
 
 mod packs;
 mod tables;
@@ -11,14 +10,14 @@ mod tables;
 pub use packs::{fuzz_intset, fuzz_listpack, fuzz_quicklist};
 pub use tables::{fuzz_entry, fuzz_ranked_members, fuzz_table};
 
-/// Operations read from arbitrary bytes. Behind the end everything reads as zero.
+/// Operations read from arbitrary bytes. After the end, all values read as zero.
 struct Script<'a>(&'a [u8]);
 
-/// Operations of one script: what a longer one would find, a shorter one finds too.
+/// The most operations of one script. A shorter script finds the same bugs as a longer one.
 const OPS_MAX: usize = 100;
 
 impl Script<'_> {
-    /// Takes the codes of the operations one by one, each just before the operation's own bytes.
+    /// Returns the code of the next operation; the operation's own bytes follow it.
     fn next_op(&mut self, done: &mut usize) -> Option<u8> {
         *done += 1;
         (!self.0.is_empty() && *done <= OPS_MAX).then(|| self.byte())
@@ -39,12 +38,12 @@ impl Script<'_> {
         i64::from_le_bytes(bytes.try_into().expect("eight were asked for"))
     }
 
-    /// Takes a number below `end`, which is not zero.
+    /// Reads a number below `end`, which must not be zero.
     fn below(&mut self, end: usize) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % end
     }
 
-    /// Takes a text: often a small number or short, sometimes any number or thousands of bytes.
+    /// Reads a text: often a small number or short, sometimes any number or thousands of bytes.
     fn text(&mut self) -> Vec<u8> {
         match self.byte() {
             kind @ 0..=99 => kind.to_string().into_bytes(),

@@ -1,25 +1,28 @@
-//! HyperLogLog in Redis' own bytes: a string that estimates how many different
-//! elements were added to it.
+//! HyperLogLog in Redis' format: a string that estimates the number of different elements added to
+//! it.
 //!
 //! ```text
 //!  0      4          5        8                16
 //! ["HYLL"|encoding u8|not used|count u64, LE   |registers]
 //!                              bit 63: the count is out of date
 //! ```
-//! An element's hash (MurmurHash64A) picks one of 16,384 registers by its low 14 bits; the register
-//! keeps the greatest number of trailing zeros, plus one, seen in the other 50. The estimate
-//! follows from how many registers hold which value (`estimate`). Encoding 0 is dense, 6 bits a
-//! register (`dense`); encoding 1 is sparse, runs of equal registers (`sparse`), which grows with
-//! the elements up to a configured length and then becomes dense, never the other way.
+//! An element's hash (MurmurHash64A) selects one of 16,384 registers by its low 14 bits. The
+//! register keeps the greatest number of trailing zeros, plus one, in the other 50 bits. The
+//! estimate is computed from the number of registers that hold each value (`estimate`). Encoding 0
+//! is dense, 6 bits a register (`dense`). Encoding 1 is sparse, runs of equal registers (`sparse`).
+//! It grows with the elements up to a configured length and then becomes dense; a dense one never
+//! becomes sparse.
 //!
-//! The bytes are what GET gives and what SET takes: any may come in. [`Hll::of`] looks at the
-//! header and the length; runs that do not describe 16,384 registers answer [`Corrupted`] when they
-//! are walked. The same elements in the same order give the same bytes as Redis.
+//! GET returns these bytes and SET accepts any bytes, so they are not trusted. [`Hll::of`] checks
+//! the header and the length. Runs that do not describe 16,384 registers give [`Corrupted`] when
+//! they are read. The same elements in the same order give the same bytes as in Redis.
 //!
-//! Costs: adding O(1) when dense, O(bytes) when sparse; counting and merging O(registers); the last
-//! count is kept in the header. Source: Heule, Nunkesser, Hall, "HyperLogLog in Practice" (2013),
-//! for the sparse idea; Ertl, "New cardinality estimation algorithms for HyperLogLog sketches"
-//! (2017), for the estimate; Redis' documentation of PFADD for the layout.
+//! Costs: adding is O(1) when dense, O(bytes) when sparse; counting and merging are O(registers).
+//! The last count is cached in the header.
+//!
+//! Sources: Heule, Nunkesser, Hall, "HyperLogLog in Practice" (2013), for the sparse idea. Ertl,
+//! "New cardinality estimation algorithms for HyperLogLog sketches" (2017), for the estimate.
+//! Redis' documentation of PFADD, for the layout.
 
 use std::fmt;
 
@@ -33,13 +36,13 @@ mod sparse;
 pub use estimate::Histogram;
 pub use sparse::Run;
 
-/// Registers of a HyperLogLog.
+/// The number of registers of a HyperLogLog.
 pub const REGISTERS: usize = 1 << REGISTER_BITS;
-/// Bytes of a dense HyperLogLog.
+/// The length in bytes of a dense HyperLogLog.
 pub const DENSE_LEN_BYTES: usize = HEADER_LEN_BYTES + dense::LEN_BYTES;
 
 const REGISTER_BITS: u32 = 14;
-/// Bits of a hash that the registers do not use.
+/// The number of bits of a hash that do not select the register.
 const RANK_BITS: u32 = 64 - REGISTER_BITS;
 const HASH_SEED: u64 = 0xadc8_3b19;
 
@@ -47,14 +50,15 @@ const HEADER_LEN_BYTES: usize = 16;
 const MAGIC: &[u8; 4] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const COUNT_AT: usize = 8;
-/// The bit of the kept count that says it is out of date.
+/// The bit of the cached count that marks it as out of date.
 const STALE: u64 = 1 << 63;
 
-/// The bytes are no HyperLogLog: wrong magic, unknown encoding or impossible length.
+/// The error for bytes that are not a HyperLogLog: wrong magic, unknown encoding or impossible
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHll;
 
-/// The header is a HyperLogLog's, its runs do not describe its registers.
+/// The error for runs that do not describe all registers, behind a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
@@ -73,13 +77,13 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for NotHll {}
 impl std::error::Error for Corrupted {}
 
-/// The layouts of registers; the numbers are those of the header.
+/// The layouts of registers. The numbers are those in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
-    /// Six bits each.
+    /// Six bits for each register.
     Dense = 0,
-    /// Runs of equal ones.
+    /// Runs of equal registers.
     Sparse = 1,
 }
 
@@ -96,9 +100,9 @@ impl Encoding {
 /// The effect of an element on a HyperLogLog: a register and its least value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The register it falls into.
+    /// The register that the element falls into.
     pub register: usize,
-    /// The least value of that register once the element was added, 1 to 51.
+    /// The least value of that register after the element was added, 1 to 51.
     pub rank: u8,
 }
 
@@ -113,7 +117,7 @@ impl Observation {
     }
 }
 
-/// A HyperLogLog to look at.
+/// A HyperLogLog borrowed for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Hll<'a> {
     bytes: &'a [u8],
@@ -121,7 +125,7 @@ pub struct Hll<'a> {
 }
 
 impl<'a> Hll<'a> {
-    /// Reads `bytes` as a HyperLogLog, by its header and length. O(1).
+    /// Interprets `bytes` as a HyperLogLog; checks the header and the length. O(1).
     pub fn of(bytes: &'a [u8]) -> Result<Self, NotHll> {
         if bytes.len() < HEADER_LEN_BYTES || !bytes.starts_with(MAGIC) {
             return Err(NotHll);
@@ -134,18 +138,18 @@ impl<'a> Hll<'a> {
         Ok(Hll { bytes, encoding })
     }
 
-    /// Returns the layout of its registers.
+    /// Returns the layout of the registers.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// Returns the count that was kept, unless elements were added since. O(1).
+    /// Returns the cached count, or `None` if elements were added since. O(1).
     pub fn kept_count(&self) -> Option<u64> {
         let count = self.bytes[COUNT_AT..].first_chunk().expect("a header is longer");
         Some(u64::from_le_bytes(*count)).filter(|count| count & STALE == 0)
     }
 
-    /// Computes the estimate anew. O(registers).
+    /// Computes the estimate from the registers. O(registers).
     pub fn count(&self) -> Result<u64, Corrupted> {
         Ok(self.histogram()?.estimate())
     }
@@ -180,7 +184,8 @@ impl<'a> Hll<'a> {
         sparse::Runs::covering(REGISTERS, self.registers())
     }
 
-    /// Reads the runs of a sparse HyperLogLog as far as they are valid, whatever they cover.
+    /// Reads the runs of a sparse HyperLogLog up to the first invalid one, even if they do not
+    /// cover all registers.
     pub fn runs_as_they_are(&self) -> impl Iterator<Item = Run> + use<'a> {
         debug_assert!(self.encoding == Encoding::Sparse);
         sparse::Runs::covering(usize::MAX, self.registers()).map_while(Result::ok)
@@ -191,7 +196,7 @@ impl<'a> Hll<'a> {
     }
 }
 
-/// All registers of a HyperLogLog, a byte each: what merging works on.
+/// All registers of a HyperLogLog, one byte each: the form for merging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registers {
     values: Box<[u8]>,
@@ -203,13 +208,13 @@ impl Registers {
         Self { values: vec![0; REGISTERS].into() }
     }
 
-    /// Borrows the values by register.
+    /// Borrows the values, indexed by register.
     pub fn values(&self) -> &[u8] {
         &self.values
     }
 
-    /// Takes in what `hll` saw: of each register the greater value. On error some
-    /// were taken. O(registers).
+    /// Raises each register to its value in `hll`, if that is greater. On error some registers may
+    /// have been raised. O(registers).
     pub fn merge(&mut self, hll: &Hll<'_>) -> Result<(), Corrupted> {
         match hll.encoding {
             Encoding::Dense => dense::merge_into(hll.registers(), &mut self.values),
@@ -242,7 +247,7 @@ impl Default for Registers {
     }
 }
 
-/// A HyperLogLog to change.
+/// A HyperLogLog borrowed for changes.
 #[derive(Debug)]
 pub struct HllMut<'a> {
     bytes: &'a mut Vec<u8>,
@@ -258,8 +263,8 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// Keeps `count` in the header of the HyperLogLog `bytes`, as what it counts
-/// until it changes. O(1).
+/// Caches `count` in the header of the HyperLogLog `bytes`. It is valid until the registers change.
+/// O(1).
 ///
 /// # Panics
 /// If `bytes` are shorter than a header.
@@ -268,16 +273,17 @@ pub fn keep_count(bytes: &mut [u8], count: u64) {
 }
 
 impl<'a> HllMut<'a> {
-    /// Reads `bytes` as a HyperLogLog, by its header and length. O(1).
+    /// Interprets `bytes` as a HyperLogLog; checks the header and the length. O(1).
     pub fn of(bytes: &'a mut Vec<u8>) -> Result<Self, NotHll> {
         let encoding = Hll::of(bytes)?.encoding;
         Ok(HllMut { bytes, encoding })
     }
 
-    /// Adds an element; whether that changed a register. A sparse HyperLogLog that would
-    /// become longer than `sparse_len_bytes_max`, header included, or hold a value above 32,
-    /// becomes dense. The kept count is left as it is, see [`HllMut::forget_count`]. O(1) when
-    /// dense, O(bytes) when sparse.
+    /// Adds an element. Returns true if that changed a register.
+    ///
+    /// A sparse HyperLogLog becomes dense if it would become longer than `sparse_len_bytes_max`,
+    /// header included, or hold a value above 32. The cached count does not change, see
+    /// [`HllMut::forget_count`]. O(1) when dense, O(bytes) when sparse.
     pub fn add(&mut self, observation: Observation, sparse_len_bytes_max: usize) -> Result<bool, Corrupted> {
         if self.encoding == Encoding::Sparse {
             let room = sparse_len_bytes_max.saturating_sub(HEADER_LEN_BYTES);
@@ -290,7 +296,8 @@ impl<'a> HllMut<'a> {
         Ok(dense::raise(&mut self.bytes[HEADER_LEN_BYTES..], observation))
     }
 
-    /// Makes a sparse HyperLogLog dense; whether it was sparse. The kept count stays. O(registers).
+    /// Makes a sparse HyperLogLog dense. Returns true if it was sparse. The cached count stays.
+    /// O(registers).
     pub fn make_dense(&mut self) -> Result<bool, Corrupted> {
         if self.encoding == Encoding::Dense {
             return Ok(false);
@@ -306,8 +313,8 @@ impl<'a> HllMut<'a> {
         Ok(true)
     }
 
-    /// Raises each register to its value in `registers`. O(registers) when dense, O(registers ×
-    /// bytes) when sparse, which may become dense as in [`HllMut::add`].
+    /// Raises each register to its value in `registers`. A sparse HyperLogLog may become dense as
+    /// in [`HllMut::add`]. O(registers) when dense, O(registers × bytes) when sparse.
     pub fn raise_to(&mut self, registers: &Registers, sparse_len_bytes_max: usize) -> Result<(), Corrupted> {
         for (register, &rank) in registers.values.iter().enumerate() {
             if rank > 0 {
@@ -317,20 +324,20 @@ impl<'a> HllMut<'a> {
         Ok(())
     }
 
-    /// Marks the kept count as out of date. O(1).
+    /// Marks the cached count as out of date. O(1).
     pub fn forget_count(&mut self) {
         self.bytes[COUNT_AT + 7] |= (STALE >> 56) as u8;
     }
 }
 
-/// Elements after which the self-test compares estimates, each a power of ten.
+/// The most elements for which the self-test compares estimates. It compares at each power of ten.
 const SELF_TEST_ELEMENTS_MAX: u64 = 100_000;
-/// Standard errors that an estimate of the self-test may be off.
+/// The most standard errors by which an estimate of the self-test may be off.
 const SELF_TEST_ERRORS_MAX: f64 = 6.0;
 
-/// Checks the same as PFSELFTEST: registers keep their values beside each other, and the estimates
-/// of sparse and dense HyperLogLogs agree and are close. `draw` gives random numbers. Takes
-/// milliseconds.
+/// Makes the checks of PFSELFTEST: neighbouring registers keep their values, and the estimates of
+/// sparse and dense HyperLogLogs agree and are close to the truth. `draw` returns random numbers.
+/// Takes milliseconds.
 ///
 /// # Errors
 /// A description of the failed check.

@@ -1,5 +1,5 @@
-//! A list behind a lock that other threads append to and one thread takes all at once. A flag
-//! makes the owner look, and shows other senders that it was notified.
+//! A list behind a lock: other threads append to it and one thread takes all items at once. A flag
+//! makes the owner check the list, and shows other senders that the owner was notified.
 //!
 //! ```text
 //!   sender                                   owner, each turn
@@ -7,22 +7,23 @@
 //!   swap filled to true                      swap filled to false
 //!   it was false ─▶ notify the owner         lock, take all, unlock
 //! ```
-//! A sender notifies the owner (by a message that wakes it) only if it is the one that raised the
-//! flag. The owner clears the flag before it takes. An item appended behind that raises the flag
-//! anew: the owner is notified once more, at worst to find nothing. An item appended before is
-//! among those it takes, because the append is before the sender's swap, which is before the
-//! owner's. So no item stays without a notification. If the notification fails because the owner's
-//! mailbox is full, the owner is awake and checks the flag in the turn that empties the mailbox.
+//! A sender notifies the owner (by a message that wakes it) only if that sender raised the flag.
+//! The owner clears the flag before it takes the items. An item that is appended after that raises
+//! the flag again: the owner is notified once more and may then find nothing. An item that was
+//! appended before is among the taken ones: the append precedes the sender's swap, which precedes
+//! the owner's swap. So no item stays without a notification. If the notification fails because the
+//! owner's mailbox is full, the owner is awake. It checks the flag in the turn that empties the
+//! mailbox.
 //!
-//! Proven under loom, with the mailbox and a sleeping owner: tests/loom_waiting.rs. O(1) to put
-//! and to take. There is no limit: the kind of items must be bounded.
+//! Proven under loom, with the mailbox and a sleeping owner: tests/loom_waiting.rs. O(1) to put and
+//! to take. There is no limit: the number of items must be bounded elsewhere.
 
 use crate::lock::Lock;
 use crossbeam_utils::CachePadded;
 use stdx::sync::AtomicBool;
 use stdx::sync::Ordering::{Acquire, SeqCst};
 
-/// Left by many threads, taken by one. `C` holds what they leave.
+/// A list that many threads append to and one thread takes. `C` holds the items.
 pub struct Inbox<C> {
     contents: Lock<C>,
     is_filled: CachePadded<AtomicBool>,
@@ -35,19 +36,19 @@ impl<C: Default> Default for Inbox<C> {
 }
 
 impl<C: Default> Inbox<C> {
-    /// Appends something by `put`, from any thread. Returns true if the caller must notify the
-    /// owner; nobody else will.
+    /// Appends an item by `put`, from any thread. Returns true if the caller must notify the owner;
+    /// no other thread will.
     #[must_use = "the owner may sleep for ever beside what is left for it"]
     pub fn leave(&self, put: impl FnOnce(&mut C)) -> bool {
         put(&mut self.contents.lock());
-        // SeqCst: its release pairs with the owner's swap, and puts the flag before the sender's
-        // look at whether the owner sleeps.
+        // SeqCst: its release pairs with the owner's swap. It also orders the flag before the
+        // sender's check whether the owner sleeps.
         !self.is_filled.swap(true, SeqCst)
     }
 
-    /// Takes all items, `None` if there is nothing new; for the owner.
+    /// Takes all items. Returns `None` if there is nothing new. Only the owner may call it.
     pub fn take(&self) -> Option<C> {
-        // The plain look first: where nothing comes, the line stays shared.
+        // The plain load comes first: while nothing arrives, the cache line stays shared.
         if !self.is_filled.load(Acquire) || !self.is_filled.swap(false, SeqCst) {
             return None;
         }

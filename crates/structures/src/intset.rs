@@ -3,13 +3,15 @@
 //! ```text
 //!   width of an integer (2, 4 or 8) u32 LE | integers u32 LE | integer LE … in ascending order
 //! ```
-//! The width is the widest any member ever needed; inserting a wider one rewrites the block.
-//! Finding is a binary search, O(log n); inserting and removing move the bytes behind, O(n). The
-//! bytes in memory *are* the format, so writing one to a dump is a copy.
+//! The width is the widest that any member has ever needed. Inserting a wider integer rewrites the
+//! block. Finding is a binary search, O(log n). Inserting and removing move the bytes after the
+//! member, O(n). The bytes in memory *are* the format, so writing one to a dump is a copy.
 //!
 //! Invariant: the block is exactly as long as the header says and strictly ascending;
-//! [`Intset::from_bytes`] lets nothing else in.
+//! [`Intset::from_bytes`] rejects all other bytes.
+//!
 //! Memory: 16 bytes for the handle, `Option` included, plus the block.
+//!
 //! Source: `intset` dumps of Redis 8.0.2.
 
 use crate::pack_error::{PackError, PackErrorKind, PackFull};
@@ -17,10 +19,10 @@ use crate::size_class::size_class;
 use std::cmp::Ordering;
 
 const HEADER_LEN_BYTES: usize = 8;
-/// No insertion makes an intset longer than this.
+/// The length in bytes that no insertion exceeds.
 const LEN_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes an integer takes.
+/// The number of bytes of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
     W16 = 2,
@@ -80,11 +82,11 @@ impl Intset {
         Self { bytes: Box::new([Width::W16 as u8, 0, 0, 0, 0, 0, 0, 0]) }
     }
 
-    /// Takes over `bytes` from a dump or a peer, which need not be trusted: everything is checked.
+    /// Takes over `bytes` from a dump or a peer. They need not be trusted: everything is checked.
     /// O(n).
     ///
     /// # Errors
-    /// What is wrong, and where, if `bytes` are not an intset whole and exact.
+    /// The kind and the place of the first fault, if `bytes` are not a complete and exact intset.
     pub fn from_bytes(bytes: Box<[u8]>) -> Result<Self, PackError> {
         let error = |at, kind| Err(PackError { at, kind });
         if bytes.len() < HEADER_LEN_BYTES {
@@ -116,7 +118,7 @@ impl Intset {
         &self.bytes
     }
 
-    /// Takes the bytes out. O(1).
+    /// Returns the block. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }
@@ -126,7 +128,7 @@ impl Intset {
         self.bytes.len()
     }
 
-    /// Bytes allocated, beside the handle. O(1).
+    /// Returns the bytes allocated besides the handle. O(1).
     pub fn memory_usage(&self) -> usize {
         size_class(self.bytes.len())
     }
@@ -143,8 +145,8 @@ impl Intset {
         self.bytes.len() == HEADER_LEN_BYTES
     }
 
-    /// Returns the member at `index` in ascending order. O(1). With an index drawn by the caller
-    /// this is a random member.
+    /// Returns the member at `index` in ascending order. With a random index this is a random
+    /// member. O(1).
     #[inline]
     pub fn get(&self, index: usize) -> Option<i64> {
         (index < self.len()).then(|| self.at(self.width(), index))
@@ -169,11 +171,11 @@ impl Intset {
     /// Returns the index of `value` in ascending order. O(log n).
     ///
     /// # Errors
-    /// The index it would be inserted at, if it is not a member.
+    /// The index at which `value` would be inserted, if it is not a member.
     pub fn search(&self, value: i64) -> Result<usize, usize> {
         let width = self.width();
         let (mut low, mut high) = (0, self.len());
-        // Appending in ascending order is common, as is asking for what cannot be there.
+        // Appending in ascending order is common, and so are searches for values above all members.
         if high > 0 && self.at(width, high - 1) < value {
             return Err(high);
         }
@@ -188,13 +190,13 @@ impl Intset {
         Err(low)
     }
 
-    /// Members in ascending order, from either end.
+    /// Returns the members in ascending order, from either end.
     pub fn iter(&self) -> Iter<'_> {
         let width = self.width();
         Iter { width, chunks: self.bytes[HEADER_LEN_BYTES..].chunks_exact(width.bytes()) }
     }
 
-    /// Adds `value`; false if it was there. O(n), one reallocation.
+    /// Adds `value`. Returns false if it was a member. O(n), one reallocation.
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -208,7 +210,8 @@ impl Intset {
         let old_len = self.bytes.len();
         let new_len = grown(old_len, width.bytes())?;
         let at = HEADER_LEN_BYTES + index * width.bytes();
-        // Boxed slice to `Vec` and back is free; `reserve_exact` is the one reallocation.
+        // Converting a boxed slice to `Vec` and back is free; `reserve_exact` is the one
+        // reallocation.
         let mut bytes = Vec::from(std::mem::take(&mut self.bytes));
         bytes.reserve_exact(new_len - old_len);
         bytes.resize(new_len, 0);
@@ -219,14 +222,14 @@ impl Intset {
         Ok(true)
     }
 
-    /// Removes `value`; false if it was not there. O(n).
+    /// Removes `value`. Returns false if it was not a member. O(n).
     pub fn remove(&mut self, value: i64) -> bool {
         let Ok(index) = self.search(value) else { return false };
         self.remove_at(index);
         true
     }
 
-    /// Removes and gives the member at `index` in ascending order. O(n).
+    /// Removes and returns the member at `index` in ascending order. O(n).
     pub fn remove_at(&mut self, index: usize) -> Option<i64> {
         let value = self.get(index)?;
         let width = self.width().bytes();
@@ -239,8 +242,8 @@ impl Intset {
         Some(value)
     }
 
-    /// Rewrites the set with the width that `value` needs. Being wider than all members, `value`
-    /// stands before or behind all of them.
+    /// Rewrites the set with the width that `value` needs. `value` is wider than all members, so it
+    /// comes before or after all of them.
     fn widen_with(&mut self, value: i64) -> Result<(), PackFull> {
         let (old, new) = (self.width(), Width::of(value));
         let len = self.len();
@@ -301,7 +304,7 @@ impl<'a> IntoIterator for &'a Intset {
     }
 }
 
-/// Members of an intset in ascending order, from either end.
+/// The members of an intset in ascending order, from either end.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     width: Width,

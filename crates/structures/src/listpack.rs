@@ -4,18 +4,20 @@
 //!   total bytes u32 LE | elements u16 LE | element … element | FF
 //! ```
 //! An element ([`element`]) can be walked over in both directions. The bytes in memory *are* the
-//! format, so writing one to a dump is a copy. The element count is exact up to 65,534; 65,535 says
-//! that only counting tells.
+//! format, so writing one to a dump is a copy. The element count is exact up to 65,534. A count of
+//! 65,535 means that the elements must be counted.
 //!
-//! The block is always exactly as long as its content: an edit is one reallocation, which the
-//! allocator serves in place within a size class, and one move of the bytes behind the edit. So
-//! edits cost O(bytes behind), searching O(elements), and a listpack is for short lists: what is
-//! meant to grow changes to another structure at a limit of its owner.
+//! The block is always exactly as long as its content. An edit is one reallocation, which the
+//! allocator serves in place within a size class, and one move of the bytes after the edit. Edits
+//! cost O(bytes after it) and searching O(elements), so a listpack is for short lists. The owner
+//! converts a growing list to another structure at a limit.
 //!
-//! Invariant: the bytes are a valid listpack; [`Listpack::from_bytes`] lets nothing
-//! else in. Growing beyond 1 GiB is refused with [`PackFull`], so that offsets stay far
-//! from the format's 4 GiB.
+//! Invariant: the bytes are a valid listpack; [`Listpack::from_bytes`] rejects all other bytes.
+//! Growing beyond 1 GiB is refused with [`PackFull`], so that offsets stay far from the format's 4
+//! GiB.
+//!
 //! Memory: 16 bytes for the handle, `Option` included, plus the block.
+//!
 //! Source: the listpack description in the Redis source tree.
 
 pub mod element;
@@ -24,19 +26,19 @@ use crate::pack_error::{PackError, PackErrorKind, PackFull};
 use crate::size_class::size_class;
 use element::{Element, Encoded, Needle, parse_canonical_int};
 
-/// Bytes before the first element.
+/// The number of bytes before the first element.
 pub const HEADER_LEN_BYTES: usize = 6;
-/// Bytes of a listpack beside its elements: header and terminator.
+/// The bytes of a listpack besides its elements: header and terminator.
 pub const OVERHEAD_LEN_BYTES: usize = HEADER_LEN_BYTES + 1;
-/// No edit makes a listpack longer than this.
+/// The length in bytes that no edit exceeds.
 pub const LEN_BYTES_MAX: usize = 1 << 30;
 
 const TERMINATOR: u8 = 0xFF;
-/// The count in the header that stands for "count them".
+/// The count in the header that means "count the elements".
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
-/// The place of an element in a listpack (or its end). Valid until the listpack is edited in front
-/// of it; the edits say what becomes of the cursor they are given.
+/// The place of an element in a listpack, or its end. Valid until the listpack is edited before
+/// that place. Each edit documents what its own cursor refers to afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(u32);
 
@@ -67,7 +69,7 @@ impl Default for Listpack {
 
 /// Returns the header of a listpack of `count` elements that take `run_len_bytes` together.
 ///
-/// Between it and [`terminator`], a run of elements is a listpack.
+/// A run of elements between this header and [`terminator`] is a listpack.
 pub fn header(run_len_bytes: usize, count: usize) -> [u8; HEADER_LEN_BYTES] {
     let total = u32::try_from(run_len_bytes + OVERHEAD_LEN_BYTES).expect("shorter than 4 GiB");
     let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
@@ -97,11 +99,11 @@ impl Listpack {
         Self { bytes: bytes.into_boxed_slice() }
     }
 
-    /// Takes over `bytes` from a dump or a peer, which need not be trusted: everything is checked.
+    /// Takes over `bytes` from a dump or a peer. They need not be trusted: everything is checked.
     /// O(elements).
     ///
     /// # Errors
-    /// What is wrong, and where, if `bytes` are not a listpack whole and exact.
+    /// The kind and the place of the first fault, if `bytes` are not a complete and exact listpack.
     pub fn from_bytes(bytes: Box<[u8]>) -> Result<Self, PackError> {
         let error = |at, kind| Err(PackError { at, kind });
         if bytes.len() < OVERHEAD_LEN_BYTES {
@@ -131,7 +133,7 @@ impl Listpack {
         &self.bytes
     }
 
-    /// Takes the bytes out. O(1).
+    /// Returns the block. O(1).
     pub fn into_bytes(self) -> Box<[u8]> {
         self.bytes
     }
@@ -142,7 +144,7 @@ impl Listpack {
         self.bytes.len()
     }
 
-    /// Bytes allocated, beside the handle. O(1).
+    /// Returns the bytes allocated besides the handle. O(1).
     pub fn memory_usage(&self) -> usize {
         size_class(self.bytes.len())
     }
@@ -192,13 +194,13 @@ impl Listpack {
         element::last_start(self.run()).map(Cursor::new)
     }
 
-    /// Returns the place behind the last element, where inserting appends. O(1).
+    /// Returns the place after the last element, where inserting appends. O(1).
     #[inline]
     pub fn end(&self) -> Cursor {
         Cursor::new(self.run().len())
     }
 
-    /// Returns the place of the element behind the one at `cursor`. O(1).
+    /// Returns the place of the element after the one at `cursor`. O(1).
     #[inline]
     pub fn next(&self, cursor: Cursor) -> Option<Cursor> {
         let run = self.run();
@@ -226,7 +228,7 @@ impl Listpack {
         Some(element)
     }
 
-    /// Returns the element at `cursor` and the place behind it (the end, behind the last). O(1).
+    /// Returns the element at `cursor` and the place after it, which may be the end. O(1).
     #[inline]
     pub fn get_and_next(&self, cursor: Cursor) -> Option<(Element<'_>, Cursor)> {
         let (element, len) = element::decode(self.run().get(cursor.at()..)?)?;
@@ -238,33 +240,34 @@ impl Listpack {
         self.get(self.seek(index)?)
     }
 
-    /// Walks all elements, from either end.
+    /// Returns all elements, from either end.
     #[inline]
     pub fn iter(&self) -> Iter<'_> {
         Iter { run: self.run() }
     }
 
-    /// Walks the elements from `cursor` on, from either end.
+    /// Returns the elements from `cursor` on, from either end.
     #[inline]
     pub fn iter_from(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(cursor.at()..).unwrap_or_default() }
     }
 
-    /// Walks the elements before `cursor`, from either end. With `rev`, the walk goes back from
-    /// there.
+    /// Returns the elements before `cursor`, from either end. With `rev`, the walk goes back from
+    /// `cursor`.
     #[inline]
     pub fn iter_before(&self, cursor: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(..cursor.at()).unwrap_or_default() }
     }
 
-    /// Walks the elements from `start` up to before `end`, from either end.
+    /// Returns the elements from `start` up to before `end`, from either end.
     #[inline]
     pub fn iter_between(&self, start: Cursor, end: Cursor) -> Iter<'_> {
         Iter { run: self.run().get(start.at()..end.at()).unwrap_or_default() }
     }
 
-    /// Finds the first element equal to `bytes`. It compares the one at `from`, then those after
-    /// it, passing over `skipped` each time: with 1, only fields of field-value pairs. O(n).
+    /// Finds the first element equal to `bytes`. Compares the element at `from`, then those after
+    /// it, and skips `skipped` elements after each comparison. With 1, only the fields of
+    /// field-value pairs are compared. O(n).
     pub fn find(&self, from: Cursor, bytes: &[u8], skipped: usize) -> Option<Cursor> {
         let run = self.run();
         if from.at() > run.len() {
@@ -273,14 +276,15 @@ impl Listpack {
         element::find(run, from.at(), Needle::new(bytes), skipped).map(Cursor::new)
     }
 
-    /// Returns true if no two elements have the same text. It compares the first one, then those
-    /// after it, passing over `skipped` each time: with 1, only fields of field-value pairs. O(n
-    /// log n) time and 24 bytes an element, for a listpack from outside.
+    /// Returns true if no two of the compared elements have the same text. Compares the first
+    /// element, then those after it, and skips `skipped` elements after each: with 1, only the
+    /// fields of field-value pairs. For a listpack from outside. O(n log n) time and 24 bytes an
+    /// element.
     pub fn are_distinct(&self, skipped: usize) -> bool {
         let mut texts: Vec<Result<i64, &[u8]>> = Vec::new();
         texts.extend(self.iter().step_by(skipped + 1).map(|element| match element {
             Element::Int(value) => Ok(value),
-            // Others may have stored as a string what reads as an integer.
+            // Other programs may have stored an integer as a string.
             Element::Bytes(bytes) => parse_canonical_int(bytes).ok_or(bytes),
         }));
         texts.sort_unstable();
@@ -298,7 +302,7 @@ impl Listpack {
         self.insert(self.end(), element)
     }
 
-    /// Puts an element in front of all others. O(bytes).
+    /// Inserts an element before all others. O(bytes).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -314,8 +318,8 @@ impl Listpack {
         self.insert_many(self.end(), elements)
     }
 
-    /// Inserts an element before the one at `cursor`, which from then on is the new element's
-    /// place. O(bytes behind).
+    /// Inserts an element before the one at `cursor`. `cursor` is then the new element's place.
+    /// O(bytes after it).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -331,8 +335,8 @@ impl Listpack {
         Ok(())
     }
 
-    /// Inserts `elements` in order before the one at `cursor`, which from then on is the place of
-    /// the first of them. One reallocation, O(bytes behind).
+    /// Inserts `elements` in order before the one at `cursor`. `cursor` is then the place of the
+    /// first of them. One reallocation, O(bytes after it).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB; then none is inserted.
@@ -340,7 +344,7 @@ impl Listpack {
         self.insert_iter(cursor, elements.iter().copied())
     }
 
-    /// Inserts elements as [`Listpack::insert_many`] does, from an iterator; it is read three
+    /// Inserts elements from an iterator like [`Listpack::insert_many`]. The iterator is read three
     /// times.
     ///
     /// # Errors
@@ -360,8 +364,8 @@ impl Listpack {
         Ok(())
     }
 
-    /// Puts an element in the place of the one at `cursor`, which stays its place; appends at the
-    /// end. In place when the lengths are equal, else O(bytes behind).
+    /// Replaces the element at `cursor`; at the end, appends. `cursor` is then the new element's
+    /// place. In place if the lengths are equal, else O(bytes after it).
     ///
     /// # Errors
     /// [`PackFull`] beyond 1 GiB.
@@ -373,14 +377,14 @@ impl Listpack {
         }
     }
 
-    /// Removes the element at `cursor`, which from then on is the place of the one behind it (or
-    /// the end). O(bytes behind).
+    /// Removes the element at `cursor`. `cursor` is then the place of the next element, or the end.
+    /// O(bytes after it).
     pub fn delete(&mut self, cursor: Cursor) {
         self.delete_many(cursor, 1);
     }
 
-    /// Removes up to `n` elements from `cursor` on, which from then on is the place of the one
-    /// behind them (or the end). Gives how many there were. O(n + bytes behind).
+    /// Removes up to `n` elements from `cursor` on. `cursor` is then the place of the next element,
+    /// or the end. Returns the number removed. O(n + bytes after them).
     pub fn delete_many(&mut self, cursor: Cursor, n: usize) -> usize {
         let run = self.run();
         let (mut end, mut removed) = (cursor.at(), 0);
@@ -395,14 +399,14 @@ impl Listpack {
         removed
     }
 
-    /// Removes up to `n` elements from `index` on and gives how many there
-    /// were. O(n + bytes behind).
+    /// Removes up to `n` elements from `index` on. Returns the number removed. O(n + bytes after
+    /// them).
     pub fn delete_range(&mut self, index: usize, n: usize) -> usize {
         self.seek(index).map_or(0, |cursor| self.delete_many(cursor, n))
     }
 
-    /// Removes elements equal to `bytes`, passing over the first `passed` of them, at most
-    /// `removed_max`, and gives how many it removed. One pass, O(bytes).
+    /// Removes elements equal to `bytes`, except the first `passed` of them, and at most
+    /// `removed_max`. Returns the number removed. One pass, O(bytes).
     pub fn delete_matches(&mut self, bytes: &[u8], passed: usize, removed_max: usize) -> usize {
         let end = self.bytes.len() - 1;
         let run = &mut self.bytes[HEADER_LEN_BYTES..end];
@@ -414,7 +418,7 @@ impl Listpack {
     }
 
     /// Replaces `removed` bytes of the run at `at` by `inserted`: one move, one reallocation.
-    /// The header's length is kept right, its count is the caller's.
+    /// Updates the length in the header; the caller updates the count.
     fn splice<'e>(
         &mut self,
         at: usize,
@@ -428,7 +432,8 @@ impl Listpack {
             return Err(PackFull);
         }
         let at = HEADER_LEN_BYTES + at;
-        // Boxed slice to `Vec` and back is free; `reserve_exact` is the one reallocation.
+        // Converting a boxed slice to `Vec` and back is free; `reserve_exact` is the one
+        // reallocation.
         let mut bytes = Vec::from(std::mem::take(&mut self.bytes));
         if new_len > old_len {
             bytes.reserve_exact(new_len - old_len);
@@ -454,8 +459,8 @@ impl Listpack {
         self.bytes[4..HEADER_LEN_BYTES].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// Takes `removed` off the count. An unknown count becomes known as soon as the bytes left
-    /// cannot hold more elements than the header can count.
+    /// Subtracts `removed` from the count. An unknown count becomes known as soon as the remaining
+    /// bytes cannot hold more elements than the header can count.
     fn count_removed(&mut self, removed: usize) {
         let run_len = self.run().len();
         match self.stored_count() {
@@ -466,7 +471,7 @@ impl Listpack {
     }
 }
 
-/// Returns `element` if a listpack may hold it at all.
+/// Returns `element` if its length is within the limit of a listpack.
 fn element_fits(element: Element<'_>) -> Result<Element<'_>, PackFull> {
     match element {
         Element::Bytes(bytes) if bytes.len() > LEN_BYTES_MAX => Err(PackFull),
@@ -483,15 +488,15 @@ impl<'a> IntoIterator for &'a Listpack {
     }
 }
 
-/// Elements of a listpack, from either end.
+/// The elements of a listpack, from either end.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     run: &'a [u8],
 }
 
 impl<'a> Iter<'a> {
-    /// Calls `visit` with the next `count` elements, or as many as there are: what long ranges are
-    /// read with, for less than `next` costs (docs/performance.md). O(count).
+    /// Calls `visit` with the next `count` elements, or with all if there are fewer. Long ranges
+    /// are read with it: it costs less than `next` (docs/performance.md). O(count).
     #[inline]
     pub fn visit(self, count: usize, mut visit: impl FnMut(Element<'a>)) {
         element::visit(self.run, count, &mut visit);

@@ -1,12 +1,12 @@
-//! An allocator for tests that ask how much memory something took at most: the system's, with an
-//! exact peak. Slower than [`CountingAllocator`](super::CountingAllocator), whose peak is sampled.
+//! An allocator for tests that measure peak memory: the system's allocator with an exact peak. It
+//! is slower than [`CountingAllocator`](super::CountingAllocator), whose peak is sampled.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The system's allocator, with the bytes that were asked for and the most of them at any time. Put
-/// it in a `#[global_allocator]` static.
+/// The system's allocator, with the sum of requested bytes and its peak. It belongs in a
+/// `#[global_allocator]` static.
 #[derive(Debug, Default)]
 pub struct PeakAllocator {
     used_bytes: AtomicUsize,
@@ -14,12 +14,12 @@ pub struct PeakAllocator {
 }
 
 impl PeakAllocator {
-    /// Creates an allocator that has handed out nothing.
+    /// Creates an allocator with no allocated bytes.
     pub const fn new() -> Self {
         Self { used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) }
     }
 
-    /// Bytes that were handed out and not freed. O(1).
+    /// Returns the bytes that are allocated and not freed. O(1).
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Relaxed)
     }
@@ -30,7 +30,7 @@ impl PeakAllocator {
         self.peak_bytes.load(Relaxed)
     }
 
-    /// Forgets the peak: it starts again from what is used now.
+    /// Resets the peak to the present used bytes.
     pub fn reset(&self) {
         self.peak_bytes.store(self.used_bytes(), Relaxed);
     }
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for PeakAllocator {
         // SAFETY: the caller passes a block of ours, its layout and a size that is not zero.
         let moved = unsafe { System.realloc(block, layout, size_new) };
         if !moved.is_null() {
-            // Both blocks may be there for a moment.
+            // Both blocks may exist for a moment.
             self.add(size_new);
             self.used_bytes.fetch_sub(layout.size(), Relaxed);
         }

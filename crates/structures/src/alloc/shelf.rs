@@ -1,42 +1,45 @@
-//! A shelf of large free blocks: what keeps the system out of overwriting large values.
+//! A shelf of large free blocks, which saves system calls when large values are overwritten.
 //!
 //! ```text
 //!   class 20 KiB   [block][block][  -  ] …     16 places per size class
 //!   class 24 KiB   [  -  ][block][  -  ] …     together at most `bytes_max`
 //! ```
-//! Where resident memory is to follow used memory, a large block has memory pages of its own that
-//! are the system's again once it is free: a system call, and a page fault for every 4 KiB when
-//! they are needed again. Under a load that frees such blocks as fast as it asks for them, a few of
-//! each size, kept as they are, serve most requests. Blocks of a class only serve that class, so
-//! what is resident of them is used.
+//! While resident memory follows used memory, a large block has memory pages of its own, which
+//! return to the system when it is freed. That costs a system call, and a page fault for every 4
+//! KiB of the next such block. If a load frees these blocks as fast as it allocates them, a few
+//! kept blocks of each size serve most requests. A block serves only requests of its class, so its
+//! resident pages are used.
 //!
-//! Any thread puts and takes: a place is one atomic pointer, and nobody waits. A full shelf gives
-//! up the blocks of other places in turn, so sizes nobody asks for any more do not stay.
+//! Any thread puts and takes blocks. A place is one atomic pointer, and no thread waits. A full
+//! shelf displaces the blocks of other places in turn, so blocks of sizes that are no longer
+//! requested do not stay.
+//!
 //! Invariant: a block on the shelf is free, in one place, and counted in `kept_bytes`.
-//! Bounded work: a put or take looks at the places of one class, and a put on a full
-//! shelf at all 336 at worst.
+//!
+//! Bounded work: a put or take checks the places of one class. A put on a full shelf checks at
+//! worst all 336 places.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// Log of the size above which the classes are kept here: 16 KiB.
+/// The logarithm of the size above which blocks are kept: 16 KiB.
 const SMALLEST_LOG2: u32 = 14;
-/// Size classes from there to half a mebibyte, four to a doubling.
+/// The number of size classes from there to half a mebibyte: four for each doubling.
 const CLASSES: usize = 21;
-/// Places of each.
+/// The number of places of each class.
 const PLACES: usize = 16;
 
-/// The blocks that are kept. See the module's comment.
+/// The kept blocks. See the module's comment.
 pub struct Shelf {
     places: [AtomicPtr<u8>; CLASSES * PLACES],
     kept_bytes: AtomicUsize,
     bytes_max: AtomicUsize,
-    /// The place whose block goes next where there is no room.
+    /// The place whose block is displaced next if there is no room.
     next: AtomicUsize,
 }
 
-/// Returns the places of a size class of mimalloc's between 16 KiB and half a mebibyte.
+/// Returns the places of one of mimalloc's size classes between 16 KiB and half a mebibyte.
 fn places_of(class_len_bytes: usize) -> std::ops::Range<usize> {
     let log2 = class_len_bytes.ilog2();
     let quarter = class_len_bytes >> (log2 - 2) & 3;
@@ -55,15 +58,15 @@ impl Shelf {
         }
     }
 
-    /// Sets how much is kept from now on, and hands what is more to `free`.
+    /// Sets the most bytes that are kept from now on. Passes excess blocks to `free`.
     pub fn resize(&self, bytes_max: usize, free: impl FnMut(*mut u8, usize)) {
-        // Relaxed, here and for the other counts: a thread that has not seen it
-        // yet keeps a block more.
+        // Relaxed, here and for the other counts: a thread that has not seen the new value yet
+        // keeps one block more.
         self.bytes_max.store(bytes_max, Relaxed);
         self.make_room(bytes_max, free);
     }
 
-    /// Gives up blocks until no more than `bytes_max` are kept, or each place was looked at.
+    /// Removes blocks until no more than `bytes_max` are kept, or until each place was checked.
     fn make_room(&self, bytes_max: usize, mut free: impl FnMut(*mut u8, usize)) {
         for _ in 0..self.places.len() {
             if self.kept_bytes.load(Relaxed) <= bytes_max {
@@ -77,7 +80,7 @@ impl Shelf {
         }
     }
 
-    /// Returns the size class of a place.
+    /// Returns the size in bytes of the class of a place.
     fn class_at(at: usize) -> usize {
         let class = at / PLACES;
         (4 + class % 4) << (SMALLEST_LOG2 - 2 + (class / 4) as u32)
@@ -85,11 +88,11 @@ impl Shelf {
 
     fn take_at(&self, at: usize, class_len_bytes: usize) -> Option<*mut u8> {
         let place = &self.places[at];
-        // Relaxed: only a hint, so that empty places are not written to.
+        // Relaxed: only a hint that avoids writing to empty places.
         if place.load(Relaxed).is_null() {
             return None;
         }
-        // Acquire: pairs with the Release in `put`, so that the last owner's writes are over.
+        // Acquire: pairs with the Release in `put`, so that the last owner's writes are finished.
         let block = place.swap(ptr::null_mut(), Acquire);
         if block.is_null() {
             return None;
@@ -98,19 +101,20 @@ impl Shelf {
         Some(block)
     }
 
-    /// Takes a block of this class, if there is one. O(1).
+    /// Takes a block of this class, if the shelf has one. O(1).
     pub fn take(&self, class_len_bytes: usize) -> Option<*mut u8> {
         places_of(class_len_bytes).find_map(|at| self.take_at(at, class_len_bytes))
     }
 
-    /// Keeps a free block of this class, or hands it, or others it displaces, to `free`. O(1).
+    /// Keeps a free block of this class, or passes it, or other blocks that it displaces, to
+    /// `free`. O(1).
     pub fn put(&self, block: *mut u8, class_len_bytes: usize, mut free: impl FnMut(*mut u8, usize)) {
         let bytes_max = self.bytes_max.load(Relaxed);
         if class_len_bytes > bytes_max {
             return free(block, class_len_bytes);
         }
         self.make_room(bytes_max - class_len_bytes, &mut free);
-        // Counted first: a thread that takes it at once must find it counted.
+        // Counted first: a thread that takes the block at once must find it counted.
         self.kept_bytes.fetch_add(class_len_bytes, Relaxed);
         for at in places_of(class_len_bytes) {
             // Release: see `take_at`.

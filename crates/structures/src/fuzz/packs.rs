@@ -1,4 +1,5 @@
-//! Listpack, intset and quicklist beside a vector, a tree set and a vector.
+//! Checks of listpacks, intsets and quicklists against naive twins: a vector, a tree set and a
+//! vector.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,7 +23,8 @@ fn check_listpack(pack: &Listpack, twin: &[Vec<u8>]) {
     assert!(pack.iter().rev().map(text).eq(twin.iter().rev().cloned()));
 }
 
-/// Bytes that are a valid listpack, else an empty one, edited as they say.
+/// Checks a listpack that is edited as `data` says. It starts from `data` if these bytes are a
+/// valid listpack, else empty.
 pub fn fuzz_listpack(data: &[u8]) {
     let mut pack = Listpack::from_bytes(data.into()).unwrap_or_default();
     let mut twin: Vec<Vec<u8>> = pack.iter().map(text).collect();
@@ -83,7 +85,8 @@ pub fn fuzz_listpack(data: &[u8]) {
     }
 }
 
-/// Bytes that are a valid intset, else an empty one, edited as they say.
+/// Checks an intset that is edited as `data` says. It starts from `data` if these bytes are a valid
+/// intset, else empty.
 pub fn fuzz_intset(data: &[u8]) {
     let mut set = Intset::from_bytes(data.into()).unwrap_or_default();
     let mut twin: BTreeSet<i64> = set.iter().collect();
@@ -114,7 +117,7 @@ pub fn fuzz_intset(data: &[u8]) {
     }
 }
 
-/// Values of `list-max-listpack-size`.
+/// The tested values of `list-max-listpack-size`.
 const LIMITS: [i64; 8] = [-2, -5, -1, 0, 1, 2, 3, 128];
 
 fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
@@ -140,7 +143,8 @@ fn check_quicklist(list: &Quicklist, twin: &[Vec<u8>], index: usize) {
     assert_eq!(counts.iter().sum::<usize>(), twin.len());
 }
 
-/// Checks a node made of the bytes, if they are a valid listpack, then edits by them.
+/// Checks a quicklist that is edited as `data` says. It gets `data` as a node if these bytes are a
+/// valid listpack.
 pub fn fuzz_quicklist(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let limit = NodeLimit::from_option(LIMITS[script.below(LIMITS.len())]);

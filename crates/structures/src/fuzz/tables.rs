@@ -1,5 +1,5 @@
-//! Entries, tables and ranked members beside a plain struct and tree maps: the unsafe modules,
-//! driven through their safe interfaces under AddressSanitizer.
+//! Checks of entries, tables and ranked members against naive twins: a plain struct and tree maps.
+//! They test the unsafe modules through their safe interfaces under AddressSanitizer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::pair::Pair;
 use crate::ranked_members::{RankedMembers, order};
 use crate::table::{SweepBudget, Table};
 
-/// Positions as a table wants them: well mixed.
+/// Computes a well mixed position, as tables need it.
 fn mixed(key: &[u8]) -> u64 {
     let mut hash = key.iter().fold(key.len() as u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
@@ -18,7 +18,7 @@ fn mixed(key: &[u8]) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Positions that all begin alike: deep directories.
+/// Computes positions that all begin alike, which makes directories deep.
 fn crowded(key: &[u8]) -> u64 {
     mixed(key) >> 9
 }
@@ -48,7 +48,7 @@ fn check_table(table: &Table<Pair>, twin: &BTreeMap<Vec<u8>, Value>, hash: fn(&[
     assert!(seen.iter().eq(twin.keys()));
 }
 
-/// Checks a table of fields with values and deadlines, changed as the bytes say.
+/// Checks a table of fields with values and deadlines, changed as `data` says.
 pub fn fuzz_table(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let hash = if script.byte() < 128 { mixed } else { crowded };
@@ -123,7 +123,7 @@ fn put(
     twin.insert(field, (value, deadline_ms));
 }
 
-/// Members with scores, changed as the bytes say.
+/// Checks members with scores, changed as `data` says.
 pub fn fuzz_ranked_members(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let mut members = RankedMembers::new();
@@ -212,7 +212,7 @@ impl Held {
     }
 }
 
-/// Checks an entry whose objects own memory, changed as the bytes say.
+/// Checks an entry whose objects own memory, changed as `data` says.
 pub fn fuzz_entry(data: &[u8]) {
     let (mut script, mut done) = (Script(data), 0);
     let (mut key, mut held, mut expiry_ms) = (script.text(), Held::read(&mut script), None);

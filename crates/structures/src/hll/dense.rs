@@ -7,10 +7,10 @@
 
 use super::{Histogram, Observation, REGISTERS};
 
-/// Bytes of all registers.
+/// The length in bytes of all registers.
 pub(super) const LEN_BYTES: usize = REGISTERS / GROUP * GROUP_LEN_BYTES;
 
-/// Registers that fill whole bytes together.
+/// The number of registers that together fill whole bytes.
 const GROUP: usize = 4;
 const GROUP_LEN_BYTES: usize = 3;
 const VALUE_BITS: usize = 6;
@@ -32,7 +32,7 @@ pub(super) fn get(packed: &[u8], register: usize) -> u8 {
     unpack(packed.as_chunks().0[register / GROUP])[register % GROUP]
 }
 
-/// Raises a register to the observation's rank; whether it was lower. O(1).
+/// Raises a register to the observation's rank. Returns true if it was lower. O(1).
 pub(super) fn raise(packed: &mut [u8], observation: Observation) -> bool {
     let group = &mut packed.as_chunks_mut().0[observation.register / GROUP];
     let mut values = unpack(*group);
@@ -50,7 +50,7 @@ pub(super) fn append(values: &[u8], bytes: &mut Vec<u8>) {
     values.as_chunks().0.iter().for_each(|group| bytes.extend_from_slice(&pack(*group)));
 }
 
-/// Raises each of `values` to its register.
+/// Raises each value in `values` to that of its register in `packed`.
 pub(super) fn merge_into(packed: &[u8], values: &mut [u8]) {
     for (group, values) in packed.as_chunks().0.iter().zip(values.as_chunks_mut::<GROUP>().0) {
         let other = unpack(*group);

@@ -1,10 +1,10 @@
-//! From registers to an estimate: Ertl's improved raw estimator, which needs no bias tables and no
-//! switching between ranges. Only the histogram of the values enters.
+//! The estimate from the registers: Ertl's improved raw estimator, which needs no bias tables and
+//! no switch between ranges. It uses only the histogram of the values.
 
 use super::{RANK_BITS, REGISTERS};
 
-/// The number of registers for each value. Values above 51 cannot come from a hash but from
-/// outside.
+/// The number of registers for each value. A hash gives no value above 51; only bytes from outside
+/// have greater ones.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u32; 64],
@@ -16,9 +16,9 @@ impl Default for Histogram {
     }
 }
 
-/// 1 / (2 ln 2), rounded as in Redis: the limit of the estimator's constant for many registers.
+/// The limit of the estimator's constant for many registers: 1 / (2 ln 2), rounded as in Redis.
 const ALPHA_INF: f64 = 0.721_347_520_444_481_7;
-/// The greatest value a hash gives.
+/// The greatest value that a hash gives.
 const VALUE_MAX: usize = RANK_BITS as usize + 1;
 
 impl Histogram {
@@ -28,8 +28,8 @@ impl Histogram {
         self.counts[usize::from(value)] += registers as u32;
     }
 
-    /// Estimates the number of different elements. An infinite estimate, which registers from
-    /// outside can cause, becomes 2^63, as by Redis' conversion. O(1).
+    /// Estimates the number of different elements. Registers from outside can cause an infinite
+    /// estimate; it becomes 2^63, as in Redis' conversion. O(1).
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let count = |value: usize| f64::from(self.counts[value]);
@@ -43,8 +43,8 @@ impl Histogram {
     }
 }
 
-/// Computes the term for full registers. Converges: the steps halve until adding them changes
-/// nothing.
+/// Computes the term for full registers. It converges: each step is half of the one before, until
+/// adding a step changes nothing.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -61,7 +61,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Computes the term for empty registers. Converges: `x` is squared at each step and below 1.
+/// Computes the term for empty registers. It converges: `x` is below 1 and squared at each step.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;

@@ -1,13 +1,13 @@
 //! Properties that hold for any bytes that claim to be a HyperLogLog, as a function that a fuzzer
-//! or a plain loop calls. It panics when one is broken.
+//! or a plain loop calls. It panics if a property does not hold.
 
 use super::{Encoding, Hll, HllMut, Observation, REGISTERS, Registers, empty};
 
-/// Sparse bytes that the fuzzed elements may make.
+/// The most bytes of a sparse HyperLogLog to which fuzzed elements are added.
 const SPARSE_LEN_BYTES_MAX: usize = 512;
 
-/// Uses `data` as a HyperLogLog, as the runs of one, and as elements. Everything ends in an answer
-/// or an error. Bytes that are valid also merge, become dense and grow, and all agree on the
+/// Uses `data` as a HyperLogLog, as the runs of one, and as elements. Each use must end in a result
+/// or an error. Valid bytes also merge, become dense and grow, and all forms must agree on the
 /// registers.
 pub fn fuzz_hll(data: &[u8]) {
     check(data, data);
@@ -16,7 +16,7 @@ pub fn fuzz_hll(data: &[u8]) {
     check(&with_header, data);
     let mut followed = empty()[..16].to_vec();
     followed.extend_from_slice(data);
-    // What is missing to all registers, where anything is.
+    // The number of registers that the runs do not cover, if any.
     let covered: usize = Hll::of(&followed).map_or(0, |hll| hll.runs().flatten().map(|run| run.len).sum());
     if covered < REGISTERS {
         followed.extend_from_slice(&super::sparse::zeros(REGISTERS - covered));

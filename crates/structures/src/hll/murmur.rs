@@ -1,4 +1,4 @@
-//! MurmurHash64A, by Austin Appleby: the hash that Redis' HyperLogLogs are made with. Not keyed.
+//! MurmurHash64A, by Austin Appleby: the hash of Redis' HyperLogLogs. It is not keyed.
 
 const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
 const SHIFT: u32 = 47;

@@ -1,14 +1,14 @@
-//! Sparse registers: runs of equal ones, in order, together all 16,384.
+//! Sparse registers: runs of equal registers, in order, which together cover all 16,384.
 //!
 //! ```text
 //! 00llllll            ZERO   l + 1 registers of 0, up to 64
 //! 01llllll llllllll   XZERO  l + 1 registers of 0, up to 16,384, the high bits first
 //! 1vvvvvll            VAL    l + 1 registers of v + 1, up to 4 of up to 32
 //! ```
-//! Raising a register splits its run in up to three and then joins neighbours of the same
-//! value where they fit one VAL. Which runs are joined decides the bytes, so it is done
-//! exactly as Redis does: from the run before the changed one, at most [`JOIN_STEPS_MAX`]
-//! steps, runs of zeros never.
+//! Raising a register splits its run into up to three runs, and then joins neighbours of the same
+//! value if they fit one VAL. The choice of the joined runs determines the bytes, so it is exactly
+//! that of Redis. It starts with the run before the changed one and takes at most
+//! [`JOIN_STEPS_MAX`] steps. Runs of zeros are never joined.
 
 use super::{Corrupted, Observation};
 
@@ -17,24 +17,24 @@ const VAL: u8 = 0x80;
 const ZERO_LEN_MAX: usize = 64;
 const VAL_LEN_MAX: usize = 4;
 const VAL_VALUE_MAX: u8 = 32;
-/// Runs that are looked at for neighbours to join after a change, joins included.
+/// The most runs that are checked for neighbours to join after a change, joins included.
 const JOIN_STEPS_MAX: usize = 5;
-/// The longest sequence that one run splits into: XZERO, VAL, XZERO.
+/// The length of the longest sequence into which one run is split: XZERO, VAL, XZERO.
 const SPLIT_LEN_BYTES_MAX: usize = 5;
 
-/// Registers in a row with the same value.
+/// A run of registers with the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Their value, at most 32.
+    /// The value of the registers, at most 32.
     pub value: u8,
     /// The number of registers, at least 1.
     pub len: usize,
-    /// Bytes that the run takes, 1 or 2.
+    /// The bytes that the run takes, 1 or 2.
     pub len_bytes: usize,
 }
 
 impl Run {
-    /// Reads the run at the start of `bytes`, which are not empty.
+    /// Reads the run at the start of `bytes`, which must not be empty.
     #[inline]
     fn read(bytes: &[u8]) -> Result<Self, Corrupted> {
         let head = bytes[0];
@@ -60,7 +60,7 @@ fn val(value: u8, len: usize) -> u8 {
     VAL | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// All runs, checked to cover as many registers as they should.
+/// All runs. The iterator checks that they cover the expected number of registers.
 pub(super) struct Runs<'a> {
     rest: &'a [u8],
     registers_left: usize,
@@ -99,14 +99,14 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// A run and where it is.
+/// A run and its place.
 pub(super) struct Located {
     pub(super) run: Run,
-    /// Its offset.
+    /// The offset of the run.
     at: usize,
     /// The offset of the run before it.
     before: Option<usize>,
-    /// Its first register.
+    /// The first register of the run.
     first: usize,
 }
 
@@ -128,15 +128,15 @@ pub(super) fn locate(bytes: &[u8], register: usize) -> Result<Located, Corrupted
 /// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Raised {
-    /// It was as high already.
+    /// The register was already as high.
     No,
     Yes,
-    /// Runs cannot hold the value, or would become longer than they may. Nothing was changed.
+    /// Runs cannot hold the value, or would become longer than allowed. Nothing was changed.
     OutOfRoom,
 }
 
-/// Raises a register of the runs behind `start` to the observation's rank; the runs do not grow
-/// beyond `room` bytes. O(bytes).
+/// Raises a register of the runs that begin at `start` to the observation's rank. The runs do not
+/// grow beyond `room` bytes. O(bytes).
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     start: usize,
@@ -161,14 +161,14 @@ pub(super) fn raise(
     Ok(Raised::Yes)
 }
 
-/// The runs that take the place of one.
+/// The runs that replace one run.
 struct Split {
     bytes: [u8; SPLIT_LEN_BYTES_MAX],
     len: usize,
 }
 
 impl Split {
-    /// Returns the located run with the observation's register raised.
+    /// Returns the runs that replace the located run, with the observation's register raised.
     fn of(located: &Located, observation: Observation) -> Self {
         let Located { run, first, .. } = located;
         let before = observation.register - first;
@@ -194,13 +194,13 @@ impl Split {
     }
 }
 
-/// Joins VALs of the same value where one can hold both, from the run at `at` on.
+/// Joins VALs of the same value if one VAL can hold both, beginning with the run at `at`.
 fn join_neighbours(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..JOIN_STEPS_MAX {
         let Some(&head) = bytes.get(at) else { return };
         match bytes.get(at + 1) {
             _ if head & VAL == 0 => at += if head & XZERO == 0 { 1 } else { 2 },
-            // The same value: only the two bits of the length differ.
+            // For the same value, only the two bits of the length differ.
             Some(&next) if (head ^ next) < VAL_LEN_MAX as u8 => {
                 let len = usize::from(head & 3) + usize::from(next & 3) + 2;
                 if len > VAL_LEN_MAX {

@@ -10,17 +10,19 @@
 //!   F0 l l l l payload           longer string, 32-bit length
 //!   F1 x x   F2 x x x   F3 x*4   F4 x*8        integers of 16, 24, 32 and 64 bits
 //! ```
-//! `backlen` is the length of what stands before it, seven bits a byte, most significant first,
-//! every byte but the first with its top bit set: readable from its end, so a run can be walked
-//! backwards. A *run* below is a slice of whole elements with neither header nor terminator;
-//! listpacks and quicklist nodes both hold one.
+//! `backlen` is the length of the bytes before it in the element, seven bits a byte, most
+//! significant first. Every byte but the first has its top bit set. It can be read from its end, so
+//! a run can be walked backwards. A *run* is a slice of whole elements without header and
+//! terminator; listpacks and quicklist nodes both hold one.
+//!
 //! Reading never trusts a length: a malformed element decodes to `None`, never to a panic.
+//!
 //! Source: the listpack description in the Redis source tree, and dumps of Redis 8.0.2.
 
-/// Longest text of an `i64`: `-9223372036854775808`.
+/// The length in bytes of the longest text of an `i64`: `-9223372036854775808`.
 const INT_TEXT_LEN_MAX: usize = 20;
 
-/// The value of one element, borrowed from the bytes that hold it (or about to be stored).
+/// The value of one element, borrowed from the bytes that hold it or that will be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element<'a> {
     /// A string.
@@ -29,12 +31,12 @@ pub enum Element<'a> {
     Int(i64),
 }
 
-/// Scratch space in which an integer element is written out.
+/// A buffer into which the text of an integer element is written.
 #[derive(Default)]
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Creates fresh space; costs nothing.
+    /// Creates an empty buffer; costs nothing.
     #[inline]
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
@@ -42,7 +44,7 @@ impl IntText {
 }
 
 impl<'a> Element<'a> {
-    /// Returns the element as users see it; an integer is written into `scratch`. O(digits).
+    /// Returns the element's text as users see it. An integer is written into `scratch`. O(digits).
     #[inline]
     pub fn text<'b>(&self, scratch: &'b mut IntText) -> &'b [u8]
     where
@@ -64,7 +66,7 @@ impl<'a> Element<'a> {
         self.text(&mut IntText::new()).len()
     }
 
-    /// Returns the integer whose canonical form the element is, if it is one.
+    /// Returns the integer if the element is one, or is a string in an integer's canonical form.
     pub fn as_int(&self) -> Option<i64> {
         match *self {
             Element::Bytes(bytes) => parse_canonical_int(bytes),
@@ -123,9 +125,9 @@ impl<'a> Needle<'a> {
     }
 }
 
-/// Appends `element` to `out` as a listpack holds it, for those who write a listpack out
-/// rather than keep one; a string that reads as an integer becomes one. The caller keeps
-/// strings below 4 GiB. O(bytes).
+/// Appends `element` to `out` in the encoding of a listpack, for callers that write a listpack to a
+/// file or a peer. A string that reads as an integer is stored as one. The caller limits strings to
+/// below 4 GiB. O(bytes).
 pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
     let encoded = Encoded::new(element);
     let at = out.len();
@@ -137,7 +139,7 @@ pub fn append_encoded(element: Element<'_>, out: &mut Vec<u8>) {
 /// strings are stored as integers. O(digits).
 #[inline]
 pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
-    // Most strings leave here.
+    // Most strings return here.
     match text {
         [b'0'] => return Some(0),
         [b'1'..=b'9' | b'-', ..] if text.len() <= INT_TEXT_LEN_MAX => {}
@@ -159,7 +161,7 @@ pub fn parse_canonical_int(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// An element ready to be written: which encoding, how long, and where its payload lies.
+/// An element ready to be written: its encoding, its length and its payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a> {
     head: [u8; 9],
@@ -168,9 +170,9 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// Chooses the encoding; a string that reads as an integer becomes one. O(digits).
+    /// Chooses the encoding. A string that reads as an integer is stored as one. O(digits).
     ///
-    /// The caller keeps strings below 4 GiB.
+    /// The caller limits strings to below 4 GiB.
     #[inline]
     pub(crate) fn new(element: Element<'a>) -> Self {
         match element {
@@ -229,7 +231,7 @@ impl<'a> Encoded<'a> {
         Self { head, head_len: head_len as u8, payload: &[] }
     }
 
-    /// Bytes this element takes, back length included.
+    /// Returns the bytes that the element takes, back length included.
     #[inline]
     pub(crate) fn len_bytes(&self) -> usize {
         let len = usize::from(self.head_len) + self.payload.len();
@@ -251,7 +253,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Bytes the back length of an element of `len` bytes takes. The odd limits are the format's.
+/// Returns the bytes that the back length of an element of `len` bytes takes. The odd limits are
+/// those of the format.
 #[inline]
 fn backlen_size(len: usize) -> usize {
     match len {
@@ -291,8 +294,8 @@ fn read_backlen(run: &[u8]) -> Option<usize> {
     None
 }
 
-/// Decodes the first element of `run` and the number of bytes it takes. `None` if the run is
-/// empty, or cut short, which only happens to bytes that were not validated. O(1).
+/// Decodes the first element of `run` and the number of bytes it takes. Returns `None` if the run
+/// is empty or cut short; the latter only happens to bytes that were not validated. O(1).
 #[inline]
 pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     let first = *run.first()?;
@@ -306,12 +309,12 @@ pub(crate) fn decode(run: &[u8]) -> Option<(Element<'_>, usize)> {
     }
 }
 
-/// Calls `visit` with the first `count_max` elements of `run`, or as many as
-/// there are; how many. O(n).
+/// Calls `visit` with the first `count_max` elements of `run`, or with all if there are fewer.
+/// Returns the number visited. O(n).
 ///
-/// Each of the two short forms has a call of its own: where the forms meet in one
-/// [`Element`] first, that is put together in memory, and reading it back at once stalls for
-/// longer than all the rest takes.
+/// Each of the two short forms has its own call of `visit`. If both first became one [`Element`],
+/// the compiler would put it together in memory. Reading it back at once stalls for longer than all
+/// the other work takes.
 #[inline]
 pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl FnMut(Element<'a>)) -> usize {
     for visited in 0..count_max {
@@ -338,7 +341,7 @@ pub(crate) fn visit<'a>(mut run: &'a [u8], count_max: usize, visit: &mut impl Fn
 fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     if first & 0xE0 == 0xC0 {
         let bits = u16::from(first & 0x1F) << 8 | u16::from(*run.get(1)?);
-        // Move the 13-bit sign to the top and back.
+        // Shift the 13-bit sign to the top and back.
         let value = ((bits << 3) as i16) >> 3;
         return Some((Element::Int(i64::from(value)), 3));
     }
@@ -359,7 +362,7 @@ fn decode_wide(run: &[u8], first: u8) -> Option<(Element<'_>, usize)> {
     };
     let mut word = [0; 8];
     word[8 - width..].copy_from_slice(run.get(1..1 + width)?);
-    // The bytes stand at the top of the word, so the shift extends the sign.
+    // The bytes are at the top of the word, so the shift extends the sign.
     Some((Element::Int(i64::from_le_bytes(word) >> (64 - 8 * width)), width + 2))
 }
 
@@ -379,15 +382,15 @@ pub(crate) fn decode_last(run: &[u8]) -> Option<(Element<'_>, usize)> {
     Some((element, start))
 }
 
-/// Checks that `run` is whole elements with right back lengths. Gives their number, or the offset
-/// of the first element that is broken. O(bytes of heads), for untrusted bytes.
+/// Checks that `run` consists of whole elements with correct back lengths, for untrusted bytes.
+/// Returns the number of elements, or the offset of the first broken one. O(bytes of heads).
 pub(crate) fn validate(run: &[u8]) -> Result<usize, usize> {
     let mut at = 0;
     let mut count = 0;
     while at < run.len() {
         let (_, len) = decode(&run[at..]).ok_or(at)?;
         let element = run.get(at..at + len).ok_or(at)?;
-        // The first byte of a back length has no top bit, so a right one is read exactly.
+        // The first byte of a back length has no top bit, so a correct back length is read exactly.
         if last_start(element) != Some(0) {
             return Err(at);
         }
@@ -424,7 +427,7 @@ pub(crate) fn seek(run: &[u8], count: usize, index: usize) -> usize {
     at
 }
 
-/// Returns the start of the element `n` elements after the one at `at`; the end of the run if
+/// Returns the start of the element `n` elements after the one at `at`, or the end of the run if
 /// there are fewer. O(n).
 #[inline]
 pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
@@ -437,8 +440,8 @@ pub(crate) fn skip(run: &[u8], mut at: usize, n: usize) -> usize {
     at
 }
 
-/// Finds the start of the first element equal to `needle`. It compares the element at `at` and
-/// then those after it, passing over `skipped` elements each time. O(n).
+/// Finds the start of the first element equal to `needle`. Compares the element at `at` and then
+/// those after it, and skips `skipped` elements after each comparison. O(n).
 pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize) -> Option<usize> {
     while let Some((element, len)) = decode(&run[at..]) {
         if needle.matches(element) {
@@ -449,9 +452,9 @@ pub(crate) fn find(run: &[u8], mut at: usize, needle: Needle<'_>, skipped: usize
     None
 }
 
-/// Takes elements equal to `needle` out of `run`, passing over the first `passed` of them and
-/// removing at most `removed_max`. What stays is moved together at the front. Gives the bytes that
-/// stay and the number removed. One pass, O(bytes).
+/// Removes elements equal to `needle` from `run`, except the first `passed` of them, and at most
+/// `removed_max`. The remaining elements are moved together at the front. Returns the remaining
+/// bytes and the number removed. One pass, O(bytes).
 pub(crate) fn remove_matches(
     run: &mut [u8],
     needle: Needle<'_>,
