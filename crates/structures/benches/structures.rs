@@ -1,11 +1,12 @@
-//! Each structure beside what the standard library and hashbrown have for the same job.
+//! Each structure beside the equivalent of the standard library or hashbrown.
 //!
 //! ```text
 //! cargo bench -p structures                 all; `-- table` only names with "table"
 //! ```
-//! Members are `member:` and ten digits, 17 bytes. All run on the server's own allocator. A figure
-//! is the time of one batch of [`BATCH`] operations (or of one whole build, where the name says
-//! so); the throughput column is in operations a second. Baselines own their bytes as ours do.
+//! Members are `member:` and ten digits, 17 bytes. All benchmarks run on the server's own
+//! allocator. A figure is the time of one batch of [`BATCH`] operations, or of one whole build if
+//! the name says so. The throughput column is in operations a second. Baselines own their bytes,
+//! like our structures.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -22,9 +23,9 @@ use structures::table::Table;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Elements of a big collection: more than the second-level cache holds.
+/// The number of elements of a big collection: more than fit in the second-level cache.
 const MANY: usize = 200_000;
-/// Operations that one figure is about.
+/// The number of operations of one figure.
 const BATCH: usize = 1000;
 
 fn main() {
@@ -35,7 +36,7 @@ fn name(number: usize) -> Vec<u8> {
     format!("member:{number:010}").into_bytes()
 }
 
-/// Names of members of a big collection in an order without a pattern.
+/// Returns names of members of a big collection in an order without a pattern.
 fn scattered() -> Vec<Vec<u8>> {
     (0..BATCH).map(|i| name(i * 7919 * 31 % MANY)).collect()
 }
@@ -44,14 +45,14 @@ fn hasher() -> RandomState {
     RandomState::with_seeds(1, 2, 3, 4)
 }
 
-/// Runs `operation` for each of `inputs` again and again.
+/// Runs `operation` for each of `inputs` repeatedly.
 fn each<T>(bencher: Bencher<'_, '_>, inputs: &[T], mut operation: impl FnMut(&T)) {
     bencher
         .counter(ItemsCount::new(inputs.len()))
         .bench_local(|| inputs.iter().for_each(|input| operation(black_box(input))));
 }
 
-/// Runs `build`, which makes a collection of `len` elements, again and again.
+/// Runs `build`, which makes a collection of `len` elements, repeatedly.
 fn builds<T>(bencher: Bencher<'_, '_>, len: usize, build: impl FnMut() -> T) {
     bencher.counter(ItemsCount::new(len)).bench_local(build);
 }
@@ -147,13 +148,13 @@ mod sorted_set {
         builds(bencher, MANY, || ours(MANY));
     }
 
-    /// Without finding a member by name, which needs a second map.
+    /// Builds an order without look-up by name, which would need a second map.
     #[divan::bench(sample_count = 10)]
     fn build_std(bencher: Bencher<'_, '_>) {
         builds(bencher, MANY, || std(MANY));
     }
 
-    /// The standard library has no ranks: there it would be O(n).
+    /// Finds ranks. The standard library has none: there it would be O(n).
     #[divan::bench]
     fn rank_ours(bencher: Bencher<'_, '_>) {
         let (members, state) = (ours(MANY), hasher());
@@ -184,7 +185,7 @@ mod sorted_set {
 mod listpack {
     use super::*;
 
-    /// As many as a packed collection holds.
+    /// The most members of a packed collection.
     const FEW: usize = 128;
 
     fn ours() -> Listpack {
@@ -224,7 +225,7 @@ mod listpack {
 mod intset {
     use super::*;
 
-    /// As many as an intset holds.
+    /// The most members of an intset.
     const FEW: i64 = 512;
 
     fn ours() -> Intset {
@@ -316,7 +317,7 @@ mod quicklist {
         });
     }
 
-    /// A queue whose elements all are in one nearly full node.
+    /// Uses a queue whose elements are all in one nearly full node.
     #[divan::bench]
     fn queue_in_one_node_ours(bencher: Bencher<'_, '_>) {
         let mut list = ours(470);
@@ -346,7 +347,7 @@ mod hyperloglog {
         bytes
     }
 
-    /// To a dense one, of which few registers change.
+    /// Adds elements to a dense HyperLogLog, of which few registers change.
     #[divan::bench]
     fn add_ours(bencher: Bencher<'_, '_>) {
         let mut bytes = ours(MANY);
@@ -356,7 +357,7 @@ mod hyperloglog {
         });
     }
 
-    /// The exact answer, at 17 bytes and a table entry for each element.
+    /// Counts exactly, at 17 bytes and a table entry for each element.
     #[divan::bench]
     fn add_std(bencher: Bencher<'_, '_>) {
         let mut set: HashSet<Vec<u8>> = (0..MANY).map(name).collect();

@@ -1,39 +1,43 @@
-//! The shard lock: four bytes of futex word beside the value they guard.
+//! The shard lock: a futex word of four bytes beside the value that it guards.
 //!
 //! ```text
 //!   FREE ──lock: one compare-exchange──▶ HELD ──a second thread came──▶ WAITED
 //!    ▲                                    │                               │
 //!    └────────── unlock: one swap ────────┴── unlock: one swap, wake one ─┘
 //! ```
-//! Invariant: the guarded value is touched only between a change away from FREE and the swap back
-//! to it, both made by the same guard. A thread parks only after it has seen or made the word
-//! WAITED, so the unlocker that swaps WAITED out knows that it owes one wake. A thread that has
-//! once parked takes the lock as WAITED, not HELD: it cannot know whether others still sleep. The
-//! price is at most one needless wake at the end of a contended stretch.
+//! Invariant: the guarded value is accessed only between a change of the word away from FREE and
+//! the swap back to FREE, both made by the same guard. A thread parks only after it has seen the
+//! word WAITED or set it. The unlocking thread that swaps WAITED out therefore knows that it must
+//! wake one thread. A thread that has once parked takes the lock as WAITED, not HELD, because it
+//! cannot know whether others still sleep. The price is at most one needless wake at the end of a
+//! contended period.
 //!
-//! **A busy holder.** Who will hold the lock for long (a script past its threshold) writes BUSY
-//! into the word and wakes all sleepers. BUSY means WAITED, and that a thread that came by
-//! `lock_unless_busy` gives up rather than wait; others sleep on. A thread gives up only when a
-//! read-modify-write has shown it BUSY, after its last wake: so the holder of that moment owes a
-//! wake, and a wake that came to the one that gives up is not lost to those that still sleep.
+//! **A busy holder.** A holder that will keep the lock for long (a script past its threshold)
+//! writes BUSY into the word and wakes all sleepers. BUSY implies WAITED. A thread that called
+//! `lock_unless_busy` then gives up; other threads continue to sleep. A thread gives up only when a
+//! read-modify-write has shown BUSY after its last wake. The holder of that moment still has a wake
+//! to make. A wake that reached the thread that gives up is therefore not lost to the threads that
+//! still sleep.
 //!
-//! Cost: alone, one compare-exchange and one swap, no system call. Contended: up to
-//! `spins_max()` looks (1 to 2 µs, none on one core), then a parked thread.
+//! Cost: uncontended, one compare-exchange and one swap, no system call. Contended: up to
+//! `spins_max()` reads (1 to 2 µs, none on one core), then a parked thread.
 //!
-//! Fairness: none. Whoever comes first after an unlock takes the lock, which may be a thread that
-//! never waited; that is what keeps a hot shard from paying a thread switch per request. The
-//! longest wait is therefore unbounded in theory. In practice the threads are few (one per core),
-//! each leaves between its turns' commands, and a section is bounded by contract (see
-//! ARCHITECTURE.md on what may run under a shard's lock): a waiter loses a race or two. Nothing
-//! here detects a thread locking twice: that deadlocks. Callers take several locks in ascending
-//! shard order only.
+//! Fairness: none. The first thread after an unlock takes the lock, even one that never waited. A
+//! hot shard therefore does not pay a thread switch per request. The longest wait is unbounded in
+//! theory. In practice a waiting thread loses a race or two. The threads are few (one per core),
+//! and each releases the lock between the commands of its turn. A critical section is bounded by
+//! contract (see ARCHITECTURE.md on the work allowed under a shard's lock).
+//!
+//! A thread that locks twice is not detected: it deadlocks. Callers take several locks only in
+//! ascending order of shards.
 //!
 //! No poisoning: a panic under the lock aborts the process in release builds. In tests, where it
-//! unwinds, the guard unlocks on its way out.
+//! unwinds, the guard unlocks when it is dropped.
 //!
 //! Orderings: every change away from FREE is an Acquire and pairs with the Release swap in
-//! `Guard::drop`, so an owner sees all that earlier owners wrote. No other edge is needed: the wake
-//! itself carries no data, `FutexWord` only promises not to lose it.
+//! `Guard::drop`. An owner therefore sees all writes of earlier owners. No other edge is needed:
+//! the wake itself carries no data, and `FutexWord` only promises not to lose it.
+//!
 //! Source: U. Drepper, "Futexes Are Tricky" (2011), mutex 3. Proven under loom: tests/loom_lock.rs.
 
 use std::fmt;
@@ -48,25 +52,26 @@ use loom::cell::{MutPtr, UnsafeCell};
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// Nobody owns the value.
+/// The state without an owner.
 const FREE: u32 = 0;
-/// One guard exists and nobody sleeps.
+/// The state with one guard, and no thread sleeping.
 const HELD: u32 = 1;
-/// One guard exists and somebody may sleep: unlocking owes a wake.
+/// The state with one guard, and possibly sleeping threads: unlocking must wake one.
 const WAITED: u32 = 2;
-/// As WAITED, and the guard is kept for long.
+/// The state like WAITED whose guard is held for long.
 const BUSY: u32 = 3;
 
 /// The time that a thread waits for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Until it has it.
+    /// Until the thread has the lock.
     Endless,
-    /// Until it has it or the holder says that it is busy.
+    /// Until the thread has the lock, or the holder has marked it busy.
     UntilBusy,
 }
 
-/// A value that one thread at a time may touch. See the module for cost, fairness and orderings.
+/// A value with exclusive access by one thread at a time. See the module for cost, fairness and
+/// orderings.
 pub struct Lock<T> {
     state: FutexWord,
     value: UnsafeCell<T>,
@@ -76,11 +81,11 @@ pub struct Lock<T> {
 // between threads moves the value between them and never shares it: `T: Send` is what that takes.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// The right to the value, given back on drop. It stays on the thread that locked.
+/// The exclusive access to the value; dropping it unlocks. It stays on the thread that locked.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// loom's record that this thread touches the value. `None` only inside `drop`.
+    /// loom's record that this thread accesses the value. `None` only inside `drop`.
     #[cfg(loom)]
     access: Option<MutPtr<T>>,
     /// Not `Send`, and `Sync` only when `T` is, like the standard library's guard.
@@ -94,7 +99,8 @@ impl<T> Lock<T> {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Creates an unlocked lock around `value`; loom's atomics cannot be made in constants.
+    /// Creates an unlocked lock around `value`. Not `const`: loom's atomics cannot be created in
+    /// constants.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self { state: FutexWord::new(FREE), value: UnsafeCell::new(value) }
@@ -110,8 +116,8 @@ impl<T> Lock<T> {
         self.guard()
     }
 
-    /// Waits for the lock and takes it; gives up while its holder is busy
-    /// ([`Lock::mark_busy`]). Deadlocks if this thread already holds it and is not busy.
+    /// Waits for the lock and takes it. Returns `None` while its holder is busy
+    /// ([`Lock::mark_busy`]). Deadlocks if this thread already holds it and has not marked it busy.
     #[inline]
     pub fn lock_unless_busy(&self) -> Option<Guard<'_, T>> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
@@ -123,14 +129,14 @@ impl<T> Lock<T> {
         Some(self.guard())
     }
 
-    /// Says that the lock is held for long: whoever waits by [`Lock::lock_unless_busy`] gives up,
-    /// until it is unlocked. Only the thread that holds the lock may call this.
+    /// Marks the lock as held for long. Until it is unlocked, [`Lock::lock_unless_busy`] gives up
+    /// instead of waiting. Only the thread that holds the lock may call this.
     ///
     /// # Panics
-    /// When nobody holds it.
+    /// If no thread holds the lock.
     #[cold]
     pub fn mark_busy(&self) {
-        // Relaxed: only the word matters; the value goes on with the unlock.
+        // Relaxed: only the word matters; the unlock publishes the value.
         let before = self.state.swap(BUSY, Relaxed);
         assert_ne!(before, FREE, "only the holder of a lock marks it");
         if before != HELD {
@@ -138,7 +144,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock if nobody has it; never waits.
+    /// Takes the lock if it is free; never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // Acquire: pairs with the Release swap in `Guard::drop`.
@@ -163,20 +169,21 @@ impl<T> Lock<T> {
         self.state.load(Relaxed) != FREE
     }
 
-    /// Returns true if a thread may sleep until the lock is free. A hint, for its holder.
+    /// Returns true if a thread may be sleeping until the lock is free. A hint, for the lock's
+    /// holder.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         self.state.load(Relaxed) == WAITED
     }
 
-    /// Takes the lock when the first try failed: a bounded spin, then sleep by sleep. Whether it
-    /// has it: always, with endless patience.
+    /// Takes the lock after a failed first try: a bounded spin, then repeated sleeps. Returns true
+    /// if it has the lock, which is always so with endless patience.
     #[cold]
     fn lock_contended(&self, patience: Patience) -> bool {
-        // As which it is taken. Once this thread may have slept: WAITED.
+        // The state with which the lock is taken: WAITED once this thread may have slept.
         let mut taken = HELD;
         loop {
-            // Each change of the word here is compared, so that none covers BUSY.
+            // Every change of the word here is a compare-exchange, so that none overwrites BUSY.
             match self.spin() {
                 FREE => {
                     // Acquire: pairs with the Release swap in `Guard::drop`.
@@ -185,13 +192,14 @@ impl<T> Lock<T> {
                     }
                 }
                 HELD => {
-                    // The word says WAITED whenever we might sleep.
+                    // The word is WAITED whenever this thread might sleep.
                     if self.state.compare_exchange(HELD, WAITED, Relaxed, Relaxed).is_ok() {
                         taken = WAITED;
                         self.state.wait(WAITED);
                     }
                 }
-                // Compared as well: the newest value, of a holder that owes a wake.
+                // A compare-exchange as well: it reads the newest value, of a holder that still has
+                // a wake to make.
                 BUSY if patience == Patience::UntilBusy => {
                     if self.state.compare_exchange(BUSY, BUSY, Relaxed, Relaxed).is_ok() {
                         return false;
@@ -205,12 +213,12 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Looks at the word until it is free, somebody else already sleeps, or the bound is reached.
-    /// Returns what it saw last.
+    /// Reads the word until it is free, another thread already sleeps, or the bound is reached.
+    /// Returns the last state seen.
     fn spin(&self) -> u32 {
         let mut spins_left = spins_max();
         loop {
-            // Relaxed: only a hint when to try; taking the lock is what acquires.
+            // Relaxed: only a hint when to try. Taking the lock acquires.
             let state = self.state.load(Relaxed);
             if state != HELD || spins_left == 0 {
                 return state;
@@ -237,8 +245,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         #[cfg(loom)]
         drop(self.access.take()); // Our access ends before the unlock, not after it.
-        // Release: publishes what was written under the lock; pairs with the Acquire of
-        // whoever takes it next.
+        // Release: publishes the writes under the lock; pairs with the Acquire of the next owner.
         if self.lock.state.swap(FREE, Release) != HELD {
             self.lock.wake_one();
         }
@@ -246,7 +253,7 @@ impl<T> Drop for Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Says that this guard is kept for long: see [`Lock::mark_busy`].
+    /// Marks this guard as held for long: see [`Lock::mark_busy`].
     pub fn mark_busy(guard: &Self) {
         guard.lock.mark_busy();
     }

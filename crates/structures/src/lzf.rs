@@ -1,38 +1,38 @@
-//! LZF, the compression of strings in RDB and of nodes of long lists: a byte of control, then
-//! literals or a look back.
+//! LZF, the compression of strings in RDB and of nodes of long lists: a control byte, then literals
+//! or a back reference.
 //!
 //! ```text
 //!   000lllll bytes              l + 1 literals
 //!   lllddddd d                  l + 2 bytes from d + 1 bytes back, for l from 1 to 6
 //!   111ddddd l d                l + 9 bytes from d + 1 bytes back
 //! ```
-//! Three bytes stand for 264 at most, so what a length claims can be checked before memory is taken
-//! for it. Compressing looks for each three bytes in a table of where their hash was seen last:
-//! O(bytes). The table is as large as the string asks for and kept from one string to the next,
-//! because most strings are short: the libraries there are clear 256 KiB for each.
+//! Three bytes stand for 264 at most, so a claimed length can be checked before memory is allocated
+//! for it. Compressing looks up each three bytes in a table that maps their hash to its last
+//! position: O(bytes). The table's size depends on the string, and its memory is reused for the
+//! next string. Most strings are short, and existing libraries clear 256 KiB for each.
 
-/// Bytes that a compressed byte stands for at most.
+/// The most bytes that a compressed byte stands for.
 const EXPANSION_MAX: u64 = 88;
-/// Literals of one control byte.
+/// The most literals of one control byte.
 const LITERALS_MAX: usize = 32;
-/// The longest repetition of one control byte.
+/// The length of the longest repetition of one control byte.
 const MATCH_LEN_MAX: usize = 264;
-/// The shortest repetition that is worth one.
+/// The length of the shortest repetition that is encoded as one.
 const MATCH_LEN_MIN: usize = 3;
 /// The greatest distance of a repetition, in bytes.
 const DISTANCE_MAX: usize = 8192;
-/// The table's size is two to the power of these at least and at most.
+/// The least and the greatest size of the table, as powers of two.
 const TABLE_BITS: std::ops::RangeInclusive<u32> = 6..=14;
 
-/// Decompresses to `len` bytes; `None` if `compressed` stands for more or fewer bytes, or is
-/// invalid. O(len).
+/// Decompresses to `len` bytes. Returns `None` if `compressed` stands for more or fewer bytes, or
+/// is invalid. O(len).
 pub fn decompress(compressed: &[u8], len: u64) -> Option<Vec<u8>> {
     let (len, mut out) = (usize::try_from(len).ok()?, Vec::new());
     decompress_into(compressed, len, &mut out).then_some(out)
 }
 
-/// Makes `out` the `len` bytes that `compressed` stands for; false where it stands for more, fewer
-/// or none. Takes no memory for what is only claimed. O(len).
+/// Decompresses `compressed` to `len` bytes in `out`. Returns false if it stands for more or fewer
+/// bytes, or is invalid. Allocates no memory for a length that is only claimed. O(len).
 pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     out.clear();
     if len as u64 > EXPANSION_MAX * compressed.len() as u64 {
@@ -42,7 +42,7 @@ pub fn decompress_into(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> bool
     expand(compressed, len, out).is_some() && out.len() == len
 }
 
-/// Appends what `compressed` stands for as long as that is at most `len` bytes.
+/// Appends the decompressed bytes to `out` while they are at most `len` bytes.
 fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = compressed;
     while let Some((&control, behind)) = rest.split_first() {
@@ -69,7 +69,8 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
         if out.len() + count > len {
             return None;
         }
-        // Where it repeats what it is just writing, what it can copy doubles.
+        // If the repetition overlaps the bytes being written, the bytes available for copying
+        // double each time.
         let mut left = count;
         while left > 0 {
             let step = left.min(out.len() - from);
@@ -80,7 +81,8 @@ fn expand(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Compresses strings one after the other. At most 64 KiB, and the longest compressed string.
+/// A compressor of strings, one after the other. It uses at most 64 KiB plus the longest compressed
+/// string.
 #[derive(Debug, Default)]
 pub struct Compressor {
     /// The last position of the three bytes of each hash, plus one.
@@ -143,8 +145,8 @@ impl Compressor {
     }
 }
 
-/// Returns the number of bytes at `at` that repeat those at `before`, if they are worth a
-/// repetition.
+/// Returns the number of bytes at `at` that repeat the bytes at `before`, or `None` if they are not
+/// worth encoding as a repetition.
 fn match_len(bytes: &[u8], before: usize, at: usize) -> Option<usize> {
     if at - before > DISTANCE_MAX {
         return None;

@@ -1,13 +1,13 @@
-//! A member of a set or sorted set: its bytes, and a score where it has one, in one allocation.
+//! A member of a set or sorted set: its bytes, and its score if it has one, in one allocation.
 //!
 //! ```text
 //!  [payload P] [len u8 < 255] [bytes]                   short: up to 254 bytes
 //!  [payload P] [255] [len u64] [bytes]                  long
 //! ```
-//! `P` is `()` for a set's member and `f64` for a sorted set's. So 15 bytes without and 23
-//! bytes with a score fit blocks of 16 and 32. The block is a whole size class, aligned to 16;
-//! its length follows from its content. The bytes never change; the payload may. Every
-//! operation is O(bytes copied).
+//! `P` is `()` for a set's member and `f64` for a sorted set's member. So 15 bytes without a score
+//! fit a block of 16, and 23 bytes with a score fit a block of 32. The block is a whole size class,
+//! aligned to 16; its length follows from its content. The bytes never change; the payload may.
+//! Every operation is O(bytes copied).
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::block::Block;
 use crate::size_class::size_class;
 use crate::table::{Borrowed, Thin};
 
-/// The length byte that says that the length follows in eight bytes.
+/// The length byte that means that the length follows in eight bytes.
 const LEN_LONG: u8 = u8::MAX;
 
 /// The place of the bytes in a block.
@@ -129,7 +129,7 @@ impl<P: Copy> Member<P> {
         unsafe { self.block.write(0, payload) };
     }
 
-    /// Bytes the member takes from the allocator. O(1).
+    /// Returns the bytes that the member takes from the allocator. O(1).
     #[inline]
     pub fn block_len_bytes(&self) -> usize {
         // SAFETY: this member lives.

@@ -1,20 +1,20 @@
-//! The errors in the bytes of a listpack or an intset, and the error of one that is full.
+//! The errors of untrusted listpack and intset bytes, and the error of a full one.
 
 use std::fmt;
 
-/// Why bytes from outside are not the structure they claim to be, and where.
+/// The first fault of bytes that are not the structure they claim to be, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackError {
-    /// Offset of the broken part in the bytes that were given.
+    /// The offset of the fault in the bytes.
     pub at: usize,
-    /// The error at the offset.
+    /// The kind of fault.
     pub kind: PackErrorKind,
 }
 
 /// The ways in which packed bytes can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackErrorKind {
-    /// Fewer bytes than header and terminator need.
+    /// There are fewer bytes than header and terminator need.
     TooShort,
     /// The length in the header is not the length of the bytes.
     WrongLength,
@@ -24,7 +24,7 @@ pub enum PackErrorKind {
     BrokenElement,
     /// The element count in the header is not the number of elements.
     WrongCount,
-    /// The integer width in the header is none that exists.
+    /// The integer width in the header does not exist.
     UnknownEncoding,
     /// An integer is not greater than the one before it.
     NotSorted,
@@ -47,7 +47,7 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// The edit would make the structure longer than it may get. Nothing was changed.
+/// The error of an edit that would make the structure longer than its limit. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackFull;
 

@@ -1,14 +1,13 @@
-//! A field of a hash with its value, and the field's deadline where it has one, in one allocation.
+//! A field of a hash with its value, and the field's deadline if it has one, in one allocation.
 //!
 //! ```text
 //!  [meta u8][field u8][value u16]                     [deadline i64]? [field bytes] [value bytes]
 //!  [meta u8][unused 7 bytes][field u64][value u64]    [deadline i64]? [field bytes] [value bytes]
 //!   bit 0: long lengths, bit 1: has a deadline
 //! ```
-//! The long form holds what the short one cannot: a field from 256 or a value from 65,536 bytes
-//! on. The block is a whole size class, so a value that changes its length within the class
-//! stays where it is: a field of 16 bytes with a value of up to 28 takes 48 bytes. Every
-//! operation is O(bytes copied).
+//! The long form is used for fields from 256 bytes and for values from 65,536 bytes. The block is a
+//! whole size class, so a value that changes its length within the class stays where it is: a field
+//! of 16 bytes with a value of up to 28 takes 48 bytes. Every operation is O(bytes copied).
 
 use std::ptr::NonNull;
 
@@ -59,7 +58,7 @@ impl Shape {
         self.value_at() + self.value_len
     }
 
-    /// Returns true if a value of `value_len` bytes can take the place of the present one.
+    /// Returns true if the block can hold the shape `new`: the same form and the same size class.
     #[inline]
     fn keeps_block(self, new: Shape) -> bool {
         self.is_long() == new.is_long() && size_class(self.len_bytes()) == size_class(new.len_bytes())
@@ -96,8 +95,8 @@ impl Pair {
         pair
     }
 
-    /// Writes the header of a shape that the block has room for. Private: the lengths in the header
-    /// are what every read relies on, so the bytes they promise follow at once.
+    /// Writes the header of a shape for which the block has room. Private: every read relies on the
+    /// lengths in the header, so the caller must write the bytes at once.
     #[inline]
     fn write_header(&self, shape: Shape) {
         let meta = if shape.is_long() { LONG } else { 0 } | if shape.has_deadline { DEADLINE } else { 0 };
@@ -182,7 +181,8 @@ impl Pair {
         Some(unsafe { self.block.read(shape.deadline_at()) })
     }
 
-    /// Replaces the value and keeps the deadline. In place where the size class stays the same.
+    /// Replaces the value and keeps the deadline. The block stays in place if its size class stays
+    /// the same.
     #[inline]
     pub fn set_value(&mut self, value: &[u8]) {
         let old = self.shape();
@@ -197,8 +197,8 @@ impl Pair {
         unsafe { self.block.copy_in(new.value_at(), value) };
     }
 
-    /// Sets or clears the deadline, in Unix milliseconds. O(1) where there was one and
-    /// stays one, else O(block).
+    /// Sets or clears the deadline, in Unix milliseconds. O(1) if the field had a deadline and
+    /// keeps one, else O(block).
     pub fn set_deadline_ms(&mut self, deadline_ms: Option<i64>) {
         let shape = self.shape();
         match deadline_ms {
@@ -211,7 +211,7 @@ impl Pair {
         }
     }
 
-    /// Bytes the pair takes from the allocator. O(1).
+    /// Returns the bytes that the pair takes from the allocator. O(1).
     #[inline]
     pub fn block_len_bytes(&self) -> usize {
         size_class(self.shape().len_bytes())
@@ -270,8 +270,8 @@ unsafe impl Thin for Pair {
     }
 }
 
-// A big hash has a table of these in its block. A shard has one of keys, which is as large, beside
-// its lock in one cache line.
+// A big hash has a table of pairs in its block. A shard has a table of keys, of the same size, in
+// one cache line with its lock.
 const _: () = assert!(size_of::<Table<Pair>>() <= 48);
 
 impl crate::showing::Weighed for Pair {

@@ -4,26 +4,30 @@
 //!   nodes (a ring of 32-byte handles):   [head][…][…][tail]
 //!   each: a buffer with a run of listpack elements inside, slack before and behind ([`node`])
 //! ```
-//! Pushing and popping at either end is O(1) amortised and moves nothing else. The handles stand in
-//! one ring instead of being linked: finding an index adds up the counts of at most half of them in
+//! Pushing and popping at either end is O(1) amortised and moves no other element. The handles are
+//! in one ring and not linked. Finding an index adds up the counts of at most half of them in
 //! memory order, then walks half a node. Inserting or removing a node in the middle moves handles:
 //! 32 bytes for 8 KiB of list, so microseconds for tens of millions of elements.
 //!
-//! A node holds what `list-max-listpack-size` allows; a string above a node's size is a *plain*
-//! node of its own. Where an edit goes, splits and joins nodes is as in Redis, because it shows: a
-//! list that shrinks to a single node may change its encoding. So a replacement may take a node
-//! beyond its limit, here up to [`REPLACED_LEN_BYTES_MAX`]. Only the nodes at the ends carry slack
-//! worth mention, and while the list is short theirs grows with it; a node left behind is cut to
-//! the allocator's size class. Interior memory is thus the elements (text + 2 bytes for short
-//! strings) plus 32 bytes a node.
+//! A node holds as many elements as `list-max-listpack-size` allows. A string above a node's size
+//! is a *plain* node of its own. The place of an edit, and the splits and joins of nodes, are those
+//! of Redis, because they are visible: a list that shrinks to a single node may change its
+//! encoding. A replacement may therefore take a node beyond its limit, here up to
+//! [`REPLACED_LEN_BYTES_MAX`].
 //!
-//! With a compress depth of n, the nodes further than n from either end are *compressed*,
-//! by LZF and as in Redis ([`settle`]). Reading looks at a copy of such a node ([`read`]),
-//! an edit decompresses it.
+//! Only the nodes at the ends have notable slack, and in a short list it grows with the list. A
+//! node that is no longer at an end is cut to the allocator's size class. Interior memory is
+//! therefore the elements (text + 2 bytes for short strings) plus 32 bytes a node.
+//!
+//! With a compress depth of n, the nodes further than n from either end are *compressed* by LZF, as
+//! in Redis ([`settle`]). Reading decompresses a copy of such a node ([`read`]); an edit
+//! decompresses the node itself.
 //!
 //! Invariants: no node is empty; `len` is the sum of the nodes' counts; the ring has a node iff
-//! `len > 0`; no node within the depth from an end is compressed. Rejected: a doubly linked list of
-//! nodes (a cache miss each), listpacks with the header in place (pushing at the head moves 8 KiB).
+//! `len > 0`; no node within the depth from an end is compressed.
+//!
+//! Rejected: a doubly linked list of nodes (a cache miss each), and listpacks with the header in
+//! place (pushing at the head moves 8 KiB).
 
 mod limit;
 mod node;
@@ -42,10 +46,11 @@ use node::{End, Node, Side, Slack};
 /// The bytes that Redis adds to a string's length when it checks a node for room.
 const ENTRY_OVERHEAD_LEN_BYTES: usize = 8;
 
-/// Longest run that replacing an element may leave in one node: the bytes that one edit moves.
+/// The greatest length in bytes of a node's run after the replacement of an element: one edit moves
+/// so much.
 pub const REPLACED_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The content of one node, for code that writes lists out.
+/// The content of one node, for code that writes lists to files or peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeView<'a> {
     /// `count` listpack elements without the listpack's header and terminator.
@@ -71,10 +76,10 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// The greatest distance from the edited node of nodes that an edit joins.
+/// The greatest distance from the edited node of the nodes that an edit joins.
 const EDITED_NODES: usize = 4;
 
-/// Nodes up to which a list's memory is counted rather than estimated.
+/// The most nodes for which a list's memory is summed rather than estimated.
 const MEASURED_NODES_MAX: usize = 1024;
 
 /// A long list of strings and integers. See the module's documentation.
@@ -83,12 +88,12 @@ pub struct Quicklist {
     nodes: WalkedRow<Node>,
     len: usize,
     limit: NodeLimit,
-    /// The sum of the nodes' buffers.
+    /// The sum of the lengths of the nodes' buffers.
     buffers_len_bytes: usize,
 }
 
 impl Quicklist {
-    /// Creates an empty list whose nodes will keep to `limit`; allocates nothing.
+    /// Creates an empty list with the node limit `limit`; allocates nothing.
     pub fn new(limit: NodeLimit) -> Self {
         Self { nodes: WalkedRow::default(), len: 0, limit, buffers_len_bytes: 0 }
     }
@@ -110,7 +115,7 @@ impl Quicklist {
         self.nodes.len()
     }
 
-    /// Bytes of the nodes and their buffers, slack included. O(1).
+    /// Returns the bytes of the nodes and their buffers, slack included. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.buffers_len_bytes + self.nodes.len() * size_of::<Node>()
@@ -121,29 +126,29 @@ impl Quicklist {
         self.limit.compresses()
     }
 
-    /// Returns the limit that the nodes keep to. O(1).
+    /// Returns the limit of the nodes. O(1).
     pub fn limit(&self) -> NodeLimit {
         self.limit
     }
 
-    /// Returns the value of `list-max-listpack-size` that the nodes keep to. O(1).
+    /// Returns the value of `list-max-listpack-size` of the nodes' limit. O(1).
     pub fn node_limit_option(&self) -> i64 {
         self.limit.to_option()
     }
 
-    /// Returns the length that the listpacks and big strings would have together without
+    /// Returns the sum of the lengths that the listpacks and big strings would have without
     /// compression. O(nodes).
     pub fn uncompressed_len_bytes(&self) -> usize {
         self.nodes.iter().map(Node::uncompressed_len_bytes).sum()
     }
 
-    /// Gives the list up: each step frees one node.
+    /// Takes the list apart: each step of the iterator frees one node.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.nodes.into_nodes().into_iter().map(drop)
     }
 
-    /// Bytes allocated, beside the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; of more, an
-    /// estimate from so many.
+    /// Returns the bytes allocated besides the handle. O(nodes) up to [`MEASURED_NODES_MAX`]; for
+    /// more nodes, an estimate from that many.
     pub fn memory_usage(&self) -> usize {
         let ring = match self.nodes.capacity() * size_of::<Node>() {
             0 => 0,
@@ -157,19 +162,19 @@ impl Quicklist {
 
     // The ends.
 
-    /// Puts an element in front of all others. O(its bytes), amortised.
+    /// Inserts an element before all others. O(its bytes), amortised.
     #[inline]
     pub fn push_front<'e>(&mut self, element: impl Into<Element<'e>>) {
         self.push(End::Front, element.into());
     }
 
-    /// Puts an element behind all others. O(its bytes), amortised.
+    /// Appends an element. O(its bytes), amortised.
     #[inline]
     pub fn push_back<'e>(&mut self, element: impl Into<Element<'e>>) {
         self.push(End::Back, element.into());
     }
 
-    /// Appends all elements of `listpack`, as they are, as one node; nothing is copied. O(1).
+    /// Appends all elements of `listpack` as one node, without copying. O(1).
     pub fn push_listpack(&mut self, listpack: Listpack) {
         if listpack.is_empty() {
             return;
@@ -181,18 +186,18 @@ impl Quicklist {
         self.len += count;
     }
 
-    /// Appends a string that shall be a node of its own, as a dump says; nothing is copied. O(1).
+    /// Appends a string that a dump stores as a node of its own, without copying. O(1).
     pub fn push_plain(&mut self, bytes: Box<[u8]>) {
         if self.limit.is_big(Element::Bytes(&bytes)) {
             self.add_node(End::Back, Node::plain(bytes));
             self.len += 1;
         } else {
-            // Written under another limit: here it is an element like others.
+            // It was written under another limit: here it is an ordinary element.
             self.push_back(&*bytes);
         }
     }
 
-    /// Shows the first element to `with`, then removes it. O(1) amortised.
+    /// Calls `with` with the first element, then removes it. O(1) amortised.
     #[inline]
     pub fn pop_front_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.front_mut()?;
@@ -209,7 +214,7 @@ impl Quicklist {
         Some(result)
     }
 
-    /// Shows the last element to `with`, then removes it. O(1) amortised.
+    /// Calls `with` with the last element, then removes it. O(1) amortised.
     #[inline]
     pub fn pop_back_with<R>(&mut self, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let node = self.nodes.back_mut()?;
@@ -248,8 +253,9 @@ impl Quicklist {
         }
     }
 
-    /// Starts a node at `end`. Its buffer is an eighth of a node for each node there is, so that a
-    /// short list is not mostly slack, but no more than its share of elements needs.
+    /// Adds a node at `end` for one element. Its buffer is an eighth of a full node for each node
+    /// of the list, so that a short list is not mostly slack. It is no larger than the allowed
+    /// number of such elements needs.
     #[cold]
     fn add_packed_node(&mut self, end: End, encoded: &Encoded<'_>) {
         let len = encoded.len_bytes();
@@ -259,7 +265,7 @@ impl Quicklist {
         self.add_node(end, Node::packed(encoded, end, capacity));
     }
 
-    /// Adds `node` at `end`; the node that was the end gives its slack back.
+    /// Adds `node` at `end`. The node that was at this end gives its slack back.
     fn add_node(&mut self, end: End, node: Node) {
         self.reserve_node();
         self.buffers_len_bytes += node.buffer_len_bytes();
@@ -282,8 +288,8 @@ impl Quicklist {
         }
     }
 
-    /// Makes room for a handle, by an eighth instead of the ring's own doubling: a handle costs
-    /// much less to move than the node it stands for cost to fill.
+    /// Makes room for a handle, by an eighth instead of the ring's own doubling: moving a handle
+    /// costs much less than filling its node did.
     fn reserve_node(&mut self) {
         if self.nodes.len() == self.nodes.capacity() {
             self.nodes.reserve_exact((self.nodes.len() / 8).max(4));
@@ -292,8 +298,7 @@ impl Quicklist {
 
     // Reading.
 
-    /// Returns the length that its listpack would have, if all elements are in one packed node.
-    /// O(1).
+    /// Returns the length of the listpack of all elements, if they are in one packed node. O(1).
     pub fn single_node_len_bytes(&self) -> Option<usize> {
         match self.nodes.front() {
             Some(node) if self.nodes.len() == 1 && node.as_plain().is_none() => {
@@ -350,8 +355,8 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element behind the one at `index`; appends if there is none.
-    /// O(nodes + bytes of one node).
+    /// Inserts an element after the one at `index`; appends if there is none. O(nodes + bytes of
+    /// one node).
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) {
         match self.locate(index) {
             Some((at, inner)) if index + 1 < self.len => {
@@ -361,7 +366,7 @@ impl Quicklist {
         }
     }
 
-    /// Inserts an element beside element `inner` of node `at`.
+    /// Inserts an element before or after element `inner` of node `at`.
     fn insert_beside(&mut self, at: usize, inner: usize, side: Side, element: Element<'_>) {
         self.len += 1;
         let limit = self.limit;
@@ -393,7 +398,7 @@ impl Quicklist {
             };
         }
         self.split(at, before_it);
-        // The part without the pivot takes it, however long that part is.
+        // The part without the pivot gets the element, even if that part is long.
         match side {
             Side::Before => self.nodes.node_mut(at).insert_at_end(End::Back, &encoded, limit),
             Side::After => self.nodes.node_mut(at + 1).insert_at_end(End::Front, &encoded, limit),
@@ -401,8 +406,8 @@ impl Quicklist {
         self.join_around(beside_pivot(at, side));
     }
 
-    /// Puts an element in the place of the one at `index`; false if there is none.
-    /// O(nodes + bytes of one node).
+    /// Replaces the element at `index`. Returns false if there is none. O(nodes + bytes of one
+    /// node).
     pub fn replace<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((at, inner)) = self.locate(index) else { return false };
@@ -410,8 +415,8 @@ impl Quicklist {
         true
     }
 
-    /// Lets `edit` change node `at`, split it, and join what is around it; adds up the buffers
-    /// there before and after. O(1) beside the edit.
+    /// Calls `edit`, which changes node `at`, may split it, and joins nodes around it. Updates the
+    /// sum of the buffers there. O(1) besides the edit.
     fn edit_around(&mut self, at: usize, edit: impl FnOnce(&mut Self)) {
         let (low, high) = (at.saturating_sub(EDITED_NODES), (at + 1 + EDITED_NODES).min(self.nodes.len()));
         let behind = self.nodes.len() - high;
@@ -425,7 +430,7 @@ impl Quicklist {
         }
     }
 
-    /// Puts an element in the place of element `inner` of node `at`.
+    /// Replaces element `inner` of node `at`.
     fn replace_at(&mut self, at: usize, inner: usize, element: Element<'_>) {
         let node = self.nodes.node_mut(at);
         node.decompress();
@@ -441,8 +446,9 @@ impl Quicklist {
         }
     }
 
-    /// Puts a string that is not big in the place of the plain node `at`: it joins the node behind,
-    /// so that a list whose big string went can be a listpack again.
+    /// Replaces the string of the plain node `at` by an element that is not big. The element joins
+    /// the next node if it fits there, so that a list without its big string can be a listpack
+    /// again.
     fn replace_plain(&mut self, at: usize, element: Element<'_>) {
         let (encoded, limit) = (Encoded::new(element), self.limit);
         let next = self.nodes.get(at + 1);
@@ -457,7 +463,7 @@ impl Quicklist {
         }
     }
 
-    /// Puts `new`, a node of one element, in the place of element `inner` of node `at`.
+    /// Replaces element `inner` of node `at` by `new`, a node of one element.
     fn replace_with_node(&mut self, at: usize, inner: usize, new: Node) {
         if self.nodes[at].count() == 1 {
             *self.nodes.node_mut(at) = new;
@@ -475,7 +481,8 @@ impl Quicklist {
         }
     }
 
-    /// Makes element `index` of node `at` the first of its node; gives that node's place.
+    /// Splits node `at` so that its element `index` is the first of its node. Returns the place of
+    /// that node.
     fn split(&mut self, at: usize, index: usize) -> usize {
         if index == 0 {
             return at;
@@ -492,9 +499,9 @@ impl Quicklist {
         self.nodes.insert(at, node);
     }
 
-    /// Joins nodes around the one at `center`, around which an edit split one, where two are within
-    /// the limit together: first the two before it and the two behind it, then it with either side.
-    /// O(bytes joined + handles behind).
+    /// Joins nodes around `center` after a split by an edit, if two are within the limit together.
+    /// First it joins the two nodes before `center` and the two after it, then `center` with either
+    /// side. O(bytes joined + handles after them).
     fn join_around(&mut self, mut center: usize) {
         if center >= 2 && self.join(center - 2) {
             center -= 1;
@@ -506,7 +513,7 @@ impl Quicklist {
         self.join(center);
     }
 
-    /// Joins node `at` with the next one if both exist and may be one; whether it did.
+    /// Joins node `at` with the next one if both exist and fit together. Returns true if it did.
     fn join(&mut self, at: usize) -> bool {
         let Some(next) = self.nodes.get(at + 1) else { return false };
         if !self.nodes[at].may_join(next, self.limit) {
@@ -521,7 +528,7 @@ impl Quicklist {
     }
 }
 
-/// Returns the place of the part of a split node that has the pivot of an insertion.
+/// Returns the place of the part of a split node that holds the pivot of an insertion.
 fn beside_pivot(at: usize, side: Side) -> usize {
     match side {
         Side::Before => at + 1,
@@ -871,7 +878,7 @@ mod tests {
         assert!(list.replace(45, b"another value in the place of one"));
         list.with(45, |element| assert_eq!(text(element), b"another value in the place of one"));
         assert_eq!(shape(&list), "..ccccc..");
-        // What is short or saves less than nine bytes stays as it is.
+        // Strings that are short, or save less than nine bytes, stay as they are.
         let noise: Vec<u8> = (0..100_u8).map(|at| at.wrapping_mul(97)).collect();
         list.replace(40, &noise);
         assert!(list.remove_range(31, 9) == 9 && list.remove_range(32, 9) == 9);

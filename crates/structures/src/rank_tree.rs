@@ -1,4 +1,5 @@
-//! A B+ tree of items ordered by (score, member) that knows the rank of everything in it.
+//! A B+ tree of items ordered by (score, member) that also finds ranks: an item's rank, the item at
+//! a rank.
 //!
 //! ```text
 //!  inner node: up to 31 children, each with      leaf: up to 63 items, 8 bytes each
@@ -6,46 +7,49 @@
 //!    the score of the first item below it
 //!    that first item itself
 //! ```
-//! Going down, an inner node decides by the scores it holds, and looks at an item's own memory only
-//! where scores are equal. In a leaf the items are pointers: a search halves the leaf and fetches
-//! the items it may need next while it waits for the one it compares. Ranks come from the counts:
-//! the rank of an item is the sum of what stands left of the way down to it, the item at a rank is
-//! found by subtracting. A range is a pair of ranks, so every kind of range (by rank, score or
-//! member, from either end) is two ways down and a walk over leaves.
+//! On the way down, an inner node decides by its stored scores. It reads an item's own memory only
+//! if scores are equal. In a leaf the items are pointers. A search halves the leaf, and prefetches
+//! the next candidates while it waits for the item that it compares. Ranks come from the counts:
+//! the rank of an item is the sum of the counts left of its path. The item at a rank is found by
+//! subtracting counts. A range is a pair of ranks, so every kind of range (by rank, score or
+//! member, from either end) is two descents and a walk over leaves.
 //!
-//! Invariants: items are strictly ascending; all leaves are equally deep; a node's counts and first
-//! items are those of its children; no node but an empty tree's root is empty. A leaf that runs
-//! full passes items to a neighbour that has room before it splits in the middle, and one that runs
-//! full at the tree's edge splits off a single item: random order fills leaves to some 80 %,
-//! ascending or descending order entirely. A node less than half full joins or evens out with a
-//! neighbour.
+//! Invariants: items are strictly ascending; all leaves have the same depth; a node's counts and
+//! first items are those of its children; no node but an empty tree's root is empty.
 //!
-//! Complexity: everything O(log n) but walks. Memory: 512 bytes a leaf, 1,280 an inner node: 9 to
-//! 13 bytes per item. Items are `Copy`: who owns what they point to is the caller's business.
+//! A full leaf first passes items to a neighbour that has room; otherwise it splits in the middle.
+//! A full leaf at the tree's edge splits off a single item. Random order therefore fills leaves to
+//! some 80 %, ascending or descending order entirely. A node less than half full is joined with a
+//! neighbour, or takes entries from it.
+//!
+//! Complexity: O(log n) for all operations except walks. Memory: 512 bytes a leaf, 1,280 an inner
+//! node: 9 to 13 bytes per item. Items are `Copy`: the caller manages the ownership of the objects
+//! they point to.
+//!
 //! Sources: Comer, "The Ubiquitous B-Tree" (1979); counted B-trees are folklore.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// An item that the tree orders: a small handle of something that has a score and a name.
+/// An item that the tree orders: a small handle of an object with a score and a name.
 pub trait Item: Copy + PartialEq {
-    /// Fills places that hold no item; never asked for anything.
+    /// The value of places without an item. None of its methods is called.
     const VACANT: Self;
-    /// Returns the score; not NaN.
+    /// Returns the score, which must not be NaN.
     fn score(&self) -> f64;
     /// Returns the member, which orders items of equal score.
     fn member(&self) -> &[u8];
-    /// Starts loading what the two above read.
+    /// Starts loading the memory that `score` and `member` read.
     fn prefetch(&self) {}
 }
 
 const LEAF_LEN_MAX: usize = 63;
 const INNER_LEN_MAX: usize = 31;
-/// Nodes with fewer entries than this seek a neighbour's company.
+/// The number of entries below which a node is joined with a neighbour or evened out.
 const LEAF_LEN_MIN: usize = 28;
 const INNER_LEN_MIN: usize = 12;
-/// Two nodes become one if that leaves this many places free, so that the next
-/// insert does not split it.
+/// The number of places that must remain free when two nodes are joined, so that the next insert
+/// does not split the new node.
 const JOIN_SPARE: usize = 8;
 
 /// Compares an item with a point in the order.
@@ -54,7 +58,7 @@ fn compare<I: Item>(item: &I, score: f64, member: &[u8]) -> Ordering {
     compare_scores(item.score(), score).then_with(|| item.member().cmp(member))
 }
 
-/// Scores are never NaN; zeros are equal whatever their sign.
+/// Compares scores. They are never NaN; zeros of different signs are equal.
 #[inline(always)]
 fn compare_scores(a: f64, b: f64) -> Ordering {
     debug_assert!(!a.is_nan() && !b.is_nan(), "a score is a number");
@@ -81,7 +85,7 @@ enum Target<'a> {
     Rank(usize),
 }
 
-/// See the module's comment.
+/// A B+ tree with ranks. See the module's comment.
 pub struct RankTree<I> {
     root: Node<I>,
     len: usize,
@@ -97,7 +101,8 @@ struct Leaf<I> {
     items: [I; LEAF_LEN_MAX],
 }
 
-/// The entries are spread over arrays by use: a search reads the scores, ranks read the counts.
+/// An inner node. Its entries are spread over arrays by use: a search reads the scores, ranks read
+/// the counts.
 struct Inner<I> {
     len: usize,
     scores: [f64; INNER_LEN_MAX],
@@ -120,13 +125,14 @@ impl<I: Item> Leaf<I> {
         &self.items[..self.len]
     }
 
-    /// Returns the number of items that `before` holds for; it holds for a prefix.
+    /// Returns the number of items for which `before` is true. It must be true exactly for a
+    /// prefix.
     #[inline]
     fn partition_point(&self, mut before: impl FnMut(&I) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let middle = low + (high - low) / 2;
-            // Both candidates of the next step are under way while this one is looked at.
+            // Prefetch both candidates of the next step while this item is compared.
             self.items[low + (middle - low) / 2].prefetch();
             self.items[middle + (high - middle) / 2].prefetch();
             if before(&self.items[middle]) {
@@ -138,7 +144,7 @@ impl<I: Item> Leaf<I> {
         low
     }
 
-    /// Inserts at `at`; a full leaf gives a new one for its right side back.
+    /// Inserts at `at`. If the leaf is full, returns a new leaf for its right side.
     fn insert(&mut self, at: usize, item: I, edge: Edge) -> Option<Box<Self>> {
         if self.len < LEAF_LEN_MAX {
             self.items.copy_within(at..self.len, at + 1);
@@ -227,8 +233,8 @@ impl<I: Item> Inner<I> {
         self.counts[..self.len].iter().sum()
     }
 
-    /// Returns the last child whose first item `before` holds for (it holds for a prefix), else
-    /// the first one.
+    /// Returns the last child for whose first item `before` is true (it must be true exactly for a
+    /// prefix), else the first child.
     #[inline]
     fn child_at(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let (mut low, mut high) = (1, self.len);
@@ -243,13 +249,13 @@ impl<I: Item> Inner<I> {
         low - 1
     }
 
-    /// Returns the child that holds the item or would.
+    /// Returns the child that holds the item, or would hold it.
     #[inline]
     fn child_of(&self, score: f64, member: &[u8]) -> usize {
         let (mut low, mut high) = (1, self.len);
         while low < high {
             let middle = low + (high - low) / 2;
-            // Where scores are equal members decide: both that may be next are under way meanwhile.
+            // If scores are equal, members decide: prefetch both possible next candidates.
             for next in [low + (middle - low) / 2, middle + (high - middle) / 2] {
                 if self.scores[next] == score {
                     self.firsts[next].prefetch();
@@ -277,7 +283,7 @@ impl<I: Item> Inner<I> {
         unreachable!("callers keep the rank below the node's count");
     }
 
-    /// Puts a child at `at`, where there is room.
+    /// Inserts a child at `at`; there must be room.
     fn put(&mut self, at: usize, child: Node<I>) {
         let len = self.len;
         self.scores.copy_within(at..len, at + 1);
@@ -291,7 +297,7 @@ impl<I: Item> Inner<I> {
         self.children[at] = Some(child);
     }
 
-    /// Takes the child at `at` out.
+    /// Removes the child at `at`.
     fn take(&mut self, at: usize) -> Node<I> {
         let child = self.children[at].take().expect("every place below `len` holds a child");
         let len = self.len;
@@ -303,7 +309,7 @@ impl<I: Item> Inner<I> {
         child
     }
 
-    /// Notes a child's first item where that changed.
+    /// Updates the stored first item of a child if it has changed.
     #[inline]
     fn note_first(&mut self, at: usize) {
         let first = self.child(at).first();
@@ -313,7 +319,7 @@ impl<I: Item> Inner<I> {
         }
     }
 
-    /// Notes a child's first item and count after items moved in or out.
+    /// Updates the stored first item and count of a child after items were moved.
     fn note(&mut self, at: usize) {
         self.counts[at] = self.child(at).count();
         self.note_first(at);
@@ -334,8 +340,8 @@ impl<I: Item> Inner<I> {
         self.insert_child(at + 1, right, edge)
     }
 
-    /// Lets the full leaf at `at` pass items to a neighbour with room, unless it is at the tree's
-    /// edge, where splitting is better; whether it did.
+    /// Passes items of the full leaf at `at` to a neighbour with room. Does nothing at the tree's
+    /// edge, where splitting is better. Returns true if it made room.
     fn make_room(&mut self, at: usize, edge: Edge) -> bool {
         if (edge.left && at == 0) || (edge.right && at + 1 == self.len) {
             return false;
@@ -343,7 +349,7 @@ impl<I: Item> Inner<I> {
         let room = |at: usize| LEAF_LEN_MAX - self.child(at).entries();
         let before = if at > 0 { room(at - 1) } else { 0 };
         let behind = if at + 1 < self.len { room(at + 1) } else { 0 };
-        // Where only a few places are free the next insert would be back soon: then split.
+        // If only a few places are free, the next insert would need room again soon: then split.
         if before.max(behind) < LEAF_LEN_MAX / 6 {
             return false;
         }
@@ -426,7 +432,8 @@ impl<I: Item> Inner<I> {
         Some(item)
     }
 
-    /// Joins the sparse child at `at` with a neighbour, or takes over some of its entries.
+    /// Joins the child at `at`, which has few entries, with a neighbour, or moves some of the
+    /// neighbour's entries to it.
     fn mend(&mut self, at: usize) {
         let left = if at > 0 { at - 1 } else { at };
         let both = self.child(left).entries() + self.child(left + 1).entries();
@@ -442,7 +449,7 @@ impl<I: Item> Inner<I> {
         self.note(left);
     }
 
-    /// Gives the child at `left` and the next one equally many entries.
+    /// Distributes the entries of the child at `left` and of the next one equally.
     fn even_out(&mut self, left: usize) {
         match self.neighbours(left) {
             (Node::Leaf(left), Node::Leaf(right)) => {
@@ -469,7 +476,7 @@ impl<I: Item> Inner<I> {
 }
 
 impl<I: Item> Node<I> {
-    /// Items below this node. O(1).
+    /// Returns the number of items below this node. O(1).
     fn count(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.len,
@@ -477,7 +484,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Returns the first item below this node, which is not empty.
+    /// Returns the first item below this node, which must not be empty.
     #[inline]
     fn first(&self) -> I {
         match self {
@@ -486,7 +493,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Items of a leaf, children of an inner node.
+    /// Returns the number of items of a leaf, or of children of an inner node.
     #[inline]
     fn entries(&self) -> usize {
         match self {
@@ -544,8 +551,8 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Bytes of this node and those below, estimated from [`MEASURED_CHILDREN`]
-    /// of each node's children.
+    /// Returns the bytes of this node and those below, estimated from [`MEASURED_CHILDREN`] of each
+    /// node's children.
     fn memory_usage(&self) -> usize {
         match self {
             Node::Leaf(_) => size_of::<Leaf<I>>(),
@@ -560,11 +567,11 @@ impl<I: Item> Node<I> {
     }
 }
 
-/// Children of a node from which the size of all is estimated: a tree of ten million items has some
-/// five levels, so a few thousand nodes are looked at.
+/// The number of a node's children from which the size of all is estimated. A tree of ten million
+/// items has some five levels, so a few thousand nodes are read.
 const MEASURED_CHILDREN: usize = 8;
 
-/// The nodes of a tree that is no more: each step frees one.
+/// The nodes of a dissolved tree: each step frees one.
 pub struct FreedNodes<I: Item> {
     nodes: Vec<Node<I>>,
 }
@@ -604,17 +611,17 @@ impl<I: Item> RankTree<I> {
         self.len == 0
     }
 
-    /// Gives the tree up node by node. O(1); each step of the result is O(children of a node).
+    /// Takes the tree apart node by node. O(1); each step of the iterator is O(children of a node).
     pub fn into_freed(self) -> FreedNodes<I> {
         FreedNodes { nodes: vec![self.root] }
     }
 
-    /// Bytes of all nodes, estimated where they are many. O(n) up to a bound.
+    /// Returns the bytes of all nodes, estimated if they are many. O(n) up to a bound.
     pub fn memory_usage(&self) -> usize {
         self.root.memory_usage()
     }
 
-    /// Adds an item that the tree does not hold. O(log n).
+    /// Adds an item, which must not be in the tree. O(log n).
     pub fn insert(&mut self, item: I) {
         self.len += 1;
         if let Some(right) = self.root.insert(item, Edge { left: true, right: true }) {
@@ -623,12 +630,12 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Removes the item of this score and member, if there is one. O(log n).
+    /// Removes the item with this score and member, if there is one. O(log n).
     pub fn remove(&mut self, score: f64, member: &[u8]) -> Option<I> {
         self.remove_target(Target::Member(score, member))
     }
 
-    /// Removes the item at `rank`, if there are so many. O(log n).
+    /// Removes the item at `rank`, if there is one. O(log n).
     pub fn remove_at(&mut self, rank: usize) -> Option<I> {
         if rank < self.len { self.remove_target(Target::Rank(rank)) } else { None }
     }
@@ -636,7 +643,7 @@ impl<I: Item> RankTree<I> {
     fn remove_target(&mut self, target: Target<'_>) -> Option<I> {
         let item = self.root.remove(target)?;
         self.len -= 1;
-        // A way down without choices is no level of the tree.
+        // A root with a single child is not needed.
         while let Node::Inner(root) = &mut self.root
             && root.len <= 1
         {
@@ -652,8 +659,8 @@ impl<I: Item> RankTree<I> {
         })
     }
 
-    /// Returns the items before and behind the one of this score and member, if its leaf has both.
-    /// With a new score between theirs the item keeps its place. O(log n).
+    /// Returns the items before and after the one with this score and member, if its leaf has both.
+    /// A new score between theirs does not change the item's place. O(log n).
     pub fn neighbours(&self, score: f64, member: &[u8]) -> Option<(I, I)> {
         let mut node = &self.root;
         loop {
@@ -667,8 +674,8 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Returns the number of items that `before` holds for, given the item's score and the item;
-    /// it holds for a prefix of the order. O(log n).
+    /// Returns the number of items for which `before` is true, given the item's score and the item.
+    /// It must be true exactly for a prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(f64, &I) -> bool) -> usize {
         let mut rank = 0;
         let mut node = &self.root;
@@ -690,8 +697,8 @@ impl<I: Item> RankTree<I> {
         items.get(rank - start).copied()
     }
 
-    /// Returns the items of the leaf that holds the one at `rank`, and the rank of their first.
-    /// O(log n).
+    /// Returns the items of the leaf that holds the item at `rank`, and the rank of the first of
+    /// them. O(log n).
     fn leaf_at(&self, rank: usize) -> Option<(&[I], usize)> {
         if rank >= self.len {
             return None;
@@ -710,15 +717,16 @@ impl<I: Item> RankTree<I> {
         }
     }
 
-    /// Walks the items of a range of ranks, from either end. O(log n) to begin, then O(1) an item.
+    /// Returns the items of a range of ranks, from either end. O(log n) to begin, then O(1) an
+    /// item.
     pub fn range(&self, ranks: Range<usize>) -> Items<'_, I> {
         let end = ranks.end.min(self.len);
         Items { tree: self, ranks: ranks.start.min(end)..end, front: (&[], 0), back: (&[], 0) }
     }
 }
 
-/// Items of a range of ranks. Each end keeps the leaf it is in; the next leaf
-/// is found from the root.
+/// The items of a range of ranks. Each end keeps its present leaf; the next leaf is found from the
+/// root.
 pub struct Items<'a, I> {
     tree: &'a RankTree<I>,
     ranks: Range<usize>,
@@ -734,7 +742,7 @@ impl<I: Item> Iterator for Items<'_, I> {
         let rank = self.ranks.next()?;
         let (items, start) = self.front;
         if rank < start + items.len() && !items.is_empty() {
-            // Members are read soon after they are handed out.
+            // The caller usually reads members soon after it gets them.
             if let Some(ahead) = items.get(rank - start + PREFETCH_AHEAD) {
                 ahead.prefetch();
             }
@@ -776,7 +784,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// A test item: eight bytes that order as they are, scored by their number's tens.
+    /// A test item of eight bytes; it is ordered by its number's tens.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     struct Number([u8; 8]);
 
@@ -796,8 +804,8 @@ mod tests {
         }
     }
 
-    /// Checks the invariants of the module's comment below one node, which has `len_min` items or
-    /// more (0 for the root), and gives its height.
+    /// Checks the invariants of the module's comment below one node, which must have at least
+    /// `len_min` items (0 for the root). Returns its height.
     fn check_node(node: &Node<Number>, len_min: usize) -> usize {
         match node {
             Node::Leaf(leaf) => {
@@ -840,7 +848,7 @@ mod tests {
         (tree, twin)
     }
 
-    /// Numbers in an order without pattern.
+    /// Returns numbers in an order without pattern.
     fn scattered(n: u64) -> impl Iterator<Item = u64> {
         (0..n).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20)
     }

@@ -1,20 +1,20 @@
-//! Members with scores, found by name and by rank: a table that owns them and a
-//! tree that orders them.
+//! Members with scores, found by name and by rank: a table that owns them and a tree that orders
+//! them.
 //!
 //! ```text
 //!   Table<Member<f64>>  ──►  [score f64][len][bytes]  ◄──  RankTree of addresses
 //! ```
 //! A member is one allocation; the table holds it as its owner, the tree as a plain address.
-//! So finding a score is one table lookup and everything about order is the tree's. Neither
-//! structure copies names or scores, except that inner nodes of the tree keep the score of
-//! each child's first member.
+//! Finding a score is one table lookup; the tree does all operations on the order. Neither
+//! structure copies names or scores, except that inner nodes of the tree store the score of each
+//! child's first member.
 //!
 //! Invariant: table and tree hold the same members. An address leaves the tree before its member is
-//! freed or changes its place in the order, and enters it after the member got its final score.
-//! That is what makes the addresses in the tree good to read, and it is upheld in this file alone.
+//! freed or changes its place in the order. It enters the tree after the member has its final
+//! score. The addresses in the tree can therefore always be read. Only this file must uphold this.
 //!
-//! Positions are the caller's, as for [`Table`]. Memory: the members (a block of 32 bytes for a
-//! name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
+//! The caller computes the positions, as for [`Table`]. Memory: the members (a block of 32 bytes
+//! for a name of up to 23), 10 to 13 bytes each for the table, 9 to 13 for the tree.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl Item for Address {
     }
 }
 
-/// A member with its score, as walks and searches see it.
+/// A member with its score, as passed to walks and searches.
 #[derive(Clone, Copy)]
 pub struct Ranked<'a> {
     score: f64,
@@ -68,7 +68,7 @@ pub struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    /// Returns the score. O(1), without a look at the member's memory.
+    /// Returns the score. O(1), without reading the member's memory.
     #[inline]
     pub fn score(&self) -> f64 {
         self.score
@@ -81,7 +81,7 @@ impl<'a> Ranked<'a> {
     }
 }
 
-/// See the module's comment.
+/// A set of members with scores. See the module's comment.
 #[derive(Default)]
 pub struct RankedMembers {
     table: WalkedTable<Member<f64>>,
@@ -89,7 +89,7 @@ pub struct RankedMembers {
     members_len_bytes: usize,
 }
 
-/// The mean length of a member in the tree, in bytes.
+/// The mean number of bytes that a member takes in the tree.
 const TREE_LEN_BYTES_MEAN: usize = 10;
 
 impl RankedMembers {
@@ -110,13 +110,13 @@ impl RankedMembers {
         self.table.is_empty()
     }
 
-    /// Gives everything up piece by piece: the tree first, whose addresses lead into the members.
-    /// O(1); each step of the result frees one node or member.
+    /// Takes everything apart piece by piece. The tree comes first, because its addresses point
+    /// into the members. O(1); each step of the iterator frees one node or member.
     pub fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         self.tree.into_freed().chain(self.table.into_table().into_drain().map(drop))
     }
 
-    /// Fixes the state for [`RankedMembers::show`]. O(1).
+    /// Starts a showing of the present state for [`RankedMembers::show`]. O(1).
     pub fn begin_showing(&mut self, showing: Showing) {
         self.table.begin(showing);
     }
@@ -126,19 +126,20 @@ impl RankedMembers {
         self.table.ticket()
     }
 
-    /// Shows the next members of the fixed state with their scores, about so many and in any order;
-    /// whether there are more.
+    /// Visits the next members of the showing with their scores, in any order. `members_max` is the
+    /// approximate number. Returns true if there are more members.
     pub fn show(&mut self, members_max: usize, mut visit: impl FnMut(&[u8], f64)) -> bool {
         self.table.show(members_max, |member| visit(member.bytes(), member.payload()))
     }
 
-    /// Bytes of members, table and tree, the latter two as they are on average. O(1).
+    /// Returns the bytes of members, table and tree; averages for the latter two. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.members_len_bytes + self.table.len_bytes_mean() + self.len() * TREE_LEN_BYTES_MEAN
     }
 
-    /// Bytes of members, table and tree; of many, an estimate. O(n / 60) up to a bound.
+    /// Returns the bytes of members, table and tree; an estimate if they are many. O(n / 60) up to
+    /// a bound.
     pub fn memory_usage(&self) -> usize {
         self.members_len_bytes + self.table.memory_usage() + self.tree.memory_usage()
     }
@@ -149,13 +150,13 @@ impl RankedMembers {
         self.table.prefetch_bucket(position);
     }
 
-    /// Starts loading the members that `position` may mean. O(1), reads one bucket.
+    /// Starts loading the members that may have this position. O(1), reads one bucket.
     #[inline]
     pub fn prefetch_member(&self, position: u64, len_bytes: usize) {
         self.table.prefetch_element(position, len_bytes);
     }
 
-    /// Returns the place of a member; good until members are added or removed. O(1).
+    /// Returns the place of a member. It is valid until members are added or removed. O(1).
     #[inline]
     pub fn find(&self, position: u64, member: &[u8]) -> Option<Place> {
         self.table.find(position, member)
@@ -180,8 +181,8 @@ impl RankedMembers {
                 && order((score, bytes), (behind.score(), behind.member())).is_lt()
         });
         if stays {
-            // The first items of leaves alone have their scores noted in the
-            // tree, and this is none.
+            // The tree stores scores only for the first items of leaves, and this is not one of
+            // them.
             self.table.at_mut(place).set_payload(score);
             return;
         }
@@ -191,7 +192,8 @@ impl RankedMembers {
         self.tree.insert(address);
     }
 
-    /// Adds a member that is not there. O(log n); `position_of` as for [`Table::insert`].
+    /// Adds a member, which must not be in the set. `position_of` as for [`Table::insert`]. O(log
+    /// n).
     pub fn insert(&mut self, position: u64, member: &[u8], score: f64, position_of: &impl Fn(&[u8]) -> u64) {
         assert!(!score.is_nan(), "a score is a number");
         let member = Member::new(member, score);
@@ -209,14 +211,14 @@ impl RankedMembers {
         self.take(place)
     }
 
-    /// Removes the member at `rank`, if there are so many. O(log n).
+    /// Removes the member at `rank`, if there is one. O(log n).
     pub fn remove_at(&mut self, rank: usize, position_of: &impl Fn(&[u8]) -> u64) -> Option<Member<f64>> {
         let address = self.tree.remove_at(rank)?;
         let place = self.table.find(position_of(address.member()), address.member());
         Some(self.take(place.expect("the table holds what the tree holds")))
     }
 
-    /// Takes a member that left the tree out of the table.
+    /// Removes a member from the table after it has left the tree.
     fn take(&mut self, place: Place) -> Member<f64> {
         let member = self.table.remove(place);
         self.members_len_bytes -= member.block_len_bytes();
@@ -234,24 +236,26 @@ impl RankedMembers {
         self.range(rank..rank + 1).next()
     }
 
-    /// Returns the number of members that `before` holds for; it must hold for a prefix of the
-    /// order. O(log n).
+    /// Returns the number of members for which `before` is true. It must be true exactly for a
+    /// prefix of the order. O(log n).
     pub fn partition_point(&self, mut before: impl FnMut(Ranked<'_>) -> bool) -> usize {
         self.tree.partition_point(|score, address| before(Ranked { score, address }))
     }
 
-    /// Members and scores of a range of ranks, from either end. O(log n) to begin, O(1) each.
+    /// Returns the members and scores of a range of ranks, from either end. O(log n) to begin, O(1)
+    /// each.
     pub fn range(&self, ranks: Range<usize>) -> RankedRange<'_> {
         RankedRange { items: self.tree.range(ranks) }
     }
 
-    /// Draws a member uniformly by the random numbers `draw` gives. Expected O(1).
+    /// Draws a member uniformly, with random numbers from `draw`. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(&[u8], f64)> {
         let member = self.table.at(self.table.random(draw)?);
         Some((member.bytes(), member.payload()))
     }
 
-    /// Visits members by hash with a cursor, 0 at the end: see [`Table::scan`]. O(bucket).
+    /// Visits members by hash with a cursor, and returns the next cursor, 0 at the end: see
+    /// [`Table::scan`]. O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.table.scan(cursor, |member| visit(member.bytes(), member.payload()))
     }
@@ -269,12 +273,12 @@ impl Clone for RankedMembers {
     }
 }
 
-/// Members and scores of a range of ranks, from either end.
+/// The members and scores of a range of ranks, from either end.
 pub struct RankedRange<'a> {
     items: Items<'a, Address>,
 }
 
-/// Borrows the member at an address that the tree gave.
+/// Borrows the member at an address from the tree.
 #[inline]
 fn read<'a>(address: Address) -> (&'a [u8], f64) {
     // SAFETY: `RankedRange` gives this out for as long as it borrows the owner of tree and member.

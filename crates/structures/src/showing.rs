@@ -1,27 +1,28 @@
-//! The common part of structures that can be shown piece by piece as they were at one moment while
-//! they go on changing: tables (`table::walked`) and rows (`walked_row`).
+//! Showings: walks over a structure piece by piece in its state at one moment, while it continues
+//! to change. This module is the common part of those of tables (`table::walked`) and rows
+//! (`walked_row`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A part of a structure that knows how much memory it takes.
+/// A part of a structure with a known size in memory.
 pub trait Weighed {
-    /// Bytes of its block.
+    /// Returns the bytes of its block.
     fn weight_bytes(&self) -> usize;
 }
 
-/// Gives the positions of elements by their keys.
+/// A function that computes the positions of elements from their keys.
 pub type PositionOf = Arc<dyn Fn(&[u8]) -> u64 + Send + Sync>;
 
-/// The state at the start of a showing.
+/// The parameters of a showing.
 #[derive(Clone)]
 pub struct Showing {
-    /// A number of who shows it.
+    /// The number that identifies the showing.
     pub ticket: u32,
-    /// The positions of elements by their keys, as everywhere for the tables that are shown.
+    /// The positions of elements by their keys, as used everywhere for the shown tables.
     pub position_of: PositionOf,
-    /// Counts the bytes of what was copied and not shown yet, of all that are shown together.
+    /// The number of bytes that were copied and not shown yet, over all structures shown together.
     pub copied_len_bytes: Arc<AtomicUsize>,
 }
 
@@ -31,7 +32,7 @@ impl std::fmt::Debug for Showing {
     }
 }
 
-/// One showing's part of a common count of bytes; gives it back when it is dropped.
+/// The part of one showing in a common count of bytes. It is subtracted when it is dropped.
 #[derive(Debug)]
 pub(crate) struct CopiedBytes {
     common: Arc<AtomicUsize>,
@@ -39,7 +40,7 @@ pub(crate) struct CopiedBytes {
 }
 
 impl CopiedBytes {
-    /// Creates the state before any showing.
+    /// Creates the count of a showing without copied bytes.
     pub(crate) fn new(common: Arc<AtomicUsize>) -> Self {
         Self { common, own: 0 }
     }

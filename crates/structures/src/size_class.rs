@@ -1,11 +1,11 @@
-//! The allocator's size classes, so that a block can be laid out to fill what it will be given.
+//! The allocator's size classes, so that a block can be laid out to fill its actual size.
 //!
-//! mimalloc serves sixteen-byte steps up to 128 bytes and four steps per doubling above. A block
-//! that always asks for its whole class can grow within it without being moved, and its allocation
-//! size can be derived again from its content alone: nothing has to be stored.
+//! mimalloc has sixteen-byte steps up to 128 bytes and four steps per doubling above. A block that
+//! always requests its whole class can grow within it without being moved. Its allocation size
+//! follows from its content alone, so it need not be stored.
 
-/// Returns the size of the allocator's block that serves a request of `len_bytes`. O(1).
-/// `len_bytes > 0`.
+/// Returns the size of the allocator's block that serves a request of `len_bytes`, which must not
+/// be 0. O(1).
 #[inline]
 pub const fn size_class(len_bytes: usize) -> usize {
     if len_bytes <= 128 {

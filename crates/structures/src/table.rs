@@ -8,29 +8,28 @@
 //!  [seg][seg][seg][seg] …  ──►  [bucket][bucket][bucket] …     [w][w][w][w][w][w][w][w]
 //!                                                               └ tag 16 | pointer 44 | flags 4
 //! ```
-//! * The top bits of an element's position name its segment (extendible hashing: the directory
-//!   doubles when a segment at full depth splits; a shallower segment stands in several directory
-//!   places, and its counters live in the first of them).
-//! * The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`,
-//!   so buckets are in hash order whatever their number) and tells elements apart before
-//!   their memory is touched.
-//! * A full bucket overflows into the next one of the segment and says so in a flag; removal moves
-//!   an overflowed element back, so the flag is set exactly when an element lives past that bucket.
-//! * A segment grows by a quarter from one bucket to 63 without touching its elements (the tag
-//!   is enough), then splits in two, which does. No operation does more than one segment's
-//!   worth of work, except that the directory (16 bytes per few hundred elements) is copied
-//!   when it doubles or halves.
+//! - The top bits of an element's position select its segment (extendible hashing). The directory
+//!   doubles when a segment at full depth splits. A shallower segment is in several directory
+//!   places; the first of them has its counters.
+//! - The 16 bits below are its tag. The tag gives the home bucket (`tag * buckets >> 16`, so
+//!   buckets are in hash order for any number of them). It also tells elements apart before their
+//!   memory is read.
+//! - A full bucket overflows into the next one of the segment and sets a flag. Removal moves an
+//!   overflowed element back: the flag is set exactly when an element is stored past that bucket.
+//! - A segment grows by a quarter, from one bucket to 63, without reading its elements (the tag is
+//!   enough). Then it splits in two, which reads them. No operation does more work than one segment
+//!   needs, except that the directory (16 bytes per few hundred elements) is copied when it doubles
+//!   or halves.
 //!
-//! Because everything is in hash order, a scan cursor is a point of the hash space: all
-//! elements below it were returned, whatever grew, split, shrank or merged meanwhile.
-//! That is SCAN's guarantee.
+//! Because everything is in hash order, a scan cursor is a point of the hash space. All elements
+//! below it were returned, even if segments grew, split, shrank or merged: SCAN's guarantee.
 //!
-//! Elements may carry a deadline, and so may parts of them (fields of a hash). A word's flags mark
-//! those that do; each segment keeps a lower bound of its earliest deadline of either kind, so a
-//! sweep passes over segments with nothing due at the cost of one load.
+//! Elements may have a deadline, and so may parts of them (fields of a hash). Flags in a word mark
+//! these elements. Each segment keeps a lower bound of its earliest deadline of either kind, so a
+//! sweep skips a segment with nothing due at the cost of one load.
 //!
-//! A word may also be marked: a walk that writes out the table as it was at one moment passes over
-//! such an element ([`walk`]).
+//! A word may also be marked: a showing of the table's state at one moment skips such an element
+//! ([`walk`]).
 //!
 //! Memory: 8 bytes per element at 63–81 % fill, so 10–13 bytes. Cost of a lookup: one directory
 //! word, one bucket line, the element itself. Sources: Fagin et al., "Extendible Hashing" (1979);
@@ -62,7 +61,7 @@ pub use sample::{SAMPLE_MAX, Sampled};
 use segment::{BUCKET_COUNTS, Segment, Slot, buckets_for, capacity, roomier, words};
 pub use walk::WalkPoint;
 
-/// Bucket counts at which segments of staggered tables split.
+/// The bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
 
 /// A thin owned pointer to a heap block that knows its key: what a [`Table`] stores.
@@ -71,14 +70,14 @@ const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
 /// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element,
 /// and `key` of an element never changes while it is in a table.
 pub unsafe trait Thin: Sized {
-    /// Gives the element up as a pointer.
+    /// Converts the element to a pointer without freeing it.
     fn into_raw(self) -> NonNull<u8>;
-    /// Takes an element back.
+    /// Converts a pointer back to its element.
     ///
     /// # Safety
     /// `raw` came from `into_raw` of the same type and is owned by nobody else.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
-    /// Returns the bytes that the element is found by.
+    /// Returns the bytes by which the element is found.
     fn key(&self) -> &[u8];
     /// Returns the deadline of the element, in milliseconds; `None` for never.
     fn deadline_ms(&self) -> Option<i64> {
@@ -91,7 +90,7 @@ pub unsafe trait Thin: Sized {
     }
 }
 
-/// The place of an element; good until the table next changes.
+/// The place of an element; valid until the table next changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     segment: usize,
@@ -100,15 +99,15 @@ pub struct Place {
 
 /// A hash table that owns elements of type `E`. See the module's essay.
 ///
-/// Positions are the caller's: 64 well-mixed bits derived from the element's key, the same for the
-/// same key during the table's life. Thread: whoever holds the lock around the table.
+/// The caller computes positions: 64 well-mixed bits derived from the element's key, always the
+/// same for the same key. Thread: the holder of the lock around the table.
 pub struct Table<E: Thin> {
     directory: Box<[Segment]>,
-    /// The directory has `2^depth` places.
+    /// The depth of the directory, which has `2^depth` places.
     depth: u8,
-    /// A segment of this many buckets splits instead of growing.
+    /// The number of buckets at which a segment splits instead of growing.
     buckets_max: u8,
-    /// The number of segments that are `depth` deep: when there are none, the directory halves.
+    /// The number of segments of depth `depth`. If there are none, the directory halves.
     deepest: u32,
     len: usize,
     due_counts: DueCounts,
@@ -134,12 +133,12 @@ impl<E: Thin> Table<E> {
     }
 
     /// Creates empty table `number` of many that fill at the same pace. Their segments split at
-    /// different sizes, so that not all outgrow a size of block at once and leave pages half empty.
+    /// different sizes, so that not all outgrow a block size at once and leave pages half empty.
     pub fn staggered(number: usize) -> Self {
         Self::splitting_at(SPLIT_COUNTS[number % SPLIT_COUNTS.len()])
     }
 
-    /// Takes all elements out, into a table of the same kind. O(1).
+    /// Moves all elements to a new table of the same kind. O(1).
     pub fn take(&mut self) -> Self {
         let empty = Self::splitting_at(self.buckets_max);
         std::mem::replace(self, empty)
@@ -181,7 +180,7 @@ impl<E: Thin> Table<E> {
         self.due_counts.parts
     }
 
-    /// Returns a lower bound of all deadlines in the table, in milliseconds; `None` if there is
+    /// Returns a lower bound of all deadlines in the table, in milliseconds; `None` if there are
     /// none. O(segments).
     pub fn deadline_min_ms(&self) -> Option<i64> {
         let segments = self.first_places().map(|at| self.directory[at]);
@@ -189,8 +188,7 @@ impl<E: Thin> Table<E> {
         min_s.min().map(|min_s| i64::from(min_s) * 1000)
     }
 
-    /// Returns the number of slots over all segments: the table's size in Redis' terms.
-    /// O(segments).
+    /// Returns the number of slots of all segments: the table's size in Redis' terms. O(segments).
     pub fn slot_count(&self) -> usize {
         self.first_places().map(|at| self.directory[at].bucket_count() * SLOTS).sum()
     }
@@ -200,7 +198,7 @@ impl<E: Thin> Table<E> {
         if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize }
     }
 
-    /// Returns the first directory place of the segment at `at`, where its counters live.
+    /// Returns the first directory place of the segment at `at`, which has its counters.
     #[inline]
     fn first_place(&self, at: usize) -> usize {
         at & !((1usize << (self.depth - self.directory[at].depth())) - 1)
@@ -230,8 +228,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Starts loading the elements that `position` may mean, to the end of a key of
-    /// `key_len_bytes`: two lines of the cache at most. O(1), reads one bucket.
+    /// Starts loading the elements that may have this position, to the end of a key of
+    /// `key_len_bytes`: at most two cache lines. O(1), reads one bucket.
     #[inline]
     pub fn prefetch_element(&self, position: u64, key_len_bytes: usize) {
         let Some(segment) = self.directory.get(self.place_of(position)) else { return };
@@ -247,9 +245,9 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Returns the first element in its home bucket that has the tag of `position`. With a chance
-    /// of one in thousands it is another element. For fetching ahead of its use, where no key is
-    /// at hand. O(1).
+    /// Returns the first element in its home bucket that has the tag of `position`. The chance that
+    /// it is another element is one in thousands. For prefetching when the key is not at hand.
+    /// O(1).
     #[inline]
     pub fn likely(&self, position: u64) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -266,7 +264,7 @@ impl<E: Thin> Table<E> {
         self.search(position, key).map(|(place, _)| place)
     }
 
-    /// Finds an element by its position and key, and gives what a look at it says. O(1).
+    /// Finds an element by its position and key. Returns its place and the result of `look`. O(1).
     #[inline]
     pub fn find_and<R>(&self, position: u64, key: &[u8], look: impl FnOnce(&E) -> R) -> Option<(Place, R)> {
         self.search(position, key).map(|(place, word)| (place, look(&Borrowed::<E>::new(word))))
@@ -279,7 +277,7 @@ impl<E: Thin> Table<E> {
         Occupied { table: self, place, word }
     }
 
-    /// Finds an element's place and the word there.
+    /// Finds an element. Returns its place and the word there.
     #[inline]
     fn search(&self, position: u64, key: &[u8]) -> Option<(Place, u64)> {
         let at = self.place_of(position);
@@ -319,7 +317,7 @@ impl<E: Thin> Table<E> {
         Borrowed::new(self.word(place))
     }
 
-    /// Borrows the element at `place`, to change it. O(1).
+    /// Borrows the element at `place` mutably. O(1).
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         let word = self.word(place);
@@ -339,14 +337,14 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Finds an element to look at. O(1).
+    /// Finds an element and borrows it. O(1).
     #[inline]
     pub fn get(&self, position: u64, key: &[u8]) -> Option<Borrowed<'_, E>> {
         self.search(position, key).map(|(_, word)| Borrowed::new(word))
     }
 
-    /// Adds an element whose key is not in the table. O(1) amortised; `position_of` gives the
-    /// position of any stored key and is used when a segment splits.
+    /// Adds an element whose key must not be in the table. `position_of` computes the position of
+    /// any stored key; it is used when a segment splits. O(1) amortised.
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         if self.directory.is_empty() {
             self.directory = Box::new([Segment::allocate(1, 0)]);
@@ -371,7 +369,7 @@ impl<E: Thin> Table<E> {
         Place { segment: at, slot: segment.place(word) }
     }
 
-    /// Takes the element at `place` out. O(1) amortised.
+    /// Removes the element at `place`. O(1) amortised.
     pub fn remove(&mut self, place: Place) -> E {
         let word = self.word(place);
         let first = self.first_place(place.segment);
@@ -390,7 +388,8 @@ impl<E: Thin> Table<E> {
         unsafe { E::from_raw(pointer_of(word)) }
     }
 
-    /// Stores a segment's new place and size in all its directory places; counters go to the first.
+    /// Stores a segment's new place and size in all its directory places. The counters go to the
+    /// first.
     fn publish(&mut self, first: usize, segment: Segment) {
         self.directory[first] = segment;
         for place in self.places(first).skip(1) {
@@ -398,7 +397,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Rewrites a segment with another bucket count: a pass over its words, no element is touched.
+    /// Rewrites a segment with another bucket count: a pass over its words that reads no element.
     fn resize(&mut self, first: usize, buckets: usize) {
         let old = self.directory[first];
         let mut new = Segment { len: old.len, ..Segment::allocate(buckets, old.depth()) };
@@ -418,7 +417,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Splits a full segment into two, one bit deeper. O(segment), touches its elements once.
+    /// Splits a full segment into two, one bit deeper. O(segment), reads each of its elements once.
     fn split(&mut self, first: usize, position_of: &impl Fn(&[u8]) -> u64) {
         let old = self.directory[first];
         let first = if old.depth() == self.depth { self.double(first) } else { first };
@@ -452,7 +451,7 @@ impl<E: Thin> Table<E> {
         old.free();
     }
 
-    /// Doubles the directory; gives the new first place of the segment at `first`.
+    /// Doubles the directory. Returns the new first place of the segment at `first`.
     fn double(&mut self, first: usize) -> usize {
         let mut doubled = Vec::with_capacity(self.directory.len() * 2);
         for &segment in &self.directory {
@@ -465,7 +464,7 @@ impl<E: Thin> Table<E> {
         first * 2
     }
 
-    /// Gives memory back from a segment that became sparse: fewer buckets, or one with its buddy.
+    /// Shrinks a segment that became sparse: takes fewer buckets, or merges it with its buddy.
     fn shrink(&mut self, first: usize) {
         if self.len == 0 {
             return self.reset();
@@ -480,8 +479,8 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Joins a sparse segment with its equally deep buddy. The elements are not touched: the bit
-    /// that told the two apart moves from the directory into the tag.
+    /// Merges a sparse segment with its equally deep buddy. No element is read: the bit that told
+    /// the two apart moves from the directory into the tag.
     fn merge(&mut self, first: usize) -> bool {
         let segment = self.directory[first];
         let width = 1 << (self.depth - segment.depth());
@@ -527,10 +526,10 @@ impl<E: Thin> Table<E> {
         (self.directory, self.depth, self.deepest) = (Box::default(), 0, 0);
     }
 
-    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge,
-    /// and returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space:
-    /// whatever is in the table from the first call to the last is visited, however the table
-    /// changes in between; an element may be visited twice. O(bucket).
+    /// Visits every element at or just below the scan point `cursor` up to the next bucket's edge.
+    /// Returns the next cursor, 0 at the end. Cursors are points of a 48-bit hash space. Elements
+    /// in the table from the first call to the last are visited; an element may be visited twice.
+    /// O(bucket).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(&E)) -> u64 {
         if self.directory.is_empty() {
             return 0;
@@ -554,17 +553,17 @@ impl<E: Thin> Table<E> {
         }
         let next_tag = ((home as u64 + 1) << 16).div_ceil(segment.bucket_count() as u64);
         let prefix = if segment.depth() == 0 { 0 } else { position >> (64 - segment.depth()) };
-        // In units of the 48-bit space; one past its end is the end of the scan.
+        // In units of the 48-bit space. One past its end is the end of the scan.
         let next = ((prefix << 16) + next_tag) << (32 - segment.depth());
         if next >= 1 << 48 { 0 } else { next }
     }
 
-    /// Visits all elements, in hash order up to overflow. O(n).
+    /// Returns all elements, in hash order except for overflow. O(n).
     pub fn iter(&self) -> impl Iterator<Item = Borrowed<'_, E>> + '_ {
         self.first_places().flat_map(|first| words(&self.directory[first])).map(Borrowed::new)
     }
 
-    /// Draws an element uniformly by the random numbers `draw` gives. Expected O(1).
+    /// Draws an element uniformly, with random numbers from `draw`. Expected O(1).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<Place> {
         self.random_where(draw, POINTER_MASK)
     }
@@ -574,8 +573,8 @@ impl<E: Thin> Table<E> {
         if self.due_counts.own == 0 { None } else { self.random_where(draw, DEADLINE) }
     }
 
-    /// Draws a slot whose word has one of the bits of `mask`, by rejection over the slots of the
-    /// hash space; after a bounded number of misses it takes the next one in order.
+    /// Draws a slot whose word has a bit of `mask`, by rejection over the slots of the hash space.
+    /// After a bounded number of misses it takes the next such slot in order.
     fn random_where(&self, mut draw: impl FnMut() -> u64, mask: u64) -> Option<Place> {
         if self.len == 0 {
             return None;
@@ -585,7 +584,7 @@ impl<E: Thin> Table<E> {
             let drawn = draw();
             let at = self.place_of(drawn);
             if at != self.first_place(at) {
-                // A segment counts once, however many directory places it has.
+                // A segment counts only once, even if it has several directory places.
                 continue;
             }
             let slot = ((drawn & 0xFFFF_FFFF) as usize * (widest * SLOTS)) >> 32;
@@ -608,18 +607,18 @@ impl<E: Thin> Table<E> {
     }
 }
 
-/// The usual length of the bytes ahead of an element's key: a header and a number.
+/// The usual number of bytes before an element's key: a header and a number.
 const AHEAD_OF_KEY_LEN_BYTES: usize = 15;
 /// The number of elements by which a splitting segment prefetches ahead.
 const PREFETCH_AHEAD: usize = 8;
-/// Misses after which random choice turns to searching in order.
+/// The number of misses after which a random choice turns to searching in order.
 const RANDOM_TRIES_MAX: usize = 128;
 
 impl<E: Thin + Clone> Clone for Table<E> {
-    /// Copies the elements into buckets of the same layout, without marks and without asking for
+    /// Copies the elements into buckets of the same layout, without marks and without computing
     /// positions. O(n).
     fn clone(&self) -> Self {
-        // Until all segments are its own, the copy must not be dropped: a panic leaks it.
+        // Until all segments belong to the copy, it must not be dropped: a panic leaks it.
         let mut copy =
             ManuallyDrop::new(Self { directory: self.directory.clone(), owns: PhantomData, ..*self });
         for first in self.first_places() {
@@ -704,7 +703,7 @@ mod tests {
         mix(u64::from_be_bytes(key.try_into().unwrap()))
     }
 
-    /// Positions that all share their first bits: the worst case for depth.
+    /// Returns positions that all share their first bits: the worst case for the depth.
     fn crowded(key: &[u8]) -> u64 {
         position_of(key) >> 9
     }
@@ -719,7 +718,7 @@ mod tests {
         table.find(hash(&number.to_be_bytes()), &number.to_be_bytes())
     }
 
-    /// Checks the invariants of the module's header, from the outside in.
+    /// Checks the invariants of the module's header.
     fn check(table: &Table<Item>, hash: Hash) {
         let (mut len, mut counts, mut deepest) = (0, DueCounts::default(), 0);
         for first in table.first_places() {
@@ -877,7 +876,7 @@ mod tests {
         assert_eq!(table.len(), 20_000 - expected.len());
     }
 
-    /// Takes two parts of an element at a time.
+    /// Removes two parts of an element at a time.
     #[derive(Default)]
     struct Swept {
         now_ms: i64,
@@ -914,7 +913,7 @@ mod tests {
         let mut table = Table::new();
         for number in 0..3_000 {
             let mut item = Item::new(number, (number % 5 == 0).then_some(number as i64 * 10));
-            // Parts up to `number`, none beyond 9: number 0 has none.
+            // The parts are `number` up to 9; number 0 has none.
             item.0.parts_ms = (0..number.min(9)).map(|part| part as i64 * 1_000).collect();
             table.insert(hash(&number.to_be_bytes()), item, &hash);
         }

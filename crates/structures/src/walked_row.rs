@@ -1,5 +1,5 @@
-//! A row of nodes that can be shown one by one, in order, as it was at one moment, while it goes on
-//! changing: what quicklists and streams are made of.
+//! A row of nodes that can be shown one by one, in order, in its state at one moment, while it
+//! continues to change. Quicklists and streams consist of such a row.
 //!
 //! ```text
 //!   numbers at the moment     0 1 2 3 4 5 6 7 8         shown up to 2
@@ -7,23 +7,23 @@
 //!   stretches                     └─┘     └─┘           nodes as they were, at new indices
 //!   kept                              5 6               by number
 //! ```
-//! It is a ring of nodes whose changes all go through here. While a showing is under way,
-//! *stretches* say where the nodes are that were there when it began, are as they were, and are not
-//! shown yet; there is one at first, and each change in the middle makes at most one more. Before
-//! such a node is changed it is copied, before it is removed it moves, to *kept*. The next one to
-//! be shown is always the first of the first stretch or the first that is kept. Nothing is done per
-//! node when a showing begins, and nothing stays behind when it ends.
+//! It is a ring of nodes whose changes all go through this module. During a showing, *stretches*
+//! describe the places of the nodes that existed at its start, are unchanged, and are not shown
+//! yet. At first there is one stretch; each change in the middle adds at most one. Before such a
+//! node is changed, it is copied to *kept*; before it is removed, it is moved there. The next node
+//! to show is always the first of the first stretch or the first of the kept nodes. The start of a
+//! showing does no work per node, and its end leaves nothing behind.
 //!
-//! Without a showing, a change pays a look at a field beside the ring. With one, it pays
-//! O(stretches): hundreds of them, as each came with a node's copy and is gone when the showing
-//! has passed it.
+//! Without a showing, a change pays one check of a field beside the ring. With one, it pays
+//! O(stretches). There are at most hundreds: each came with the copy of a node, and is gone when
+//! the showing has passed it.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 use std::ops::{Deref, Range};
 
 use crate::showing::{CopiedBytes, Showing, Weighed};
 
-/// See the module. `X` is what the owner wants to have kept until a showing's end.
+/// A row with showings. See the module. `X` is data that the owner keeps until a showing's end.
 #[derive(Debug)]
 pub struct WalkedRow<N, X = ()> {
     nodes: VecDeque<N>,
@@ -43,11 +43,11 @@ struct Walk<N, X> {
     extra: X,
 }
 
-/// A node as it was.
+/// A node in its state at the start.
 #[derive(Debug)]
 struct Kept<N> {
     node: N,
-    /// The length that counts as copied: nothing if the node was moved.
+    /// The length that counts as copied; 0 if the node was moved.
     copied_len_bytes: usize,
 }
 
@@ -89,7 +89,7 @@ impl<N: Clone, X> Clone for WalkedRow<N, X> {
 }
 
 impl<N, X> WalkedRow<N, X> {
-    /// Returns the ring alone.
+    /// Returns the ring, without a showing.
     pub fn into_nodes(self) -> VecDeque<N> {
         self.nodes
     }
@@ -100,12 +100,12 @@ impl<N, X> WalkedRow<N, X> {
         Some(self.walk.as_ref()?.ticket)
     }
 
-    /// Makes room for so many more nodes, and no more.
+    /// Makes room for `additional` more nodes, and no more.
     pub fn reserve_exact(&mut self, additional: usize) {
         self.nodes.reserve_exact(additional);
     }
 
-    /// Puts a node in front of all others.
+    /// Inserts a node before all others.
     #[inline]
     pub fn push_front(&mut self, node: N) {
         self.nodes.push_front(node);
@@ -114,13 +114,13 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// Puts a node behind all others.
+    /// Appends a node.
     #[inline]
     pub fn push_back(&mut self, node: N) {
         self.nodes.push_back(node);
     }
 
-    /// Puts a node at this index, ahead of the one that is there. O(nodes on the shorter side).
+    /// Inserts a node at this index, before the present one. O(nodes on the shorter side).
     pub fn insert(&mut self, at: usize, node: N) {
         self.nodes.insert(at, node);
         if let Some(walk) = &mut self.walk {
@@ -128,7 +128,7 @@ impl<N, X> WalkedRow<N, X> {
         }
     }
 
-    /// Borrows the node at `at`, to change nothing but its form: its content stays the same.
+    /// Borrows the node at `at` for changes of its form only: its content must stay the same.
     #[inline]
     pub fn reshape_mut(&mut self, at: usize) -> &mut N {
         &mut self.nodes[at]
@@ -136,10 +136,10 @@ impl<N, X> WalkedRow<N, X> {
 }
 
 impl<N: Clone + Weighed, X> WalkedRow<N, X> {
-    /// Borrows the node at `at`, to change it.
+    /// Borrows the node at `at` mutably.
     ///
     /// # Panics
-    /// There is none.
+    /// If there is none.
     #[inline]
     pub fn node_mut(&mut self, at: usize) -> &mut N {
         if self.walk.is_some() {
@@ -148,7 +148,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         &mut self.nodes[at]
     }
 
-    /// Borrows the first node, to change it.
+    /// Borrows the first node mutably.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some() && !self.nodes.is_empty() {
@@ -157,7 +157,7 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         self.nodes.front_mut()
     }
 
-    /// Borrows the last node, to change it.
+    /// Borrows the last node mutably.
     #[inline]
     pub fn back_mut(&mut self) -> Option<&mut N> {
         if self.walk.is_some()
@@ -208,8 +208,8 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         }
     }
 
-    /// Takes the node at `at` away, an empty one stays; `None` where it went to the showing
-    /// instead, without a copy.
+    /// Moves the node at `at` out and leaves an empty node. Returns `None` if the node was moved to
+    /// the showing instead, without a copy.
     ///
     /// # Panics
     /// If there is none.
@@ -228,8 +228,8 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         }
     }
 
-    /// Removes the nodes in `range` that are empty, which the caller [released](Self::release) or
-    /// changed before; shows each to `removed`. O(nodes in the range + nodes behind).
+    /// Removes the empty nodes in `range`, which the caller has [released](Self::release) or
+    /// changed before. Calls `removed` with each. O(nodes in the range + nodes after it).
     pub fn remove_empty(
         &mut self,
         range: Range<usize>,
@@ -248,8 +248,8 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         self.nodes.drain(kept..range.end).for_each(removed);
     }
 
-    /// Removes the first `count` nodes, and gives those that did not go to the showing. O(count),
-    /// or O(nodes that stay) where that is less and there is no showing.
+    /// Removes the first `count` nodes. Returns those that were not moved to the showing. O(count),
+    /// or without a showing O(remaining nodes) if that is less.
     ///
     /// # Panics
     /// If there are fewer.
@@ -267,8 +267,8 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         taken
     }
 
-    /// Fixes the state: until [`WalkedRow::show`] says that all was shown, it shows the row as it
-    /// is now. O(1).
+    /// Starts a showing of the present state. Until it has ended, [`WalkedRow::show`] visits the
+    /// nodes as they are now. O(1).
     pub fn begin(&mut self, showing: &Showing, extra: X) {
         let end = self.nodes.len();
         self.walk = Some(Box::new(Walk {
@@ -282,7 +282,8 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         }));
     }
 
-    /// Shows the next node, in order; false where all were shown. O(1), or O(log kept nodes).
+    /// Calls `visit` with the next node of the showing, in order. Returns false if all were
+    /// visited. O(1), or O(log kept nodes).
     pub fn show(&mut self, visit: impl FnOnce(&N)) -> bool {
         let Some(walk) = &mut self.walk else { return false };
         let number = walk.next;
@@ -300,25 +301,26 @@ impl<N: Clone + Weighed, X> WalkedRow<N, X> {
         true
     }
 
-    /// Ends the showing that is under way, whatever is left of it; gives what was to be kept for
+    /// Ends the showing in progress, even if nodes are left. Returns the data that was kept until
     /// then.
     pub fn end(&mut self) -> Option<X> {
         self.walk.take().map(|walk| walk.extra)
     }
 }
 
-/// The stretches of nodes that are unchanged and not shown yet: ascending, in numbers and indices.
+/// The stretches of nodes that are unchanged and not shown yet, in ascending order of numbers and
+/// indices.
 #[derive(Debug)]
 struct Stretches {
     all: VecDeque<Stretch>,
 }
 
-/// Consecutive nodes.
+/// A stretch of consecutive nodes.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// The present index of the first one.
+    /// The present index of the first node.
     index: usize,
-    /// Its number.
+    /// The number of the first node.
     number: usize,
     len: usize,
 }
@@ -333,7 +335,8 @@ impl Stretches {
         self.all.partition_point(|stretch| stretch.index + stretch.len <= index)
     }
 
-    /// Divides stretch `place` so that `index`, within it, is a first one; gives that one's place.
+    /// Divides stretch `place` so that `index`, which is within it, begins a stretch. Returns the
+    /// place of that stretch.
     fn divide(&mut self, place: usize, index: usize) -> usize {
         let stretch = &mut self.all[place];
         let before = index - stretch.index;
@@ -346,7 +349,7 @@ impl Stretches {
         place + 1
     }
 
-    /// Takes the node at `index` out if it is in a stretch, and gives its number.
+    /// Removes the node at `index` from its stretch, if it is in one. Returns its number.
     fn exclude(&mut self, index: usize) -> Option<usize> {
         let place = self.reaching(index);
         self.all.get(place).filter(|stretch| stretch.index <= index)?;
@@ -356,7 +359,7 @@ impl Stretches {
         Some(number)
     }
 
-    /// Takes the first node of stretch `place` out.
+    /// Removes the first node from stretch `place`.
     fn shorten(&mut self, place: usize) {
         let stretch = &mut self.all[place];
         (stretch.index, stretch.number) = (stretch.index + 1, stretch.number + 1);
@@ -366,7 +369,7 @@ impl Stretches {
         }
     }
 
-    /// Notes that a node was inserted at `index`.
+    /// Updates the stretches after a node was inserted at `index`.
     fn inserted(&mut self, index: usize) {
         let mut place = self.reaching(index);
         if self.all.get(place).is_some_and(|stretch| stretch.index < index) {
@@ -375,14 +378,14 @@ impl Stretches {
         self.all.range_mut(place..).for_each(|stretch| stretch.index += 1);
     }
 
-    /// Notes that the node at `index`, which is in no stretch, was removed.
+    /// Updates the stretches after the removal of the node at `index`, which was in no stretch.
     fn removed(&mut self, index: usize) {
         let place = self.reaching(index);
         self.all.range_mut(place..).for_each(|stretch| stretch.index -= 1);
     }
 
-    /// Passes over the node of this number, the lowest of those not passed, and gives where it is;
-    /// `None` where it is in no stretch.
+    /// Removes the node of this number, the lowest not passed, from its stretch. Returns its index,
+    /// or `None` if it is in no stretch.
     fn pass(&mut self, number: usize) -> Option<usize> {
         let first = *self.all.front().filter(|stretch| stretch.number == number)?;
         self.shorten(0);
@@ -410,7 +413,7 @@ mod tests {
         Showing { ticket: 7, position_of: Arc::new(|_| 0), copied_len_bytes: Arc::clone(copied_len_bytes) }
     }
 
-    /// An operation on a row; numbers stand for indices, modulo the number of nodes.
+    /// An operation on a row. Numbers stand for indices, modulo the number of nodes.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Change(usize),
@@ -482,7 +485,7 @@ mod tests {
                 let released = range.clone().filter_map(|at| row.release(at)).count();
                 let moved = row.walk.as_ref().map_or(0, |walk| walk.kept.len()) - before;
                 assert_eq!(released + moved, range.len());
-                // Around what is empty, and what is not, as a caller would.
+                // Removes around empty nodes and around others, like a caller.
                 let around = range.start.saturating_sub(2)..(range.end + 2).min(len);
                 let mut removed = 0;
                 row.remove_empty(around, |it| it.0.is_empty(), |_| removed += 1);

@@ -1,23 +1,25 @@
-//! A number that rises, and threads that wait until it has reached theirs.
+//! A rising number, and threads that each wait until it has reached a number of their own.
 //!
 //! ```text
 //!   waiting thread                     who sets it
 //!   store what it waits for, fence     store the number, fence
 //!   look at the number                 look at what each thread waits for, wake
 //! ```
-//! **No lost wake-up.** In the single order of SeqCst fences one of the two comes first, and the
-//! other side then sees its store: either the thread finds its number reached and does not wait, or
-//! it is found waiting. Who wakes it takes what it waits for away, so that it is woken once.
-//! A thread waits for one number at a time, the smallest that it has something for.
-//! Proven under loom: tests/loom_combiner.rs.
+//! **No wake-up is lost.** In the single order of SeqCst fences one of the two sides comes first,
+//! and the other side then sees its store. Either the thread finds its number reached and does not
+//! wait, or the setting thread finds it waiting. The waking thread clears the awaited number, so
+//! that the waiting thread is woken only once.
+//!
+//! A thread waits for one number at a time: the smallest for which it has work. Proven under loom:
+//! tests/loom_combiner.rs.
 
 use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicU64, fence};
 
-/// The value of a thread that does not wait: it is never reached by being passed.
+/// The awaited number of a thread that does not wait: no value reaches it.
 const NOTHING: u64 = u64::MAX;
 
-/// See the module.
+/// A watermark. See the module.
 pub struct Watermark {
     value: AtomicU64,
     awaited: Box<[AtomicU64]>,
@@ -30,18 +32,19 @@ impl Watermark {
         Self { value: AtomicU64::new(value), awaited }
     }
 
-    /// Returns its value.
+    /// Returns the value.
     #[inline]
     pub fn get(&self) -> u64 {
-        // Acquire: what was done before it was set is visible.
+        // Acquire: work that was done before the value was set is visible.
         self.value.load(Acquire)
     }
 
-    /// Sets it, and calls `wake` for each thread that waited for a number up to it. One thread at a
-    /// time. O(threads).
+    /// Sets the value, and calls `wake` for each thread that waited for a number up to it. Only one
+    /// thread at a time may call it. O(threads).
     pub fn set(&self, value: u64, mut wake: impl FnMut(usize)) {
         self.value.store(value, Release);
-        // The number before the look at who waits: pairs with the fence in `wait_for`.
+        // The value is stored before the awaited numbers are read. Pairs with the fence in
+        // `wait_for`.
         fence(SeqCst);
         for (thread, awaited) in self.awaited.iter().enumerate() {
             let number = awaited.load(Relaxed);
@@ -51,11 +54,12 @@ impl Watermark {
         }
     }
 
-    /// Has `thread` woken once the number is reached; false if it is already, and nobody will wake
-    /// it for it. That thread only, in place of what it waited for before.
+    /// Requests that `thread` is woken once the number is reached. Returns false if it is reached
+    /// already; the thread is then not woken for it. Replaces the number that it waited for before.
+    /// Only that thread may call it.
     pub fn wait_for(&self, thread: usize, number: u64) -> bool {
         self.awaited[thread].store(number, Relaxed);
-        // What it waits for before the look at the number: pairs with the fence in `set`.
+        // The awaited number is stored before the value is read. Pairs with the fence in `set`.
         fence(SeqCst);
         let waits = self.get() < number;
         if !waits {

@@ -1,5 +1,5 @@
-//! Proves the combiner and the watermark under every interleaving and every allowed stale read
-//! (loom): what a thread left is worked on, and a thread that waits for a number is woken.
+//! A proof of the combiner and the watermark under every interleaving and every allowed stale read
+//! (loom). All published work is done, and a thread that waits for a number is woken.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_combiner`
 #![cfg(loom)]
@@ -12,7 +12,7 @@ use structures::combiner::Combiner;
 use structures::lock::Lock;
 use structures::watermark::Watermark;
 
-/// Two threads leave something and have it collected: none of it stays behind.
+/// Checks that the items of two threads that publish and collect are all collected.
 #[test]
 fn nothing_is_left_undone() {
     let mut model = loom::model::Builder::new();
@@ -31,7 +31,7 @@ fn nothing_is_left_undone() {
     });
 }
 
-/// A thread that takes the state for something else does what was requested meanwhile.
+/// Checks that requested work is done by a thread that meanwhile holds the state for other work.
 #[test]
 fn nothing_is_left_undone_beside_other_work() {
     let mut model = loom::model::Builder::new();
@@ -52,7 +52,7 @@ fn nothing_is_left_undone_beside_other_work() {
     });
 }
 
-/// A thread that waits for a number sleeps until it is woken, or finds the number reached.
+/// Checks that a thread that waits for a number is woken, or finds the number reached.
 #[test]
 fn no_wake_is_lost() {
     loom::model(|| {

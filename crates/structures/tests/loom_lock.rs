@@ -1,6 +1,6 @@
-//! Proves the shard lock under every interleaving and every allowed stale read (loom): one owner at
-//! a time, what an owner wrote is seen by the next, and nobody sleeps for ever (loom reports a
-//! sleeper that is never woken as a deadlock).
+//! A proof of the shard lock under every interleaving and every allowed stale read (loom). There is
+//! one owner at a time, and it sees the writes of the owner before. No thread sleeps forever; loom
+//! would report that as a deadlock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_lock`
 #![cfg(loom)]
@@ -9,14 +9,15 @@ use loom::thread;
 use std::sync::Arc;
 use structures::lock::{Guard, Lock};
 
-/// Two steps, so that a second owner between them would be seen; loom checks the access itself too.
+/// Adds one in two steps, so that a second owner between them would be noticed. loom also checks
+/// the access.
 fn add_one(value: &mut u32) {
     let seen = *value;
     thread::yield_now();
     *value = seen + 1;
 }
 
-/// Runs `model` under loom, leaving out schedules with more than `preemptions_max` forced switches.
+/// Runs `model` under loom without schedules of more than `preemptions_max` forced switches.
 fn check(preemptions_max: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions_max;
@@ -48,7 +49,8 @@ fn locking_twice_in_a_row_loses_no_wake() {
     });
 }
 
-/// With one owner and two waiters the first woken must remember that another still sleeps.
+/// Checks one owner and two waiting threads: the first one woken must remember that another still
+/// sleeps.
 #[test]
 fn of_two_sleepers_both_are_woken() {
     check(Some(3), || {
@@ -81,7 +83,7 @@ fn trying_never_waits_and_never_shares() {
     });
 }
 
-/// The one that gives up may have been woken in place of the one that does not.
+/// Checks that no wake is lost if the thread that gives up was woken in place of the other one.
 #[test]
 fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     check(Some(3), || {
@@ -105,7 +107,7 @@ fn a_busy_holder_is_given_up_and_nobody_sleeps_for_ever() {
     });
 }
 
-/// With a holder that never lets go, giving up is the only way on.
+/// Checks that a thread gives up on a holder that never unlocks.
 #[test]
 fn who_sleeps_on_a_holder_that_becomes_busy_gives_up() {
     check(None, || {

@@ -1,11 +1,11 @@
-//! Proves, under every interleaving and every allowed stale read (loom), how a waiting client gets
-//! its reply: whoever serves it, its timeout and its end exclude each other, so it is answered
-//! exactly once and no element is lost; and a reply left in the inbox of a sleeping thread wakes
-//! that thread (loom reports one that sleeps for ever as a deadlock).
+//! A proof, under every interleaving and every allowed stale read (loom), of the way in which a
+//! blocked client gets its reply. Serving it, its timeout and its end exclude each other. It is
+//! therefore answered exactly once, and no element is lost. A reply put into the inbox of a
+//! sleeping thread wakes that thread; loom would report a thread that sleeps forever as a deadlock.
 //!
-//! The names of the server's parts: `Waiter::over` is a [`Claim`],
-//! `ThreadPort::inbox` an [`Inbox`], a message of the [`Mailbox`] tells of it, and an
-//! element is under the lock of its shard.
+//! The parts of the server: `BlockedClient::over` is a [`Claim`], and a thread's port has an
+//! [`Inbox`] and a [`Mailbox`], through which a message announces the reply. An element is under
+//! the lock of its shard.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p structures --test loom_waiting`
 #![cfg(loom)]
@@ -20,7 +20,7 @@ use structures::claim::Claim;
 use structures::inbox::Inbox;
 use structures::lock::Lock;
 
-/// What the owner sleeps on: an eventfd's counter.
+/// The object on which the owner sleeps: stands for an eventfd's counter.
 #[derive(Default)]
 struct Signal {
     raised: Mutex<bool>,
@@ -42,7 +42,7 @@ impl Signal {
     }
 }
 
-/// A thread's port, as the server has it.
+/// A thread's port, like the server's.
 struct Port {
     mailbox: Mailbox<()>,
     inbox: Inbox<Vec<u32>>,
@@ -59,12 +59,12 @@ impl Port {
 
     fn deliver(&self, reply: u32) {
         if self.inbox.leave(|replies| replies.push(reply)) {
-            // A full mailbox belongs to a thread that is awake: it looks at the flag each turn.
+            // A full mailbox belongs to a thread that is awake: it checks the flag each turn.
             let _ = self.mailbox.send(());
         }
     }
 
-    /// One turn of the owner: sleeps if it may, empties the mailbox, takes what was left.
+    /// Runs one turn of the owner: sleeps if it may, empties the mailbox, takes the inbox's items.
     fn turn(&self) -> Vec<u32> {
         if self.mailbox.prepare_sleep() {
             self.signal.sleep();
@@ -74,12 +74,12 @@ impl Port {
         self.inbox.take().unwrap_or_default()
     }
 
-    /// What is left in the inbox when all threads have ended.
+    /// Returns the items left in the inbox when all threads have ended.
     fn rest(&self) -> Vec<u32> {
         self.inbox.take().unwrap_or_default()
     }
 
-    /// Turns until so many replies have come.
+    /// Runs turns until `count` replies have come.
     fn await_replies(&self, count: usize) -> Vec<u32> {
         let mut replies = Vec::new();
         while replies.len() < count {
@@ -101,7 +101,7 @@ impl Waiting {
         Arc::new(Self { element: Lock::new(None), over: Claim::default(), port: Port::new(8) })
     }
 
-    /// A writer: pushes the element and serves the client, all under the shard's lock.
+    /// Pushes the element and serves the client, as a writer does, all under the shard's lock.
     fn push(&self, element: u32) {
         let mut list = self.element.lock();
         *list = Some(element);
@@ -129,7 +129,7 @@ fn serving_and_the_timeout_exclude_each_other() {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || waiting.push(7))
         };
-        // The client's own thread: time is over. If it was served at that moment,
+        // The client's own thread: the timeout has passed. If the client was served at that moment,
         // the reply is on its way.
         let replies = match waiting.over.end() {
             true => Vec::new(),
@@ -149,8 +149,8 @@ fn two_writers_serve_a_client_once() {
         let serve = |element| {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || {
-                // A key each, as a client that waits for two: nothing but the
-                // claim keeps them apart.
+                // Two clients with a key each, as for a client that waits for two keys: only the
+                // claim excludes them.
                 waiting.over.end_if(|| {
                     waiting.port.deliver(element);
                     true
@@ -229,7 +229,7 @@ fn a_reply_beside_a_full_mailbox_is_seen() {
         let other = {
             let port = Arc::clone(&port);
             thread::spawn(move || {
-                // Full: the owner has been woken, or is awake.
+                // If the mailbox is full, the owner has been woken, or is awake.
                 let _ = port.mailbox.send(());
                 port.deliver(1);
             })

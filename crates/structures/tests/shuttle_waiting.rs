@@ -61,7 +61,8 @@ fn what_is_left_in_an_inbox_is_taken_once_and_its_owner_is_told() {
         let senders: Vec<_> = (0..THREADS).map(sender).collect();
         let mut taken = Vec::new();
         while taken.len() < (THREADS * ROUNDS) as usize {
-            // Sleeps until it is told: an inbox that is filled in silence is a deadlock.
+            // Sleeps until it is notified: an inbox that is filled without a notification is a
+            // deadlock.
             while shared.1.load(Acquire) == 0 {
                 shared.1.wait(0);
             }

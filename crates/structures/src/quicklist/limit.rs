@@ -1,23 +1,23 @@
-//! The limits of a quicklist's nodes and their compression, as options set them.
+//! The limits of a quicklist's nodes and of their compression, as the options set them.
 
 use crate::listpack::OVERHEAD_LEN_BYTES;
 use crate::listpack::element::Element;
 
-/// Longest listpack of a node whose limit is a number of elements.
+/// The longest listpack in bytes of a node whose limit is a number of elements.
 const COUNTED_LEN_BYTES_MAX: u32 = 8 * 1024;
 
 /// The limit of a node and the depth of compression: the options `list-max-listpack-size` and
 /// `list-compress-depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimit {
-    /// Bytes of elements.
+    /// The most bytes of elements.
     pub(super) run_len_max: u32,
     pub(super) count_max: u32,
-    /// Limits of a whole listpack as the option means them.
+    /// The most bytes of a whole listpack, as the option counts them.
     pub(super) listpack_len_max: u32,
-    /// Strings this long or longer are plain nodes.
+    /// The length in bytes from which strings are plain nodes.
     plain_len_min: u32,
-    /// The number of nodes at either end that are not compressed; with 0 no node is.
+    /// The number of nodes at either end that are not compressed; with 0 no node is compressed.
     pub(super) compress_depth: u16,
     unit: Unit,
 }
@@ -25,15 +25,15 @@ pub struct NodeLimit {
 /// The unit of the option `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// The bytes of a node: a negative value.
+    /// Bytes of a node: the option's value is negative.
     Bytes,
-    /// The elements of a node: a positive value.
+    /// Elements of a node: the option's value is positive.
     Elements,
 }
 
 impl NodeLimit {
-    /// Converts the option's value: -1 to -5 are 4, 8, 16, 32 and 64 KiB, lower values as -5; a
-    /// positive value is a number of elements (in at most 8 KiB), 0 as 1.
+    /// Converts the option's value. The values -1 to -5 are 4, 8, 16, 32 and 64 KiB; lower values
+    /// count as -5. A positive value is a number of elements (in at most 8 KiB); 0 counts as 1.
     pub const fn from_option(list_max_listpack_size: i64) -> Self {
         if list_max_listpack_size < 0 {
             let step = if list_max_listpack_size < -5 { 4 } else { -list_max_listpack_size - 1 };
@@ -54,8 +54,8 @@ impl NodeLimit {
         Self { run_len_max, count_max, listpack_len_max, plain_len_min, compress_depth: 0, unit }
     }
 
-    /// Gives strings of `len_bytes` or more a node of their own, too. For tests of lists that
-    /// consist of such nodes.
+    /// Adds the rule that strings of `len_bytes` or more have a node of their own. For tests of
+    /// lists that consist of such nodes.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         let plain_len_min = if len_bytes < self.plain_len_min { len_bytes } else { self.plain_len_min };
         Self { plain_len_min, ..self }
@@ -91,9 +91,8 @@ impl NodeLimit {
         len_bytes <= self.listpack_len_max as usize && count <= self.count_max as usize
     }
 
-    /// Returns true if a listpack of this length and count is within half the limit. A list that
-    /// shrinks becomes a listpack again only then. A limit by count looks at the count alone.
-    /// O(1).
+    /// Returns true if a listpack of this length and count is within half the limit. Only then does
+    /// a shrinking list become a listpack again. A limit by count considers only the count. O(1).
     pub const fn allows_shrunk_listpack(self, len_bytes: usize, count: usize) -> bool {
         match self.unit {
             Unit::Elements => count <= self.count_max as usize / 2,

@@ -5,16 +5,21 @@
 //!                   ^ start                     ^ end
 //! ```
 //! With slack at both sides, pushing and popping at either end moves no other element. A listpack's
-//! header and terminator are made only when the node is written out as one. When a side runs out of
-//! slack the run moves within the buffer, if at least a fifth of the buffer is free, or into one
-//! twice as big, at most a quarter longer than a full node. So a byte pushed costs at most eight
-//! moved. A *plain* node holds one big string and nothing else: its buffer is exactly that string.
-//! The buffer of a *compressed* node is the LZF of its run, with `start` 0 and `end` the run's
-//! length, or of its string, with both the string's length. So how long it is and how many elements
-//! it holds are known as of any node; what reads or changes them first [`view`](Node::view)s or
-//! [`decompress`](Node::decompress)es it.
-//! Invariant: `start <= end <= buffer.len()`, and the run is `count` valid elements. An empty node
-//! has `count` 0; none stays in a quicklist.
+//! header and terminator are made only when the node is written out as a listpack.
+//!
+//! If a side runs out of slack, the run moves within the buffer, provided that at least a fifth of
+//! the buffer is free. Otherwise it moves into a buffer twice as big, but at most a quarter longer
+//! than a full node. A pushed byte therefore costs at most eight moved bytes.
+//!
+//! A *plain* node holds one big string and nothing else: its buffer is exactly that string. The
+//! buffer of a *compressed* node is the LZF of its run or of its string. In a compressed packed
+//! node, `start` is 0 and `end` the length of the run. In a compressed plain node, both are the
+//! length of the string. The length and the number of elements are therefore known for every node.
+//! Code that reads or changes elements first calls [`view`](Node::view) or
+//! [`decompress`](Node::decompress).
+//!
+//! Invariant: `start <= end <= buffer.len()`, and the run consists of `count` valid elements. An
+//! empty node has `count` 0; no empty node stays in a quicklist.
 
 use super::{ENTRY_OVERHEAD_LEN_BYTES, NodeLimit, NodeView, REPLACED_LEN_BYTES_MAX};
 use crate::listpack::OVERHEAD_LEN_BYTES;
@@ -31,12 +36,12 @@ pub(super) enum End {
     Back,
 }
 
-/// The end of a node that gets slack for more elements.
+/// The choice of the ends of a node that get slack for more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
-    /// At the end at which it is an end of its list.
+    /// Only the end of the node that is also an end of the list.
     OneSide,
-    /// At both: it is the only node.
+    /// Both ends: it is the only node.
     BothSides,
 }
 
@@ -48,7 +53,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Returns the end at which the neighbour on this side is near.
+    /// Returns the end of the neighbour on this side that faces the element.
     pub(super) fn facing(self) -> End {
         match self {
             Side::Before => End::Back,
@@ -57,7 +62,7 @@ impl Side {
     }
 }
 
-/// 32 bytes. See the module's documentation.
+/// A node of 32 bytes. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     buffer: Box<[u8]>,
@@ -66,19 +71,19 @@ pub(super) struct Node {
     count: u32,
     plain: bool,
     compressed: bool,
-    /// Compressing has saved too little, and nothing was changed since.
+    /// True if compressing has saved too little, and nothing has changed since.
     incompressible: bool,
 }
 
 const _: () = assert!(size_of::<Node>() == 32);
 
-/// Nodes shorter than this are not compressed, as in Redis.
+/// The length in bytes below which nodes are not compressed, as in Redis.
 const COMPRESS_LEN_BYTES_MIN: usize = 48;
 /// The least number of bytes that compressing a node must save, as in Redis.
 const COMPRESS_SAVED_BYTES_MIN: usize = 9;
 
-/// Offsets within packed nodes: their buffers come from pushes limited to 64 KiB, or from a
-/// listpack, whose format ends at 4 GiB.
+/// Converts an offset within a packed node to its stored form. Buffers of packed nodes come from
+/// pushes limited to 64 KiB, or from a listpack, whose format ends at 4 GiB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("packed nodes are shorter than 4 GiB")
 }
@@ -90,8 +95,8 @@ impl Weighed for Node {
 }
 
 impl Node {
-    /// Creates a node of one element, in a buffer of `capacity` bytes (or its length), with the
-    /// slack on the side of `end`.
+    /// Creates a node of one element in a buffer of `capacity` bytes, or of the element's length if
+    /// that is more. The slack is at `end`.
     pub(super) fn packed(encoded: &Encoded<'_>, end: End, capacity: usize) -> Self {
         let len = encoded.len_bytes();
         let mut node = Self { buffer: vec![0; capacity.max(len)].into(), ..Self::default() };
@@ -108,13 +113,13 @@ impl Node {
         Self::packed(encoded, End::Back, size_class(encoded.len_bytes()))
     }
 
-    /// Creates a node that holds nothing but the string `bytes`.
+    /// Creates a plain node that holds the string `bytes`.
     pub(super) fn plain(bytes: Box<[u8]>) -> Self {
         Self { buffer: bytes, count: 1, plain: true, ..Self::default() }
     }
 
-    /// Creates a node of the `count` elements at `run` in `buffer`, which the caller knows to be
-    /// valid.
+    /// Creates a node of the `count` elements at `run` in `buffer`. The caller guarantees that they
+    /// are valid.
     pub(super) fn from_run(buffer: Box<[u8]>, run: Range<usize>, count: usize) -> Self {
         Self {
             start: offset(run.start),
@@ -125,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Borrows the elements; empty for a plain node. Not for a compressed node.
+    /// Borrows the elements; empty for a plain node. Must not be called for a compressed node.
     #[inline]
     pub(super) fn run(&self) -> &[u8] {
         debug_assert!(!self.compressed);
@@ -136,7 +141,7 @@ impl Node {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// Borrows the string of a plain node; its LZF if it is compressed.
+    /// Borrows the string of a plain node, or its LZF if the node is compressed.
     #[inline]
     pub(super) fn as_plain(&self) -> Option<&[u8]> {
         self.plain.then_some(&*self.buffer)
@@ -148,13 +153,13 @@ impl Node {
         self.count as usize
     }
 
-    /// Bytes of the elements.
+    /// Returns the bytes of the elements.
     #[inline]
     pub(super) fn run_len(&self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// Bytes of the buffer. O(1).
+    /// Returns the bytes of the buffer. O(1).
     #[inline]
     pub(super) fn buffer_len_bytes(&self) -> usize {
         self.buffer.len()
@@ -164,13 +169,13 @@ impl Node {
         if self.buffer.is_empty() { 0 } else { size_class(self.buffer.len()) }
     }
 
-    /// Returns true if it is compressed.
+    /// Returns true if the node is compressed.
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// Returns the length of its listpack or its string without compression. O(1).
+    /// Returns the length that its listpack or its string has without compression. O(1).
     pub(super) fn uncompressed_len_bytes(&self) -> usize {
         match (self.plain, self.compressed) {
             (false, _) => self.run_len() + OVERHEAD_LEN_BYTES,
@@ -179,7 +184,7 @@ impl Node {
         }
     }
 
-    /// Compresses it if that saves enough. O(bytes).
+    /// Compresses the node if that saves enough. O(bytes).
     pub(super) fn compress(&mut self, compressor: &mut Compressor) {
         let small = self.uncompressed_len_bytes() < COMPRESS_LEN_BYTES_MIN;
         if self.compressed || self.incompressible || small {
@@ -197,8 +202,8 @@ impl Node {
         self.compressed = true;
     }
 
-    /// Undoes [`Node::compress`]; comes before every edit of a node that is
-    /// not at an end. O(bytes).
+    /// Undoes [`Node::compress`]. Must precede every edit of a node that is not at an end.
+    /// O(bytes).
     #[inline]
     pub(super) fn decompress(&mut self) {
         self.incompressible = false;
@@ -221,13 +226,13 @@ impl Node {
         self.compressed = false;
     }
 
-    /// Puts the bytes of a compressed node into `out`.
+    /// Decompresses the bytes of a compressed node into `out`.
     fn decompress_into(&self, out: &mut Vec<u8>) {
         let intact = lzf::decompress_into(&self.buffer, self.end as usize, out);
         assert!(intact, "a node's LZF is what was made of it");
     }
 
-    /// Borrows its content, in `scratch` if it is compressed. O(1), or O(bytes).
+    /// Borrows the node's content, in `scratch` if it is compressed. O(1), or O(bytes).
     #[inline]
     pub(super) fn view<'a>(&'a self, scratch: &'a mut Vec<u8>) -> NodeView<'a> {
         if self.compressed {
@@ -263,7 +268,7 @@ impl Node {
         !self.plain && self.count < limit.count_max && estimate <= limit.listpack_len_max as usize
     }
 
-    /// Adds an element at `end`; the caller has asked [`Node::allows`]. O(its bytes), amortised.
+    /// Adds an element at `end`. The caller has checked [`Node::allows`]. O(its bytes), amortised.
     #[inline]
     pub(super) fn push(&mut self, end: End, encoded: &Encoded<'_>, slack: Slack, limit: NodeLimit) {
         let len = encoded.len_bytes();
@@ -302,7 +307,8 @@ impl Node {
         } else if old < full {
             size_class((2 * old).min(full).max(need))
         } else {
-            // A queue in a nearly full node: with a fifth free it moves seldom enough.
+            // A queue in a nearly full node: with a fifth of the buffer free, it moves rarely
+            // enough.
             size_class(full + full / 4).max(old)
         };
         let free = capacity - self.run_len();
@@ -315,7 +321,8 @@ impl Node {
         self.move_run(capacity, start);
     }
 
-    /// Moves the run to `start` in a buffer of `capacity` bytes, this one if it is as long.
+    /// Moves the run to `start` in a buffer of `capacity` bytes; reuses the present buffer if it
+    /// has that length.
     fn move_run(&mut self, capacity: usize, start: usize) {
         let end = start + self.run_len();
         if capacity == self.buffer.len() {
@@ -329,7 +336,7 @@ impl Node {
         self.end = offset(end);
     }
 
-    /// Gives slack back to the allocator if a smaller block of its would do.
+    /// Gives slack back to the allocator if a smaller block is sufficient.
     pub(super) fn seal(&mut self) {
         let capacity = size_class(self.run_len().max(1));
         if !self.plain && !self.compressed && capacity < self.buffer.len() {
@@ -344,7 +351,7 @@ impl Node {
         }
     }
 
-    /// Shows the element at `end` to `with`, then removes it. O(1). The node is not empty.
+    /// Calls `with` with the element at `end`, then removes it. O(1). The node must not be empty.
     #[inline]
     pub(super) fn pop<R>(&mut self, end: End, with: impl FnOnce(Element<'_>) -> R) -> R {
         const NOT_EMPTY: &str = "no node of a list is empty";
@@ -368,8 +375,7 @@ impl Node {
         }
     }
 
-    /// Inserts an element at offset `at` of the run, moving the shorter side
-    /// where it can. O(bytes).
+    /// Inserts an element at offset `at` of the run; moves the shorter side if possible. O(bytes).
     pub(super) fn insert(&mut self, at: usize, encoded: &Encoded<'_>, limit: NodeLimit) {
         let len = encoded.len_bytes();
         let (start, end) = (self.start as usize, self.end as usize);
@@ -383,7 +389,8 @@ impl Node {
             self.end += offset(len);
         } else {
             let need = self.run_len() + len;
-            // An eighth of slack, so that the next insertions find room; none beyond a full node.
+            // An eighth of slack, so that the next insertions find room; no slack beyond a full
+            // node.
             let roomy = (need + need / 8).min(limit.run_len_max as usize);
             let mut buffer = vec![0; size_class(roomy.max(need))].into_boxed_slice();
             let (front, back) = self.run().split_at(at);
@@ -398,7 +405,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Inserts as [`Node::insert`] does, before or behind all others.
+    /// Inserts like [`Node::insert`], before or after all other elements.
     pub(super) fn insert_at_end(&mut self, end: End, encoded: &Encoded<'_>, limit: NodeLimit) {
         let at = match end {
             End::Front => 0,
@@ -407,7 +414,8 @@ impl Node {
         self.insert(at, encoded, limit);
     }
 
-    /// Removes elements `index..index + n`, which exist. O(distance + bytes of the shorter side).
+    /// Removes elements `index..index + n`, which must exist. O(distance + bytes of the shorter
+    /// side).
     pub(super) fn remove(&mut self, index: usize, n: usize) {
         self.count -= offset(n);
         if self.plain || self.count == 0 {
@@ -438,8 +446,8 @@ impl Node {
         }
     }
 
-    /// Puts an element in the place of element `index` of a packed node; false if the node may not
-    /// get that long. O(bytes).
+    /// Replaces element `index` of a packed node. Returns false if the node would become too long.
+    /// O(bytes).
     pub(super) fn replace(&mut self, index: usize, encoded: &Encoded<'_>, limit: NodeLimit) -> bool {
         let from = self.seek(index);
         let to = element::skip(self.run(), from, 1);
@@ -459,8 +467,8 @@ impl Node {
         true
     }
 
-    /// Removes elements equal to `needle`, passing over the first `passed`, at most `max`;
-    /// gives how many. O(bytes).
+    /// Removes elements equal to `needle`, except the first `passed`, at most `max`. Returns the
+    /// number removed. O(bytes).
     pub(super) fn remove_matches(&mut self, needle: Needle<'_>, passed: usize, max: usize) -> usize {
         if self.plain {
             let gone = passed == 0 && max > 0 && needle.matches(Element::Bytes(&self.buffer));
@@ -484,16 +492,16 @@ impl Node {
         matches
     }
 
-    /// Returns true if an element equals `needle`; a compressed node is read in `scratch`.
-    /// O(bytes).
+    /// Returns true if an element equals `needle`. A compressed node is decompressed into
+    /// `scratch`. O(bytes).
     pub(super) fn holds(&self, needle: Needle<'_>, scratch: &mut Vec<u8>) -> bool {
         let mut holds = false;
         self.view(scratch).visit(|element| holds |= needle.matches(element));
         holds
     }
 
-    /// Cuts the elements from `index` on off into a node of their own. Neither side gets empty.
-    /// O(bytes).
+    /// Moves the elements from `index` on to a new node, which is returned. Neither node may become
+    /// empty. O(bytes).
     pub(super) fn split_off(&mut self, index: usize) -> Self {
         let at = self.seek(index);
         let tail = &self.run()[at..];
@@ -506,7 +514,7 @@ impl Node {
         node
     }
 
-    /// Returns true if the two nodes are within the limit together.
+    /// Returns true if the two nodes together are within the limit.
     pub(super) fn may_join(&self, next: &Self, limit: NodeLimit) -> bool {
         let len_bytes = self.run_len() + next.run_len() + OVERHEAD_LEN_BYTES;
         !self.plain && !next.plain && limit.allows_listpack(len_bytes, self.count() + next.count())

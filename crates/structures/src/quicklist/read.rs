@@ -1,8 +1,8 @@
 //! Reading a quicklist, node by node.
 //!
-//! Elements are shown, not lent: those of a compressed node live in a scratch buffer while they are
-//! looked at, and the node stays as it is. So reading changes nothing and holds one node's bytes
-//! more than the list, at most.
+//! Elements are passed to a closure, not returned. The elements of a compressed node are in a
+//! scratch buffer during the call, and the node itself stays compressed. Reading therefore changes
+//! nothing, and needs at most the bytes of one node besides the list.
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,8 @@ use super::{NodeView, Quicklist};
 use crate::listpack::element::{self, Element};
 
 impl Quicklist {
-    /// Shows the element at `index` to `with`; `None` if there is none. O(nodes + elements of one
-    /// node), from the nearer end.
+    /// Calls `with` with the element at `index`. Returns `None` if there is none. O(nodes +
+    /// elements of one node), from the nearer end.
     pub fn with<R>(&self, index: usize, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let (at, inner) = self.locate(index)?;
         match self.nodes[at].view(&mut Vec::new()) {
@@ -23,8 +23,8 @@ impl Quicklist {
         }
     }
 
-    /// Calls `visit` with `count` elements from `index` on, or as many as there are. Beginning is
-    /// O(nodes), each step O(1).
+    /// Calls `visit` with `count` elements from `index` on, or with all if there are fewer. The
+    /// start is O(nodes), each step O(1).
     #[inline]
     pub fn visit(&self, index: usize, mut count: usize, mut visit: impl FnMut(Element<'_>)) {
         let Some((at, mut inner)) = self.locate(index) else { return };
@@ -63,8 +63,8 @@ impl Quicklist {
         ControlFlow::Continue(())
     }
 
-    /// Calls `visit` with the element at `index`, then those before it, backwards, until it breaks.
-    /// Beginning is O(nodes), each step O(1).
+    /// Calls `visit` with the element at `index`, then with those before it, backwards, until it
+    /// breaks. The start is O(nodes), each step O(1).
     pub fn try_visit_rev<B>(
         &self,
         index: usize,
@@ -88,7 +88,8 @@ impl Quicklist {
         ControlFlow::Continue(())
     }
 
-    /// Calls `visit` with what each node holds, first to last. O(nodes + bytes of compressed ones).
+    /// Calls `visit` with the content of each node, first to last. O(nodes + bytes of compressed
+    /// nodes).
     pub fn visit_nodes(&self, mut visit: impl FnMut(NodeView<'_>)) {
         let mut scratch = Vec::new();
         self.nodes.iter().for_each(|node| visit(node.view(&mut scratch)));

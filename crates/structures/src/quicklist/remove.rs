@@ -1,4 +1,4 @@
-//! Taking elements out of a quicklist's middle: by index, or those equal to a string.
+//! Removal of elements from a quicklist's middle: by index, or those equal to a string.
 
 use super::node::{End, Node};
 use super::{NodeLimit, Quicklist};
@@ -6,15 +6,15 @@ use crate::listpack::element::Needle;
 use crate::lzf::Compressor;
 
 impl Quicklist {
-    /// Removes up to `n` elements from `index` on and gives how many there were. O(nodes + bytes of
-    /// the two nodes at the borders), and freeing what is between.
+    /// Removes up to `n` elements from `index` on. Returns the number removed. O(nodes + bytes of
+    /// the two nodes at the borders), plus freeing the nodes between.
     pub fn remove_range(&mut self, index: usize, n: usize) -> usize {
         self.remove_range_into(index, n, &mut Self::new(NodeLimit::default()))
     }
 
-    /// Removes as [`Quicklist::remove_range`] does, but frees no whole node: these are appended to
-    /// `leftovers`, for the caller to drop where freeing does no harm. `leftovers` is a list that
-    /// compresses nothing.
+    /// Removes like [`Quicklist::remove_range`], but frees no whole node. It appends them to
+    /// `leftovers`, which the caller can drop at a suitable time. `leftovers` must be a list
+    /// without compression.
     pub fn remove_range_into(&mut self, index: usize, n: usize, leftovers: &mut Self) -> usize {
         let Some((first, mut inner)) = self.locate(index) else { return 0 };
         let removed = n.min(self.len - index);
@@ -25,7 +25,8 @@ impl Quicklist {
             let from_this = left.min(count - inner);
             self.buffers_len_bytes -= self.nodes[at].buffer_len_bytes();
             if from_this == count {
-                // The empty handle goes below. What a showing took is not left over.
+                // The empty handle is removed below. A node that a showing has taken is not a
+                // leftover.
                 if let Some(node) = self.nodes.release(at) {
                     leftovers.add_node(End::Back, node);
                     leftovers.len += count;
@@ -50,14 +51,15 @@ impl Quicklist {
         removed
     }
 
-    /// Removes up to `max` elements equal to `bytes`, the first ones, and gives how many. O(n).
+    /// Removes the first elements equal to `bytes`, at most `max`. Returns the number removed.
+    /// O(n).
     pub fn remove_first_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
         let order = 0..self.nodes.len();
         self.remove_matches(needle, order, max, |node, left| node.remove_matches(needle, 0, left))
     }
 
-    /// Removes up to `max` elements equal to `bytes`, the last ones, and gives how many. O(n).
+    /// Removes the last elements equal to `bytes`, at most `max`. Returns the number removed. O(n).
     pub fn remove_last_matches(&mut self, bytes: &[u8], max: usize) -> usize {
         let needle = Needle::new(bytes);
         let order = (0..self.nodes.len()).rev();
@@ -67,7 +69,7 @@ impl Quicklist {
         })
     }
 
-    /// Lets `remove` take elements out of the nodes in this order until `max` are gone.
+    /// Calls `remove` for the nodes in this order until `max` elements are removed.
     fn remove_matches(
         &mut self,
         needle: Needle<'_>,
@@ -83,7 +85,7 @@ impl Quicklist {
             }
             let node = &self.nodes[at];
             let (had, compressed) = (node.buffer_len_bytes(), node.is_compressed());
-            // What is compressed is decompressed, and what is shown is copied, only for a change.
+            // A compressed node is decompressed, and a shown node copied, only for a change.
             if (compressed || self.nodes.ticket().is_some()) && !node.holds(needle, &mut scratch) {
                 continue;
             }
@@ -112,7 +114,7 @@ impl Quicklist {
         removed
     }
 
-    /// Drops the empty ones of the nodes `low..high`. O(nodes in the range + handles behind).
+    /// Drops the empty nodes among `low..high`. O(nodes in the range + handles after them).
     fn drop_empty(&mut self, low: usize, high: usize) {
         let mut empty = 0;
         let is_empty = |node: &Node| node.count() == 0;

@@ -1,10 +1,10 @@
-//! The choice of a quicklist's compressed nodes. All nodes are compressed but the number at either
-//! end that `list-compress-depth` sets, if that is not 0, and those that are small or hardly get
-//! smaller.
+//! The choice of a quicklist's compressed nodes. If `list-compress-depth` is not 0, all nodes are
+//! compressed, except that many nodes at either end, and nodes that are small or hardly shrink.
 //!
-//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle makes the
-//! nodes it changes plain to work on. This module then compresses or decompresses these, and those
-//! whose distance from an end the edit has changed. Each node is tried once after an edit of it.
+//! Pushes and pops work at the ends and meet no compressed node. An edit in the middle decompresses
+//! the nodes that it changes. Afterwards this module compresses or decompresses these nodes, and
+//! the nodes whose distance from an end the edit has changed. Compressing a node is tried once
+//! after an edit of it.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ impl Quicklist {
         usize::from(self.limit.compress_depth)
     }
 
-    /// Compresses or decompresses the nodes in `places` as far as they exist, each as its place
-    /// asks. O(bytes of those that change).
+    /// Compresses or decompresses each existing node in `places`, as its distance from the ends
+    /// requires. O(bytes of the nodes that change).
     #[cold]
     pub(super) fn settle(&mut self, places: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
@@ -36,8 +36,8 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after a node was added at `end`: compresses the node that is now further
-    /// from it than the depth.
+    /// Settles the list after a node was added at `end`: compresses the node whose distance from
+    /// that end now exceeds the depth.
     pub(super) fn settle_added(&mut self, end: End) {
         let depth = self.depth();
         match end {
@@ -57,8 +57,8 @@ impl Quicklist {
         }
     }
 
-    /// Settles the list after `count` nodes were removed somewhere: decompresses those that are
-    /// now within the depth. O(bytes of those).
+    /// Settles the list after `count` nodes were removed somewhere: decompresses the nodes that are
+    /// now within the depth. O(their bytes).
     pub(super) fn settle_removed(&mut self, count: usize) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(depth.saturating_sub(count)..depth);
@@ -66,8 +66,7 @@ impl Quicklist {
         self.settle(first..first + count);
     }
 
-    /// Settles the list after an edit of the nodes in `edited`, which made them a few more or
-    /// fewer.
+    /// Settles the list after an edit of the nodes in `edited` that changed their number by a few.
     pub(super) fn settle_edited(&mut self, edited: Range<usize>) {
         let (depth, len) = (self.depth(), self.nodes.len());
         self.settle(edited);

@@ -1,11 +1,11 @@
-//! Showing a quicklist node by node, as it was at one moment, while it goes on changing.
+//! Showing a quicklist node by node, in its state at one moment, while it continues to change.
 
 use super::{NodeView, Quicklist};
 use crate::showing::Showing;
 
 impl Quicklist {
-    /// Fixes the state: until [`Quicklist::show`] says that all was shown, it shows the nodes as
-    /// they are now. O(1).
+    /// Starts a showing of the present state. Until it has ended, [`Quicklist::show`] visits the
+    /// nodes as they are now. O(1).
     pub fn begin_showing(&mut self, showing: &Showing) {
         self.nodes.begin(showing, ());
     }
@@ -16,8 +16,8 @@ impl Quicklist {
         self.nodes.ticket()
     }
 
-    /// Shows the next nodes, in order, until they hold `elements_min` elements or more; whether
-    /// there are more. O(bytes of those).
+    /// Visits the next nodes of the showing, in order, until they hold at least `elements_min`
+    /// elements. Returns true if there are more nodes. O(bytes of the visited nodes).
     pub fn show(&mut self, elements_min: usize, mut visit: impl FnMut(NodeView<'_>)) -> bool {
         let (mut scratch, mut shown) = (Vec::new(), 0);
         while shown < elements_min {

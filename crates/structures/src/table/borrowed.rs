@@ -1,4 +1,4 @@
-//! Borrowed elements of a table: what its callers get to see and change them through.
+//! Borrowed elements of a table, through which callers read and change them.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -34,9 +34,8 @@ impl<E> Deref for Borrowed<'_, E> {
     }
 }
 
-/// An element that was found, to look at, to change or to take out. It borrows its table, so
-/// that the place stays good, and holds the bucket's word, so that no look at the element
-/// searches for it again.
+/// A found element that can be read, changed or removed. It borrows its table, so that its place
+/// stays valid. It holds the bucket's word, so that no access searches for the element again.
 pub struct Occupied<'a, E: Thin> {
     pub(super) table: &'a mut Table<E>,
     pub(super) place: Place,
@@ -45,7 +44,7 @@ pub struct Occupied<'a, E: Thin> {
 }
 
 impl<'a, E: Thin> Occupied<'a, E> {
-    /// Returns the place of the element; good until the table next changes.
+    /// Returns the place of the element; valid until the table next changes.
     #[inline]
     pub fn place(&self) -> Place {
         self.place
@@ -63,28 +62,28 @@ impl<'a, E: Thin> Occupied<'a, E> {
         Borrowed::new(self.word)
     }
 
-    /// Borrows the element, to change it. O(1).
+    /// Borrows the element mutably. O(1).
     #[inline]
     pub fn into_mut(self) -> BorrowedMut<'a, E> {
         self.table.at_mut(self.place)
     }
 
-    /// Returns the element as its owner has it. The table stays its owner: callers neither drop
-    /// nor replace it, nor change its deadlines.
+    /// Returns the element as an owned value that is not dropped. The table remains the owner:
+    /// callers must not drop or replace the element, nor change its deadlines.
     #[inline]
     pub(crate) fn as_owned(&mut self) -> ManuallyDrop<E> {
         // SAFETY: the word holds an element that the table owns; `ManuallyDrop` keeps it the owner.
         ManuallyDrop::new(unsafe { E::from_raw(pointer_of(self.word)) })
     }
 
-    /// Takes the element out. O(1) amortised.
+    /// Removes the element. O(1) amortised.
     pub fn remove(self) -> E {
         self.table.remove(self.place)
     }
 }
 
-/// An exclusive borrow of a stored element. The element may be replaced by one of the same key; the
-/// table takes note of a new address or deadline when the borrow ends.
+/// An exclusive borrow of a stored element. The element may be replaced by one of the same key. The
+/// table stores a new address or deadline when the borrow ends.
 pub struct BorrowedMut<'a, E: Thin> {
     pub(super) element: ManuallyDrop<E>,
     pub(super) word: &'a mut u64,

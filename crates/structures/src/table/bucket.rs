@@ -1,31 +1,31 @@
-//! A bucket of a table: eight words in one cache line, and what a word says.
+//! A bucket of a table: eight words in one cache line, and the layout of a word.
 //!
 //! ```text
 //!   word:  tag 16 | pointer 44 | flags 4        0 in the pointer's place: the slot is free
 //! ```
-//! The flags [`DEADLINE`], [`PARTS`] and [`MARK`] belong to the element, [`OVERFLOW`] (in slot 0
-//! only) to the bucket: filling and emptying a slot keep the bucket's.
+//! The flags [`DEADLINE`], [`PARTS`] and [`MARK`] belong to the element. [`OVERFLOW`] (only in slot
+//! 0) belongs to the bucket: filling or emptying a slot does not change it.
 
 use std::ptr::NonNull;
 
-/// Words of a bucket.
+/// The number of words of a bucket.
 pub(super) const SLOTS: usize = 8;
 pub(super) const TAG_SHIFT: u32 = 48;
 pub(super) const POINTER_MASK: u64 = 0x0000_FFFF_FFFF_FFF0;
-/// This element has a deadline.
+/// The flag of an element with a deadline of its own.
 pub(super) const DEADLINE: u64 = 1;
-/// In slot 0 only: an element whose probe passed this bucket lives further on.
+/// The flag, only in slot 0, that an element whose probe passed this bucket is stored further on.
 pub(super) const OVERFLOW: u64 = 2;
-/// A part of this element has a deadline.
+/// The flag of an element of which a part has a deadline.
 pub(super) const PARTS: u64 = 4;
-/// A walk passes over this element: see `walk`.
+/// The flag of an element that a walk skips: see `walk`.
 pub(super) const MARK: u64 = 8;
-/// Something about this element has a deadline.
+/// The flags of elements that have a deadline of their own or of a part.
 pub(super) const DUE_FLAGS: u64 = DEADLINE | PARTS;
-/// The bits that move with an element from bucket to bucket, beside its tag.
+/// The bits that move with an element from bucket to bucket, besides its tag.
 pub(super) const ELEMENT: u64 = POINTER_MASK | DUE_FLAGS | MARK;
 
-/// One cache line of words.
+/// Eight words in one cache line.
 #[repr(C, align(64))]
 pub(super) struct Bucket {
     pub(super) words: [u64; SLOTS],
@@ -42,7 +42,7 @@ impl Bucket {
         return self.matches_one_by_one(tag);
     }
 
-    /// Computes the same slot by slot: the safe twin of the vector code, and the only code of
+    /// Computes the mask slot by slot: the safe twin of the vector code, and the only code for
     /// processors without vectors.
     #[inline]
     #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code, reason = "x86-64 has vectors"))]
@@ -64,7 +64,8 @@ impl Bucket {
             _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_ps,
             _mm_srai_epi32,
         };
-        /// Picks the upper halves of two words of the first and two of the second vector.
+        /// The selection of the upper halves of two words of the first vector and two of the
+        /// second.
         const UPPER_HALVES: i32 = 0b11_01_11_01;
         let pairs = [0, 2, 4, 6].map(|at| {
             let pair: *const __m128i = self.words[at..at + 2].as_ptr().cast();
@@ -74,7 +75,7 @@ impl Bucket {
         });
         let tags_of = |low: __m128i, high: __m128i| {
             let halves = _mm_shuffle_ps::<UPPER_HALVES>(_mm_castsi128_ps(low), _mm_castsi128_ps(high));
-            // The shift keeps the sign, so packing finds nothing out of range.
+            // The shift keeps the sign, so packing saturates no value.
             _mm_srai_epi32::<16>(_mm_castps_si128(halves))
         };
         let tags = _mm_packs_epi32(tags_of(pairs[0], pairs[1]), tags_of(pairs[2], pairs[3]));
@@ -92,13 +93,13 @@ impl Bucket {
         self.words.iter().position(|word| word & POINTER_MASK == 0)
     }
 
-    /// Stores an element's word, keeping the bucket's own flag.
+    /// Stores an element's word; keeps the bucket's own flag.
     #[inline]
     pub(super) fn put(&mut self, slot: usize, word: u64) {
         self.words[slot] = word | (self.words[slot] & OVERFLOW);
     }
 
-    /// Empties a slot, keeping the bucket's own flag; gives the word without it.
+    /// Empties a slot; keeps the bucket's own flag. Returns the word without that flag.
     #[inline]
     pub(super) fn take(&mut self, slot: usize) -> u64 {
         let word = self.words[slot];
@@ -115,7 +116,7 @@ pub(super) fn pointer_of(word: u64) -> NonNull<u8> {
         .expect("callers pass the words of occupied slots")
 }
 
-/// Returns the bits of a word for an element's address.
+/// Returns the pointer bits of a word for an element's address.
 #[inline]
 pub(super) fn address_of(raw: NonNull<u8>) -> u64 {
     let address = raw.as_ptr().expose_provenance() as u64;

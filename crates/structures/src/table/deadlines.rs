@@ -1,15 +1,15 @@
-//! The deadlines of elements as a table and its segments note them. Times are milliseconds of any
+//! The deadlines of elements as a table and its segments store them. Times are milliseconds of any
 //! one clock.
 
 use super::Thin;
 use super::bucket::{DEADLINE, PARTS};
 
-/// An element's deadlines as a table notes them.
+/// The stored form of an element's deadlines.
 #[derive(Clone, Copy)]
 pub(super) struct Dues {
-    /// Of [`DUE_FLAGS`].
+    /// The bits of [`DUE_FLAGS`] that apply.
     pub(super) flags: u64,
-    /// Before this second nothing is due.
+    /// The second before which nothing is due.
     pub(super) min_s: u32,
 }
 
@@ -28,7 +28,7 @@ impl Dues {
     }
 }
 
-/// The numbers of elements with deadlines: of their own, and of parts.
+/// The numbers of elements with deadlines of their own, and of elements with deadlines of parts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DueCounts {
     pub(super) own: usize,
@@ -36,7 +36,7 @@ pub(super) struct DueCounts {
 }
 
 impl DueCounts {
-    /// Counts an element whose flags were `had` and are `has`.
+    /// Updates the counts for an element whose flags changed from `had` to `has`.
     #[inline]
     pub(super) fn note(&mut self, had: u64, has: u64) {
         self.own = self.own + usize::from(has & DEADLINE != 0) - usize::from(had & DEADLINE != 0);
@@ -45,7 +45,7 @@ impl DueCounts {
 }
 
 /// Returns the second of a deadline, rounded down and clamped to the range that a segment can
-/// note.
+/// store.
 #[inline]
 pub(super) fn deadline_s(at_ms: i64) -> u32 {
     u32::try_from(at_ms.max(0) / 1000).unwrap_or(u32::MAX)

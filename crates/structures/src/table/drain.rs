@@ -1,4 +1,4 @@
-//! Taking a table apart, element by element, so that whoever frees it can stop in between.
+//! Taking a table apart element by element, so that the thread that frees it can stop in between.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -8,15 +8,15 @@ use super::segment::Segment;
 use super::{Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The elements of a table that is no more, in the order of its segments. A segment is freed when
-/// the last of its elements was given out; dropping this frees the rest. Each step is O(1), the
-/// first of a bucket fetches the memory of all its elements.
+/// The elements of a dissolved table, in the order of its segments. A segment is freed when its
+/// last element was returned; dropping the drain frees the rest. Each step is O(1). The first step
+/// in a bucket prefetches the memory of all its elements.
 pub struct Drain<E: Thin> {
     directory: Box<[Segment]>,
     depth: u8,
     /// The directory place of the next segment.
     next_place: usize,
-    /// The segment at hand, its next bucket, and the words of the bucket before that are left.
+    /// The present segment and the index of its next bucket.
     current: Option<(Segment, usize)>,
     words: [u64; SLOTS],
     next_slot: usize,
@@ -25,9 +25,9 @@ pub struct Drain<E: Thin> {
 }
 
 impl<E: Thin> Table<E> {
-    /// Takes the table apart. O(1); the steps of the result do the work.
+    /// Takes the table apart. O(1); the steps of the iterator do the work.
     pub fn into_drain(self) -> Drain<E> {
-        // The drain owns the segments and elements from here on.
+        // The drain owns the segments and elements from now on.
         let mut table = ManuallyDrop::new(self);
         Drain {
             directory: std::mem::take(&mut table.directory),
@@ -43,7 +43,7 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Drain<E> {
-    /// Loads the next bucket's words; false when there is none.
+    /// Loads the next bucket's words. Returns false if there is none.
     fn advance(&mut self) -> bool {
         loop {
             let Some((segment, bucket)) = self.current.take() else {

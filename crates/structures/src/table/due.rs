@@ -1,9 +1,9 @@
-//! The due elements of a table, of which the whole or parts have expired, and the sweep that
-//! removes them.
+//! The due elements of a table, and the sweep that removes them. An element is due if it, or a part
+//! of it, has expired.
 //!
-//! A word's flags show which kinds of deadlines its element has. A segment counts such elements
-//! and keeps a lower bound of their deadlines, in seconds. The bound is exact again whenever a
-//! sweep looked at the segment. Times are milliseconds of any one clock.
+//! A word's flags show which kinds of deadlines its element has. A segment counts such elements and
+//! keeps a lower bound of their deadlines, in seconds. A sweep of the segment makes the bound exact
+//! again. Times are milliseconds of any one clock.
 
 use std::mem::ManuallyDrop;
 
@@ -15,28 +15,27 @@ use super::{Table, Thin};
 /// The budget of one step of [`Table::sweep_due`].
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
-    /// Segments looked at, due or not.
+    /// The most segments to check, due or not.
     pub segments_max: usize,
-    /// Elements handed over and parts removed; the segment in which this is reached is finished.
+    /// The most elements and parts to remove. The segment in which this is reached is finished.
     pub elements_max: usize,
 }
 
-/// Takes what [`Table::sweep_due`] finds. A closure takes elements, for tables whose elements have
-/// no parts with deadlines.
+/// A receiver of the elements that [`Table::sweep_due`] finds. A closure receives whole elements,
+/// for tables whose elements have no parts with deadlines.
 pub trait Sweep<E> {
-    /// Takes note that a sweep goes through so many elements with deadlines, due or not.
+    /// Receives the number of elements with deadlines, due or not, that a sweep is about to check.
     fn looks_at(&mut self, _elements: usize) {}
-    /// Offers an element without a mark before it is removed or loses parts: the chance to put a
-    /// copy aside for a walk (`walk`). Returns true if it gets a mark.
+    /// Offers an unmarked element before it is removed or loses parts, so that a copy can be put
+    /// aside for a walk (`walk`). Returns true if the element must be marked.
     fn claims(&mut self, _element: &mut E) -> bool {
         false
     }
-    /// Takes over an element whose deadline has passed.
+    /// Receives an element whose deadline has passed.
     fn due(&mut self, element: E);
-    /// Removes parts that are due, a bounded number of them, from an element
-    /// that stays in the table.
+    /// Removes a bounded number of due parts from an element that stays in the table.
     fn parts_due(&mut self, element: &mut E) -> SweptParts;
-    /// Takes over an element of which [`Sweep::parts_due`] left nothing.
+    /// Receives an element of which [`Sweep::parts_due`] left nothing.
     fn emptied(&mut self, element: E);
 }
 
@@ -55,16 +54,17 @@ impl<E, F: FnMut(E)> Sweep<E> for F {
 /// The result for an element whose parts were due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweptParts {
-    /// Parts removed.
+    /// The number of parts removed.
     pub removed: usize,
-    /// Nothing is left of the element: it leaves the table.
+    /// True if nothing is left of the element: it leaves the table.
     pub emptied: bool,
 }
 
 impl<E: Thin> Table<E> {
-    /// Hands what is due at `now_ms` to `sweep`, from the segment at `cursor` on. Returns the next
-    /// cursor, `None` behind the last segment. Bounded by `budget`; an element that still has parts
-    /// due when its share of them was removed is where the next step goes on.
+    /// Passes elements that are due at `now_ms` to `sweep`, from the segment at `cursor` on.
+    /// Returns the next cursor, or `None` after the last segment. Bounded by `budget`. If an
+    /// element still has due parts after its share of them was removed, the next step continues
+    /// with it.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -107,7 +107,7 @@ impl<E: Thin> Table<E> {
         let mut swept = SweptSegment { removed: 0, complete: true };
         let mut segment = self.directory[first];
         let (len, mut walked) = (segment.len, segment);
-        // Counted and bounded afresh from what stays.
+        // The counters and the bound are computed again from the remaining elements.
         (segment.len, segment.deadlines, segment.deadline_min_s) = (0, 0, u32::MAX);
         for bucket in walked.buckets_mut() {
             for slot in 0..SLOTS {
@@ -163,7 +163,7 @@ impl<E: Thin> Table<E> {
         if self.len == 0 {
             self.reset();
         } else if segment.len < len {
-            // Rewriting the segment puts the overflow flags right, and its size.
+            // Rewriting the segment corrects the overflow flags and the segment's size.
             self.resize(first, buckets_for(segment.len as usize).min(segment.bucket_count()));
         }
         swept
@@ -172,8 +172,8 @@ impl<E: Thin> Table<E> {
 
 /// The result of a sweep in one segment.
 struct SweptSegment {
-    /// Elements and parts removed.
+    /// The number of elements and parts removed.
     removed: usize,
-    /// Nothing that is due is left.
+    /// True if nothing that is due is left.
     complete: bool,
 }

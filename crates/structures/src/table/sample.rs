@@ -1,27 +1,27 @@
-//! A handful of elements from anywhere in a table: what eviction compares.
+//! A sample of a few elements from anywhere in a table, which eviction compares.
 
 use super::bucket::{Bucket, DEADLINE, POINTER_MASK, SLOTS, pointer_of};
 use super::segment::{Segment, Slot};
 use super::{Borrowed, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// Elements that one sample is asked for at most.
+/// The most elements of one sample.
 pub const SAMPLE_MAX: usize = 64;
 
 /// The elements that a sample is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
-    /// All of them.
+    /// All elements.
     All,
     /// Elements with a deadline of their own.
     Expiring,
 }
 
-/// Directory places up to which [`Table::memory_usage`] looks at all of them; of
-/// more, it looks at so many.
+/// The number of directory places up to which [`Table::memory_usage`] reads all of them. In a
+/// larger directory it reads that many.
 const MEASURED_PLACES_MAX: usize = 1024;
 
-/// The mean length of an element in directory and buckets, in bytes: a word, at a fill of 63 to 81
+/// The mean length in bytes of an element in directory and buckets: a word, at a fill of 63 to 81
 /// percent.
 const ELEMENT_LEN_BYTES_MEAN: usize = 12;
 
@@ -38,13 +38,14 @@ impl<E: Thin> Table<E> {
         places
     }
 
-    /// Bytes of directory and buckets as a table of so many elements has them on average. O(1).
+    /// Returns the bytes of directory and buckets that a table of this number of elements has on
+    /// average. O(1).
     #[inline]
     pub fn len_bytes_mean(&self) -> usize {
         self.len * ELEMENT_LEN_BYTES_MEAN
     }
 
-    /// Finds the element at a position whose key satisfies `is`: for callers that know hashes but
+    /// Finds the element at a position whose key satisfies `is`, for callers that know hashes but
     /// no keys. O(1).
     pub fn find_where(&self, position: u64, is: impl Fn(&[u8]) -> bool) -> Option<Borrowed<'_, E>> {
         let segment = self.directory.get(self.place_of(position))?;
@@ -69,15 +70,15 @@ impl<E: Thin> Table<E> {
         None
     }
 
-    /// Shows `visit` at least `count` elements, of no more than [`SAMPLE_MAX`], that follow the
-    /// point `start` of the hash space: close to a random choice where `start` is one, since hashes
-    /// are. Of them it shows those that `of` names. Gives how many it showed. O(count), beyond that
-    /// a load per segment passed over without a fitting element. The elements' memory is fetched
-    /// together.
+    /// Calls `visit` with a sample: at least `count` elements, but at most [`SAMPLE_MAX`], that
+    /// follow the point `start` of the hash space. With a random `start` the choice is close to
+    /// random, since hashes are. Only elements of the kind `of` are visited. Returns the number
+    /// visited. O(count), plus a load per segment without such elements. The elements' memory is
+    /// prefetched together.
     ///
-    /// It shows buckets as a whole, up to [`SLOTS`] - 1 elements more than asked for: of a
-    /// part of a bucket it would be the first slots, and what stands in the last would
-    /// hardly ever be chosen.
+    /// It visits whole buckets, up to [`SLOTS`] - 1 elements more than requested. Of a part of a
+    /// bucket it would always visit the first slots, so elements in the last slots would hardly
+    /// ever be chosen.
     pub fn sample(
         &self,
         start: u64,
@@ -97,7 +98,7 @@ impl<E: Thin> Table<E> {
         let mut len = 0;
         let mut first = self.first_place(self.place_of(start));
         let mut buckets_from = self.directory[first].home(self.directory[first].tag(start));
-        // The segment of the start comes twice: from the start on, and at the end up to there.
+        // The segment of the start comes twice: from the start on, and at the end up to the start.
         let (start_first, start_bucket) = (first, buckets_from);
         for round in 0..=self.directory.len() {
             let segment = &self.directory[first];
@@ -122,8 +123,8 @@ impl<E: Thin> Table<E> {
             }
             (first, buckets_from) = (self.places(first).end % self.directory.len(), 0);
         }
-        // New elements take the first free slot, so an order by slots would
-        // show the youngest first.
+        // New elements take the first free slot, so an order by slots would visit the youngest
+        // first.
         let (before, from) = found[..len].split_at((start % len.max(1) as u64) as usize);
         for &word in from.iter().chain(before) {
             visit(Borrowed::new(word));
@@ -131,14 +132,15 @@ impl<E: Thin> Table<E> {
         len
     }
 
-    /// Bytes of directory and buckets. O(segments) up to a thousand of them; of more, an
-    /// estimate from a thousand.
+    /// Returns the bytes of directory and buckets. O(segments) up to a thousand segments; for more,
+    /// an estimate from a thousand.
     pub fn memory_usage(&self) -> usize {
         let directory = self.directory.len() * size_of::<Segment>();
         let buckets = if self.directory.len() <= MEASURED_PLACES_MAX {
             self.first_places().map(|at| self.directory[at].bucket_count()).sum()
         } else {
-            // A segment in several places counts in each for its part. Places are a power of two.
+            // A segment with several places counts in each for its part. The number of places is a
+            // power of two.
             let step = self.directory.len() / MEASURED_PLACES_MAX;
             let parts = self.directory.iter().step_by(step);
             let parts = parts.map(|segment| (segment.bucket_count() << 16) >> (self.depth - segment.depth()));

@@ -3,10 +3,11 @@
 //! ```text
 //!   place: [pointer 48 | buckets 6 | depth 6] [len 16] [deadlines 16] [earliest deadline 32]
 //! ```
-//! The tag of an element gives its home bucket; what finds that full lives in the first bucket with
-//! room after it, the first one following the last. Invariant: a bucket's overflow flag is set
-//! exactly when an element lives past it that began its search at or before it.
-//! Nothing here looks at elements: words are moved by their tags alone. A `Segment` is a plain
+//! The tag of an element gives its home bucket. If that is full, the element is in the first bucket
+//! after it with room; the first bucket follows the last. Invariant: a bucket's overflow flag is
+//! set exactly when an element is stored past it whose search begins at or before it.
+//!
+//! No function here reads elements: words are moved by their tags alone. A `Segment` is a plain
 //! value that several directory places hold; the table frees its block once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,12 +15,13 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use super::bucket::{Bucket, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT};
 use super::deadlines::{DueCounts, Dues};
 
-/// Bucket counts a segment may have. From 512 bytes up one line less than the allocator's class,
-/// which leaves room for aligning the block to a line.
+/// The possible bucket counts of a segment. From 512 bytes on, a count is one line less than the
+/// allocator's class, which leaves room for aligning the block to a line.
 pub(super) const BUCKET_COUNTS: [u8; 19] =
     [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 19, 23, 27, 31, 39, 47, 55, 63];
 
-/// Elements a segment of `buckets` may hold before it grows: 13/16 of its slots.
+/// Returns the number of elements that a segment of `buckets` may hold before it grows: 13/16 of
+/// its slots.
 pub(super) const fn capacity(buckets: usize) -> usize {
     if buckets == 1 { 7 } else { buckets * SLOTS * 13 / 16 }
 }
@@ -31,20 +33,21 @@ pub(super) fn buckets_for(len: usize) -> usize {
     fits.unwrap_or(BUCKET_COUNTS[BUCKET_COUNTS.len() - 1] as usize)
 }
 
-/// A directory place: where a segment is, and (in the segment's first place) its counters.
+/// A directory place: the address of a segment, and (in the segment's first place) its counters.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
-    /// Pointer in the low 48 bits, bucket count in 48..54, depth in 54..60.
+    /// The pointer in the low 48 bits, the bucket count in 48..54, the depth in 54..60.
     pub(super) word: u64,
     pub(super) len: u16,
-    /// Elements with a deadline of their own or of a part.
+    /// The number of elements with a deadline of their own or of a part.
     pub(super) deadlines: u16,
-    /// Nothing in the segment is due before this second (Unix time).
+    /// The second (Unix time) before which nothing in the segment is due.
     pub(super) deadline_min_s: u32,
 }
 
 impl Segment {
-    /// Allocates a segment of empty buckets; the caller gives it a directory place, or frees it.
+    /// Allocates a segment of empty buckets. The caller stores it in a directory place, or frees
+    /// it.
     pub(super) fn allocate(buckets: usize, depth: u8) -> Self {
         let layout = Self::layout(buckets);
         // SAFETY: a segment has at least one bucket, so the layout is not empty.
@@ -89,13 +92,13 @@ impl Segment {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.bucket_count()) }
     }
 
-    /// Frees the block; the caller forgets all copies of the segment.
+    /// Frees the block. The caller must not use any copy of the segment afterwards.
     pub(super) fn free(self) {
         // SAFETY: allocated by `allocate` with this layout; the caller forgets the segment.
         unsafe { dealloc(self.pointer().cast(), Self::layout(self.bucket_count())) };
     }
 
-    /// Takes note of an element's deadlines, whose flags were `had` before. O(1).
+    /// Updates the counters for an element's deadlines. `had` are its former flags. O(1).
     #[inline]
     pub(super) fn note(&mut self, had: u64, dues: Dues, counts: &mut DueCounts) {
         if had | dues.flags == 0 {
@@ -106,8 +109,8 @@ impl Segment {
         counts.note(had, dues.flags);
     }
 
-    /// Returns the tag of a position: the 16 bits below those that select the segment. It tells
-    /// elements of the segment apart.
+    /// Returns the tag of a position: the 16 bits below those that select the segment. Tags
+    /// distinguish the elements of a segment.
     #[inline]
     pub(super) fn tag(self, position: u64) -> u64 {
         (position << self.depth()) >> TAG_SHIFT
@@ -119,7 +122,8 @@ impl Segment {
         (tag as usize * self.bucket_count()) >> 16
     }
 
-    /// Puts a word into its home bucket or the first with room after it. The segment has room.
+    /// Stores a word in its home bucket or in the first one after it with room. The segment must
+    /// have room.
     pub(super) fn place(&mut self, word: u64) -> Slot {
         let mut bucket = self.home(word >> TAG_SHIFT);
         let count = self.bucket_count();
@@ -154,8 +158,8 @@ impl Segment {
         None
     }
 
-    /// Closes the gap that a removal left: elements that overflowed past it move back, and the
-    /// flags of the buckets they no longer pass are put right. O(length of the overflow chain).
+    /// Closes the gap that a removal left. Elements that overflowed past it move back, and the
+    /// flags of the buckets that they no longer pass are cleared. O(length of the overflow chain).
     pub(super) fn close_gap(&mut self, mut gap: Slot) {
         while self.buckets()[gap.bucket].overflows() {
             let Some(mover) = self.overflowed_past(gap.bucket) else {
@@ -169,8 +173,8 @@ impl Segment {
         }
     }
 
-    /// Clears the overflow flags from `from` up to before `until` that no element
-    /// accounts for any more.
+    /// Clears the overflow flags of the buckets from `from` up to before `until` that no element
+    /// has overflowed past.
     pub(super) fn review_flags(&mut self, from: usize, until: usize) {
         let mut bucket = from;
         while bucket != until {
@@ -189,13 +193,13 @@ pub(super) struct Slot {
     pub(super) slot: usize,
 }
 
-/// Walks the occupied words of a segment, without bucket flags.
+/// Returns the occupied words of a segment, without bucket flags.
 pub(super) fn words(segment: &Segment) -> impl Iterator<Item = u64> + '_ {
     let all = segment.buckets().iter().flat_map(|bucket| bucket.words);
     all.filter(|word| word & POINTER_MASK != 0).map(|word| word & !OVERFLOW)
 }
 
-/// Copies a segment into more buckets; frees the old one.
+/// Copies a segment into more buckets, and frees the old one.
 pub(super) fn roomier(old: Segment) -> Segment {
     let larger = BUCKET_COUNTS.iter().map(|&count| count as usize).find(|&count| count > old.bucket_count());
     let larger = larger.expect("half of a full segment fits the largest segment");

@@ -1,19 +1,19 @@
-//! A walk over a table as it was at one moment, while it goes on changing.
+//! A walk over a table in its state at one moment, while the table continues to change.
 //!
 //! ```text
 //!   positions   0 ──────────── point ───────────────────────────► end
 //!               shown            ahead: shown when the walk comes by, unless marked
 //! ```
-//! The walk shows elements in the order of their positions. Whoever is about to change or remove
-//! an element ahead of it *claims* it: if it is not marked, the element is still as it was, so the
-//! claimer puts a copy aside for the walk and the element gets a mark. Whoever adds an element
-//! ahead marks it, too. The walk passes over marked elements and clears their marks. So it shows,
-//! together with what was put aside, each element of the first moment once and as it was then; and
-//! when it is over no mark is left.
+//! The walk visits elements in the order of their positions. Code that is about to change or remove
+//! an element ahead of the walk *claims* it. If the element is not marked, it is still as it was at
+//! the start. The claimer then puts a copy aside for the walk, and the element gets a mark. An
+//! element that is added ahead of the walk is marked, too. The walk skips marked elements and
+//! clears their marks. Together with the copies, it therefore visits each element of the start
+//! once, in its state of that moment. When it is over, no mark is left.
 //!
-//! The point is exact: growth, splits and merges of segments move elements among buckets, but not
-//! their positions. Where a bucket lies on both sides of the point, the walk compares positions.
-//! One walk at a time; the point is kept by whoever walks.
+//! The point is exact: growth, splits and merges of segments move elements among buckets, but do
+//! not change their positions. If a bucket lies on both sides of the point, the walk compares
+//! positions. There is one walk at a time; the walking code keeps the point.
 
 use std::mem::ManuallyDrop;
 
@@ -21,14 +21,14 @@ use super::bucket::{ELEMENT, MARK, OVERFLOW, POINTER_MASK, SLOTS, TAG_SHIFT, add
 use super::{Borrowed, Occupied, Place, Table, Thin};
 use crate::prefetch::prefetch_read;
 
-/// The progress of a walk: elements at lower positions are behind it.
+/// The progress of a walk: the walk has passed the elements at lower positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WalkPoint(u64);
 
 impl WalkPoint {
-    /// Nothing was shown yet.
+    /// The point before all elements.
     pub const START: Self = Self(0);
-    /// Everything was shown.
+    /// The point after all elements.
     pub const END: Self = Self(1 << POINT_BITS);
 
     /// Returns true if the element at this position is still ahead of the walk.
@@ -37,25 +37,26 @@ impl WalkPoint {
         position >> (64 - POINT_BITS) >= self.0
     }
 
-    /// Returns the point as a number, to keep in an atomic.
+    /// Returns the point as a number that can be stored in an atomic.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// Converts a number of [`to_bits`](Self::to_bits) back.
+    /// Converts a number from [`to_bits`](Self::to_bits) back.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits.min(Self::END.0))
     }
 }
 
-/// Points are positions without their last bits, as the cursors of `Table::scan` are.
+/// The number of bits of a point: a position without its last bits, like the cursors of
+/// `Table::scan`.
 const POINT_BITS: u32 = 48;
 /// The number of buckets by which the memory of elements is prefetched.
 const FETCHED_AHEAD_BUCKETS: usize = 2;
 
 impl<E: Thin> Table<E> {
-    /// Marks the element at `place` if it is ahead of the walk and not marked. Returns true then:
-    /// the caller must put a copy of it aside before it changes it. O(1).
+    /// Marks the element at `place` if it is ahead of the walk and not marked. Returns true if it
+    /// marked it: the caller must then put a copy aside before it changes the element. O(1).
     #[inline]
     pub fn claim(&mut self, place: Place, position: u64, point: WalkPoint) -> bool {
         point.is_before(position) && !self.is_marked(place) && {
@@ -64,7 +65,7 @@ impl<E: Thin> Table<E> {
         }
     }
 
-    /// Has the walk at `point` pass over the element that was just added at `place`. O(1).
+    /// Makes the walk at `point` skip the element that was just added at `place`. O(1).
     #[inline]
     pub fn mark_added(&mut self, place: Place, position: u64, point: WalkPoint) {
         if point.is_before(position) {
@@ -83,9 +84,9 @@ impl<E: Thin> Table<E> {
         segment.buckets_mut()[place.slot.bucket].words[place.slot.slot] |= MARK;
     }
 
-    /// Goes on from `point` to the edge of the next bucket: shows what is not marked to `visit` and
-    /// clears the marks of the rest. Returns the next point, [`WalkPoint::END`] behind the last
-    /// element. `visit` leaves the deadlines as they are. O(bucket).
+    /// Continues from `point` to the edge of the next bucket. Calls `visit` with the unmarked
+    /// elements, and clears the marks of the others. Returns the next point, [`WalkPoint::END`]
+    /// after the last element. `visit` must not change deadlines. O(bucket).
     pub fn walk(
         &mut self,
         point: WalkPoint,
@@ -100,7 +101,7 @@ impl<E: Thin> Table<E> {
         let depth = u32::from(segment.depth());
         let prefix = if depth == 0 { 0 } else { position >> (64 - depth) };
         let (home, count) = (segment.home(segment.tag(position)), segment.bucket_count());
-        // A tag is this much of the space of points.
+        // The logarithm of a tag's share of the space of points.
         let tag_bits = POINT_BITS - 16 - depth;
         let is_ahead = |word: u64| {
             let start = (prefix << 16 | word >> TAG_SHIFT) << tag_bits;
@@ -142,8 +143,8 @@ impl<E: Thin> Table<E> {
 }
 
 impl<E: Thin> Occupied<'_, E> {
-    /// Claims as [`Table::claim`] does, but shows the element to `keep` if a copy must be put
-    /// aside; `keep` does not change the deadlines.
+    /// Claims like [`Table::claim`], but calls `keep` with the element if a copy must be put aside.
+    /// `keep` must not change the deadlines.
     pub fn claim_with(&mut self, position: u64, point: WalkPoint, keep: impl FnOnce(&mut E)) {
         if !self.table.claim(self.place, position, point) {
             return;
@@ -178,7 +179,7 @@ mod tests {
         mixed(key.iter().fold(7, |hash, &byte| mixed(hash ^ u64::from(byte))))
     }
 
-    /// Positions that begin alike: segments as deep as they get.
+    /// Returns positions that begin alike: segments as deep as possible.
     fn crowded(key: &[u8]) -> u64 {
         position(key) >> 11
     }
@@ -186,7 +187,7 @@ mod tests {
     type Hash = fn(&[u8]) -> u64;
     type Twin = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// A table that a walk is under way on, with what it has shown and what was put aside.
+    /// A table with a walk in progress, with the visited elements and the copies put aside.
     struct Walked {
         table: Table<Pair>,
         hash: Hash,
@@ -240,7 +241,8 @@ mod tests {
             for _ in 0..3 {
                 let range = 1 + draw(if cfg!(miri) { 200 } else { 4_000 });
                 let per_step = 1 + draw(40);
-                // Of ten changes so many remove: tables that grow, that stay, that shrink.
+                // The number of removals among ten changes: for tables that grow, keep their size,
+                // or shrink.
                 let removals = draw(10);
                 let at_start = twin.clone();
                 (walked.point, walked.shown) = (WalkPoint::START, Vec::new());

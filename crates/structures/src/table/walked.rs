@@ -1,9 +1,10 @@
-//! A table that can be shown piece by piece as it was at one moment, while it goes on changing.
+//! A table that can be shown piece by piece in its state at one moment, while it continues to
+//! change.
 //!
-//! It is a [`Table`] whose changes all go through here: while a showing is under way, an element
-//! ahead of it is copied before it is changed or removed (`walk` has the reasoning). Without one,
-//! a change pays a look at a field beside the table. What only some tables have shares one pointer:
-//! the showing, and whatever `X` the owner keeps there.
+//! It is a [`Table`] whose changes all go through this module. During a showing, an element ahead
+//! of it is copied before it is changed or removed (`walk` has the reasoning). Without a showing, a
+//! change pays one check of a field beside the table. Data that only some tables have shares one
+//! pointer: the showing, and the owner's `X`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::showing::{CopiedBytes, PositionOf, Showing, Weighed};
 
 use super::{BorrowedMut, Place, Sweep, SweepBudget, SweptParts, Table, Thin, WalkPoint};
 
-/// See the module.
+/// A table with showings. See the module.
 pub struct WalkedTable<E: Thin, X = ()> {
     table: Table<E>,
     rare: Option<Box<Rare<E, X>>>,
@@ -27,7 +28,7 @@ struct Walk<E> {
     ticket: u32,
     position_of: PositionOf,
     point: WalkPoint,
-    /// Elements as they were, which the table does not hold so any more.
+    /// The copies of elements that have changed or left the table since the start.
     copied: Vec<E>,
     copied_len_bytes: CopiedBytes,
 }
@@ -70,25 +71,25 @@ impl<E: Thin + Clone, X: Clone> Clone for WalkedTable<E, X> {
 }
 
 impl<E: Thin, X> WalkedTable<E, X> {
-    /// Borrows the owner's data beside the table, if there is any. O(1).
+    /// Borrows the owner's data beside the table, if it has any. O(1).
     #[inline]
     pub fn extra(&self) -> Option<&X> {
         self.rare.as_ref()?.extra.as_ref()
     }
 
-    /// Borrows the owner's data beside the table, to change it. O(1).
+    /// Borrows the owner's data beside the table mutably, if it has any. O(1).
     #[inline]
     pub fn extra_mut(&mut self) -> Option<&mut X> {
         self.rare.as_mut()?.extra.as_mut()
     }
 
-    /// Borrows the owner's data beside the table, inserted if there is none. O(1).
+    /// Borrows the owner's data beside the table; inserts it if there is none. O(1).
     pub fn extra_or_insert_with(&mut self, extra: impl FnOnce() -> X) -> &mut X {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.extra.get_or_insert_with(extra)
     }
 
-    /// Returns the table alone.
+    /// Returns the table, without a showing or the owner's data.
     pub fn into_table(self) -> Table<E> {
         self.table
     }
@@ -105,7 +106,7 @@ impl<E: Thin, X> WalkedTable<E, X> {
 }
 
 impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
-    /// Inserts as [`Table::insert`] does.
+    /// Inserts like [`Table::insert`].
     #[inline]
     pub fn insert(&mut self, position: u64, element: E, position_of: &impl Fn(&[u8]) -> u64) -> Place {
         let place = self.table.insert(position, element, position_of);
@@ -115,14 +116,14 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         place
     }
 
-    /// Removes as [`Table::remove`] does.
+    /// Removes like [`Table::remove`].
     #[inline]
     pub fn remove(&mut self, place: Place) -> E {
         self.keep(place);
         self.table.remove(place)
     }
 
-    /// Borrows as [`Table::at_mut`] does.
+    /// Borrows like [`Table::at_mut`].
     #[inline]
     pub fn at_mut(&mut self, place: Place) -> BorrowedMut<'_, E> {
         self.keep(place);
@@ -146,7 +147,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         }
     }
 
-    /// Sweeps as [`Table::sweep_due`] does, for elements without parts.
+    /// Sweeps like [`Table::sweep_due`], for elements without parts.
     pub fn sweep_due(
         &mut self,
         cursor: u64,
@@ -158,8 +159,8 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         self.table.sweep_due(cursor, now_ms, budget, &mut KeptSweep { walk, due })
     }
 
-    /// Fixes the state: until [`WalkedTable::show`] says that all was shown, it shows the table as
-    /// it is now. O(1).
+    /// Starts a showing of the present state. Until it has ended, [`WalkedTable::show`] visits the
+    /// elements as they are now. O(1).
     pub fn begin(&mut self, showing: Showing) {
         let rare = self.rare.get_or_insert_with(|| Box::new(Rare { walk: None, extra: None }));
         rare.walk = Some(Walk {
@@ -171,7 +172,8 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
         });
     }
 
-    /// Shows the next elements, about `elements_max`, in any order; whether there are more.
+    /// Visits the next elements of the showing, about `elements_max`, in any order. Returns true if
+    /// there are more.
     pub fn show(&mut self, elements_max: usize, mut visit: impl FnMut(&E)) -> bool {
         let Some((table, walk)) = self.walk_mut() else { return false };
         let mut shown = 0;
@@ -189,7 +191,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
                 return false;
             } else {
                 let position_of = Arc::clone(&walk.position_of);
-                // An empty bucket is work, too.
+                // An empty bucket counts as work, too.
                 shown += 1;
                 walk.point = table.walk(walk.point, &|key: &[u8]| position_of(key), |element| {
                     visit(element);
@@ -201,7 +203,7 @@ impl<E: Thin + Clone + Weighed, X> WalkedTable<E, X> {
     }
 }
 
-/// A sweep that keeps what it removes for a walk.
+/// A sweep that copies the elements that it removes for a walk.
 struct KeptSweep<'w, E, F> {
     walk: Option<&'w mut Walk<E>>,
     due: F,
