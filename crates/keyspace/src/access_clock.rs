@@ -1,25 +1,27 @@
-//! Access clocks of existing keys when `maxmemory-policy` changes between LRU and LFU.
+//! Conversion of the access clocks of existing keys when `maxmemory-policy` changes between LRU and
+//! LFU.
 //!
-//! The 24 bits of a key's access clock mean seconds under LRU, minutes and a counter under LFU.
-//! Read by the other rule they are noise, and eviction would begin with keys that nobody chose. So
-//! each clock is converted, a shard at a time, while other threads already work by the new rule: a
-//! clock that looks as if it was set since the change is left alone.
+//! The 24 bits of a key's access clock are seconds under LRU, and minutes and a counter under LFU.
+//! Read by the other rule they are meaningless, and eviction would begin with arbitrary keys. Each
+//! clock is therefore converted, one shard at a time, while other threads already use the new rule.
+//! A clock that seems to have been set since the change is not converted.
 //!
 //! | from | to | an existing key |
 //! |---|---|---|
 //! | LRU | LFU | counts as new: counter 5, used now |
 //! | LFU | LRU | keeps the time of its last use, to the minute |
 //!
-//! Redis 8.0.2 converts nothing. Which keys go first is by chance there until they are used again.
+//! Redis 8.0.2 converts nothing. There, the order of eviction is random until the keys are used
+//! again.
 
 use crate::keyspace::Keyspace;
 use crate::view::{Access, LFU_INITIAL};
 
-/// Seconds since the change of the policy within which an LRU clock is taken for a new one.
+/// The seconds since the change of the policy within which an LRU clock counts as newly set.
 const NEW_SECONDS: u32 = 5;
 
-/// Converts the access clocks of a shard's keys to the rule and the time of `to`, which is the
-/// other rule than before. A shard that a busy script holds is left as it is. O(keys of the shard).
+/// Converts the access clocks of a shard's keys to the rule and the time of `to`, which differs
+/// from the rule before. Skips a shard that a busy script holds. O(keys of the shard).
 pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
     let Some(mut guard) = keyspace.lock_unless_busy(shard) else { return };
     for db in 0..keyspace.db_count() {
@@ -34,8 +36,8 @@ pub fn convert_shard(keyspace: &Keyspace, shard: usize, to: Access) {
     }
 }
 
-/// Returns the access clock by the rule of `to` of a key whose clock `access` was set by the other
-/// rule, or by this one a moment ago.
+/// Returns a key's access clock by the rule of `to`. `access` was set by the other rule, or by this
+/// one a moment ago.
 fn converted(access: u32, to: Access) -> u32 {
     match to {
         Access::Lru { clock_s } => {

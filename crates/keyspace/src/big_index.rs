@@ -1,4 +1,4 @@
-//! The big keys of one database in one shard, by type and class of size; see `big_keys.rs`.
+//! The big keys of one database in one shard, by type and size class; see `big_keys.rs`.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher as StdHasher};
@@ -7,7 +7,7 @@ use crate::key::{KeyHash, SHARD_BITS};
 use crate::sizes::SizeMark;
 use crate::value_size::{Measure, SizedType};
 
-/// A set of keys: of a measure, a type and a class, in this order.
+/// A set of keys with the same measure, type and class. Groups are ordered in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(u16);
 
@@ -21,13 +21,14 @@ impl Group {
         usize::from(self.0 & 0xFF)
     }
 
-    /// Returns true if its keys are big by this measure, and of this type if one is asked for.
+    /// Returns true if its keys are big by this measure, and of type `kind` if one is given.
     pub(crate) fn is_of(self, measure: Measure, kind: Option<SizedType>) -> bool {
         self.0 >> 12 == measure as u16 && kind.is_none_or(|kind| self.0 >> 8 & 0xF == kind as u16)
     }
 }
 
-/// Passes hashes on: they are mixed well, but the shard's bits, which are on top, are all the same.
+/// A hasher for hashes of keys. They are mixed well, but their top bits, which select the shard,
+/// are all the same, so it rotates them.
 #[derive(Default)]
 pub(crate) struct Rotated(u64);
 
@@ -43,18 +44,18 @@ impl StdHasher for Rotated {
     }
 }
 
-/// Hashes of keys.
+/// A set of the hashes of keys.
 pub(crate) type Hashes = HashSet<KeyHash, BuildHasherDefault<Rotated>>;
 
 /// The big keys of one database in one shard. Guarded by the shard's lock.
 #[derive(Default)]
 pub(crate) struct BigIndex {
-    /// Sorted; as many as there are groups with keys, a few hundred at most.
+    /// The groups that have keys, sorted: a few hundred at most.
     groups: Vec<(Group, Hashes)>,
 }
 
 impl BigIndex {
-    /// Notes that a key's mark changed. O(1) amortised.
+    /// Updates the index after a key's mark has changed. O(1) amortised.
     pub(crate) fn note(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         for measure in [Measure::Bytes, Measure::Elements] {
             let group = |mark: SizeMark| {
@@ -81,7 +82,7 @@ impl BigIndex {
         }
     }
 
-    /// Lists the groups that have keys, in their order.
+    /// Returns the groups that have keys, in their order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &Hashes)> {
         self.groups.iter().map(|(group, hashes)| (*group, hashes))
     }

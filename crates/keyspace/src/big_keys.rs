@@ -1,25 +1,28 @@
-//! The biggest keys, known at any time: an index of all keys from a size on, kept by every write.
+//! The biggest keys, known at any time: an index of all keys from a certain size, maintained by
+//! every write.
 //!
 //! ```text
 //!  shard ── database ──► groups, sorted: [measure|type|class] ──► set of key hashes
 //!                                         bytes  list  2^20 … 1.25 × 2^20
 //! ```
-//! A key of [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements or more is *big*. Sizes from there on
-//! fall into classes, four to a power of two, and each class of a type has a set of the keys in it.
-//! A write that leaves a key in its class does nothing here; one that does not moves a hash from
-//! set to set, O(1) amortised. What is big is rare: a key costs 10 to 20 bytes here for each
-//! measure by which it is big, less than one percent of what it holds, so the index is bounded by
-//! the data. The set says who is big; how big is read from the key itself when somebody asks.
+//! A key of at least [`BYTES_MIN`] bytes or [`ELEMENTS_MIN`] elements is *big*. Sizes above that
+//! fall into classes, four to a power of two. Each class of a type has a set of its keys. A write
+//! that leaves a key in its class does nothing here. Other writes move a hash from one set to
+//! another, O(1) amortised.
 //!
-//! **Asking** adds up how many keys each class has, finds the class in which the list of the
-//! biggest ends, and reads the keys of the classes above it, which are fewer than asked for, and up
-//! to [`CUT_CLASS_MAX`] of that class, shard after shard. So the answer is exact unless more keys
-//! than that share one class; then all of them are within a quarter of each other, and so is the
-//! answer. Nothing else is looked at: the cost does not grow with the keyspace. Two keys of one
-//! shard with the same 64-bit hash would count as one.
+//! Big keys are rare. A key costs 10 to 20 bytes here for each measure by which it is big. This is
+//! less than one percent of its value, so the size of the index is bounded by the data. The set has
+//! only the names of the big keys; a query reads their sizes from the keys themselves.
 //!
-//! Guarded by the shard's lock. A key whose time is over stays until it is
-//! removed, and is not shown.
+//! **A query** adds up the number of keys in each class. It finds the class in which the list of
+//! the biggest keys ends. Then it reads the keys of the classes above, which are fewer than
+//! requested, and up to [`CUT_CLASS_MAX`] keys of that class, shard after shard. The result is
+//! therefore exact unless more keys than that share one class. In that case all of them are within
+//! a quarter of each other, and so is the result. No other key is read: the cost does not grow with
+//! the keyspace. Two keys of one shard with the same 64-bit hash would count as one.
+//!
+//! Guarded by the shard's lock. An expired key stays in the index until it is removed, but is not
+//! returned.
 
 use crate::big_index::{Group, Hashes};
 use crate::db::Shard;
@@ -27,39 +30,39 @@ use crate::key::{KeyHash, SHARD_COUNT, position_of};
 use crate::keyspace::Keyspace;
 use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize};
 
-/// Keys of the class in which an answer ends that are looked at.
+/// The most keys read of the class in which a result ends.
 pub const CUT_CLASS_MAX: usize = 4096;
-/// Of those, in one shard: what is done under one lock.
+/// The most of these keys read in one shard, under one lock.
 const CUT_CLASS_PER_SHARD_MAX: usize = 64;
 
-/// A key that is big.
+/// A big key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
     /// The key.
     pub key: Box<[u8]>,
-    /// Its type, bytes and elements.
+    /// The type, bytes and elements of its value.
     pub size: ValueSize,
 }
 
-/// The biggest keys.
+/// The result of a query for the biggest keys.
 #[derive(Debug, Default)]
 pub struct BigKeys {
-    /// The biggest first.
+    /// The keys, biggest first.
     pub keys: Vec<BigKey>,
-    /// True if they are exactly the biggest. If not, each is at least four fifths as big as the
-    /// one that should stand in its place.
+    /// True if they are exactly the biggest keys. Otherwise each has at least four fifths of the
+    /// size of the key that should be in its place.
     pub exact: bool,
     /// The number of keys that are big by this measure.
     pub known: usize,
 }
 
 impl Keyspace {
-    /// Returns the `count` biggest keys by a measure, of one type or of all, from size
-    /// [`BYTES_MIN`] or [`ELEMENTS_MIN`] on, in all databases. O(shards + `count` log `count`) and
-    /// [`CUT_CLASS_MAX`] keys more; locks one shard at a time. Exact only as far as nobody writes
-    /// meanwhile.
+    /// Returns the `count` biggest keys of all databases by a measure, of one type or of all. Only
+    /// keys of at least [`BYTES_MIN`] or [`ELEMENTS_MIN`] are considered. O(shards + `count` log
+    /// `count`) plus [`CUT_CLASS_MAX`] keys; locks one shard at a time. The result is exact only if
+    /// no thread writes meanwhile.
     pub fn big_keys(&self, measure: Measure, kind: Option<SizedType>, count: usize, now_ms: i64) -> BigKeys {
         let mut per_class = [0_usize; 256];
         for shard in 0..SHARD_COUNT {
@@ -114,7 +117,7 @@ impl Keyspace {
 }
 
 impl Shard {
-    /// Lists the groups of all databases that have keys.
+    /// Returns the groups of all databases that have keys.
     fn big_groups(&self) -> impl Iterator<Item = (usize, Group, &Hashes)> {
         self.big_indexes()
             .enumerate()
@@ -123,8 +126,8 @@ impl Shard {
 }
 
 impl Keyspace {
-    /// Computes the result of [`Keyspace::big_keys`] for all keys by looking at every one, in no
-    /// order: for tests. O(keys).
+    /// Computes the result of [`Keyspace::big_keys`] for all keys by reading every key, in no
+    /// order. For tests. O(keys).
     pub fn big_keys_found_anew(&self, measure: Measure) -> Vec<BigKey> {
         let mut found = Vec::new();
         for (shard, db) in (0..SHARD_COUNT).flat_map(|shard| (0..self.db_count()).map(move |db| (shard, db)))
@@ -154,7 +157,7 @@ mod tests {
 
     const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 
-    /// Random work on keys of two databases.
+    /// Does random work on keys of two databases.
     struct Work {
         keyspace: Keyspace,
         access_results: AccessResults,
@@ -168,7 +171,7 @@ mod tests {
             Self { keyspace, access_results, rng: fastrand::Rng::with_seed(seed) }
         }
 
-        /// Lets `work` see both keys in a database.
+        /// Calls `work` with both keys in a database.
         fn with(
             &mut self,
             names: [&str; 2],
@@ -223,7 +226,7 @@ mod tests {
             }
         }
 
-        /// Checks that the index agrees with a look at all keys.
+        /// Checks that the index agrees with the sizes of all keys.
         fn check(&self) {
             for measure in [Measure::Bytes, Measure::Elements] {
                 let size = |big: &BigKey| match measure {
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Makes a value a good deal larger or smaller.
+    /// Makes a value much larger or smaller.
     fn grow_or_shrink(
         view: &mut View<'_>,
         key: crate::Key<'_>,

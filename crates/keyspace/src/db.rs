@@ -1,4 +1,4 @@
-//! One database's part of one shard: a table of entries.
+//! The part of one database in one shard: a table of entries.
 
 use structures::entry::View;
 use structures::table::{Place, Table};
@@ -8,10 +8,10 @@ use crate::key::{Hasher, Key, KeyHash, position_of};
 use crate::object::{KeyEntry, Object};
 use crate::sizes::SizeMark;
 
-/// One database within one shard. Thread: the holder of the shard's lock.
+/// The part of a database in one shard. Thread: the holder of the shard's lock.
 #[derive(Default)]
 pub struct Db {
-    /// The keys. Changed only by this crate, which keeps count of their sizes.
+    /// The keys. Only this crate changes them, because it counts their sizes.
     pub(crate) table: Table<KeyEntry>,
 }
 
@@ -27,14 +27,14 @@ impl Db {
         self.table.get(position_of(hash), key).is_some()
     }
 
-    /// Adds a key that is not there yet; the caller counts its size. O(1) amortised.
+    /// Adds a key that is not in the table. The caller counts its size. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&mut self, hash: KeyHash, entry: KeyEntry, hasher: &Hasher) -> Place {
         self.table.insert(position_of(hash), entry, &|key: &[u8]| position_of(hasher.hash_key(key)))
     }
 
-    /// Hands the object that the key of this hash most likely holds to `with`, without a look at
-    /// the key: for fetching ahead of a command. O(1).
+    /// Calls `with` with the object that the key of this hash most likely holds; does not compare
+    /// the key. For prefetching before a command. O(1).
     #[inline]
     pub fn with_likely_object(&self, hash: KeyHash, with: impl FnOnce(&Object)) {
         if let Some(entry) = self.table.likely(position_of(hash))
@@ -48,16 +48,16 @@ impl Db {
 /// The number of keys in a database, as INFO shows it.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DbSize {
-    /// Keys.
+    /// The number of keys.
     pub keys: usize,
-    /// Keys with an expiry.
+    /// The number of keys with an expiry.
     pub expires: usize,
-    /// Hashes of which fields have an expiry.
+    /// The number of hashes of which fields have an expiry.
     pub field_expires: usize,
 }
 
 impl DbSize {
-    /// Adds what a shard has of database `db`.
+    /// Adds the numbers of a shard's part of database `db`.
     pub(crate) fn add(&mut self, shard: &Shard, db: usize) {
         if let Some(db) = shard.db(db) {
             self.keys += db.table.len();
@@ -67,14 +67,14 @@ impl DbSize {
     }
 }
 
-/// A shard: its part of every database. Guarded by one lock each, taken in ascending shard order;
-/// the longest work under it is one command on its keys.
+/// A shard: its part of every database. Each shard has a lock; several locks are taken in ascending
+/// order of shards. The longest work under a lock is one command on the shard's keys.
 ///
-/// Database 0, which nearly everybody uses, lies in the shard itself: with its
-/// lock it is one cache line.
+/// Database 0, which is the most used, is stored in the shard itself: together with its lock it is
+/// one cache line.
 pub struct Shard {
     first: Db,
-    /// The state that most shards do without, created when it is first needed.
+    /// The state that most shards do not need; created on first use.
     rare: Option<Box<RareState>>,
 }
 
@@ -83,10 +83,9 @@ pub struct Shard {
 struct RareState {
     /// Databases 1 and up.
     others: Vec<Db>,
-    /// The big keys of each database, as far as one was big.
+    /// The big keys of each database, up to the last one that had a big key.
     big: Vec<BigIndex>,
-    /// The number of times that keys of this shard are followed: waited for, watched, cached by
-    /// clients.
+    /// The number of followers of this shard's keys: waiting, watching and tracking clients.
     followers: u32,
 }
 
@@ -94,8 +93,8 @@ struct RareState {
 const _: () = assert!(size_of::<Shard>() <= 60 || cfg!(shuttle));
 
 impl Shard {
-    /// Returns true if a key of this shard exists and its deadline is later than `due_ms`, the
-    /// latest that has passed. It is left as it is. O(1).
+    /// Returns true if a key of this shard exists and has not expired. `due_ms` is the latest
+    /// deadline that counts as passed. The key is not removed or changed. O(1).
     pub fn is_live(&self, db: usize, key: Key<'_>, due_ms: i64) -> bool {
         let entry = self.db(db).map(Db::table).and_then(|table| table.get(key.position(), key.bytes));
         entry.is_some_and(|entry| entry.expiry_ms().is_none_or(|at_ms| at_ms > due_ms))
@@ -106,13 +105,13 @@ impl Shard {
         Self { first: Db { table: Table::staggered(number) }, rare: None }
     }
 
-    /// Borrows one database's part, if anything was ever stored in it.
+    /// Borrows one database's part, if it was ever created.
     #[inline]
     pub fn db(&self, index: usize) -> Option<&Db> {
         if index == 0 { Some(&self.first) } else { self.rare.as_ref()?.others.get(index - 1) }
     }
 
-    /// Borrows one database's part, to change it.
+    /// Borrows one database's part mutably.
     #[inline(always)]
     pub(crate) fn db_mut(&mut self, index: usize) -> &mut Db {
         if index == 0 { &mut self.first } else { self.other_mut(index) }
@@ -127,7 +126,7 @@ impl Shard {
         &mut others[index - 1]
     }
 
-    /// Takes all keys out of a database. O(1); dropping them may cost more.
+    /// Removes all keys from a database and returns them. O(1); dropping them may cost more.
     pub(crate) fn take_keys(&mut self, index: usize) -> Table<KeyEntry> {
         if let Some(big) = self.rare.as_mut().and_then(|rare| rare.big.get_mut(index)) {
             *big = BigIndex::default();
@@ -158,7 +157,8 @@ impl Shard {
         }
     }
 
-    /// Notes that the class of a key changed, or that a big one came or went. O(1) amortised.
+    /// Updates the index after the class of a key changed, or a big key was added or removed. O(1)
+    /// amortised.
     #[cold]
     pub(crate) fn note_big(&mut self, db: usize, hash: KeyHash, old: SizeMark, new: SizeMark) {
         self.big_mut(db).note(hash, old, new);
@@ -172,7 +172,7 @@ impl Shard {
         &mut big[db]
     }
 
-    /// Lists the big keys of the databases, from database 0 on.
+    /// Returns the big keys of the databases, from database 0 on.
     pub(crate) fn big_indexes(&self) -> impl Iterator<Item = &BigIndex> {
         self.rare.iter().flat_map(|rare| rare.big.iter())
     }
@@ -184,7 +184,7 @@ impl Shard {
         self.rare.as_ref().is_some_and(|rare| rare.followers > 0)
     }
 
-    /// Notes that one more follows a key of this shard.
+    /// Counts one more follower of a key of this shard.
     pub fn add_follower(&mut self) {
         self.rare.get_or_insert_default().followers += 1;
     }
@@ -195,7 +195,7 @@ impl Shard {
         rare.followers -= 1;
     }
 
-    /// Lists all databases' parts that exist, from database 0 on.
+    /// Returns the existing parts of all databases, from database 0 on.
     pub fn dbs(&self) -> impl Iterator<Item = &Db> {
         std::iter::once(&self.first).chain(self.rare.iter().flat_map(|rare| rare.others.iter()))
     }

@@ -1,31 +1,31 @@
-//! Figures of the keyspace that are estimated from a few shards: what INFO and MEMORY STATS show.
+//! Estimates of figures of the keyspace from a few shards, for INFO and MEMORY STATS.
 //!
-//! Keys are spread over shards by a keyed hash, so any few shards are a fair sample. Each is locked
-//! by itself, for a look that is bounded however many keys there are.
+//! Keys are distributed over shards by a keyed hash, so a few shards are a fair sample. Each shard
+//! is locked separately, for bounded work that does not depend on the number of keys.
 
 use structures::table::Sampled;
 
 use crate::key::SHARD_COUNT;
 use crate::keyspace::Keyspace;
 
-/// Shards that are looked at.
+/// The number of shards in the sample.
 const SHARDS_SEEN: usize = 16;
-/// Keys looked at in each of them.
+/// The number of keys read in each of these shards.
 const KEYS_SEEN: usize = 8;
 
 impl Keyspace {
-    /// Bytes of a database's tables, without keys and values. Exact only in the long
-    /// run: from one shard in 64.
+    /// Returns the bytes of a database's tables, without keys and values. An estimate from one
+    /// shard in 64, exact only on average.
     pub fn table_bytes(&self, db: usize) -> usize {
         let of_shard = |shard| self.lock(shard).db(db).map_or(0, |db| db.table.memory_usage());
         seen_shards().map(of_shard).sum::<usize>() * (SHARD_COUNT / SHARDS_SEEN)
     }
 
-    /// Estimates the mean time to live of a database's keys that have one, in milliseconds, from
-    /// up to 128 of them; 0 if none was seen.
+    /// Returns the mean time to live in milliseconds of a database's keys that have one, estimated
+    /// from up to 128 of them; 0 if none was found.
     pub fn average_ttl_ms(&self, db: usize, now_ms: i64) -> u64 {
         let (mut sum_ms, mut seen) = (0, 0);
-        // Where few keys expire, the chosen shards may have none.
+        // If few keys expire, the chosen shards may have none.
         for shard in
             seen_shards().chain((0..SHARD_COUNT).filter(|shard| shard % (SHARD_COUNT / SHARDS_SEEN) != 0))
         {
@@ -44,7 +44,7 @@ impl Keyspace {
     }
 }
 
-/// Shards, evenly spread.
+/// Returns the numbers of the sampled shards, evenly spread.
 fn seen_shards() -> impl Iterator<Item = usize> {
     (0..SHARD_COUNT).step_by(SHARD_COUNT / SHARDS_SEEN)
 }
@@ -70,7 +70,7 @@ mod tests {
     fn the_average_ttl_is_near_the_truth() {
         assert_eq!(keyspace(10, |_| None).average_ttl_ms(1, 0), 0);
         assert_eq!(keyspace(1, |_| Some(700)).average_ttl_ms(1, 200), 500);
-        // Between 0 and 2000, evenly.
+        // The times are evenly spread between 0 and 2000.
         let average = keyspace(20_000, |number| Some(1000 + number as i64 / 10)).average_ttl_ms(1, 1000);
         assert!((700..1300).contains(&average), "{average}");
     }

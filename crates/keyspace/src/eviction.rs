@@ -1,21 +1,22 @@
-//! Eviction: which key goes when memory is short.
+//! Eviction: the choice of the keys to remove when memory is short.
 //!
-//! Like Redis' approximation: a few keys are sampled, the best candidates ever seen wait in a small
-//! pool, and the best of the pool goes. Each I/O thread has an [`Evictor`] of its own, and a step
-//! locks one shard at a time, so threads evict beside each other without the gate.
+//! Like Redis' approximation: a few keys are sampled, the best candidates so far are in a small
+//! pool, and the best of the pool is evicted. Each I/O thread has an [`Evictor`] of its own, and a
+//! step locks one shard at a time. Threads can therefore evict in parallel without the gate.
 //!
 //! ```text
 //!   a random shard ─sample─▶ pool: 16 candidates, best last ─▶ found again, as good? ─▶ removed
 //!                                ▲                                   │ used since
 //!                                └──────────── new score ────────────┘
 //! ```
-//! Two things differ from Redis, both in favour of the hit rate: a candidate that was used after it
-//! entered the pool is scored again instead of being evicted, and a sample that comes from few
-//! cache lines may be larger for the same price (`SAMPLES_PER_OPTION`).
+//! There are two differences from Redis, both in favour of the hit rate. A candidate that was used
+//! after it entered the pool is scored again and not evicted. A sample that comes from few cache
+//! lines may be larger for the same cost (`SAMPLES_PER_OPTION`).
 //!
-//! Rank of a key (the highest goes first): under LRU its idle time in seconds; under LFU how far
-//! its counter is below 255, then the minutes since its last use; under TTL how early it expires.
-//! Source: "Key eviction", redis.io/docs; the policy's names and options are Redis'.
+//! The key with the highest rank is evicted first. Under LRU the rank is its idle time in seconds.
+//! Under LFU it is the distance of its counter from 255, then the minutes since its last use. Under
+//! TTL, an earlier expiry has a higher rank. Source: "Key eviction", redis.io/docs; the names of
+//! policies and options are Redis'.
 
 use structures::table::Sampled;
 
@@ -32,7 +33,7 @@ pub enum Rank {
     Lru,
     /// Least frequently used first.
     Lfu,
-    /// Anything.
+    /// Any key.
     Random,
     /// Nearest expiry first.
     Ttl,
@@ -41,14 +42,14 @@ pub enum Rank {
 /// An eviction policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Only keys with an expiry may go.
+    /// True if only keys with an expiry may be evicted.
     pub volatile_only: bool,
-    /// The preference among them.
+    /// The order among these keys.
     pub rank: Rank,
 }
 
 impl Policy {
-    /// Returns the policy of a value of `maxmemory-policy`; `None` for `noeviction`.
+    /// Returns the policy for a value of `maxmemory-policy`; `None` for `noeviction`.
     pub fn named(name: &str) -> Option<Self> {
         let (scope, rank) = name.split_once('-')?;
         let rank = match rank {
@@ -62,22 +63,22 @@ impl Policy {
     }
 }
 
-/// A key that left the keyspace.
+/// A key that was evicted.
 pub struct Evicted {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// True if it may have followers: watchers, blocked or tracking clients.
+    /// True if the key may have followers: watching, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
 }
 
-/// Candidates a thread remembers.
+/// The most candidates in a thread's pool.
 const POOL_LEN_MAX: usize = 16;
-/// Keys sampled for each that `maxmemory-samples` asks for, except under LFU.
+/// The number of keys sampled for each one of `maxmemory-samples`, except under LFU.
 const SAMPLES_PER_OPTION: usize = 2;
-/// Samples drawn for one key before giving up: each can only fail to find a key if other threads
-/// take its candidates at the same moment.
+/// The most samples drawn for one eviction. A sample fails to find a key only if other threads take
+/// its candidates at the same moment.
 const DRAWS_MAX: usize = 8;
 
 struct Candidate {
@@ -92,9 +93,9 @@ struct Candidate {
 pub struct Criteria {
     /// The order of eviction.
     pub policy: Policy,
-    /// The access clock of now.
+    /// The access clock of the present time.
     pub access: Access,
-    /// `maxmemory-samples`.
+    /// The option `maxmemory-samples`.
     pub samples: usize,
 }
 
@@ -116,19 +117,20 @@ impl Criteria {
     }
 }
 
-/// A thread's part of eviction. See the module's essay.
+/// The state of a thread's evictions. See the module's essay.
 #[derive(Default)]
 pub struct Evictor {
-    /// Sorted by rank, the best candidate last.
+    /// The candidates, sorted by rank, the best one last.
     pool: Vec<Candidate>,
-    /// The policy that ranked them.
+    /// The policy by which the candidates were ranked.
     policy: Option<Policy>,
 }
 
 impl Evictor {
-    /// Removes the key that should go next; none where no key may go. Locks shards one at a time:
-    /// the caller holds none. O(samples) in a large keyspace, in a small one a lock per shard.
-    /// `draw` gives random numbers; `settle` sees the key that goes while its shard is locked.
+    /// Removes the key that should be evicted next. Returns `None` if no key may be evicted. Locks
+    /// shards one at a time; the caller must hold none. O(samples) in a large keyspace, a lock per
+    /// shard in a small one. `draw` returns random numbers. `settle` is called with the evicted key
+    /// while its shard is locked.
     pub fn evict(
         &mut self,
         keyspace: &Keyspace,
@@ -157,11 +159,12 @@ impl Evictor {
         None
     }
 
-    /// Adds what a sample of the keyspace holds in better candidates; gives the size of the sample.
+    /// Adds better candidates from a sample of the keyspace to the pool. Returns the size of the
+    /// sample.
     fn refill(&mut self, keyspace: &Keyspace, criteria: &Criteria, draw: &mut impl FnMut() -> u64) -> usize {
         let wanted = match criteria.policy.rank {
-            // Keys that are new all have the lowest counters: a larger sample finds them sooner,
-            // before a second use can tell which of them matter.
+            // New keys all have the lowest counter. A larger sample finds them sooner, before a
+            // second use can show which of them matter.
             Rank::Lfu => criteria.samples,
             Rank::Lru | Rank::Ttl | Rank::Random => criteria.samples * SAMPLES_PER_OPTION,
         };
@@ -169,7 +172,7 @@ impl Evictor {
         let (first, point) = ((draw() % SHARD_COUNT as u64) as usize, draw());
         let mut seen = 0;
         for shard in (first..SHARD_COUNT).chain(0..first) {
-            // What a busy script holds is not evicted.
+            // Keys of a shard that a busy script holds are not evicted.
             let Some(guard) = keyspace.lock_unless_busy(shard) else { continue };
             for (db, keys) in guard.dbs().enumerate() {
                 seen += keys.table.sample(point, wanted, of, |entry| {
@@ -183,7 +186,7 @@ impl Evictor {
         seen
     }
 
-    /// Takes a key into the pool if there is room or it is better than the worst there.
+    /// Adds a key to the pool if there is room, or if it is better than the worst candidate.
     fn consider(&mut self, rank: u64, db: usize, keyspace: &Keyspace, key: &[u8]) {
         if self.pool.len() == POOL_LEN_MAX && rank <= self.pool[0].rank {
             return;
@@ -199,14 +202,14 @@ impl Evictor {
     }
 
     fn insert(&mut self, candidate: Candidate) {
-        // Of equals the oldest goes first: the longer one waits here, the likelier
-        // a use of it is noticed.
+        // Of equal candidates the oldest is evicted first: a use of it is noticed more likely,
+        // because it has been in the pool for longer.
         let at = self.pool.partition_point(|other| other.rank < candidate.rank);
         self.pool.insert(at, candidate);
     }
 
-    /// Removes the candidate if it is still there and still the best; one that was used since goes
-    /// back into the pool by its new rank, which is lower: so this ends.
+    /// Removes the candidate's key if it exists and the candidate is still the best. A candidate
+    /// that was used since returns to the pool with its new, lower rank; the loop therefore ends.
     fn remove(
         &mut self,
         keyspace: &Keyspace,
@@ -236,8 +239,8 @@ impl Evictor {
     }
 }
 
-/// Removes any key: of a random shard, or of the next one that has some, of a
-/// random database there.
+/// Removes any key of a random shard, or of the next shard that has keys, from a random database
+/// there.
 fn evict_any(
     keyspace: &Keyspace,
     policy: Policy,
@@ -307,7 +310,7 @@ mod tests {
         Criteria { policy, access, samples: 5 }
     }
 
-    /// Lists the keys in the order of their eviction.
+    /// Returns the keys in the order of their eviction.
     fn order(keyspace: &Keyspace, policy: &str) -> Vec<(usize, String)> {
         let (mut evictor, mut draw) = (Evictor::default(), draws());
         let criteria = criteria(policy);
@@ -318,7 +321,7 @@ mod tests {
         .collect()
     }
 
-    /// Checks the exact order of few keys, all of which are in the pool.
+    /// Checks the exact order of a few keys, all of which are in the pool.
     fn check(policy: &str, expected: &[&str]) {
         let keyspace = keyspace();
         for (key, expiry_ms, access) in [

@@ -1,8 +1,8 @@
-//! Giving big values up piece by piece, so that whoever frees them can stop at any time.
+//! Freeing big values piece by piece, so that the freeing thread can stop at any time.
 //!
-//! Freeing a set of ten million members takes most of a second. It runs in the background, but a
-//! thread that is short of memory must be able to take a part in it, and the background thread has
-//! other things to do on time. So a value becomes an iterator whose every step frees a bounded
+//! Freeing a set of ten million members takes most of a second. It is done in the background, but a
+//! thread that is short of memory must be able to help, and the background thread has other work to
+//! do on time. A value is therefore converted to an iterator whose every step frees a bounded
 //! piece: a member, a node of a list, a node of a tree.
 
 use structures::entry::View;
@@ -10,10 +10,10 @@ use structures::table::{SAMPLE_MAX, Sampled, Table};
 
 use crate::object::{KeyEntry, Object};
 
-/// The pieces of a removed value: each step frees one, dropping this frees the rest.
+/// The pieces of a removed value. Each step frees one; dropping the iterator frees the rest.
 pub type Pieces = Box<dyn Iterator<Item = ()> + Send>;
 
-/// Elements from which a value is freed piece by piece; below, a value is one piece.
+/// The number of elements from which a value is freed piece by piece. A smaller value is one piece.
 const PIECEWISE_ELEMENTS_MIN: usize = 64;
 
 /// Converts an object to pieces. O(1).
@@ -36,8 +36,8 @@ pub fn pieces_of_entry(entry: KeyEntry) -> Pieces {
     }
 }
 
-/// Converts all keys of a table to pieces; those of a big value among them are as small as its
-/// own. O(1).
+/// Converts all keys of a table to pieces. A big value among them has the same small pieces as
+/// alone. O(1).
 pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     Box::new(table.into_drain().flat_map(|entry| {
         let big = match entry.view() {
@@ -50,8 +50,8 @@ pub fn pieces_of_keys(table: Table<KeyEntry>) -> Pieces {
     }))
 }
 
-/// Bytes a key takes with its value: its block and what its object owns elsewhere. O(1) up to a
-/// bound: of a big value it is an estimate.
+/// Returns the bytes of a key with its value: its block and the memory that its object owns
+/// elsewhere. An estimate for a big value. O(1) up to a bound.
 pub fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         View::Object(object) => object.memory_usage(),
@@ -60,7 +60,8 @@ pub fn memory_of(entry: &KeyEntry) -> usize {
     entry.block_len_bytes() + object
 }
 
-/// Bytes the keys of a table take, from a sample of them, with the table. O(1) up to a bound.
+/// Returns the bytes of a table's keys, estimated from a sample, and of the table. O(1) up to a
+/// bound.
 pub fn memory_of_keys(table: &Table<KeyEntry>) -> usize {
     let mut sampled = 0;
     let seen = table.sample(0, SAMPLE_MAX, Sampled::All, |entry| sampled += memory_of(&entry));

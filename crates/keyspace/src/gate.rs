@@ -1,12 +1,12 @@
-//! The gate: many threads work on the keyspace side by side, or one owns all of it.
+//! The gate: many threads work on the keyspace in parallel, or one thread owns all of it.
 //!
 //! Every loop turn of an I/O thread runs inside a shared pass, and so does each step of any other
-//! thread that locks a shard; what cannot name its keys (KEYS, FLUSHALL, the start of a snapshot, a
-//! script that reaches for undeclared keys) runs as the exclusive one. Passing costs a store to the
-//! thread's own cache line, a fence, and a read of a line that nobody writes: threads never disturb
-//! each other. Going exclusive is the expensive side and waits for the longest command that is
-//! under way: threads look between two requests whether somebody waits (`is_wanted`), and step
-//! aside.
+//! thread that locks a shard. Work that cannot name its keys runs with exclusive ownership: KEYS,
+//! FLUSHALL, the start of a snapshot, a script that uses undeclared keys. Entering costs a store to
+//! the thread's own cache line, a fence, and a read of a line that is rarely written: threads do
+//! not disturb each other. Exclusive ownership is the expensive side. It waits for the longest
+//! command in progress: threads check between two requests whether an owner waits (`is_wanted`),
+//! and then leave the gate.
 //!
 //! ```text
 //!   inside[0] inside[1] …   one padded flag a thread: it is in a turn, or busy in one
@@ -15,48 +15,56 @@
 //!   rejected                callers that wait for an owner's end; the next owner waits for 0
 //!   turn                    lock: one exclusive owner at a time
 //! ```
-//! **Exclusion.** Dekker's pattern: a shared caller raises its flag, fences, reads `closed`; an
-//! exclusive owner raises `closed`, fences, reads the flags. In the single order of SeqCst fences
-//! one comes first, and the other side then sees the write before it. So either the owner sees the
-//! flag and waits for it to fall, or the caller sees `closed` and steps back. Each flag falls with
-//! Release and is read with Acquire, `closed` likewise: whoever comes in sees all that was done
-//! before.
+//! **Exclusion.** Dekker's pattern. A shared caller raises its flag, fences, and reads `closed`. An
+//! exclusive owner raises `closed`, fences, and reads the flags. In the single order of SeqCst
+//! fences one side comes first, and the other side then sees its write. Either the owner sees the
+//! flag and waits until it is lowered, or the caller sees `closed` and steps back. Each flag is
+//! lowered with Release and read with Acquire, and so is `closed`. An entering thread therefore
+//! sees all work that was done before.
 //!
-//! **No lost wake-up.** Leaving is the same pattern once more: the flag falls, fence, read
-//! `closed`. Either the owner's scan sees the fallen flag, or the leaver sees `closed` and
-//! steps `left`, on which the owner sleeps with the count it read before its scan. Callers
-//! sleep on `closed` itself, and opening it is the pattern again: a caller is counted in
-//! `rejected`, lowers its flag, fences, and sleeps while `closed` is as it was; the owner opens,
-//! fences, and wakes them if any are counted. Waking is a system call, and short scripts that run
-//! alone open the gate all the time.
+//! **No lost wake-up.** Leaving uses the same pattern: lower the flag, fence, read `closed`. Either
+//! the owner's scan sees the lowered flag, or the leaving thread sees `closed` and increments
+//! `left`. The owner sleeps on `left` with the count that it read before its scan.
 //!
-//! **No deadlock.** Nobody waits while its own flag is up: a caller that sees `closed` lowers its
-//! flag before it sleeps, and an upgrade leaves the shared pass before it queues for `turn`. So the
-//! owner waits only for threads that run. Two upgraders queue for `turn`, both outside.
-//! What follows: an upgrade is not atomic. Between the shared and the exclusive part
-//! others may have been exclusive: read again what you rely on. And nobody may hold a
-//! shard's lock when upgrading.
+//! Callers sleep on `closed` itself, and opening it uses the pattern again. A caller is counted in
+//! `rejected`, lowers its flag, fences, and sleeps while `closed` is unchanged. The owner opens the
+//! gate, fences, and wakes the callers if any are counted. Waking is a system call, and short
+//! scripts that run alone open the gate all the time.
 //!
-//! **Who is busy.** A script that runs for too long says so (`mark_busy`): alone, in `closed` and
-//! in the lock `turn`; inside, in its thread's flag. Who came by an `unless_busy` then gives up
-//! rather than wait, and its thread goes on outside the gate: it has not raised its flag, or
-//! lowered it, so nobody counts on it. A caller sleeps on `closed` with the value that it saw
-//! there, so it cannot miss the change of it. An owner that waits for a busy thread opens the gate
-//! and gives up; one that must wait says BUSY in `closed`, so that those behind it need not. The
-//! flag of a busy thread is changed as it is when the thread leaves: with the fence, and `left`
-//! stepped.
+//! **No deadlock.** No thread waits while its own flag is raised. A caller that sees `closed`
+//! lowers its flag before it sleeps. An upgrade leaves the shared pass before it queues for `turn`.
+//! The owner therefore waits only for running threads. Two upgrading threads queue for `turn`, both
+//! outside.
 //!
-//! **Staying the owner.** Where a turn does one thing alone after the other, opening and closing
-//! the gate for each costs more than a short script. A pass that was told to (`keep_ownership`)
-//! stays the owner between them, until the turn ends or sees, where it asks `is_wanted`, that
-//! somebody waits. Worth it only where hardly anybody else comes.
+//! An upgrade is therefore not atomic. Between the shared and the exclusive part, other threads may
+//! have been exclusive, so the caller must read all state again. No thread may hold a shard's lock
+//! when it upgrades.
 //!
-//! Lock order: `turn` comes before every shard lock. Longest work under it: what the exclusive
-//! owner does, short by contract. Fairness: a caller waits for one owner. It is counted while it
-//! waits, and the next owner closes the gate only when all who waited for the last one are in.
-//! Owners take turns as threads do at any lock.
-//! A thread must be outside while it sleeps in its event loop: the owner waits
-//! for whoever is inside.
+//! **Busy threads.** A script that runs for too long is marked (`mark_busy`). An exclusive owner
+//! sets the mark in `closed` and in the lock `turn`; a thread inside sets it in its flag. A caller
+//! of an `unless_busy` function then gives up, and its thread continues outside the gate. It has
+//! not raised its flag, or has lowered it, so no other thread relies on it. A caller sleeps on
+//! `closed` with the value that it saw there, so it cannot miss a change.
+//!
+//! An owner that waits for a busy thread opens the gate and gives up. An owner that must wait sets
+//! BUSY in `closed`, so that the threads behind it need not wait. The flag of a busy thread is
+//! changed in the same way as on leaving: with the fence and an increment of `left`.
+//!
+//! **Staying the owner.** If a turn does one exclusive job after the other, opening and closing the
+//! gate for each costs more than a short script. A pass with `keep_ownership` stays the owner
+//! between the jobs. This ends with the turn, or when `is_wanted` finds that another thread waits.
+//! It pays only if other threads rarely enter.
+//!
+//! Lock order: `turn` comes before every shard lock. The longest work under it is that of the
+//! exclusive owner, short by contract.
+//!
+//! Fairness: a caller waits for one owner. It is counted while it waits, and the next owner closes
+//! the gate only when all callers that waited for the last one are inside. Owners compete for
+//! `turn` as threads do for any lock.
+//!
+//! A thread must be outside while it sleeps in its event loop: the owner waits for all threads
+//! inside.
+//!
 //! Proven under loom: tests/loom_gate.rs.
 
 use crossbeam_utils::CachePadded;
@@ -66,93 +74,98 @@ use stdx::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use stdx::sync::{AtomicU32, fence, spins_max};
 use structures::lock::{Guard, Lock};
 
-/// `closed` while there is no exclusive owner.
+/// The value of `closed` while there is no exclusive owner.
 const OPEN: u32 = 0;
-/// `closed` while an exclusive owner waits or works.
+/// The value of `closed` while an exclusive owner waits or works.
 const CLOSED: u32 = 1;
-/// `closed` while the exclusive owner is busy, or must wait for a thread that is.
+/// The value of `closed` while the exclusive owner is busy, or must wait for a busy thread.
 const CLOSED_BUSY: u32 = 2;
 
-/// A thread's flag while it is in no turn.
+/// The flag of a thread that is in no turn.
 const OUTSIDE: u32 = 0;
-/// A thread's flag during a turn.
+/// The flag of a thread during a turn.
 const INSIDE: u32 = 1;
-/// A thread's flag while a script keeps it in its turn for too long.
+/// The flag of a thread while a script keeps it in its turn for too long.
 const INSIDE_BUSY: u32 = 2;
 
 /// The time that a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Until its turn has come.
+    /// Until the thread may enter or own.
     Endless,
-    /// Until its turn has come or whom it waits for is busy.
+    /// Until the thread may enter or own, or the thread it waits for is busy.
     UntilBusy,
 }
 
-/// The position of a pass's thread: inside or outside.
+/// The position of a pass's thread relative to the gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// Inside, beside others.
+    /// Inside, in parallel with other threads.
     Inside,
-    /// The thread is the exclusive owner, and works as that.
+    /// Inside, working as the exclusive owner.
     Owning,
-    /// The thread has stayed the exclusive owner, and works as if it were inside beside others.
+    /// Inside and still the exclusive owner, but working like a thread in parallel with others.
     Staying,
-    /// Outside: it gave up waiting for somebody busy.
+    /// Outside: the thread gave up waiting for a busy one.
     Outside,
-    /// Outside for good: the thread has another pass, which a busy script uses.
+    /// Outside for good: the thread's other pass is in use by a busy script.
     Barred,
 }
 
-/// The threads inside, as a thread that waits to be the owner sees them.
+/// The occupancy of the gate, as seen by a thread that waits to be the owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occupancy {
     Empty,
     Occupied,
-    /// By a busy thread, perhaps among others.
+    /// A busy thread is inside, perhaps with others.
     Busy,
 }
 
-/// Shared passes for I/O threads, exclusive ownership for one. See the module for the protocol.
+/// The gate: shared passes for many threads, or exclusive ownership for one. See the module for the
+/// protocol.
 pub struct Gate {
     inside: Box<[CachePadded<AtomicU32>]>,
-    /// Read by all at every turn, written only by exclusive owners: alone on its line.
+    /// All threads read it at every turn, and only exclusive owners write it: it has a cache line
+    /// of its own.
     closed: CachePadded<FutexWord>,
     left: CachePadded<FutexWord>,
     rejected: CachePadded<FutexWord>,
-    /// Guards the right to write `closed`.
+    /// The lock of the right to write `closed`.
     turn: CachePadded<Lock<()>>,
 }
 
-/// A thread is inside: no exclusive owner works until this is dropped. It stays on its thread.
-/// Where it was taken or kept by an `unless_busy`, ask [`SharedPass::is_inside`].
+/// A thread's presence inside: no exclusive owner works until it is dropped. It stays on its
+/// thread. After an `unless_busy` function, [`SharedPass::is_inside`] tells if the thread is
+/// inside.
 #[must_use = "the pass ends as soon as it is dropped"]
 pub struct SharedPass<'g> {
     gate: &'g Gate,
     thread_index: usize,
     standing: Standing,
-    /// It had to wait to come in.
+    /// True if the thread had to wait before it entered.
     waited: bool,
-    /// True if it stays the exclusive owner, once it is.
+    /// True if the pass stays the exclusive owner once it is the owner.
     keeps_ownership: bool,
-    /// `Some` while this pass is the owner, not on behalf of another (`for_owner`).
+    /// `Some` while this pass itself is the owner, and does not work for another one (`for_owner`).
     ownership: Option<Ownership<'g>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// Proof that nobody else is inside the gate. Only the gate makes one, for as long as it is true.
+/// A proof that no other thread is inside the gate. Only the gate creates one, for as long as that
+/// is true.
 pub struct Exclusive {
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-/// The exclusive ownership itself; opens the gate when dropped, also by a panic.
+/// The exclusive ownership itself. Dropping it opens the gate, also after a panic.
 struct Ownership<'g> {
     gate: &'g Gate,
     _turn: Guard<'g, ()>,
 }
 
 impl Gate {
-    /// Creates a gate for threads numbered `0..threads_max`. One padded cache line a thread.
+    /// Creates a gate for threads numbered `0..threads_max`. It takes one padded cache line a
+    /// thread.
     pub fn new(threads_max: usize) -> Self {
         Self {
             inside: (0..threads_max).map(|_| CachePadded::new(AtomicU32::new(OUTSIDE))).collect(),
@@ -163,11 +176,11 @@ impl Gate {
         }
     }
 
-    /// Comes in as thread `thread_index`, which no other thread may use at the same time. Waits,
-    /// without burning a core, while there is an exclusive owner.
+    /// Enters as thread `thread_index`, which no other thread may use at the same time. Sleeps
+    /// while there is an exclusive owner.
     ///
     /// # Panics
-    /// When the index is not below `threads_max`, or already inside.
+    /// If the index is not below `threads_max`, or already inside.
     #[inline]
     pub fn shared(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
@@ -177,11 +190,11 @@ impl Gate {
         pass
     }
 
-    /// Enters as [`shared`](Self::shared) does, but gives up while a busy owner has the gate: the
-    /// pass is outside then.
+    /// Enters like [`shared`](Self::shared), but gives up while a busy owner has the gate: the pass
+    /// is then outside.
     ///
     /// # Panics
-    /// The index is not below `threads_max`, or already inside.
+    /// If the index is not below `threads_max`, or already inside.
     #[inline]
     pub fn shared_unless_busy(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
@@ -193,18 +206,18 @@ impl Gate {
         pass
     }
 
-    /// Returns the owner's pass for a thread that works for the exclusive owner, who waits for it.
-    /// Of several such threads only one at a time may do work that needs to be alone.
+    /// Returns the owner's pass for a thread that works for the exclusive owner, while the owner
+    /// waits for it. Of several such threads only one at a time may do work that must be alone.
     ///
     /// # Panics
-    /// The index is not below `threads_max`, or inside; there is no owner.
+    /// If the index is not below `threads_max`, or inside, or if there is no owner.
     pub fn for_owner(&self, thread_index: usize) -> SharedPass<'_> {
         self.assert_outside(thread_index);
         assert!(self.closed.load(Relaxed) != OPEN, "nobody owns the keyspace");
         self.pass(thread_index, Standing::Owning)
     }
 
-    /// Returns a second pass for a thread whose own one a busy script uses: it stays outside.
+    /// Returns a second pass for a thread whose own pass a busy script uses. It stays outside.
     pub fn barred(&self, thread_index: usize) -> SharedPass<'_> {
         self.pass(thread_index, Standing::Barred)
     }
@@ -228,15 +241,15 @@ impl Gate {
         assert!(inside == OUTSIDE, "thread {thread_index} is already inside the gate");
     }
 
-    /// Runs `work` alone: waits for every thread to leave, and holds new ones off meanwhile.
-    /// For threads without a pass; from inside a turn use `SharedPass::exclusive`, this
-    /// would wait for itself.
+    /// Runs `work` with exclusive ownership: waits for every thread to leave, and keeps new ones
+    /// out. For threads without a pass. Inside a turn use `SharedPass::exclusive`: this function
+    /// would wait for its own thread.
     pub fn exclusive<R>(&self, work: impl FnOnce(&Exclusive) -> R) -> R {
         let _ownership = self.own(Patience::Endless);
         work(&Exclusive { _stays_on_its_thread: PhantomData })
     }
 
-    /// Comes in, however long that takes. Whether it had to wait.
+    /// Enters; waits as long as necessary. Returns true if it had to wait.
     #[inline]
     fn enter(&self, thread_index: usize) -> bool {
         let waits = !self.try_enter(thread_index);
@@ -246,21 +259,21 @@ impl Gate {
         waits
     }
 
-    /// Raises the flag, and is done unless the gate is closed.
+    /// Raises the flag. Returns true if the gate is open, so that the thread is inside.
     #[inline]
     fn try_enter(&self, thread_index: usize) -> bool {
         self.inside[thread_index].store(INSIDE, Relaxed);
-        // Our flag before our look at `closed`: pairs with the fence in `own`.
+        // Our flag is written before `closed` is read. Pairs with the fence in `own`.
         fence(SeqCst);
-        // Acquire: what the last owner did is visible; pairs with the Release in `Ownership::drop`.
+        // Acquire: the last owner's work is visible. Pairs with the Release in `Ownership::drop`.
         self.closed.load(Acquire) == OPEN
     }
 
-    /// Steps back, sleeps until the gate opens, tries again. Where it stands then.
+    /// Steps back, sleeps until the gate opens, and tries again. Returns the thread's new position.
     #[cold]
     fn enter_when_open(&self, thread_index: usize, patience: Patience) -> Standing {
-        // Relaxed, here and below: a count that owners wait for; the flags and fences are what
-        // excludes. The fence in `leave` stands between it and the sleep.
+        // Relaxed, here and below: only a count that owners wait for. The flags and fences make the
+        // exclusion. The fence in `leave` is between this count and the sleep.
         self.rejected.fetch_add(1, Relaxed);
         let standing = self.wait_for_opening(thread_index, patience);
         if self.rejected.fetch_sub(1, Relaxed) == 1 {
@@ -269,18 +282,18 @@ impl Gate {
         standing
     }
 
-    /// Waits until the gate opens, as long as `patience` permits.
+    /// Waits until the gate opens, as long as `patience` permits. Returns the thread's new
+    /// position.
     fn wait_for_opening(&self, thread_index: usize, patience: Patience) -> Standing {
         loop {
             self.leave(thread_index);
             let mut spins_left = spins_max();
             loop {
-                // Relaxed: only a hint when to try; the load after the fence decides.
+                // Relaxed: only a hint when to try. The load after the fence decides.
                 match self.closed.load(Relaxed) {
                     OPEN => break,
                     CLOSED_BUSY if patience == Patience::UntilBusy => return Standing::Outside,
-                    // With the value seen: a change of it ends the sleep, or keeps it from
-                    // beginning.
+                    // Sleeps with the value seen: a change of it ends the sleep, or prevents it.
                     closed if spins_left == 0 => self.closed.wait(closed),
                     _ => {
                         spins_left -= 1;
@@ -294,62 +307,63 @@ impl Gate {
         }
     }
 
-    /// Lowers the flag, and notifies an owner that may be waiting for that.
+    /// Lowers the flag, and notifies an owner that may wait for that.
     #[inline]
     fn leave(&self, thread_index: usize) {
-        // Release: what was done inside is visible to the owner; pairs with the Acquire in `own`.
+        // Release: the work inside is visible to the owner. Pairs with the Acquire in `own`.
         self.set_flag(thread_index, OUTSIDE);
     }
 
-    /// Changes the flag of a thread that is inside, and notifies an owner that may be waiting for
-    /// that.
+    /// Changes the flag of a thread that is inside, and notifies an owner that may wait for that.
     #[inline]
     fn set_flag(&self, thread_index: usize, flag: u32) {
-        // Release: what was done inside is visible to the owner; pairs with the Acquire in `own`.
+        // Release: the work inside is visible to the owner. Pairs with the Acquire in `own`.
         self.inside[thread_index].store(flag, Release);
-        // Our flag before our look at `closed`: pairs with the fence in `own`.
+        // Our flag is written before `closed` is read. Pairs with the fence in `own`.
         fence(SeqCst);
         if self.closed.load(Relaxed) != OPEN {
             self.tell_owner();
         }
     }
 
-    /// Ends the owner's sleep, or keeps it from beginning.
+    /// Ends the owner's sleep, or prevents it.
     #[cold]
     fn tell_owner(&self) {
-        // Relaxed: the fence in `set_flag` stands before it, so who reads this count with the
-        // Acquire in `own` also sees our flag down.
+        // Relaxed: the fence in `set_flag` comes before it. An owner that reads this count with the
+        // Acquire in `own` therefore also sees our flag lowered.
         self.left.fetch_add(1, Relaxed);
         self.left.wake_one(); // Only the one owner sleeps on it.
     }
 
-    /// Closes the gate and waits until all are out; always, with endless patience.
+    /// Closes the gate and waits until all threads are outside. With endless patience it always
+    /// succeeds.
     fn own(&self, patience: Patience) -> Option<Ownership<'_>> {
         let turn = match patience {
             Patience::Endless => self.turn.lock(),
             Patience::UntilBusy => self.turn.lock_unless_busy()?,
         };
-        // Before it closes the gate: nobody is held up for an owner that will give up.
+        // Checked before the gate is closed: no thread waits for an owner that will give up.
         if patience == Patience::UntilBusy && self.occupancy() == Occupancy::Busy {
             return None;
         }
         self.admit_waiting_threads();
         self.closed.store(CLOSED, Relaxed);
-        // From here the drop opens the gate again, whatever happens.
+        // From here on, the drop opens the gate again in every case.
         let ownership = Ownership { gate: self, _turn: turn };
-        // `closed` before our look at the flags: pairs with the fences in `try_enter` and
+        // `closed` is written before the flags are read. Pairs with the fences in `try_enter` and
         // `set_flag`.
         fence(SeqCst);
         let mut spins_left = spins_max();
         loop {
             // Acquire: pairs with the count in `tell_owner`. Read before the flags: a change that
-            // the scan misses steps the count, and then the wait does not sleep.
+            // the scan misses increments the count, and then the wait does not sleep.
             let left = self.left.load(Acquire);
             let occupancy = self.occupancy();
             match (occupancy, patience) {
                 (Occupancy::Busy, Patience::UntilBusy) => return None,
                 (Occupancy::Busy, Patience::Endless) => self.close_for_busy(),
-                // Nobody is, any more. Who sleeps on the other value is woken when the gate opens.
+                // No thread is busy any more. Threads that sleep on the other value are woken when
+                // the gate opens.
                 _ if self.closed.load(Relaxed) != CLOSED => self.closed.store(CLOSED, Relaxed),
                 _ => {}
             }
@@ -365,7 +379,7 @@ impl Gate {
         }
     }
 
-    /// Returns the threads inside.
+    /// Returns the occupancy by the threads inside.
     fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy::Empty;
         for inside in &self.inside {
@@ -379,11 +393,11 @@ impl Gate {
         occupancy
     }
 
-    /// Has those that wait for the opening give up, if they may. For the one that has closed the
-    /// gate.
+    /// Makes the threads that wait for the opening give up, if they may. Only for the thread that
+    /// has closed the gate.
     #[cold]
     fn close_for_busy(&self) {
-        // Relaxed: whoever reads it comes no nearer to the data.
+        // Relaxed: a thread that reads it does not access the data.
         if self.closed.swap(CLOSED_BUSY, Relaxed) != CLOSED_BUSY {
             self.closed.wake_all();
         }
@@ -391,8 +405,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Waits until those are in who waited for the last owner. The gate is open, and
-    /// they need nothing else.
+    /// Waits until the threads that waited for the last owner are inside. The gate is open, so
+    /// nothing else delays them.
     fn admit_waiting_threads(&self) {
         let mut spins_left = spins_max();
         loop {
@@ -411,21 +425,21 @@ impl Gate {
 }
 
 impl SharedPass<'_> {
-    /// Runs `work` alone from inside a turn: leaves, becomes the exclusive owner, and comes back in
-    /// before it returns. Others may have been exclusive in between (see the module), so the caller
-    /// must hold no shard's lock and nothing that it read before.
+    /// Runs `work` with exclusive ownership from inside a turn: leaves, becomes the owner, and
+    /// enters again before it returns. Other threads may have been exclusive in between (see the
+    /// module). The caller must hold no shard's lock and must not rely on earlier reads.
     pub fn exclusive<R>(&mut self, work: impl FnOnce(&Exclusive) -> R) -> R {
         self.alone(|_| work(&Exclusive { _stays_on_its_thread: PhantomData }))
     }
 
-    /// Runs `work` alone as [`exclusive`](Self::exclusive) does. Parts of it may ask to be alone
-    /// themselves: they are, then.
+    /// Runs `work` with exclusive ownership like [`exclusive`](Self::exclusive). Parts of `work`
+    /// may request it again: they have it already.
     pub fn alone<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         self.alone_with(Patience::Endless, work).expect("endless patience ends with the ownership")
     }
 
-    /// Runs `work` alone as [`alone`](Self::alone) does, but never waits for a busy owner: `work`
-    /// does not run then. The pass may be outside afterwards, with and without having run: see
+    /// Runs `work` like [`alone`](Self::alone), but never waits for a busy owner: returns `None`
+    /// then, and does not run `work`. The pass may be outside afterwards in either case: see
     /// [`is_inside`](Self::is_inside).
     pub fn alone_unless_busy<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Option<R> {
         self.alone_with(Patience::UntilBusy, work)
@@ -437,7 +451,7 @@ impl SharedPass<'_> {
             Standing::Outside | Standing::Barred if patience == Patience::UntilBusy => return None,
             Standing::Barred => panic!("a thread with a busy script waits for its own end"),
             Standing::Inside | Standing::Outside => {
-                // Comes back in last, also where nobody may be alone now.
+                // Dropped last: enters again, also if no ownership is possible now.
                 let back = ReenterGuard::leave(self, patience);
                 back.pass.ownership = Some(back.pass.gate.own(patience)?);
                 back.forget();
@@ -449,21 +463,20 @@ impl SharedPass<'_> {
         Some(work(owner.pass))
     }
 
-    /// Keeps this thread the exclusive owner after work that was done alone, until the pass ends
-    /// or yields ([`yield_to_owner`](Self::yield_to_owner)).
+    /// Keeps this thread the exclusive owner after exclusive work, until the pass ends or yields
+    /// ([`yield_to_owner`](Self::yield_to_owner)).
     pub fn keep_ownership(&mut self) {
         self.keeps_ownership = true;
     }
 
-    /// Opens the gate and comes back in, if its patience lasts.
+    /// Opens the gate and enters again, if `patience` permits.
     fn give_up_ownership(&mut self, patience: Patience) {
         drop(ReenterGuard::open(self, patience));
     }
 
-    /// Runs `work` outside the gate from inside a turn, so that nobody who wants to be exclusive
-    /// waits for it, and comes back in before it returns. As with `exclusive`, the caller must hold
-    /// no shard's lock and nothing that it read before.
-    /// An exclusive owner stays where it is, if it works as that.
+    /// Runs `work` outside the gate from inside a turn, so that no waiting owner is delayed by it.
+    /// Enters again before it returns. As for `exclusive`, the caller must hold no shard's lock and
+    /// must not rely on earlier reads. A pass that works as the exclusive owner stays inside.
     pub fn outside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let _back_inside = match self.standing {
             Standing::Inside => ReenterGuard::leave(self, Patience::Endless),
@@ -473,13 +486,13 @@ impl SharedPass<'_> {
         work()
     }
 
-    /// Returns true if the turn should step aside or check if it may enter. A thread waits to be
-    /// the exclusive owner, or for the pass that stays it, or the pass is outside. Beside others
-    /// it is one load of a line that only owners write.
+    /// Returns true if the turn should leave the gate or try to enter it. Either a thread waits for
+    /// the ownership or for the owner that this pass stays, or this pass is outside. In parallel
+    /// with others, it costs one load of a line that only owners write.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         match self.standing {
-            // Relaxed: a hint; `yield_to_owner` is what orders.
+            // Relaxed: a hint; `yield_to_owner` establishes the order.
             Standing::Inside => self.gate.closed.load(Relaxed) != OPEN,
             Standing::Staying => self.gate.rejected.load(Relaxed) > 0 || self.gate.turn.is_awaited(),
             Standing::Owning | Standing::Barred => false,
@@ -487,10 +500,10 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Leaves the gate for a waiting exclusive owner and enters again when it is done, or stays
-    /// outside while it is busy: whether the pass is inside. One that was outside comes in if it
-    /// can. As with `exclusive`, the caller must hold no shard's lock and nothing that it read
-    /// before.
+    /// Leaves the gate for a waiting exclusive owner and enters again afterwards; stays outside
+    /// while the owner is busy. A pass that was outside enters if it can. Returns true if the pass
+    /// is inside. As for `exclusive`, the caller must hold no shard's lock and must not rely on
+    /// earlier reads.
     #[cold]
     pub fn yield_to_owner(&mut self) -> bool {
         match self.standing {
@@ -502,16 +515,16 @@ impl SharedPass<'_> {
         self.is_inside()
     }
 
-    /// Returns true if the thread is inside, as the exclusive owner or beside others. It is
-    /// outside after it gave up waiting for a busy owner, and may lock no shard then.
+    /// Returns true if the thread is inside, as the exclusive owner or in parallel with others. It
+    /// is outside after it gave up waiting for a busy owner, and may then lock no shard.
     #[inline]
     pub fn is_inside(&self) -> bool {
         matches!(self.standing, Standing::Inside | Standing::Owning | Standing::Staying)
     }
 
-    /// Says that this turn takes long, because of a script: who waits for its end by an
-    /// `unless_busy` gives up, until [`end_busy`](Self::end_busy) or the end of the turn; of the
-    /// ownership where this thread is the exclusive owner.
+    /// Marks this turn as long, because of a script. Callers of an `unless_busy` function that wait
+    /// for its end give up. The mark lasts until [`end_busy`](Self::end_busy) or the end of the
+    /// turn; for the exclusive owner, until the end of the ownership.
     #[cold]
     pub fn mark_busy(&mut self) {
         match self.standing {
@@ -524,7 +537,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Ends what [`mark_busy`](Self::mark_busy) began inside. Ownership stays busy to its end.
+    /// Ends the mark that [`mark_busy`](Self::mark_busy) set inside. Ownership stays busy until its
+    /// end.
     #[cold]
     pub fn end_busy(&mut self) {
         match self.standing {
@@ -534,7 +548,7 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Enters for a pass that is outside, if its patience lasts.
+    /// Enters with a pass that is outside, if `patience` permits.
     fn come_in(&mut self, patience: Patience) {
         let (gate, thread_index) = (self.gate, self.thread_index);
         self.standing = if gate.try_enter(thread_index) {
@@ -544,18 +558,18 @@ impl SharedPass<'_> {
         };
     }
 
-    /// Returns true if the pass waited for the end of an exclusive owner when it was taken.
+    /// Returns true if the pass waited for the end of an exclusive owner when it was created.
     pub fn has_waited(&self) -> bool {
         self.waited
     }
 
-    /// Returns the number this pass was taken with.
+    /// Returns the thread index of this pass.
     pub fn thread_index(&self) -> usize {
         self.thread_index
     }
 }
 
-/// A pass that is outside for a while; enters when dropped, if its patience lasts.
+/// A pass that is outside for a while. Dropping the guard enters again, if `patience` permits.
 struct ReenterGuard<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
     patience: Patience,
@@ -568,14 +582,14 @@ impl<'p, 'g> ReenterGuard<'p, 'g> {
         Self { pass, patience }
     }
 
-    /// Opens the gate that `pass` has stayed the owner of, and is outside.
+    /// Opens the gate of which `pass` has stayed the owner; the pass is then outside.
     fn open(pass: &'p mut SharedPass<'g>, patience: Patience) -> Self {
         pass.standing = Standing::Outside;
         pass.ownership = None;
         Self { pass, patience }
     }
 
-    /// Stays outside.
+    /// Leaves the pass outside.
     fn forget(self) {
         std::mem::forget(self);
     }
@@ -587,7 +601,7 @@ impl Drop for ReenterGuard<'_, '_> {
     }
 }
 
-/// A pass whose thread works as the exclusive owner until this is dropped. Then the gate opens,
+/// A pass whose thread works as the exclusive owner until this is dropped. The gate then opens,
 /// unless the pass stays the owner.
 struct Owner<'p, 'g> {
     pass: &'p mut SharedPass<'g>,
@@ -597,7 +611,8 @@ struct Owner<'p, 'g> {
 impl Drop for Owner<'_, '_> {
     fn drop(&mut self) {
         let Self { pass, patience } = self;
-        // Who was busy opens it, or others would go on giving up. Relaxed: only owners write it.
+        // A busy owner opens the gate; otherwise other threads would continue to give up. Relaxed:
+        // only owners write it.
         if pass.keeps_ownership && pass.gate.closed.load(Relaxed) == CLOSED {
             pass.standing = Standing::Staying;
         } else {
@@ -617,10 +632,11 @@ impl Drop for SharedPass<'_> {
 
 impl Drop for Ownership<'_> {
     fn drop(&mut self) {
-        // Release: what the owner did is visible to whoever comes in; pairs with
-        // the Acquire in `enter`.
+        // Release: the owner's work is visible to entering threads. Pairs with the Acquire in
+        // `enter`.
         self.gate.closed.store(OPEN, Release);
-        // The opening before our look at who waits for it: pairs with the fence in `set_flag`.
+        // The gate is opened before the waiting threads are counted. Pairs with the fence in
+        // `set_flag`.
         fence(SeqCst);
         if self.gate.rejected.load(Relaxed) > 0 {
             self.gate.closed.wake_all();
@@ -739,7 +755,7 @@ mod tests {
         gate.exclusive(|_| ());
     }
 
-    /// Waits until somebody is kept out.
+    /// Waits until a thread is kept out.
     fn await_rejected(gate: &Gate) {
         while gate.rejected.load(Relaxed) == 0 {
             std::thread::yield_now();
@@ -802,8 +818,8 @@ mod tests {
         });
     }
 
-    /// Turns, upgrades and background owners at once, real threads, real parking: an owner's
-    /// read-modify-write in two steps is never disturbed, and everybody finishes.
+    /// Checks turns, upgrades and background owners at once, with real threads and real parking. An
+    /// owner's read-modify-write in two steps must not be disturbed, and all threads must finish.
     #[test]
     fn owners_are_alone() {
         const TURNS: u64 = 3_000;

@@ -1,15 +1,16 @@
-//! The hash type: few short fields in a listpack of fields and values, anything else in a table.
+//! The hash type: few short fields are in a listpack of fields and values, all other hashes are
+//! tables.
 //!
-//! Packed, a hash is one block, `field value field value …`. What outgrows that is a table of
-//! pairs, one allocation for a field with its value, overwritten in place where the size class
-//! stays the same: finding, setting, removing and choosing at random are O(1) there. A hash
-//! never goes back by itself.
+//! A packed hash is one block, `field value field value …`. A larger hash is a table of pairs. A
+//! field with its value is one allocation, which is overwritten in place if the size class stays
+//! the same. In a table, finding, setting, removing and choosing at random are O(1). A table does
+//! not become packed again.
 //!
 //! Fields may have deadlines. A packed hash then becomes a listpack of triples (`timed_pack`), and
-//! stays one; in a table each pair may have its own (`pairs`). A hash knows a lower bound of its
-//! nearest deadline in O(1), and a hash without deadlines takes no byte for them. A field that is
-//! due stays until somebody removes it: methods here look at all fields, [`Hash::live`] at those
-//! that are not due.
+//! stays one; in a table each pair may have its own deadline (`pairs`). A hash knows a lower bound
+//! of its nearest deadline in O(1). A hash without deadlines uses no memory for them. A due field
+//! stays until it is explicitly removed: the methods of [`Hash`] see all fields, those of
+//! [`Hash::live`] only the fields that are not due.
 
 use crate::freeing::Pieces;
 use structures::listpack::element::{Element, IntText};
@@ -40,7 +41,7 @@ pub struct Hash {
 enum Repr {
     /// Few short fields, none with a deadline.
     Pack(Listpack),
-    /// Anything else, behind a pointer so that an object stays three words.
+    /// All other hashes, behind a pointer so that an object stays three words.
     Boxed(Box<Boxed>),
 }
 
@@ -51,35 +52,35 @@ enum Boxed {
     Timed(TimedPack),
 }
 
-// The whole of a size class: deadlines must not cost the hashes that have none.
+// A whole size class: deadlines must not cost memory in hashes without any.
 const _: () = assert!(size_of::<Boxed>() <= 64);
 
 /// A field of a hash.
 #[derive(Clone, Copy, Debug)]
 pub struct HashField<'a> {
-    /// Its name.
+    /// The name.
     pub name: Element<'a>,
-    /// Its value.
+    /// The value.
     pub value: Element<'a>,
     /// The deadline, in Unix milliseconds.
     pub deadline_ms: Option<i64>,
 }
 
-/// A field as it is to be written.
+/// A field to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldWrite<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a [u8],
-    /// Its value.
+    /// The value.
     pub value: &'a [u8],
-    /// The effect on its deadline.
+    /// The effect on the field's deadline.
     pub expiry: Expiry,
 }
 
 /// The result of a search for a field that must not have expired.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// The value.
+    /// The value of a field that has not expired.
     Live(Element<'a>),
     /// The field is due: for clients it is absent.
     Due,
@@ -118,7 +119,7 @@ fn find_field(pack: &Listpack, field: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, field, 1)
 }
 
-/// The elements that a packed hash has for each field.
+/// The number of elements that a packed hash has for each field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Name and value.
@@ -128,7 +129,7 @@ enum Form {
 }
 
 impl Form {
-    /// Elements of a field.
+    /// Returns the number of elements of a field.
     #[inline]
     fn stride(self) -> usize {
         match self {
@@ -138,7 +139,7 @@ impl Form {
     }
 }
 
-/// Walks the fields of a packed hash.
+/// Returns the fields of a packed hash.
 fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
@@ -151,7 +152,7 @@ fn packed_fields(pack: &Listpack, form: Form) -> impl Iterator<Item = HashField<
     })
 }
 
-/// A hash seen by its structure.
+/// A hash by its structure.
 enum Parts<'a> {
     Packed(&'a Listpack, Form),
     Table(&'a Pairs),
@@ -178,11 +179,11 @@ impl Hash {
         }
     }
 
-    /// Creates a hash of the fields and values in `pack`, which comes from outside; packed if it
+    /// Creates a hash of the fields and values in `pack`, which is not trusted. It is packed if it
     /// has no more fields than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// A field without a value, or twice.
+    /// If a field has no value, or occurs twice.
     pub fn from_listpack(pack: Listpack, limits: &PackLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(2) {
             return Err(PackDefect::HalfPair);
@@ -197,12 +198,13 @@ impl Hash {
         Ok(hash)
     }
 
-    /// Creates a hash of the fields, values and deadlines (0 for none) in `pack`, which comes from
-    /// outside, in the form of [`Hash::as_timed_listpack`]. It is packed if it has no more fields
-    /// than `limits` allow. O(n log n).
+    /// Creates a hash of the fields, values and deadlines (0 for none) in `pack`, which is not
+    /// trusted. The form is that of [`Hash::as_timed_listpack`]. It is packed if it has no more
+    /// fields than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// A field without a value or deadline, or twice; invalid deadlines or a wrong order.
+    /// If a field has no value or deadline, or occurs twice; for invalid deadlines or a wrong
+    /// order.
     pub fn from_timed_listpack(
         pack: Listpack,
         limits: &PackLimits,
@@ -222,7 +224,8 @@ impl Hash {
     }
 
     /// Borrows the listpack of a packed hash that has or had deadlines: fields, values and
-    /// deadlines in Unix milliseconds (0 for none), the earliest first, those without last. O(1).
+    /// deadlines in Unix milliseconds (0 for none). The earliest deadline comes first; fields
+    /// without one come last. O(1).
     pub fn as_timed_listpack(&self) -> Option<&Listpack> {
         if let Parts::Packed(pack, Form::Triples) = self.parts() { Some(pack) } else { None }
     }
@@ -243,8 +246,8 @@ impl Hash {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a field with this hash will read first: its bucket of a
-    /// table. Packed, nothing. O(1).
+    /// Starts loading the memory that a search for a field with this hash reads first: its bucket
+    /// of a table. Does nothing for a packed hash. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Some(table) = self.table() {
@@ -252,8 +255,8 @@ impl Hash {
         }
     }
 
-    /// Starts loading the field of this hash and length itself, whose bucket
-    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
+    /// Starts loading the field with this hash and length, after
+    /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Some(table) = self.table() {
@@ -270,7 +273,7 @@ impl Hash {
         }
     }
 
-    /// Bytes owned outside the key's block, the table as it is on average. O(1).
+    /// Returns the bytes owned outside the key's block, with an average for the table. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match self.parts() {
@@ -279,7 +282,7 @@ impl Hash {
         }
     }
 
-    /// Bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match self.parts() {
             Parts::Packed(pack, Form::Pairs) => pack.memory_usage(),
@@ -288,7 +291,7 @@ impl Hash {
         }
     }
 
-    /// Gives the value up piece by piece. O(1).
+    /// Converts the value to pieces that are freed one by one. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.repr {
             Repr::Boxed(boxed) => match *boxed {
@@ -330,37 +333,38 @@ impl Hash {
         }
     }
 
-    /// Returns the fields that have not expired at `now_ms`.
+    /// Returns a view of the fields that have not expired at `now_ms`.
     #[inline]
     pub fn live(&self, now_ms: i64) -> LiveFields<'_> {
-        // A hash whose nearest deadline is ahead is looked at as if it had none.
+        // If the nearest deadline is in the future, no field needs a check.
         let has_due = is_due(self.next_deadline_ms(), now_ms);
         LiveFields { hash: self, due_until_ms: has_due.then_some(now_ms) }
     }
 
-    /// Prepares for `count` more fields, so that a hash that will not stay
-    /// packed is not packed first.
+    /// Prepares for `count` more fields. A hash that will not stay packed is converted to a table
+    /// at once.
     pub fn expect(&mut self, count: usize, limits: &PackLimits, hasher: &Hasher) {
         if !limits.admit_count(count) {
             self.spread(hasher);
         }
     }
 
-    /// Prepares for deadlines: a packed hash becomes one of triples. O(bytes) the first time.
+    /// Prepares for deadlines: converts a packed hash to triples. O(bytes) the first time.
     pub fn expect_deadlines(&mut self) {
         if let Repr::Pack(pack) = &self.repr {
             self.repr = Self::boxed(Boxed::Timed(TimedPack::of_pairs(pack)));
         }
     }
 
-    /// Sets `field` to `value`, without a deadline; whether the field is new, which one that was
-    /// due is not. O(1) amortised; packed, O(bytes).
+    /// Sets `field` to `value`, without a deadline. Returns true if the field is new; a due field
+    /// is not. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8], limits: &PackLimits, hasher: &Hasher) -> bool {
         self.set_with_expiry(FieldWrite { name: field, value, expiry: Expiry::Clear }, limits, hasher)
     }
 
-    /// Sets a field and its deadline; whether the field is new. O(1) amortised; packed, O(bytes).
+    /// Sets a field and its deadline. Returns true if the field is new. O(1) amortised; packed,
+    /// O(bytes).
     #[inline]
     pub fn set_with_expiry(&mut self, write: FieldWrite<'_>, limits: &PackLimits, hasher: &Hasher) -> bool {
         let FieldWrite { name, value, expiry } = write;
@@ -407,7 +411,7 @@ impl Hash {
         new
     }
 
-    /// Goes over to a table. O(n).
+    /// Converts the hash to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
         let Parts::Packed(pack, form) = self.parts() else { return };
         let mut pairs = Pairs::default();
@@ -419,8 +423,8 @@ impl Hash {
         self.repr = Self::boxed(Boxed::Table(pairs));
     }
 
-    /// Sets or clears the deadline of `field`, in Unix milliseconds; whether the field is there.
-    /// O(1); packed, O(bytes).
+    /// Sets or clears the deadline of `field`, in Unix milliseconds. Returns true if the field
+    /// exists. O(1); packed, O(bytes).
     pub fn set_deadline_ms(&mut self, field: &[u8], deadline_ms: Option<i64>, hasher: &Hasher) -> bool {
         if deadline_ms.is_some() {
             self.expect_deadlines();
@@ -446,9 +450,9 @@ impl Hash {
         }
     }
 
-    /// Removes fields that are due at `now_ms`, about `fields_max` of them at most, calling `each`
-    /// with their names; how many. When all are gone, [`Hash::next_deadline_ms`] is later than
-    /// `now_ms`. O(fields removed + n / 400).
+    /// Removes fields that are due at `now_ms`, at most about `fields_max`, and calls `each` with
+    /// their names. Returns the number removed. If it removed all due fields,
+    /// [`Hash::next_deadline_ms`] is later than `now_ms`. O(fields removed + n / 400).
     pub fn remove_due(&mut self, now_ms: i64, fields_max: usize, each: impl FnMut(Element<'_>)) -> usize {
         match &mut self.repr {
             Repr::Pack(_) => 0,
@@ -459,8 +463,8 @@ impl Hash {
         }
     }
 
-    /// Removes all fields that are due at `now_ms`, calling `each` with their names; how many.
-    /// O(fields removed + n / 400).
+    /// Removes all fields that are due at `now_ms`, and calls `each` with their names. Returns the
+    /// number removed. O(fields removed + n / 400).
     pub fn remove_all_due(&mut self, now_ms: i64, mut each: impl FnMut(Element<'_>)) -> usize {
         let mut removed = 0;
         while is_due(self.next_deadline_ms(), now_ms) {
@@ -469,12 +473,13 @@ impl Hash {
         removed
     }
 
-    /// Removes `field` if it is due at `now_ms`; whether it was. O(1); packed, O(bytes).
+    /// Removes `field` if it is due at `now_ms`. Returns true if it was. O(1); packed, O(bytes).
     pub fn remove_if_due(&mut self, field: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
         matches!(self.look_up(field, now_ms, hasher), Lookup::Due) && self.remove(field, hasher)
     }
 
-    /// Removes `field`, due or not; false if it was not there. O(1) amortised; packed, O(bytes).
+    /// Removes `field`, due or not. Returns false if it did not exist. O(1) amortised; packed,
+    /// O(bytes).
     pub fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
         let (pack, found, stride) = match &mut self.repr {
             Repr::Pack(pack) => {
@@ -494,8 +499,8 @@ impl Hash {
         true
     }
 
-    /// Walks all fields with their values and deadlines, expired ones too. A packed hash has them
-    /// in the order of their deadlines, then of their addition; another in no particular order.
+    /// Returns all fields with their values and deadlines, expired ones too. Those of a packed hash
+    /// are ordered by deadline, then by insertion; those of a table have no particular order.
     pub fn fields(&self) -> impl Iterator<Item = HashField<'_>> {
         match self.parts() {
             Parts::Packed(pack, form) => OneOfTwo::A(packed_fields(pack, form)),
@@ -507,13 +512,13 @@ impl Hash {
         }
     }
 
-    /// Walks all fields and values, expired ones too, in the order of [`Hash::fields`].
+    /// Returns all fields and values, expired ones too, in the order of [`Hash::fields`].
     pub fn iter(&self) -> impl Iterator<Item = (Element<'_>, Element<'_>)> {
         self.fields().map(|field| (field.name, field.value))
     }
 
-    /// Draws a field uniformly, expired or not, and returns its value, too. Expected O(1); packed,
-    /// O(n).
+    /// Draws a field uniformly, expired or not. Returns the field and its value. Expected O(1);
+    /// packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Element<'_>)> {
         if self.is_empty() {
             return None;
@@ -531,8 +536,8 @@ impl Hash {
         }
     }
 
-    /// Visits `count` distinct fields chosen uniformly, due ones too, or all where there are no
-    /// more. Expected O(count); packed, O(n).
+    /// Visits `count` distinct fields chosen uniformly, or all fields if there are no more; due
+    /// ones too. Expected O(count); packed, O(n).
     pub fn sample(
         &self,
         count: usize,
@@ -551,7 +556,7 @@ impl Hash {
         }
     }
 
-    /// Returns true if it is a table. O(1).
+    /// Returns true if the hash is a table. O(1).
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.parts(), Parts::Table(_))
     }
@@ -566,7 +571,7 @@ impl Hash {
         }
     }
 
-    /// Fixes the state of a table for [`Hash::show`]: see `crate::pieces`. O(1).
+    /// Starts a showing of a table's present state for [`Hash::show`]: see `crate::pieces`. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Some(pairs) = self.pairs_mut() {
             pairs.table.begin(showing);
@@ -584,7 +589,7 @@ impl Hash {
         if let Parts::Table(pairs) = self.parts() { pairs.deadline_bound_ms() } else { None }
     }
 
-    /// Shows the next fields of the fixed state, about so many; whether there are more.
+    /// Visits the next fields of the showing, about `fields_max`. Returns true if there are more.
     pub(crate) fn show(&mut self, fields_max: usize, mut visit: impl FnMut(HashField<'_>)) -> bool {
         let Some(pairs) = self.pairs_mut() else { return false };
         pairs.table.show(fields_max, |pair| {
@@ -606,7 +611,7 @@ impl Hash {
 #[derive(Clone, Copy)]
 pub struct LiveFields<'a> {
     hash: &'a Hash,
-    /// Fields with a deadline up to then are due; `None` if none is.
+    /// The time up to which deadlines are due; `None` if no field is due.
     due_until_ms: Option<i64>,
 }
 
@@ -616,7 +621,7 @@ impl<'a> LiveFields<'a> {
         self.due_until_ms.is_none_or(|now_ms| !is_due(deadline_ms, now_ms))
     }
 
-    /// Returns their number. O(1) if none has expired, else O(n).
+    /// Returns the number of these fields. O(1) if none has expired, else O(n).
     pub fn count(self) -> usize {
         match self.due_until_ms {
             None => self.hash.len(),
@@ -624,14 +629,15 @@ impl<'a> LiveFields<'a> {
         }
     }
 
-    /// Walks the fields and values, in the order of [`Hash::fields`].
+    /// Returns the fields and values, in the order of [`Hash::fields`].
     pub fn iter(self) -> impl Iterator<Item = (Element<'a>, Element<'a>)> {
         let live = self.hash.fields().filter(move |field| self.has(field.deadline_ms));
         live.map(|field| (field.name, field.value))
     }
 
-    /// Visits some fields at `cursor` and gives the next cursor, 0 at the end; packed, all at once.
-    /// What is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some fields at `cursor` and returns the next cursor, 0 at the end; a packed hash is
+    /// visited at once. Fields that exist from the first call to the last are visited. O(1);
+    /// packed, O(n).
     pub fn scan(self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let Some(table) = self.hash.table() else {
             self.iter().for_each(|(field, value)| visit(field, value));

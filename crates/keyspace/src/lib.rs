@@ -1,4 +1,4 @@
-//! Keys and values: the objects keys hold, databases, shards behind locks, expiry.
+//! Keys and values: the objects that keys hold, databases, shards behind locks, and expiry.
 //!
 //! Pure: no I/O, no clock, no randomness of its own. Times and random numbers are arguments.
 #![forbid(unsafe_code)]

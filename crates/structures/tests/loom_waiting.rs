@@ -149,8 +149,8 @@ fn two_writers_serve_a_client_once() {
         let serve = |element| {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || {
-                // Two clients with a key each, as for a client that waits for two keys: only the
-                // claim excludes them.
+                // Two writers with a key each, and a client that waits for both keys: only the claim
+                // excludes the writers.
                 waiting.over.end_if(|| {
                     waiting.port.deliver(element);
                     true
@@ -197,7 +197,7 @@ fn a_client_that_is_killed_does_not_wait_whichever_comes_first() {
                 waiter.is_some_and(|over| over.end())
             })
         };
-        // `Session::wait`.
+        // The client begins to wait: it publishes its claim, then checks if it was killed.
         let over = Arc::new(Claim::default());
         *waiter.lock().expect("no panic") = Some(Arc::clone(&over));
         let ended = killed.load(Relaxed) && over.end();

@@ -1,9 +1,9 @@
 //! The fields of a big hash: a table of pairs, each of which may have a deadline.
 //!
-//! The table notes per segment when something there is due at the earliest, so fields that are
-//! due are found without a look at the others. [`Pairs`] notes the same for the whole hash, in
-//! a block of its own that a hash without deadlines does not have, and where the walk that
-//! removes what is due goes on.
+//! The table stores a lower bound of the deadlines per segment, so due fields are found without
+//! reading the others. [`Pairs`] stores such a bound for the whole hash, and the point at which the
+//! sweep of due fields continues. Both are in a block of their own, which a hash without deadlines
+//! does not have.
 
 use structures::listpack::element::Element;
 use structures::pair::Pair;
@@ -13,10 +13,10 @@ use structures::table::{SweepBudget, Thin};
 use crate::expiry::Expiry;
 use crate::key::Hasher;
 
-/// Segments of the table that one step of [`Pairs::remove_due`] looks at.
+/// The most segments of the table that one step of [`Pairs::remove_due`] checks.
 const SWEPT_SEGMENTS_MAX: usize = 1024;
 
-/// A table of fields with their values, and the bytes they take.
+/// A table of fields with their values, and the number of their bytes.
 #[derive(Clone, Default)]
 pub(super) struct Pairs {
     pub(super) table: WalkedTable<Pair, Due>,
@@ -26,14 +26,14 @@ pub(super) struct Pairs {
 /// The deadlines of a table's fields.
 #[derive(Clone)]
 pub(super) struct Due {
-    /// No field is due before.
+    /// The time before which no field is due.
     min_ms: i64,
-    /// The point at which the sweep of expired fields continues, in the table's own terms.
+    /// The cursor of the table at which the sweep of expired fields continues.
     cursor: u64,
 }
 
 impl Pairs {
-    /// Sets a field; whether it is new.
+    /// Sets a field. Returns true if it is new.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry, hasher: &Hasher) -> bool {
         let position = hasher.hash_member(field);
@@ -59,7 +59,7 @@ impl Pairs {
         true
     }
 
-    /// Sets or clears a field's deadline; whether the field is there.
+    /// Sets or clears a field's deadline. Returns true if the field exists.
     pub(super) fn set_deadline_ms(
         &mut self,
         field: &[u8],
@@ -83,7 +83,7 @@ impl Pairs {
         due.min_ms = due.min_ms.min(at_ms);
     }
 
-    /// Removes a field; false if it is not there.
+    /// Removes a field. Returns false if it does not exist.
     pub(super) fn remove(&mut self, field: &[u8], hasher: &Hasher) -> bool {
         let Some(place) = self.table.find(hasher.hash_member(field), field) else { return false };
         self.pairs_len_bytes -= self.table.remove(place).block_len_bytes();
@@ -92,7 +92,7 @@ impl Pairs {
 
     /// Returns a lower bound of all deadlines; `None` if there is none. O(1).
     ///
-    /// The bound that the sweep keeps may have passed a field that has expired and is still there.
+    /// The bound of the sweep may be later than the deadline of an expired field that still exists.
     pub(super) fn deadline_bound_ms(&self) -> Option<i64> {
         if self.table.deadline_count() == 0 { None } else { self.table.deadline_min_ms() }
     }
@@ -103,8 +103,8 @@ impl Pairs {
         if self.table.deadline_count() == 0 { None } else { self.table.extra().map(|due| due.min_ms) }
     }
 
-    /// Removes fields that are due, at most about `fields_max`, calling `each` with their names;
-    /// how many. Where it removed all, the time [`Pairs::next_deadline_ms`] gives is later than
+    /// Removes due fields, at most about `fields_max`, and calls `each` with their names. Returns
+    /// the number removed. If it removed all due fields, [`Pairs::next_deadline_ms`] is later than
     /// `now_ms`.
     pub(super) fn remove_due(
         &mut self,
@@ -124,21 +124,20 @@ impl Pairs {
         if let Some(due) = self.table.extra_mut() {
             due.cursor = next.unwrap_or(0);
             if let Some(min_ms) = min_ms {
-                // Segments count in seconds: what they say may lie before now, though nothing is
-                // due.
+                // Segments store seconds: their bound may be before now, although no field is due.
                 due.min_ms = min_ms.max(now_ms.saturating_add(1));
             }
         }
         removed
     }
 
-    /// Bytes allocated, beside this struct, the table as it is on average. O(1).
+    /// Returns the bytes allocated besides this struct, with an average for the table. O(1).
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         self.pairs_len_bytes + self.table.len_bytes_mean()
     }
 
-    /// Bytes allocated, beside this struct.
+    /// Returns the bytes allocated besides this struct.
     pub(super) fn memory_usage(&self) -> usize {
         let due = if self.table.extra().is_some() { size_of::<Due>() } else { 0 };
         self.pairs_len_bytes + self.table.memory_usage() + due

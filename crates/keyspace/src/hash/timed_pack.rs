@@ -1,12 +1,12 @@
-//! The fields of a small hash, some of which have deadlines: a listpack of triples in the
-//! order of their deadlines.
+//! The fields of a small hash, some of which have deadlines: a listpack of triples in the order of
+//! their deadlines.
 //!
 //! ```text
 //!  [field][value][deadline ms] [field][value][deadline ms] …  [field][value][0] [field][value][0]
 //!   └ the nearest deadline first ──────────────────────────►   └ then those without
 //! ```
-//! So the nearest deadline is the first, and what is due is at the front. This is what Redis calls
-//! `listpackex`, byte for byte, so that it can be written to and read from an RDB as it is.
+//! The nearest deadline is the first, and due fields are at the front. The format is Redis'
+//! `listpackex`, byte for byte, so it can be written to and read from an RDB unchanged.
 
 use structures::listpack::element::{Element, IntText};
 use structures::listpack::{Cursor, Listpack};
@@ -14,10 +14,10 @@ use structures::listpack::{Cursor, Listpack};
 use crate::expiry::Expiry;
 use crate::packed::PackDefect;
 
-/// Elements of a field: itself, its value, its deadline.
+/// The number of elements of a field: its name, value and deadline.
 pub(super) const STRIDE: usize = 3;
 
-/// The deadline of a field that has none.
+/// The stored deadline of a field without one.
 const NO_DEADLINE: i64 = 0;
 
 /// A listpack of fields, values and deadlines. See the module's comment.
@@ -26,14 +26,14 @@ pub(super) struct TimedPack {
     pub(super) pack: Listpack,
 }
 
-/// Returns the deadline that an element stands for.
+/// Returns the deadline that an element represents.
 #[inline]
 pub(super) fn deadline_of(element: Element<'_>) -> Option<i64> {
     element.as_int().filter(|&at_ms| at_ms != NO_DEADLINE)
 }
 
 impl TimedPack {
-    /// Creates triples of the fields and values of `pack`, none with a deadline. O(n).
+    /// Creates triples of the fields and values of `pack`, without deadlines. O(n).
     pub(super) fn of_pairs(pack: &Listpack) -> Self {
         let mut timed = TimedPack { pack: Listpack::new() };
         let mut elements = pack.iter();
@@ -44,10 +44,11 @@ impl TimedPack {
         timed
     }
 
-    /// Checks and takes the triples in `pack`, which comes from outside. O(n log n).
+    /// Checks and takes over the triples in `pack`, which is not trusted. O(n log n).
     ///
     /// # Errors
-    /// A field without a value or deadline, or twice; invalid deadlines or a wrong order.
+    /// If a field has no value or deadline, or occurs twice; for invalid deadlines or a wrong
+    /// order.
     pub(super) fn from_listpack(pack: Listpack) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(STRIDE) {
             return Err(PackDefect::HalfPair);
@@ -79,7 +80,8 @@ impl TimedPack {
         Some((value, deadline_of(self.pack.get(behind)?)))
     }
 
-    /// Returns the place for a field with this deadline: in front of all that expire no earlier.
+    /// Returns the place for a field with this deadline: before all fields that do not expire
+    /// earlier.
     fn place_for(&self, deadline_ms: Option<i64>) -> Cursor {
         let (Some(new_ms), mut next) = (deadline_ms, self.pack.first()) else { return self.pack.end() };
         while let Some(at) = next {
@@ -99,7 +101,7 @@ impl TimedPack {
         inserted.expect("the callers asked whether it fits");
     }
 
-    /// Sets a field, for which there is room; whether it is new. O(bytes).
+    /// Sets a field; there must be room for it. Returns true if it is new. O(bytes).
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: Expiry) -> bool {
         let Some(at) = self.find(field) else {
             let deadline_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
@@ -124,7 +126,7 @@ impl TimedPack {
         false
     }
 
-    /// Sets or clears a field's deadline; whether the field is there. O(bytes).
+    /// Sets or clears a field's deadline. Returns true if the field exists. O(bytes).
     pub(super) fn set_deadline_ms(&mut self, field: &[u8], deadline_ms: Option<i64>) -> bool {
         let Some(at) = self.find(field) else { return false };
         let (value, had) = self.value_and_deadline(at).expect("behind a field are value and deadline");
@@ -143,8 +145,8 @@ impl TimedPack {
         self.value_and_deadline(self.pack.first()?)?.1
     }
 
-    /// Removes fields that are due, at most `fields_max`, calling `each` with their names; how
-    /// many. O(bytes).
+    /// Removes due fields, at most `fields_max`, and calls `each` with their names. Returns the
+    /// number removed. O(bytes).
     pub(super) fn remove_due(
         &mut self,
         now_ms: i64,
