@@ -3,10 +3,10 @@
 /// The effect of a write on a key's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// The key will not expire.
+    /// The key gets no expiry.
     Clear,
-    /// As it was.
+    /// The expiry stays unchanged.
     Keep,
-    /// At this Unix time in milliseconds.
+    /// The key expires at this Unix time in milliseconds.
     At(i64),
 }

@@ -1,26 +1,28 @@
-//! Keys on their way through a command: bytes with their hash, computed once.
+//! Keys of a command: bytes with their hash, which is computed once.
 
 use ahash::RandomState;
 
-/// log2 of the number of shards. Few in the simulator, so that different keys meet in one.
+/// The base-2 logarithm of the number of shards. The simulator has few shards, so that different
+/// keys share one.
 pub const SHARD_BITS: u32 = if cfg!(shuttle) { 6 } else { 10 };
-/// Number of shards of a keyspace.
+/// The number of shards of a keyspace.
 pub const SHARD_COUNT: usize = 1 << SHARD_BITS;
 
-/// The hash of a key by its keyspace's [`Hasher`]: it says where the key lives.
+/// The hash of a key by its keyspace's [`Hasher`]. It determines the key's place.
 ///
 /// ```text
 ///   bits 63-54: the shard, of 1,024      bits 53-0: the position in the shard's tables
 /// ```
-/// So a database stores its keys in the order of their hashes, from shard to shard and within each
-/// shard. SCAN's cursors rely on that. Two keys may have the same hash, so a search compares the
-/// bytes, too.
+/// A database therefore stores its keys in the order of their hashes, from shard to shard and
+/// within each shard. SCAN's cursors rely on that. Two keys may have the same hash, so a search
+/// also compares the bytes.
 ///
-/// Cluster mode is not there yet. In it, a slot is a contiguous range of this order: the slot's 14
-/// bits are the top bits, and `slot >> 4` is the shard. Only this type and [`Hasher::hash_key`]
-/// decide that.
+/// Cluster mode does not exist yet. There, a slot will be a contiguous range of this order: the
+/// slot's 14 bits are the top bits, and `slot >> 4` is the shard. Only this type and
+/// [`Hasher::hash_key`] define that.
 ///
-/// The hash of a member is a plain number, see [`Hasher::hash_member`]: the two cannot be mixed up.
+/// The hash of a member is a plain number, see [`Hasher::hash_member`], so the two cannot be
+/// confused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(u64);
 
@@ -40,7 +42,7 @@ impl KeyHash {
     }
 }
 
-/// A key's bytes and hash.
+/// A key's bytes with their hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The key itself.
@@ -75,7 +77,7 @@ pub fn position_of(hash: KeyHash) -> u64 {
     hash.0 << SHARD_BITS
 }
 
-/// The keyed hash of one process: without its seed nobody can choose keys that collide.
+/// The keyed hash function of one process. Without its seed nobody can choose keys that collide.
 #[derive(Clone, Debug)]
 pub struct Hasher {
     state: RandomState,
@@ -93,7 +95,7 @@ impl Hasher {
         KeyHash(self.state.hash_one(key))
     }
 
-    /// Computes the hash of a member of a set or sorted set, or of a hash's field, which is its
+    /// Computes the hash of a member of a set or sorted set, or of a hash's field. It is the
     /// position in the collection's table. O(bytes).
     #[inline]
     pub fn hash_member(&self, member: &[u8]) -> u64 {

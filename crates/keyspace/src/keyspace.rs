@@ -1,4 +1,5 @@
-//! The keyspace: all shards behind their locks, and the locked sets of shards that commands run on.
+//! The keyspace: all shards behind their locks, and the locked sets of shards on which commands
+//! run.
 
 use smallvec::SmallVec;
 use structures::listpack::element::IntText;
@@ -14,7 +15,7 @@ use crate::pieces::Piece;
 use crate::sizes::{BINS, KeySizes, Resize, SizeCounts, SizeLane, SizeMark};
 use crate::snapshot::{BigValue, Part, Snapshot, Stepped};
 
-/// All databases of a process, sharded by key hash. Shared by all threads.
+/// All databases of a process, sharded by key hash. All threads share it.
 pub struct Keyspace {
     shards: Box<[PaddedLock]>,
     hasher: Hasher,
@@ -23,11 +24,11 @@ pub struct Keyspace {
     snapshot: Snapshot,
 }
 
-/// A shard's lock on a cache line of its own, so that neighbours do not contend.
+/// A shard's lock on a cache line of its own, so that neighbouring locks do not contend.
 #[repr(align(64))]
 struct PaddedLock(Lock<Shard>);
 
-/// A script that has run for too long holds a shard that is needed.
+/// The error when a script that has run for too long holds a needed shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardBusy;
 
@@ -45,7 +46,7 @@ impl Keyspace {
         }
     }
 
-    /// Returns the keyed hash of this process.
+    /// Returns the keyed hash function of this process.
     #[inline]
     pub fn hasher(&self) -> &Hasher {
         &self.hasher
@@ -62,14 +63,15 @@ impl Keyspace {
         &self.sizes
     }
 
-    /// Returns the snapshot: the walk over the keyspace as it was, if one is in progress.
+    /// Returns the snapshot: the walk over the keyspace in its state at one moment, if one is in
+    /// progress.
     #[inline]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Fixes the point of a walk: it will show the keyspace as it is now. False where another walk
-    /// is under way. O(shards).
+    /// Starts a snapshot walk over the keyspace in its present state. Returns false if another walk
+    /// is in progress. O(shards).
     pub fn fix_snapshot(&self, _alone: &Exclusive) -> bool {
         if self.snapshot.is_under_way() {
             return false;
@@ -83,8 +85,8 @@ impl Keyspace {
         true
     }
 
-    /// Shows the next keys of a part of a walk, about `entries_max` of them, to `visit`. The caller
-    /// is inside the gate. A locked step of O(entries).
+    /// Calls `visit` with the next keys of a part of the snapshot walk, about `entries_max`. The
+    /// caller must be inside the gate. A locked step of O(entries).
     pub fn walk_part(&self, part: Part, entries_max: usize, visit: impl FnMut(&KeyEntry)) -> Stepped {
         match self.lock_unless_busy(part.shard()) {
             Some(mut shard) => self.snapshot.walk_part(&mut shard, part, entries_max, visit),
@@ -92,14 +94,15 @@ impl Keyspace {
         }
     }
 
-    /// Shows the next pieces of a big value, about `elements_max` elements. The caller is inside
-    /// the gate. A step of O(elements), locked unless the value has left the keyspace.
+    /// Calls `visit` with the next pieces of a big value, about `elements_max` elements. The caller
+    /// must be inside the gate. A step of O(elements), locked unless the value has left the
+    /// keyspace.
     pub fn walk_big(&self, big: &BigValue, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> Stepped {
         self.snapshot.walk_big(|shard| self.lock_unless_busy(shard), big, elements_max, visit)
     }
 
-    /// Adds a key that is not there to a locked shard; the caller counts its size. The one way in.
-    /// O(1) amortised.
+    /// Adds a key to a locked shard, which must not have it. The caller counts its size. All new
+    /// keys are added by this function. O(1) amortised.
     #[inline]
     pub(crate) fn insert(&self, shard: &mut Shard, db: usize, hash: KeyHash, entry: KeyEntry) -> Place {
         let place = shard.db_mut(db).insert(hash, entry, &self.hasher);
@@ -109,8 +112,8 @@ impl Keyspace {
         place
     }
 
-    /// Takes the key at a place out of a locked shard for good, and counts its size out in the
-    /// caller's lane, or in the shared one. O(1) amortised.
+    /// Removes the key at a place from a locked shard for good. Subtracts its size in the caller's
+    /// lane, or in the shared one. O(1) amortised.
     #[inline]
     pub(crate) fn take_out(
         &self,
@@ -124,12 +127,12 @@ impl Keyspace {
             self.snapshot.keep(&mut occupied, db, hash);
         }
         let entry = occupied.remove();
-        // Ahead of what a snapshot takes of it.
+        // Before a snapshot takes the big value out of the entry.
         self.resized(lane, shard, Resize { db, hash, old: SizeMark::of(&entry), new: SizeMark::NONE });
         self.left(entry)
     }
 
-    /// Notes that an entry has left the keyspace, for a snapshot that may need it.
+    /// Passes an entry that has left the keyspace to the snapshot, which may need it.
     #[inline]
     pub(crate) fn left(&self, mut entry: KeyEntry) -> KeyEntry {
         if self.snapshot.is_under_way() {
@@ -138,7 +141,7 @@ impl Keyspace {
         entry
     }
 
-    /// Notes that an entry is about to replace another in a locked shard.
+    /// Informs the snapshot that an entry is about to replace another in a locked shard.
     #[inline]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if self.snapshot.is_under_way() {
@@ -146,14 +149,14 @@ impl Keyspace {
         }
     }
 
-    /// Adds a key to a locked shard unless it is there: for what fills a database without being a
-    /// command on keys; whether it was not. O(1) amortised.
+    /// Adds a key to a locked shard unless it exists, for code that fills a database without a
+    /// command on keys. Returns true if it was added. O(1) amortised.
     pub fn insert_absent(&self, shard: &mut Shard, db: usize, entry: KeyEntry) -> bool {
         let hash = self.hasher.hash_key(entry.key());
         self.insert_hashed(shard, db, (hash, entry)).is_ok()
     }
 
-    /// Gives the key back where it is there already.
+    /// Adds a key with its hash. Returns the key if it exists already.
     fn insert_hashed(
         &self,
         shard: &mut Shard,
@@ -169,11 +172,11 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Adds many keys, each with its hash: as [`insert_absent`](Self::insert_absent), with one lock
-    /// and one wait for memory for all of a shard. O(n log n).
+    /// Adds many keys, each with its hash, like [`insert_absent`](Self::insert_absent). Takes one
+    /// lock, and waits for memory once, for all keys of a shard. O(n log n).
     ///
     /// # Errors
-    /// A key that was there already; others may not have been added then.
+    /// A key that exists already. Other keys may not have been added then.
     pub fn insert_all_absent(
         &self,
         db: usize,
@@ -196,7 +199,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Removes a key of a locked shard, if it is there: for what fills a database without being a
+    /// Removes a key of a locked shard, if it exists, for code that fills a database without a
     /// command on keys. O(1) amortised.
     pub fn remove(&self, shard: &mut Shard, db: usize, key: &[u8]) {
         let hash = self.hasher.hash_key(key);
@@ -205,14 +208,15 @@ impl Keyspace {
         }
     }
 
-    /// Counts a key out that was just taken out of a locked shard by somebody without a lane.
+    /// Subtracts the size of a key that a caller without a lane has just removed from a locked
+    /// shard.
     pub(crate) fn removed(&self, shard: &mut Shard, db: usize, entry: &KeyEntry) {
         let hash = self.hasher.hash_key(entry.key());
         self.resized(None, shard, Resize { db, hash, old: SizeMark::of(entry), new: SizeMark::NONE });
     }
 
-    /// Notes that the size of a key of a locked shard went from one mark to another: in the
-    /// caller's lane, or in the shared one. O(1).
+    /// Updates the counts after the size of a key of a locked shard has changed from one mark to
+    /// another: in the caller's lane, or in the shared one. O(1).
     #[inline]
     pub(crate) fn resized(&self, lane: Option<&SizeLane>, shard: &mut Shard, resize: Resize) {
         let Resize { db, hash, old, new } = resize;
@@ -225,8 +229,8 @@ impl Keyspace {
         }
     }
 
-    /// Puts every key of a locked shard's database through `again`, which gives it back as it shall
-    /// be or leaves it out. O(keys).
+    /// Calls `again` with every key of a locked shard's database and replaces the key by the
+    /// result; `None` removes it. O(keys).
     pub fn map_keys(
         &self,
         shard: &mut Shard,
@@ -241,8 +245,8 @@ impl Keyspace {
         }
     }
 
-    /// Takes all keys out of these databases and hands them to `taken`, a table per shard that had
-    /// some. The caller is alone in the gate. O(shards), whatever they hold.
+    /// Removes all keys from these databases. Calls `taken` with the table of each shard that had
+    /// some. The caller must be alone in the gate. O(shards), for any number of keys.
     pub fn empty_dbs(&self, dbs: std::ops::Range<usize>, mut taken: impl FnMut(Table<KeyEntry>)) {
         if dbs == (0..self.db_count) {
             self.snapshot.note_flushed_all();
@@ -268,7 +272,7 @@ impl Keyspace {
         }
     }
 
-    /// Exchanges the keys of two databases. The caller is alone in the gate. O(shards).
+    /// Exchanges the keys of two databases. The caller must be alone in the gate. O(shards).
     pub fn swap_dbs(&self, a: usize, b: usize) {
         for shard in 0..SHARD_COUNT {
             self.lock(shard).swap_keys(a, b);
@@ -277,8 +281,8 @@ impl Keyspace {
         self.snapshot.swapped(a, b);
     }
 
-    /// Takes the big values out of these databases that are being shown. The caller is alone in the
-    /// gate.
+    /// Removes the big values of these databases that are being shown. The caller must be alone in
+    /// the gate.
     #[cold]
     fn take_out_bigs(&self, dbs: &std::ops::Range<usize>) {
         for (db, hash, key) in self.snapshot.bigs_within(dbs) {
@@ -289,19 +293,21 @@ impl Keyspace {
         }
     }
 
-    /// Locks one shard. Hold no other: several are taken by [`Keyspace::lock_all_of`] in order.
+    /// Locks one shard. The caller must hold no other: [`Keyspace::lock_all_of`] locks several in
+    /// order.
     #[inline]
     pub fn lock(&self, shard: usize) -> Guard<'_, Shard> {
         self.shards[shard].0.lock()
     }
 
-    /// Locks one shard, unless a script holds it that has run for too long. Hold no other.
+    /// Locks one shard, unless a script that has run for too long holds it. The caller must hold no
+    /// other.
     #[inline]
     pub fn lock_unless_busy(&self, shard: usize) -> Option<Guard<'_, Shard>> {
         self.shards[shard].0.lock_unless_busy()
     }
 
-    /// Locks one shard if nobody holds it.
+    /// Locks one shard if its lock is free.
     #[inline]
     pub fn try_lock(&self, shard: usize) -> Option<Guard<'_, Shard>> {
         self.shards[shard].0.try_lock()
@@ -313,12 +319,12 @@ impl Keyspace {
         structures::prefetch::prefetch_read(&raw const self.shards[shard_of(hash)]);
     }
 
-    /// Locks one shard, as a set of locked shards.
+    /// Locks one shard and returns it as a set of locked shards.
     pub fn lock_shard(&self, shard: usize) -> Locked<'_> {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// Locks as [`lock_shard`](Self::lock_shard) does, unless a busy script holds it.
+    /// Locks like [`lock_shard`](Self::lock_shard), unless a busy script holds the shard.
     pub fn lock_shard_unless_busy(&self, shard: usize) -> Option<Locked<'_>> {
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
@@ -330,16 +336,16 @@ impl Keyspace {
         Locked(Held::One((shard, self.lock(shard))))
     }
 
-    /// Locks as [`lock_one`](Self::lock_one) does, unless a script that has run for too long holds
-    /// the shard.
+    /// Locks like [`lock_one`](Self::lock_one), unless a script that has run for too long holds the
+    /// shard.
     #[inline]
     pub fn lock_one_unless_busy(&self, hash: KeyHash) -> Option<Locked<'_>> {
         let shard = shard_of(hash);
         Some(Locked(Held::One((shard, self.lock_unless_busy(shard)?))))
     }
 
-    /// Locks as [`lock_all_of`](Self::lock_all_of) does, unless a script that has run for too long
-    /// holds one of them: none is locked then.
+    /// Locks like [`lock_all_of`](Self::lock_all_of). If a script that has run for too long holds
+    /// one of the shards, returns `None` with none locked.
     pub fn lock_all_of_unless_busy(&self, hashes: impl Iterator<Item = KeyHash>) -> Option<Locked<'_>> {
         self.lock_shards_by(hashes.map(shard_of).collect(), |shard| self.lock_unless_busy(shard))
     }
@@ -349,9 +355,9 @@ impl Keyspace {
         self.lock_shards(hashes.map(shard_of).collect())
     }
 
-    /// Gives locked shards up and locks them anew together with those of all these hashes: in
-    /// between, others may lock them. `None`, with none locked, where a script holds one that has
-    /// run for too long. O(n log n).
+    /// Unlocks the locked shards and locks them again together with the shards of all these hashes.
+    /// In between, other threads may lock them. Returns `None` with none locked if a script that
+    /// has run for too long holds one. O(n log n).
     pub fn relock_unless_busy<'k>(
         &'k self,
         locked: Locked<'k>,
@@ -382,23 +388,23 @@ impl Keyspace {
         }))
     }
 
-    /// Locks every shard: for a command that has the keyspace to itself and cannot say which keys
-    /// it will look at. O(shards).
+    /// Locks every shard, for a command that has the keyspace to itself and cannot name its keys.
+    /// O(shards).
     pub fn lock_all(&self) -> Locked<'_> {
         Locked(Held::Many((0..SHARD_COUNT).map(|shard| (shard, self.lock(shard))).collect()))
     }
 
-    /// Locks nothing: for commands that visit shards one at a time.
+    /// Locks no shard, for commands that visit shards one at a time.
     #[inline]
     pub fn lock_none(&self) -> Locked<'_> {
         Locked(Held::Many(Vec::new()))
     }
 
-    /// Returns the size of one database, shard after shard: exact only while nobody writes.
-    /// O(shards).
+    /// Returns the size of one database, added up shard after shard: exact only while no thread
+    /// writes. O(shards).
     ///
     /// # Errors
-    /// A busy script holds a shard.
+    /// If a busy script holds a shard.
     pub fn db_size(&self, db: usize) -> Result<DbSize, ShardBusy> {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
@@ -407,8 +413,8 @@ impl Keyspace {
         Ok(size)
     }
 
-    /// Returns the size as [`db_size`](Self::db_size) does, without the shards that busy scripts
-    /// hold: for statistics.
+    /// Returns the size like [`db_size`](Self::db_size), but without the shards that busy scripts
+    /// hold. For statistics.
     pub fn reachable_db_size(&self, db: usize) -> DbSize {
         let mut size = DbSize::default();
         for shard in 0..SHARD_COUNT {
@@ -417,13 +423,12 @@ impl Keyspace {
         size
     }
 
-    /// Shows `look` a locked shard, unless a busy script holds it.
+    /// Calls `look` with a locked shard, unless a busy script holds it.
     pub(crate) fn look_at<T>(&self, shard: usize, look: impl FnOnce(&Shard) -> T) -> Option<T> {
         self.lock_unless_busy(shard).map(|guard| look(&guard))
     }
 
-    /// Computes the right value of [`KeySizes::counts`] by looking at every key: for tests.
-    /// O(keys).
+    /// Computes the correct value of [`KeySizes::counts`] by reading every key. For tests. O(keys).
     pub fn sizes_counted_anew(&self, db: usize) -> SizeCounts {
         let mut counts = [[0; BINS]; 6];
         for shard in 0..SHARD_COUNT {
@@ -434,10 +439,10 @@ impl Keyspace {
         counts
     }
 
-    /// Removes due keys and due fields of one shard, a bounded step; what it removed is in
-    /// `swept`, to be dropped when the lock is free again. Returns the next point within the
-    /// shard, `None` when the shard is done. A shard in which nothing ever expires costs its lock
-    /// and a load per database.
+    /// Removes due keys and due fields of one shard, in a bounded step. The removed keys are in
+    /// `swept`; they should be dropped when the lock is free again. Returns the next point within
+    /// the shard, `None` when the shard is finished. A shard in which nothing ever expires costs
+    /// its lock and a load per database.
     pub fn sweep_due(
         &self,
         shard: &mut Shard,
@@ -464,32 +469,33 @@ impl Keyspace {
     }
 }
 
-/// Due fields that a sweep removes from one hash before it lets others have the shard.
+/// The most due fields that a sweep removes from one hash before it lets other threads have the
+/// shard.
 const SWEPT_FIELDS_MAX: usize = 32;
 
 /// Expired keys and fields that sweeps removed.
 pub struct SweepResult {
     due_ms: i64,
-    /// The database that the last step was about.
+    /// The database of the last step.
     pub db: usize,
-    /// Keys that were due.
+    /// The keys that were due.
     pub expired: Vec<KeyEntry>,
-    /// Hashes that lost their last field.
+    /// The hashes that lost their last field.
     pub emptied: Vec<KeyEntry>,
-    /// Hashes that lost fields, if they are to be named.
+    /// The names of hashes that lost fields, if `names_shrunk` is set.
     pub shrunk: Vec<Box<[u8]>>,
-    /// True if hashes that lose fields are to be named.
+    /// True if `shrunk` is to be filled.
     pub names_shrunk: bool,
-    /// The fields that hashes lost, in the order of their removal, where they are to be named.
-    /// Those of a hash that lost its last field are among them.
+    /// The fields that hashes lost, in the order of their removal, if `names_fields` is set. The
+    /// fields of a hash that lost its last field are included.
     pub removed_fields: Vec<SweptFields>,
-    /// True if the names of removed fields are kept.
+    /// True if `removed_fields` is to be filled.
     pub names_fields: bool,
-    /// Number of fields removed.
+    /// The number of fields removed.
     pub fields: u64,
-    /// Keys with an expiry, due or not, of the tables that were begun with.
+    /// The number of keys with an expiry, due or not, in the tables whose sweep was started.
     pub expiring: u64,
-    /// Keys with an expiry, due or not, and hashes with such fields, that were looked at.
+    /// The number of checked keys with an expiry, due or not, and hashes with such fields.
     pub looked_at: u64,
 }
 
@@ -511,7 +517,7 @@ impl SweepResult {
         }
     }
 
-    /// Names each field that is removed, for the change log.
+    /// Makes the result contain the name of each removed field, for the change log.
     pub fn naming_fields(mut self) -> Self {
         self.names_fields = true;
         self
@@ -523,7 +529,7 @@ impl SweepResult {
         keys && self.shrunk.is_empty() && self.removed_fields.is_empty()
     }
 
-    /// Forgets, and frees, what was taken out; counts stay.
+    /// Frees the removed keys and fields. The counts stay.
     pub fn clear(&mut self) {
         self.expired.clear();
         self.emptied.clear();
@@ -532,7 +538,7 @@ impl SweepResult {
     }
 }
 
-/// Fields that one step of a sweep removed from a hash.
+/// The fields that one step of a sweep removed from a hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFields {
     /// The hash's key.
@@ -541,7 +547,7 @@ pub struct SweptFields {
     pub fields: Vec<Box<[u8]>>,
 }
 
-/// A sweep of one database that notes how the keys' sizes changed.
+/// A sweep of one database that records the changes of the keys' sizes.
 struct CountedSweep<'a> {
     keyspace: &'a Keyspace,
     db: usize,
@@ -600,23 +606,23 @@ impl Sweep<KeyEntry> for CountedSweep<'_> {
     }
 }
 
-/// A point in a walk over the keyspace.
+/// A point in a sweep of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPoint {
     /// The shard.
     pub shard: usize,
     /// The database.
     pub db: usize,
-    /// The table's own cursor.
+    /// The cursor of the table.
     pub cursor: u64,
 }
 
-/// Values of some shards, with their numbers, in ascending order. Most commands have one shard, so
-/// this is no vector.
+/// Values of some shards, with the shards' numbers, in ascending order. Most commands have one
+/// shard, so it is not always a vector.
 enum Held<T> {
-    /// Of one shard.
+    /// The value of one shard.
     One((usize, T)),
-    /// Of any number, none included.
+    /// The values of any number of shards, including none.
     Many(Vec<(usize, T)>),
 }
 
@@ -629,7 +635,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Returns the value of a shard, if it is among them. O(log shards).
+    /// Returns the value of a shard, if there is one. O(log shards).
     #[inline]
     fn get(&self, shard: usize) -> Option<&T> {
         match self {
@@ -638,7 +644,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// Adds what belongs to a shard that is not among them. O(shards).
+    /// Adds the value of a shard that has none yet. O(shards).
     fn insert(&mut self, shard: usize, held: T) {
         let mut many = match std::mem::replace(self, Self::Many(Vec::new())) {
             Self::Many(many) if many.is_empty() => return *self = Self::One((shard, held)),
@@ -649,7 +655,7 @@ impl<T> Held<T> {
         *self = Self::Many(many);
     }
 
-    /// Borrows as [`Held::get`] does, to change it.
+    /// Borrows like [`Held::get`], but mutably.
     #[inline]
     fn get_mut(&mut self, shard: usize) -> Option<&mut T> {
         match self {
@@ -667,12 +673,12 @@ fn place_of<T>(many: &[(usize, T)], shard: usize) -> Option<usize> {
     many.binary_search_by_key(&shard, |(number, _)| *number).ok()
 }
 
-/// Shards locked for one command, in ascending order. Dropping it unlocks them.
+/// The shards locked for one command, in ascending order. Dropping it unlocks them.
 pub struct Locked<'k>(Held<Guard<'k, Shard>>);
 
 impl<'k> Locked<'k> {
-    /// Locks the shard of this hash, too, unless another holds it: it is not waited for, so nobody
-    /// can wait for each other. Whether it is locked now. O(locked).
+    /// Adds the shard of this hash to the locked ones if its lock is free. It never waits for the
+    /// lock, so there is no deadlock. Returns true if the shard is locked now. O(locked).
     pub fn try_add(&mut self, keyspace: &'k Keyspace, hash: KeyHash) -> bool {
         let shard = shard_of(hash);
         if self.0.get(shard).is_some() {
@@ -685,23 +691,23 @@ impl<'k> Locked<'k> {
 }
 
 impl Locked<'_> {
-    /// Borrows the shard of this hash, if it is locked. O(log locked).
+    /// Borrows the shard of this hash mutably, if it is locked. O(log locked).
     pub fn shard_of_mut(&mut self, hash: KeyHash) -> Option<&mut Shard> {
         self.0.get_mut(shard_of(hash)).map(|guard| &mut **guard)
     }
 
-    /// Borrows as [`Locked::shard_of_mut`] does, to read.
+    /// Borrows like [`Locked::shard_of_mut`], but for reading.
     pub fn shard_of(&self, hash: KeyHash) -> Option<&Shard> {
         self.0.get(shard_of(hash)).map(|guard| &**guard)
     }
 
-    /// Borrows a shard by its number, if it is locked. O(log locked).
+    /// Borrows a shard mutably by its number, if it is locked. O(log locked).
     pub fn shard_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         self.0.get_mut(shard).map(|guard| &mut **guard)
     }
 
-    /// Says that they stay locked for long, because of a script: who waits for one of them by an
-    /// `unless_busy` gives up. O(locked).
+    /// Marks the shards as locked for long, because of a script. Callers of an `unless_busy`
+    /// function that wait for one of them give up. O(locked).
     #[cold]
     pub fn mark_busy(&self) {
         self.0.as_slice().iter().for_each(|(_, guard)| Guard::mark_busy(guard));
@@ -718,7 +724,7 @@ impl Locked<'_> {
         hashes.all(|hash| self.0.get(shard_of(hash)).is_some())
     }
 
-    /// Lists the numbers of the locked shards, in ascending order.
+    /// Returns the numbers of the locked shards, in ascending order.
     #[inline]
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.0.as_slice().iter().map(|(shard, _)| *shard)
@@ -734,17 +740,17 @@ impl Locked<'_> {
     }
 }
 
-/// The shards that a command may touch.
+/// The shards that a command may use.
 pub struct ShardsMut<'l>(Lent<'l>);
 
-/// The content of [`Held`], without the lifetime of the locks.
+/// The content of [`Held`] without the lifetime of the locks.
 enum Lent<'l> {
     One(usize, &'l mut Shard),
     Many(&'l mut (dyn ShardsByNumber + 'l)),
 }
 
 impl ShardsMut<'_> {
-    /// Borrows a shard, to change it, if it is locked.
+    /// Borrows a shard mutably, if it is locked.
     #[inline]
     pub fn get_mut(&mut self, shard: usize) -> Option<&mut Shard> {
         match &mut self.0 {
@@ -763,11 +769,11 @@ impl ShardsMut<'_> {
     }
 }
 
-/// Several locked shards.
+/// A set of several locked shards.
 trait ShardsByNumber {
-    /// Borrows as [`ShardsMut::get_mut`] does. O(log locked).
+    /// Borrows like [`ShardsMut::get_mut`]. O(log locked).
     fn get_mut(&mut self, shard: usize) -> Option<&mut Shard>;
-    /// Borrows as [`ShardsMut::get`] does. O(log locked).
+    /// Borrows like [`ShardsMut::get`]. O(log locked).
     fn get(&self, shard: usize) -> Option<&Shard>;
 }
 

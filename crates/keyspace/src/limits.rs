@@ -1,16 +1,16 @@
-//! Up to where small collections stay packed in one block.
+//! The limits up to which small collections stay packed in one block.
 
-/// Thresholds of a packed encoding.
+/// The limits of a packed encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackLimits {
-    /// Most entries (members, or fields with their values).
+    /// The most entries (members, or fields with their values).
     pub entries_max: usize,
-    /// Longest entry, field or value, in bytes.
+    /// The length in bytes of the longest entry, field or value.
     pub value_len_bytes_max: usize,
 }
 
 impl PackLimits {
-    /// Returns true if `count` entries stay packed.
+    /// Returns true if a collection of `count` entries stays packed.
     #[inline]
     pub fn admit_count(&self, count: usize) -> bool {
         count <= self.entries_max
@@ -23,11 +23,11 @@ impl PackLimits {
     }
 }
 
-/// Thresholds of a set's encodings.
+/// The limits of a set's encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLimits {
-    /// Most members of a set of integers.
+    /// The most members of a set of integers.
     pub intset_entries_max: usize,
-    /// Limits of a packed set of strings.
+    /// The limits of a packed set of strings.
     pub pack: PackLimits,
 }

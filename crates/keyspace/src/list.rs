@@ -1,12 +1,14 @@
 //! The list type: one listpack while it is short, a quicklist when it is long.
 //!
-//! A list grows into a quicklist when a push, an insertion or a replacement could take its listpack
-//! beyond `list-max-listpack-size`. It becomes a listpack again when something is taken out and
-//! what is left stands in one node of at most half that limit, so that a list around the limit does
-//! not change back and forth. Both moments are those of Redis 7.2 and later (compared with 8.0.2).
-//! Indices of users count from the end when negative; `usize` indices here are resolved ones.
-//! Invariant: none beyond those of the two structures. An empty list may exist here; that a key
-//! with one does not is the keyspace's rule.
+//! A list becomes a quicklist when a push, an insertion or a replacement could take its listpack
+//! beyond `list-max-listpack-size`. It becomes a listpack again when elements are removed and the
+//! rest is in one node of at most half that limit. A list around the limit therefore does not
+//! change back and forth. Both conditions are those of Redis 7.2 and later (compared with 8.0.2).
+//!
+//! Users' indices count from the end if they are negative; `usize` indices here are resolved ones.
+//!
+//! Invariant: only those of the two structures. An empty list may exist here. The keyspace's rule
+//! is that no key has an empty list.
 
 use crate::freeing::Pieces;
 use std::ops::{ControlFlow, Range};
@@ -29,12 +31,13 @@ impl ListLimits {
         Self { node: NodeLimit::from_option(list_max_listpack_size) }
     }
 
-    /// Gives strings of `len_bytes` or more a node of their own.
+    /// Sets the length in bytes from which strings have a node of their own.
     pub const fn with_plain_from(self, len_bytes: u32) -> Self {
         Self { node: self.node.with_plain_from(len_bytes) }
     }
 
-    /// Compresses long lists beyond this distance from their ends: `list-compress-depth`.
+    /// Sets `list-compress-depth`: nodes of long lists further than this from both ends are
+    /// compressed.
     pub const fn with_compress_depth(self, depth: i64) -> Self {
         Self { node: self.node.with_compress_depth(depth) }
     }
@@ -45,7 +48,7 @@ impl ListLimits {
     }
 }
 
-/// An end of a list: LEFT or HEAD, RIGHT or TAIL.
+/// An end of a list: LEFT or HEAD, and RIGHT or TAIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEnd {
     /// The end of index 0.
@@ -54,43 +57,43 @@ pub enum ListEnd {
     Back,
 }
 
-/// The side of the pivot on which LINSERT puts its element.
+/// The side of the pivot at which LINSERT inserts its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// BEFORE
+    /// Before the pivot.
     Before,
-    /// AFTER
+    /// After the pivot.
     After,
 }
 
 /// The query of LPOS.
 #[derive(Clone, Copy, Debug)]
 pub struct PositionQuery<'a> {
-    /// The element.
+    /// The element to find.
     pub value: &'a [u8],
-    /// From which match on, from 1; negative counts matches from the back. The caller
-    /// refuses 0, which here is as -1.
+    /// The first match to return, from 1. A negative rank counts matches from the back. The caller
+    /// rejects 0, which here means -1.
     pub rank: i64,
-    /// Matches to give; 0 for all.
+    /// The most matches to return; 0 means all.
     pub count_max: usize,
-    /// Elements to look at; 0 for all.
+    /// The most elements to compare; 0 means all.
     pub compared_max: usize,
 }
 
 /// The result of [`List::trim`].
 #[derive(Debug)]
 pub struct Trimmed {
-    /// Elements removed.
+    /// The number of elements removed.
     pub removed: usize,
-    /// Most of them, where they are so many that the caller should have them
-    /// dropped in the background.
+    /// Most of the removed elements, if they are so many that the caller should drop them in the
+    /// background.
     pub leftovers: Option<List>,
 }
 
-/// Nodes that a trim frees itself: some microseconds of work.
+/// The most nodes that a trim frees itself: some microseconds of work.
 const FREED_NODES_MAX: usize = 16;
 
-/// The structure a list is in, for those who write it out.
+/// The structure of a list, for code that writes lists to files or peers.
 #[derive(Clone, Copy, Debug)]
 pub enum ListView<'a> {
     /// Encoding `listpack`.
@@ -99,7 +102,7 @@ pub enum ListView<'a> {
     Quick(&'a Quicklist),
 }
 
-/// A list of strings. 16 bytes.
+/// A list of strings. It takes 16 bytes.
 #[derive(Clone, Debug)]
 pub struct List {
     elements: Elements,
@@ -113,7 +116,7 @@ enum Elements {
 
 const _: () = assert!(size_of::<List>() <= 16);
 
-/// Why edits of a listpack cannot be refused here.
+/// The reason why edits of a listpack cannot be refused here.
 const WITHIN_LIMIT: &str = "a listpack within a node's limit is far below its own";
 
 impl Default for List {
@@ -128,7 +131,7 @@ impl List {
         Self::default()
     }
 
-    /// Creates a list of the elements of `listpack`, in the encoding that `limits` ask for. O(1).
+    /// Creates a list of the elements of `listpack`, in the encoding that `limits` require. O(1).
     pub fn from_listpack(listpack: Listpack, limits: ListLimits) -> Self {
         let fits = limits.node.allows_listpack(listpack.len_bytes(), listpack.len());
         let mut list = Self { elements: Elements::Pack(listpack) };
@@ -138,7 +141,7 @@ impl List {
         list
     }
 
-    /// Creates a list of the elements of `quicklist`, in the encoding that `limits` ask for. O(1),
+    /// Creates a list of the elements of `quicklist`, in the encoding that `limits` require. O(1),
     /// or the bytes of one node.
     pub fn from_quicklist(quicklist: Quicklist, limits: ListLimits) -> Self {
         if let Some(len_bytes) = quicklist.single_node_len_bytes()
@@ -184,7 +187,7 @@ impl List {
         }
     }
 
-    /// Gives the value up piece by piece. O(1).
+    /// Converts the value to pieces that are freed one by one. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.elements {
             Elements::Quick(quick) => Box::new(quick.into_freed()),
@@ -192,7 +195,7 @@ impl List {
         }
     }
 
-    /// Bytes owned outside the key's block, as they are kept count of. O(1).
+    /// Returns the bytes owned outside the key's block, from running counts. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.elements {
@@ -201,7 +204,7 @@ impl List {
         }
     }
 
-    /// Bytes owned outside the key's block. O(nodes).
+    /// Returns the bytes owned outside the key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
         match &self.elements {
             Elements::Pack(pack) => pack.memory_usage(),
@@ -211,7 +214,7 @@ impl List {
 
     // Reading.
 
-    /// Converts a user's index to a place in the list, if there is one. O(1).
+    /// Converts a user's index to an index in the list, if it is in range. O(1).
     #[inline]
     pub fn resolve_index(&self, index: i64) -> Option<usize> {
         let len = self.len();
@@ -219,8 +222,8 @@ impl List {
         usize::try_from(index).ok().filter(|&index| index < len)
     }
 
-    /// Converts a user's inclusive range from `start` to `stop` to places; the part outside of the
-    /// list is left out. O(1).
+    /// Converts a user's inclusive range from `start` to `stop` to indices. The part outside the
+    /// list is cut off. O(1).
     #[inline]
     pub fn resolve_range(&self, start: i64, stop: i64) -> Range<usize> {
         let len = self.len() as i64;
@@ -230,7 +233,7 @@ impl List {
         start as usize..end as usize
     }
 
-    /// Shows the element at a user's index to `with`; `None` if there is none. O(nodes +
+    /// Calls `with` with the element at a user's index. Returns `None` if there is none. O(nodes +
     /// elements of one node).
     pub fn with<R>(&self, index: i64, with: impl FnOnce(Element<'_>) -> R) -> Option<R> {
         let index = self.resolve_index(index)?;
@@ -245,8 +248,8 @@ impl List {
         self.visit_range(0..self.len(), visit);
     }
 
-    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which lies within
-    /// the list. Beginning is O(nodes + elements of one node), each step O(1).
+    /// Calls `visit` with the elements in `range` (see [`List::resolve_range`]), which must be
+    /// within the list. The start is O(nodes + elements of one node), each step O(1).
     #[inline]
     pub fn visit_range(&self, range: Range<usize>, visit: impl FnMut(Element<'_>)) {
         match &self.elements {
@@ -258,10 +261,10 @@ impl List {
         }
     }
 
-    /// Visits as [`List::visit_range`] does, last to first.
+    /// Visits like [`List::visit_range`], last to first.
     pub fn visit_range_rev(&self, range: Range<usize>, mut visit: impl FnMut(Element<'_>)) {
         let mut left = range.len();
-        // It only breaks when all were visited.
+        // It breaks only when all were visited.
         let _ = self.try_visit_rev(range.end, |element| {
             if left == 0 {
                 return ControlFlow::Break(());
@@ -297,8 +300,8 @@ impl List {
         }
     }
 
-    /// Gives the places of elements equal to the query's to `found`, in the order they are found.
-    /// O(n).
+    /// Calls `found` with the indices of elements equal to the query's, in the order in which they
+    /// are found. O(n).
     pub fn positions(&self, query: PositionQuery<'_>, mut found: impl FnMut(usize)) {
         let or_all = |max: usize| if max == 0 { usize::MAX } else { max };
         let needle = Needle::new(query.value);
@@ -323,14 +326,14 @@ impl List {
             wanted -= 1;
             if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // That it broke says nothing more.
+        // The result only says that `look` stopped the visit.
         let _ = if from_front { self.try_visit(look) } else { self.try_visit_rev(len, look) };
     }
 
     // The ends.
 
-    /// Pushes `values` one after the other at `end`: at the front, the last one comes out first.
-    /// O(their bytes) amortised, or the bytes of a listpack.
+    /// Pushes `values` one after the other at `end`. At the front, the last value becomes the first
+    /// element. O(their bytes) amortised, or the bytes of a listpack.
     #[inline]
     pub fn push<'v>(
         &mut self,
@@ -355,8 +358,8 @@ impl List {
         }
     }
 
-    /// Pops up to `count` elements at `end`, showing each to `popped` before it goes, and gives how
-    /// many there were. O(count) amortised, or the bytes of a listpack.
+    /// Pops up to `count` elements at `end`, and calls `popped` with each before it is removed.
+    /// Returns the number popped. O(count) amortised, or the bytes of a listpack.
     #[inline]
     pub fn pop(
         &mut self,
@@ -370,12 +373,13 @@ impl List {
         done
     }
 
-    /// Moves the element at the end `from`, if there is one, to the end `to` and gives its text.
+    /// Moves the element at the end `from`, if there is one, to the end `to`. Returns its text.
     /// O(its bytes) amortised, or the bytes of a listpack.
     pub fn rotate(&mut self, from: ListEnd, to: ListEnd, limits: ListLimits) -> Option<Vec<u8>> {
         let mut moved = None;
         self.take(from, 1, |element| element.append_to(moved.insert(Vec::new())));
-        // As in Redis, the encoding depends on the list before and after, not on the one between.
+        // As in Redis, the encoding depends on the list before and after, not on the list in
+        // between.
         if let Some(moved) = &moved {
             self.push(to, std::iter::once(moved.as_slice()), limits);
             self.shrink(limits);
@@ -383,7 +387,7 @@ impl List {
         moved
     }
 
-    /// Pops without a change of encoding.
+    /// Pops without changing the encoding.
     #[inline]
     fn take(&mut self, end: ListEnd, count: usize, mut popped: impl FnMut(Element<'_>)) -> usize {
         match &mut self.elements {
@@ -417,8 +421,8 @@ impl List {
 
     // The middle.
 
-    /// Replaces the element at a user's index; false if there is none.
-    /// O(nodes + bytes of one node).
+    /// Replaces the element at a user's index. Returns false if there is none. O(nodes + bytes of
+    /// one node).
     pub fn set(&mut self, index: i64, value: &[u8], limits: ListLimits) -> bool {
         self.grow(std::iter::once(value), limits);
         let Some(index) = self.resolve_index(index) else { return false };
@@ -435,9 +439,10 @@ impl List {
         true
     }
 
-    /// Inserts `value` beside the first element equal to `pivot`; false if there is none. O(n).
+    /// Inserts `value` before or after the first element equal to `pivot`. Returns false if there
+    /// is none. O(n).
     pub fn insert_beside(&mut self, beside: Beside, pivot: &[u8], value: &[u8], limits: ListLimits) -> bool {
-        // As in Redis, before anybody knows whether the pivot is there.
+        // As in Redis, this comes before the search for the pivot.
         self.grow(std::iter::once(value), limits);
         let needle = Needle::new(pivot);
         let mut at = 0;
@@ -465,8 +470,8 @@ impl List {
         true
     }
 
-    /// Removes elements equal to `value`: the first `count`, or the last `-count`, or all if
-    /// 0; gives how many. O(n).
+    /// Removes elements equal to `value`: the first `count`, or the last `-count`, or all if 0.
+    /// Returns the number removed. O(n).
     pub fn remove(&mut self, count: i64, value: &[u8], limits: ListLimits) -> usize {
         let max = match usize::try_from(count.unsigned_abs()) {
             Ok(0) | Err(_) => usize::MAX,
@@ -489,7 +494,7 @@ impl List {
     }
 
     /// Keeps the elements from a user's index `start` to `stop`, inclusive. O(nodes + bytes of two
-    /// nodes), and freeing what goes unless it is much.
+    /// nodes), plus freeing the removed elements if they are few.
     pub fn trim(&mut self, start: i64, stop: i64, limits: ListLimits) -> Trimmed {
         let kept = self.resolve_range(start, stop);
         let len = self.len();
@@ -512,15 +517,15 @@ impl List {
         trimmed
     }
 
-    // Showing it while it goes on changing.
+    // Showing it while it continues to change.
 
-    /// Returns true if it is a quicklist, which can be shown in pieces. O(1).
+    /// Returns true if the list is a quicklist, which can be shown in pieces. O(1).
     pub fn has_nodes(&self) -> bool {
         matches!(self.elements, Elements::Quick(_))
     }
 
-    /// Fixes the state that [`List::show`] shows, and gives how many nodes it has; 0 of a listpack.
-    /// O(1).
+    /// Starts a showing of the present state for [`List::show`]. Returns the number of nodes; 0 for
+    /// a listpack. O(1).
     pub fn begin_showing(&mut self, showing: &Showing) -> usize {
         let Elements::Quick(quick) = &mut self.elements else { return 0 };
         quick.begin_showing(showing);
@@ -535,8 +540,8 @@ impl List {
         }
     }
 
-    /// Shows the next nodes, of about `elements_min` elements; whether there are more.
-    /// O(bytes of those).
+    /// Visits the next nodes of the showing, of at least about `elements_min` elements. Returns
+    /// true if there are more. O(bytes of the visited nodes).
     pub fn show(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
         let more = quick.show(elements_min, visit);
@@ -549,8 +554,8 @@ impl List {
 
     // Between the encodings.
 
-    /// Makes the list a quicklist if its listpack could become too long by `values`. As in Redis,
-    /// their text counts, not what it is stored as.
+    /// Converts the list to a quicklist if `values` could make its listpack too long. As in Redis,
+    /// the length of their text counts, not that of their encoding.
     #[inline]
     fn grow<'v>(&mut self, values: impl Iterator<Item = &'v [u8]>, limits: ListLimits) {
         let Elements::Pack(pack) = &self.elements else { return };
@@ -572,7 +577,8 @@ impl List {
         self.elements = Elements::Quick(Box::new(quick));
     }
 
-    /// Makes the list a listpack if it fits one with room to spare; while it is shown, not yet.
+    /// Converts the list to a listpack if it fits one with room to spare. Does nothing during a
+    /// showing.
     #[inline]
     fn shrink(&mut self, limits: ListLimits) {
         let Elements::Quick(quick) = &self.elements else { return };
@@ -622,8 +628,8 @@ mod tests {
 
     #[test]
     fn becomes_a_quicklist_and_a_listpack_again_where_redis_does() {
-        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes;
-        // popped from the front it is one node, and a listpack, when one element is left.
+        // Redis 8.0.2: 481 elements of 15 bytes are a listpack, 482 a quicklist of two nodes.
+        // Popped from the front, it is one node, and a listpack, when one element is left.
         let mut list = List::new();
         (0..481).for_each(|_| push_back(&mut list, b"fifteen bytes!!", DEFAULT));
         assert_eq!(list.encoding_name(), "listpack");
@@ -648,7 +654,7 @@ mod tests {
 
     #[test]
     fn a_short_string_in_the_place_of_a_big_one_makes_a_listpack_again() {
-        // Redis 8.0.2: only what stands behind the big string is joined.
+        // Redis 8.0.2: only the node after the big string is joined.
         for (words, index, encoding) in [(["b", "c"], 0, "listpack"), (["b", "c"], -1, "quicklist")] {
             let big = vec![b'x'; 9000];
             let mut list = of(&words);

@@ -1,4 +1,4 @@
-//! The values that are not small strings: one enum, three words, stored in the key's own block.
+//! The values that are not small strings: an enum of three words, stored in the key's own block.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use structures::entry::{Entry, View};
 use crate::value_size::{SizedType, ValueSize};
 use crate::{Hash, List, Set, Stream, Zset};
 
-/// A string too long to live behind its key. Counted, so that a reply can send it without a copy; a
-/// change while it is being sent copies it first (`Arc::make_mut`).
+/// A string too long to be stored after its key. It is reference counted, so that a reply can send
+/// it without a copy. A change while it is being sent copies it first (`Arc::make_mut`).
 pub type Blob = Arc<Vec<u8>>;
 
 /// A key with its value.
 pub type KeyEntry = Entry<Object>;
 
-/// A value other than a small string. Its clone is a deep copy, except that a long string's bytes
-/// are shared until one of the two changes.
+/// A value other than a small string. Its clone is a deep copy, except that the bytes of a long
+/// string are shared until one of the two changes.
 #[derive(Clone, Debug)]
 pub enum Object {
     /// A string of more than [`structures::entry::INLINE_BYTES_MAX`] bytes.
@@ -32,7 +32,7 @@ pub enum Object {
     Stream(Box<Stream>),
 }
 
-// An object is part of its key's block: three words are the budget (see the entry's drawing).
+// An object is part of its key's block: at most three words (see the entry's drawing).
 const _: () = assert!(size_of::<Object>() <= 24);
 
 impl Object {
@@ -60,8 +60,8 @@ impl Object {
         }
     }
 
-    /// Starts loading the bucket in which a member (a field, for a hash) of this hash will be
-    /// looked for. Nothing where the object has no table of members. O(1).
+    /// Starts loading the bucket of the member (the field, for a hash) with this hash. Does nothing
+    /// if the object has no table of members. O(1).
     #[inline]
     pub fn prefetch_member_bucket(&self, member_hash: u64) {
         match self {
@@ -72,8 +72,8 @@ impl Object {
         }
     }
 
-    /// Starts loading the member of this hash and length, whose bucket
-    /// [`Object::prefetch_member_bucket`] fetched. O(1).
+    /// Starts loading the member with this hash and length, after
+    /// [`Object::prefetch_member_bucket`] has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         match self {
@@ -84,7 +84,7 @@ impl Object {
         }
     }
 
-    /// Returns its size. O(1), except that the elements of a listpack of more than 65,534 are
+    /// Returns the size of the value. O(1), except that a listpack of more than 65,534 elements is
     /// counted.
     #[inline(always)]
     pub(crate) fn size(&self) -> ValueSize {
@@ -100,7 +100,8 @@ impl Object {
         }
     }
 
-    /// Elements whose freeing costs, for a long string its pages: what lazy freeing weighs. O(1).
+    /// Returns the number of elements whose freeing costs time; for a long string, of its pages.
+    /// Lazy freeing uses it. O(1).
     pub fn element_count(&self) -> usize {
         match self {
             Object::Blob(blob) => blob.capacity() / 4096,
@@ -112,7 +113,7 @@ impl Object {
         }
     }
 
-    /// Bytes the object owns outside its key's block. O(nodes).
+    /// Returns the bytes that the object owns outside its key's block. O(nodes).
     pub fn memory_usage(&self) -> usize {
         match self {
             Object::Blob(blob) => blob.capacity() + size_of::<Vec<u8>>() + 2 * size_of::<usize>(),
@@ -140,18 +141,18 @@ pub fn type_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// A type of object, so that a key can be asked for one and answers WRONGTYPE
-/// once for all commands.
+/// A type of object. A key is asked for an object of one type, and replies WRONGTYPE in one place
+/// for all commands.
 pub trait ObjectType: Sized {
     /// Borrows the object as this type, if it is one.
     fn of(object: &Object) -> Option<&Self>;
-    /// Borrows the object as this type, to change it, if it is one.
+    /// Borrows the object mutably as this type, if it is one.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// Converts this value to an object.
     fn into_object(self) -> Object;
-    /// Returns true if it is empty: an empty collection does not exist. O(1).
+    /// Returns true if the value is empty: empty collections do not exist as keys. O(1).
     fn is_empty(&self) -> bool;
-    /// Returns its size. O(1), except that the elements of a listpack of more than 65,534 are
+    /// Returns the size of the value. O(1), except that a listpack of more than 65,534 elements is
     /// counted.
     fn size(&self) -> ValueSize;
 }
@@ -242,7 +243,7 @@ impl ObjectType for Stream {
     fn into_object(self) -> Object {
         Object::Stream(Box::new(self))
     }
-    /// Returns false: a stream stays when its last entry is removed.
+    /// Returns false: a stream continues to exist when its last entry is removed.
     fn is_empty(&self) -> bool {
         false
     }

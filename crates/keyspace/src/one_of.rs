@@ -1,5 +1,5 @@
-//! An iterator that is one of several: a collection's encodings iterate differently,
-//! its users do not care.
+//! An iterator that is one of several. A collection's encodings have different iterators, and its
+//! users need only one type.
 
 /// One of three iterators over the same items.
 pub(crate) enum OneOf<A, B, C> {

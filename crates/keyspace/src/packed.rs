@@ -1,23 +1,22 @@
-//! Packed collections that somebody else wrote: what must hold beyond the
-//! bytes being a valid block.
+//! The validity of packed collections from outside, beyond that of their bytes.
 //!
 //! [`Listpack::from_bytes`](structures::listpack::Listpack::from_bytes) and
-//! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes;
-//! `from_listpack` of each type then checks what its commands rely on, and says one of these
-//! where it does not hold.
+//! [`Intset::from_bytes`](structures::intset::Intset::from_bytes) check the bytes. `from_listpack`
+//! of each type then checks the properties that its commands rely on. It returns one of these
+//! errors if one does not hold.
 
 use std::fmt;
 
-/// Why a valid listpack is no valid collection.
+/// The fault of a valid listpack that is not a valid collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackDefect {
     /// A field without a value, or a member without a score.
     HalfPair,
-    /// The same member or field twice.
+    /// The same member or field occurs twice.
     Duplicate,
-    /// The score of a member is no number.
+    /// The score of a member is not a number.
     Score,
-    /// The deadline of a field is no time.
+    /// The deadline of a field is not a time.
     Deadline,
     /// Members of a sorted set, or deadlines of a hash, are not in order.
     Order,

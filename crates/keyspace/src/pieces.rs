@@ -1,4 +1,4 @@
-//! Big values as they were at one moment, shown piece by piece while they go on changing.
+//! Big values in their state at one moment, shown piece by piece while they continue to change.
 //!
 //! ```text
 //!   begin_pieces   fixes the state and gives the head: what stands ahead of the pieces
@@ -6,10 +6,11 @@
 //!                  what it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
-//! For who writes values out without stopping those who change them (`crate::snapshot`).
-//! Values below [`WHOLE_LEN_BYTES_MAX`], and all that are packed in one block, are copied instead;
-//! so is what the groups of a stream know.
-//! A copy of a value under way is one that is not.
+//! For code that writes values out without stopping the threads that change them
+//! (`crate::snapshot`). Values up to [`WHOLE_LEN_BYTES_MAX`], and all values packed in one block,
+//! are copied instead. The data of a stream's groups is also copied.
+//!
+//! The clone of a value during a showing has no showing in progress.
 
 use structures::listpack::element::Element;
 use structures::quicklist::NodeView;
@@ -20,59 +21,59 @@ use crate::object::Object;
 use crate::stream::{StreamEntry, StreamRest};
 use crate::{Hash, List, Set, Zset};
 
-/// A value of no more bytes is copied whole.
+/// The size in bytes up to which a value is copied as a whole.
 pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The part of a value that is known when its state is fixed.
+/// The part of a value that is known at the start of its showing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// A list of so many nodes.
     List {
-        /// As many [`Piece::Node`]s follow.
+        /// The number of [`Piece::Node`]s that follow.
         nodes: usize,
     },
     /// A set.
     Set {
-        /// As many [`Piece::Member`]s follow.
+        /// The number of [`Piece::Member`]s that follow.
         members: usize,
     },
     /// A hash.
     Hash {
-        /// As many [`Piece::Field`]s follow.
+        /// The number of [`Piece::Field`]s that follow.
         fields: usize,
-        /// A lower bound of the deadlines of its fields; `None` where no field has one.
+        /// A lower bound of the deadlines of its fields; `None` if no field has one.
         deadline_min_ms: Option<i64>,
     },
     /// A sorted set.
     Zset {
-        /// As many [`Piece::Scored`]s follow.
+        /// The number of [`Piece::Scored`]s that follow.
         members: usize,
     },
     /// A stream.
     Stream {
-        /// As many [`Piece::Entries`] follow, and a [`Piece::StreamEnd`].
+        /// The number of [`Piece::Entries`] that follow, before a [`Piece::StreamEnd`].
         nodes: usize,
     },
 }
 
 /// A part of a big value.
 pub enum Piece<'a> {
-    /// A node of a list; they come in order.
+    /// A node of a list. The nodes come in order.
     Node(NodeView<'a>),
-    /// A member of a set; they come in any order.
+    /// A member of a set. Members come in any order.
     Member(Element<'a>),
-    /// A field of a hash; they come in any order.
+    /// A field of a hash. Fields come in any order.
     Field(HashField<'a>),
-    /// A member of a sorted set with its score; they come in any order.
+    /// A member of a sorted set with its score. Members come in any order.
     Scored(&'a [u8], f64),
-    /// The entries of a node of a stream, at least one, in order; the nodes come in order.
+    /// The entries of a node of a stream, at least one, in order. The nodes come in order.
     Entries(&'a [StreamEntry<'a>]),
-    /// The state of a stream beside its entries.
+    /// The state of a stream besides its entries.
     StreamEnd(&'a StreamRest),
 }
 
 impl Object {
-    /// Returns true if it is shown in pieces rather than copied. O(1).
+    /// Returns true if the value is shown in pieces rather than copied. O(1).
     pub fn is_piecewise(&self) -> bool {
         let (is_divided, len_bytes) = match self {
             Object::Set(set) => (set.is_table(), set.len_bytes()),
@@ -85,8 +86,9 @@ impl Object {
         is_divided && len_bytes > WHOLE_LEN_BYTES_MAX
     }
 
-    /// Fixes its state: from here on [`Object::next_pieces`] shows it as it is now. Its ticket is
-    /// what [`Object::pieces_ticket`] gives back. `None` where not [`Object::is_piecewise`]. O(1).
+    /// Starts a showing of the present state: [`Object::next_pieces`] then visits it.
+    /// `Object::pieces_ticket` returns the showing's ticket. Returns `None` unless
+    /// [`Object::is_piecewise`]. O(1).
     pub fn begin_pieces(&mut self, showing: Showing) -> Option<Head> {
         if !self.is_piecewise() {
             return None;
@@ -122,8 +124,8 @@ impl Object {
         }
     }
 
-    /// Shows the next pieces to `visit`, about `elements_max` elements; whether there are more. The
-    /// showing is over when there are none. O(elements).
+    /// Calls `visit` with the next pieces of the showing, about `elements_max` elements. Returns
+    /// true if there are more; otherwise the showing has ended. O(elements).
     pub fn next_pieces(&mut self, elements_max: usize, visit: &mut dyn FnMut(Piece<'_>)) -> bool {
         match self {
             Object::Set(set) => set.show(elements_max, |member| visit(Piece::Member(member))),
@@ -143,7 +145,7 @@ impl Object {
         }
     }
 
-    /// Returns an empty value of the same type, which stays where a value is taken away.
+    /// Returns an empty value of the same type, which replaces a value that is taken away.
     pub(crate) fn empty_of_type(&self) -> Object {
         match self {
             Object::Blob(_) => Object::Blob(crate::object::Blob::default()),

@@ -1,18 +1,18 @@
-//! Uniform random choice from collections. Random numbers are arguments: `draw`
-//! gives 64 uniform bits.
+//! Uniform random choice from collections. Random numbers are arguments: `draw` returns 64 uniform
+//! bits.
 
 use std::collections::HashSet;
 
 use structures::table::{Borrowed, Place, Table, Thin};
 
-/// Draws a uniform index below `len`, which is not zero.
+/// Draws a uniform index below `len`, which must not be zero.
 #[inline]
 pub(crate) fn index_below(len: usize, mut draw: impl FnMut() -> u64) -> usize {
     // The bias of this product is below len / 2^64.
     ((u128::from(draw()) * len as u128) >> 64) as usize
 }
 
-/// Says, item by item, which of `total` items belong to a uniform choice of `wanted` of them.
+/// A uniform choice of `wanted` of `total` items, decided item by item.
 pub(crate) struct Selection {
     total: usize,
     wanted: usize,

@@ -1,22 +1,22 @@
-//! Walking over a database without stopping it, and drawing a key at random.
+//! Walking over a database without stopping it, and drawing a random key.
 //!
 //! A scan cursor is a point of the hash space:
 //!
 //! ```text
 //!  48 bits: [shard 10][point 38]     point: the upper 38 of the 48 bits in which a table counts
 //! ```
-//! Keys are stored in hash order, within a shard and from shard to shard, so "everything below the
-//! cursor was returned" stays true whatever grows, splits, shrinks or merges between two calls:
-//! whatever is in the database from the first call to the last is returned, once or more. 48 bits
-//! fit the integers of clients that have only 53.
+//! Keys are stored in hash order, within a shard and from shard to shard. "Everything below the
+//! cursor was returned" therefore stays true when tables grow, split, shrink or merge between two
+//! calls. Every key that exists from the first call to the last is returned, once or more. Numbers
+//! of 48 bits fit the integers of clients that have only 53.
 //!
 //! **Why 38 bits are enough.** A table's buckets begin at multiples of `2^(32 - depth)` in its 48
-//! bits (16 bits of tag behind `depth` bits of segment), so every edge has its lower 10 bits clear
-//! while `depth + 16 <= 38`: up to depth 22, which is 2^22 segments in each of 1024 shards, some
-//! 10^12 keys. Beyond that the cursor is rounded down and the step goes on until it has moved:
-//! still correct, some keys are returned once more.
+//! bits (16 bits of tag after `depth` bits of segment). Every edge therefore has its lower 10 bits
+//! clear while `depth + 16 <= 38`: up to depth 22, which is 2^22 segments in each of 1024 shards,
+//! some 10^12 keys. Beyond that the cursor is rounded down, and the step continues until the cursor
+//! has moved. This is still correct; some keys are returned again.
 //!
-//! Thread: any; one shard is locked at a time, for one bucket.
+//! Thread: any. One shard is locked at a time, for one bucket.
 
 use structures::table::Table;
 
@@ -24,12 +24,13 @@ use crate::key::{SHARD_BITS, SHARD_COUNT};
 use crate::keyspace::{Keyspace, ShardBusy};
 use crate::object::KeyEntry;
 
-/// Bits of a cursor that are a point in a table.
+/// The bits of a cursor that are a point in a table.
 const POINT_BITS: u32 = 38;
-/// Bits of a table's own cursor.
+/// The bits of a table's own cursor.
 const TABLE_BITS: u32 = 48;
 const ROUNDED_BITS: u32 = TABLE_BITS - POINT_BITS;
-/// Keys of a shard from which the shards' sizes are close enough to draw a shard first.
+/// The number of keys of a shard from which the shards' sizes are similar enough to draw a shard
+/// first.
 const DENSE_SHARD_LEN_MIN: usize = 64;
 
 /// A point of a scan. See the module's essay.
@@ -40,13 +41,13 @@ impl ScanCursor {
     /// The start of a scan, and the cursor after its last step.
     pub const START: Self = Self(0);
 
-    /// Converts the number of a client's cursor. Numbers that were never given out mean some point
+    /// Converts the number of a client's cursor. A number that was never returned means some point
     /// of the scan.
     pub fn from_number(number: u64) -> Self {
         Self(number & ((1 << (SHARD_BITS + POINT_BITS)) - 1))
     }
 
-    /// Returns the number for the client: below 2^48.
+    /// Returns the number for the client, which is below 2^48.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -65,12 +66,12 @@ impl ScanCursor {
 }
 
 impl Keyspace {
-    /// Takes one step of a scan of database `db`: passes over shards without keys, visits the keys
-    /// of one bucket (expired ones too) and returns the next cursor, [`ScanCursor::START`] at the
-    /// end. O(bucket), plus a lock per empty shard.
+    /// Takes one step of a scan of database `db`. Skips shards without keys, and visits the keys of
+    /// one bucket, expired ones too. Returns the next cursor, [`ScanCursor::START`] at the end.
+    /// O(bucket), plus a lock per empty shard.
     ///
     /// # Errors
-    /// A busy script holds the shard that is next.
+    /// If a busy script holds the next shard.
     pub fn scan_step(
         &self,
         db: usize,
@@ -91,9 +92,9 @@ impl Keyspace {
         Ok(ScanCursor::START)
     }
 
-    /// Shows `look` a key of database `db`, expired or not, close to uniformly chosen by the random
-    /// numbers that `draw` gives; `None` where no key was found. O(1) in a large database; in a
-    /// small one a lock per shard. Keys that a busy script holds are not among the chosen.
+    /// Calls `look` with a key of database `db`, expired or not, chosen close to uniformly with
+    /// random numbers from `draw`. Returns `None` if no key was found. O(1) in a large database, a
+    /// lock per shard in a small one. Keys in shards that a busy script holds are not chosen.
     pub fn random_key<T>(
         &self,
         db: usize,
@@ -104,7 +105,7 @@ impl Keyspace {
         let len_of =
             |shard| self.look_at(shard, |shard| shard.db(db).map_or(0, |db| db.table.len())).unwrap_or(0);
         if len_of(shard) < DENSE_SHARD_LEN_MIN {
-            // Few keys: a shard's chance is its number of keys.
+            // With few keys, a shard's probability is proportional to its number of keys.
             let total: usize = (0..SHARD_COUNT).map(len_of).sum();
             if total == 0 {
                 return None;
@@ -116,7 +117,8 @@ impl Keyspace {
                 left = left.saturating_sub(len);
                 here
             };
-            // None when keys were removed meanwhile: the drawn shard is looked at, full or empty.
+            // If keys were removed meanwhile, none may be found. The drawn shard is then used, even
+            // if it is empty.
             shard = (0..SHARD_COUNT).find(holds).unwrap_or(shard);
         }
         let guard = self.lock_unless_busy(shard)?;
@@ -126,7 +128,7 @@ impl Keyspace {
     }
 }
 
-/// Visits the bucket at `point` and gives the next point that a cursor can name, 0 at the end.
+/// Visits the bucket at `point`. Returns the next point that a cursor can represent, 0 at the end.
 fn scan_table(table: &Table<KeyEntry>, point: u64, visit: &mut impl FnMut(&KeyEntry)) -> u64 {
     let mut cursor = point << ROUNDED_BITS;
     loop {

@@ -1,9 +1,10 @@
-//! The set type: integers in an intset, few short strings in a listpack, anything else in a table.
+//! The set type: integers are in an intset, few short strings in a listpack, all other sets in a
+//! table.
 //!
-//! A set of integers stays sorted in one block until it grows beyond its limit or meets a
-//! string; few short strings stay in one block too. What outgrows that is a table of members,
-//! one allocation each: finding, adding, removing and choosing at random are O(1) there. A set
-//! never goes back by itself.
+//! A set of integers stays sorted in one block until it grows beyond its limit or a string is
+//! added. Few short strings are in one block, too. A larger set is a table of members, one
+//! allocation each. In a table, finding, adding, removing and choosing at random are O(1). A table
+//! does not become packed again.
 
 use crate::freeing::Pieces;
 use structures::intset::Intset;
@@ -32,18 +33,18 @@ enum Repr {
     Table(Box<Members>),
 }
 
-/// The structure a set is in, for those who write it out.
+/// The structure of a set, for code that writes sets to files or peers.
 #[derive(Clone, Copy, Debug)]
 pub enum SetView<'a> {
     /// Encoding `intset`.
     Ints(&'a Intset),
     /// Encoding `listpack`.
     Pack(&'a Listpack),
-    /// Encoding `hashtable`: [`Set::iter`] has the members.
+    /// Encoding `hashtable`: [`Set::iter`] returns the members.
     Table,
 }
 
-/// A table of members and the bytes they take.
+/// A table of members, and the number of their bytes.
 #[derive(Clone, Default)]
 struct Members {
     table: WalkedTable<Member<()>>,
@@ -91,11 +92,11 @@ impl Set {
         Self::default()
     }
 
-    /// Creates a set of the members in `pack`, which comes from outside; packed if there are no
-    /// more than `limits` allow. O(n log n).
+    /// Creates a set of the members in `pack`, which is not trusted. It is packed if it has no more
+    /// members than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// A member twice.
+    /// If a member occurs twice.
     pub fn from_listpack(pack: Listpack, limits: &SetLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
         if !pack.are_distinct(0) {
             return Err(PackDefect::Duplicate);
@@ -107,7 +108,7 @@ impl Set {
         Ok(set)
     }
 
-    /// Creates a set of the members in `ints`, in a table if there are more than `limits` allow.
+    /// Creates a set of the members in `ints`. It is a table if there are more than `limits` allow.
     /// O(1), or O(n).
     pub fn from_intset(ints: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
         let mut set = Self { repr: Repr::Ints(ints) };
@@ -142,8 +143,8 @@ impl Set {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a member with this hash will read first: its bucket of a
-    /// table. Packed, nothing. O(1).
+    /// Starts loading the memory that a search for a member with this hash reads first: its bucket
+    /// of a table. Does nothing for a packed set. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Table(members) = &self.repr {
@@ -151,8 +152,8 @@ impl Set {
         }
     }
 
-    /// Starts loading the member of this hash and length itself, whose bucket
-    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
+    /// Starts loading the member with this hash and length, after
+    /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Table(members) = &self.repr {
@@ -169,7 +170,7 @@ impl Set {
         }
     }
 
-    /// Bytes owned outside the key's block, the table as it is on average. O(1).
+    /// Returns the bytes owned outside the key's block, with an average for the table. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.repr {
@@ -179,7 +180,7 @@ impl Set {
         }
     }
 
-    /// Bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Ints(ints) => ints.memory_usage(),
@@ -190,7 +191,7 @@ impl Set {
         }
     }
 
-    /// Gives the value up piece by piece. O(1).
+    /// Converts the value to pieces that are freed one by one. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.repr {
             Repr::Table(members) => Box::new(members.table.into_table().into_drain().map(drop)),
@@ -198,12 +199,12 @@ impl Set {
         }
     }
 
-    /// Returns true if it is a table. O(1).
+    /// Returns true if the set is a table. O(1).
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.repr, Repr::Table(_))
     }
 
-    /// Fixes the state of a table for [`Set::show`]: see `crate::pieces`. O(1).
+    /// Starts a showing of a table's present state for [`Set::show`]: see `crate::pieces`. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Repr::Table(members) = &mut self.repr {
             members.table.begin(showing);
@@ -215,13 +216,13 @@ impl Set {
         if let Repr::Table(members) = &self.repr { members.table.ticket() } else { None }
     }
 
-    /// Shows the next members of the fixed state, about so many; whether there are more.
+    /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
     pub(crate) fn show(&mut self, members_max: usize, mut visit: impl FnMut(Element<'_>)) -> bool {
         let Repr::Table(members) = &mut self.repr else { return false };
         members.table.show(members_max, |member| visit(Element::Bytes(member.bytes())))
     }
 
-    /// Returns true if `member` is there. O(1); packed, O(bytes).
+    /// Returns true if `member` is in the set. O(1); packed, O(bytes).
     pub fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
         match &self.repr {
             Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.contains(value)),
@@ -230,8 +231,8 @@ impl Set {
         }
     }
 
-    /// Prepares for `count` more members of which `first` comes first, so that a set that will not
-    /// stay packed is not packed before. O(n) where the encoding changes.
+    /// Prepares for `count` more members, the first of which is `first`. A set that will not stay
+    /// packed is converted to a table at once. O(n) if the encoding changes.
     pub fn expect(&mut self, count: usize, first: &[u8], limits: &SetLimits, hasher: &Hasher) {
         let spread = match &self.repr {
             Repr::Ints(ints) if ints.is_empty() => {
@@ -250,7 +251,7 @@ impl Set {
         }
     }
 
-    /// Adds `member`; false if it was there. O(1) amortised; packed, O(bytes).
+    /// Adds `member`. Returns false if it was in the set. O(1) amortised; packed, O(bytes).
     #[inline]
     pub fn add(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match &mut self.repr {
@@ -296,7 +297,7 @@ impl Set {
         self.add(member, limits, hasher)
     }
 
-    /// Goes over to a table. O(n).
+    /// Converts the set to a table. O(n).
     fn spread(&mut self, hasher: &Hasher) {
         let mut members = Box::<Members>::default();
         for member in self.iter() {
@@ -305,7 +306,7 @@ impl Set {
         self.repr = Repr::Table(members);
     }
 
-    /// Removes `member`; false if it was not there. O(1) amortised; packed, O(bytes).
+    /// Removes `member`. Returns false if it was not in the set. O(1) amortised; packed, O(bytes).
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
         match &mut self.repr {
             Repr::Ints(ints) => parse_canonical_int(member).is_some_and(|value| ints.remove(value)),
@@ -317,7 +318,7 @@ impl Set {
         }
     }
 
-    /// Walks all members, in no particular order.
+    /// Returns all members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Element<'_>> {
         match &self.repr {
             Repr::Ints(ints) => OneOf::A(ints.iter().map(Element::Int)),
@@ -343,8 +344,8 @@ impl Set {
         }
     }
 
-    /// Visits `count` distinct members chosen uniformly, or all where there are no more. Expected
-    /// O(count); packed, O(n).
+    /// Visits `count` distinct members chosen uniformly, or all members if there are no more.
+    /// Expected O(count); packed, O(n).
     pub fn sample(&self, count: usize, mut draw: impl FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
         if let Repr::Table(members) = &self.repr {
             sample_table(&members.table, count, draw, |member| visit(Element::Bytes(member.bytes())));
@@ -354,7 +355,7 @@ impl Set {
         self.iter().filter(|_| selection.next(&mut draw)).for_each(visit);
     }
 
-    /// Removes a member chosen uniformly and hands it to `visit`. Expected O(1); packed, O(n).
+    /// Removes a member chosen uniformly and calls `visit` with it. Expected O(1); packed, O(n).
     pub fn take_random<T>(
         &mut self,
         draw: impl FnMut() -> u64,
@@ -383,8 +384,9 @@ impl Set {
         }
     }
 
-    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at
-    /// once. What is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some members at `cursor` and returns the next cursor, 0 at the end; a packed set is
+    /// visited at once. Members that exist from the first call to the last are visited. O(1);
+    /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
         match &self.repr {
             Repr::Table(members) => {
@@ -498,7 +500,7 @@ mod tests {
         let nine = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
         assert_eq!(of(&nine[..8]).map(|set| set.encoding_name()), Ok("listpack"));
         assert_eq!(of(&nine).map(|set| set.encoding_name()), Ok("hashtable"));
-        // An element that says `5` as a string and one that says it as an integer.
+        // One element stores `5` as a string, the other one as an integer.
         let twice = b"\x0c\0\0\0\x02\0\x815\x02\x05\x01\xff";
         let twice = Listpack::from_bytes(twice.as_slice().into()).expect("it is a valid listpack");
         assert_eq!(Set::from_listpack(twice, &LIMITS, &hasher()).err(), Some(PackDefect::Duplicate));

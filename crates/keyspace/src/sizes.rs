@@ -1,23 +1,23 @@
-//! The distribution of key sizes by type, as INFO keysizes shows it, updated by every write.
+//! The distribution of key sizes by type, as INFO keysizes shows it. Every write updates it.
 //!
 //! ```text
 //!  lane of a thread ─ database ─► cells: [none][strings: 64 bins][lists: 64] … [streams: 64]
 //! ```
-//! A key's size is the length of a string in bytes, the number of elements of anything else. Bin 0
-//! holds the empty ones, bin `i` sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names the cell
-//! of a key. Code that changes a key compares its mark before and after, and moves it from cell to
-//! cell if they differ. Most writes leave a key in its cell and count nothing.
+//! A key's size is the length of a string in bytes, or the number of elements of any other value.
+//! Bin 0 is for empty values, bin `i` for sizes from `2^(i-1)` to `2^i - 1`. A [`SizeMark`] names
+//! the cell of a key. Code that changes a key compares its mark before and after, and moves it to
+//! another cell if they differ. Most writes leave a key in its cell and count nothing.
 //!
-//! Each thread that runs commands counts in a lane of its own, so counting touches no line that
-//! another thread writes. A cell of one lane may fall below zero: a key created here may be
-//! removed there. The sum over the lanes is right. Code without a lane (active expiry, eviction)
-//! counts in one that all share. All counting is done under the lock of the key's shard. So a
-//! thread that holds all of them, or is alone in the gate and has passed through all of them, sees
-//! whole sums.
+//! Each thread that runs commands counts in a lane of its own, so counting accesses no line that
+//! another thread writes. A cell of one lane may be below zero: a key created in one lane may be
+//! removed in another. The sum over the lanes is right. Code without a lane (active expiry,
+//! eviction) counts in one shared lane. All counting is done under the lock of the key's shard. A
+//! thread that holds all these locks therefore sees consistent sums, and so does a thread that is
+//! alone in the gate and has passed through all of them.
 //!
-//! The same mark has the class of a big key; `big_index.rs` has the index of those.
+//! The same mark has the class of a big key; `big_index.rs` has the index of these keys.
 //!
-//! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading sums the lanes' cells.
+//! Cost: O(1) per write; 3.5 KiB per lane and database in use; reading adds up the lanes' cells.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,13 +28,14 @@ use crate::key::KeyHash;
 use crate::object::{KeyEntry, Object};
 use crate::value_size::{BYTES_MIN, ELEMENTS_MIN, Measure, SizedType, ValueSize, class_of, is_of_class};
 
-/// Bins per type: sizes up to `2^62`.
+/// The number of bins per type: for sizes up to `2^62`.
 pub const BINS: usize = 64;
-/// Cells of a database: those of no key, and the bins of [`SizedType`]'s six types.
+/// The number of cells of a database: those without a key, and the bins of [`SizedType`]'s six
+/// types.
 const CELLS: usize = 7 * BINS;
 
 impl ValueSize {
-    /// Returns the size of a key's value. For an integer, the least length in its bin. O(1).
+    /// Returns the size of a key's value. For an integer, it is the least length in its bin. O(1).
     #[inline(always)]
     pub fn of_entry(entry: &KeyEntry) -> Self {
         let text = |len: usize| Self { kind: SizedType::String, bytes: len, elements: len };
@@ -45,7 +46,7 @@ impl ValueSize {
         }
     }
 
-    /// Its mark.
+    /// Returns the mark of a key with this size.
     #[inline]
     pub(crate) fn mark(self) -> SizeMark {
         let mark = SizeMark::new(self.kind, bin_of(self.elements));
@@ -58,8 +59,8 @@ impl ValueSize {
     }
 
     /// Returns true if the marks are certainly equal, without computing them. Nearly all writes
-    /// leave a value of the same type, and either far from the big ones and in its power of two,
-    /// or in its class.
+    /// leave a value of the same type. It then either is far from big and stays in its power of
+    /// two, or it stays in its class.
     #[inline]
     pub(crate) fn is_marked_alike(self, other: Self) -> bool {
         let small =
@@ -73,12 +74,12 @@ impl ValueSize {
     }
 }
 
-/// The part of a key's size that is noted elsewhere: its cell, and its classes if it is big.
+/// The part of a key's size that is stored elsewhere: its cell, and its classes if it is big.
 ///
 /// ```text
 ///  [unused 7][class by elements 8][class by bytes 8][cell 9]
 /// ```
-/// O(1) to compute, except that the length of a listpack of more than 65,534 elements is counted.
+/// O(1) to compute, except that a listpack of more than 65,534 elements is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeMark(u32);
 
@@ -99,7 +100,7 @@ impl SizeMark {
         }
     }
 
-    /// Computes the mark of a key that holds a number.
+    /// Computes the mark of a key whose value is a number.
     #[inline]
     pub(crate) fn of_int(number: i64) -> Self {
         Self::new(SizedType::String, bin_of_text(number))
@@ -131,7 +132,7 @@ impl SizeMark {
         self.0 as usize & ((1 << CELL_BITS) - 1)
     }
 
-    /// Adds a key of this mark, which is not [`SizeMark::NONE`], to the counts.
+    /// Adds a key of this mark to the counts. The mark must not be [`SizeMark::NONE`].
     pub(crate) fn add_to(self, counts: &mut SizeCounts) {
         let cell = self.cell() - BINS;
         counts[cell / BINS][cell % BINS] += 1;
@@ -151,7 +152,7 @@ impl SizeMark {
             || (self.0 >> CELL_BITS != 0 && self.cell() / BINS != other.cell() / BINS)
     }
 
-    /// Returns the class by a measure, 0 if the key is not big by it.
+    /// Returns the class by a measure; 0 if the key is not big by it.
     pub(crate) fn class(self, measure: Measure) -> u8 {
         match measure {
             Measure::Bytes => (self.0 >> CELL_BITS) as u8,
@@ -175,7 +176,7 @@ fn bin_of(size: usize) -> u32 {
 #[inline]
 fn bin_of_text(number: i64) -> u32 {
     let magnitude = number.unsigned_abs();
-    // The smallest numbers whose texts are 2, 4, 8 and 16 long.
+    // The smallest numbers whose texts have 2, 4, 8 and 16 characters.
     let bounds: [u64; 4] = if number < 0 {
         [0, 100, 1_000_000, 100_000_000_000_000]
     } else {
@@ -192,16 +193,16 @@ pub fn bin_start(bin: usize) -> u64 {
 /// The number of keys of one database in each bin, by type in the order of [`SizedType::ALL`].
 pub type SizeCounts = [[u64; BINS]; 6];
 
-/// A key whose size changed.
+/// A change of a key's size.
 #[derive(Clone, Copy)]
 pub(crate) struct Resize {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its hash.
+    /// The key's hash.
     pub hash: KeyHash,
-    /// Its mark before; [`SizeMark::NONE`] for one that was not there.
+    /// The mark before; [`SizeMark::NONE`] for a new key.
     pub old: SizeMark,
-    /// Its mark now; [`SizeMark::NONE`] for one that is gone.
+    /// The mark now; [`SizeMark::NONE`] for a removed key.
     pub new: SizeMark,
 }
 
@@ -230,17 +231,17 @@ impl SizeLane {
         self.dbs[db].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))))
     }
 
-    /// Moves one key of a database. For the lane's thread alone.
+    /// Moves one key of a database to another cell. Only the lane's thread may call it.
     #[inline]
     fn recount(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
-        // Nobody else writes these cells now, so no read-modify-write is needed.
+        // No other thread writes these cells now, so no read-modify-write is needed.
         let (from, to) = (&cells[old.cell()], &cells[new.cell()]);
         from.store(from.load(Relaxed).wrapping_sub(1), Relaxed);
         to.store(to.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Moves one key of a database, whatever other threads do.
+    /// Moves one key of a database to another cell. Any thread may call it.
     fn recount_shared(&self, db: usize, old: SizeMark, new: SizeMark) {
         let cells = self.cells(db);
         cells[old.cell()].fetch_sub(1, Relaxed);
@@ -261,13 +262,13 @@ impl KeySizes {
         Self { db_count, shared: SizeLane::new(db_count), lanes: Mutex::default() }
     }
 
-    /// Returns a lane for a thread that runs commands: one that a thread has left behind, or a new
+    /// Returns a lane for a thread that runs commands: an abandoned one of another thread, or a new
     /// one.
     pub(crate) fn add_lane(&self) -> Arc<SizeLane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_left = |lane: &mut Arc<SizeLane>| Arc::get_mut(lane).is_some();
         if let Some(index) = lanes.iter_mut().position(is_left) {
-            // What it counts stays: only the sums over all lanes mean something.
+            // Its counts stay: only the sums over all lanes are meaningful.
             return Arc::clone(&lanes[index]);
         }
         let lane = Arc::new(SizeLane::new(self.db_count));
@@ -275,8 +276,8 @@ impl KeySizes {
         lane
     }
 
-    /// Moves one key of a database, in the caller's lane or the shared one. The key's
-    /// shard is locked. O(1).
+    /// Moves one key of a database to another cell, in the caller's lane or the shared one. The
+    /// key's shard must be locked. O(1).
     #[inline]
     pub(crate) fn recount(&self, lane: Option<&SizeLane>, db: usize, old: SizeMark, new: SizeMark) {
         match lane {
@@ -292,7 +293,7 @@ impl KeySizes {
         }
     }
 
-    /// Returns the distribution of a database's key sizes: exact only while nobody writes.
+    /// Returns the distribution of a database's key sizes: exact only while no thread writes.
     /// O(lanes).
     pub fn counts(&self, db: usize) -> SizeCounts {
         let mut sums = [0_u64; CELLS];
@@ -305,13 +306,13 @@ impl KeySizes {
         });
         SizedType::ALL.map(|kind| {
             let first = kind as usize * BINS;
-            // Read while other threads move keys, a sum may be below zero for a moment.
+            // If other threads move keys meanwhile, a sum may be below zero for a moment.
             std::array::from_fn(|bin| u64::try_from(sums[first + bin] as i64).unwrap_or(0))
         })
     }
 
-    /// Forgets a database's keys, after they were taken out. The caller is alone
-    /// in the gate. O(lanes).
+    /// Resets the counts of a database whose keys were removed. The caller must be alone in the
+    /// gate. O(lanes).
     pub(crate) fn forget(&self, db: usize) {
         self.each_lane(|lane| {
             for cell in lane.dbs[db].get().into_iter().flat_map(|cells| cells.iter()) {
@@ -320,7 +321,7 @@ impl KeySizes {
         });
     }
 
-    /// Exchanges the counts of two databases. The caller is alone in the gate and holds all
+    /// Exchanges the counts of two databases. The caller must be alone in the gate and hold all
     /// shards' locks. O(lanes).
     pub(crate) fn swap(&self, a: usize, b: usize) {
         self.each_lane(|lane| {

@@ -1,5 +1,5 @@
-//! The keyspace as it was at one moment, shown bit by bit while it goes on changing: what a save,
-//! and later a rewrite or a replica's full copy, is made of.
+//! The snapshot: a walk over the keyspace in its state at one moment, in small steps while it
+//! continues to change. A save uses it, and later a rewrite or a replica's full copy.
 //!
 //! ```text
 //!   alone in the gate      the point is fixed: one walk at a time
@@ -8,26 +8,26 @@
 //!   writers                before they change or remove an unmarked entry ahead: a copy goes to
 //!                            the walk ([`Snapshot::keep`]); what they insert ahead gets a mark
 //! ```
-//! The marks are those of `structures::table::walk`, which has the reasoning. Cursors belong to
-//! shards and are read and moved under the shard's lock alone. A cursor says how far the walk has
-//! come in the shard: the slot of a database, a small number in the order in which databases are
-//! walked, above the point within its table. The slot belongs to the table: SWAPDB takes it along,
-//! so a database that was not walked yet is shown under the number that it had.
+//! The marks are those of `structures::table::walk`, which has the reasoning. Each shard has a
+//! cursor, which is read and moved only under the shard's lock. It is the progress of the walk in
+//! the shard: the slot of a database, above the point within its table. A slot is a small number in
+//! the order in which databases are walked. It belongs to the table: SWAPDB moves it with the
+//! table. A database that was not walked yet is therefore shown under its number at the start.
 //!
-//! **Big values** are not copied. With the first change, or when the walk comes to it, such a value
-//! fixes its own state and is from then on shown in pieces (`crate::pieces`), wherever it is: under
-//! another name, in another database, or, when it has left the keyspace, as an object that the walk
-//! owns. FLUSHDB hands its tables to the walk.
+//! **Big values** are not copied. At the first change, or when the walk reaches it, a showing of
+//! the value's state is started. From then on it is shown in pieces (`crate::pieces`), wherever it
+//! is: under another name, in another database, or, when it has left the keyspace, as an object
+//! that the walk owns. FLUSHDB passes its tables to the walk.
 //!
-//! **Bounds.** What was handed over and not yet shown is counted
-//! ([`Snapshot::handed_over_len_bytes`]). Walkers take from it first when it is more than a half of
-//! [`HANDED_OVER_BYTES_MAX`], and at all of that writers wait until it is less.
+//! **Bounds.** Copies that were handed over and not yet shown are counted
+//! ([`Snapshot::handed_over_len_bytes`]). Above half of [`HANDED_OVER_BYTES_MAX`], walkers show
+//! them first. At the full limit writers wait until there are fewer.
 //!
-//! **End.** When all parts are walked no writer hands anything over any more, so the rest is
-//! finite: [`Snapshot::next_work`] gives it out and says when it is done. A walk that nobody wants
-//! any more goes on clearing marks, and nothing is handed over to it.
+//! **End.** When all parts are walked, no writer hands over any more, so the rest is finite.
+//! [`Snapshot::next_work`] returns the remaining work, and then that the walk is done. An abandoned
+//! walk continues to clear marks, and nothing is handed over to it.
 //!
-//! Lock order: the locks here come behind those of shards, and each is held alone.
+//! Lock order: the locks here come after those of shards, and no two of them are held together.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -45,65 +45,65 @@ use crate::key::{Hasher, KeyHash, SHARD_COUNT, position_of, shard_of};
 use crate::object::{KeyEntry, Object};
 use crate::pieces::{Head, Piece};
 
-/// Memory of what was handed over from which on writers wait.
+/// The bytes of handed-over copies from which writers wait.
 pub const HANDED_OVER_BYTES_MAX: usize = 64 << 20;
-/// Memory of it from which on walkers show it before they go on.
+/// The bytes of handed-over copies from which walkers show them first.
 const HANDED_OVER_BYTES_MUCH: usize = HANDED_OVER_BYTES_MAX / 2;
 
-/// There is no walk.
+/// The phase without a walk.
 const IDLE: u32 = 0;
-/// A walk is under way, writers keep for it what they change.
+/// The phase of a walk for which writers keep copies of changed entries.
 const KEEPING: u32 = 1;
-/// The walk only clears marks.
+/// The phase of a walk that only clears marks.
 const CLEARING: u32 = 2;
 
-/// The slot of a database that held no key at the point, or that was flushed since.
+/// The slot of a database that had no key at the start, or that was flushed since.
 const NO_SLOT: u32 = u32::MAX;
-/// The bits of a cursor below the slot.
+/// The number of bits of a cursor below the slot.
 const POINT_BITS: u32 = 48;
-/// Locks over which the copies that writers hand over are spread.
+/// The number of locks among which the handed-over copies are distributed.
 const HAND_OVER_LANES: usize = 16;
-/// Buckets that one locked step visits at most: some ten microseconds where they are empty.
+/// The most buckets that one locked step visits: some ten microseconds if they are empty.
 const STEP_BUCKETS_MAX: usize = 256;
 
-/// A walk over the keyspace as it was at its point, if one is under way. See the module.
+/// A walk over the keyspace in its state at one moment, if one is in progress. See the module.
 pub struct Snapshot {
-    /// Written alone in the gate where it begins, else by walkers.
+    /// The phase. Written alone in the gate at the start, else by walkers.
     phase: CachePadded<AtomicU32>,
-    /// By shard, under its lock: how far the walk has come there.
+    /// By shard, under its lock: the progress of the walk in the shard.
     cursors: Box<[AtomicU64]>,
-    /// By database as it is now, written alone in the gate: its slot.
+    /// The slot of each database by its present number. Written alone in the gate.
     slot_of_db: Box<[AtomicU32]>,
-    /// By slot: where its tables are now.
+    /// By slot: the present database of its tables.
     db_of_slot: Box<[AtomicU32]>,
-    /// By slot: its number and size at the point.
+    /// By slot: the number and size of the database at the start.
     dbs: Lock<Vec<(usize, DbSize)>>,
     next_part: AtomicUsize,
     finished_parts: AtomicUsize,
-    /// Works other than parts that walkers are at.
+    /// The number of works other than parts that walkers are doing.
     works: AtomicUsize,
     lanes: Box<[CachePadded<Lock<Vec<HandedOver>>>]>,
-    /// With what big values handed over to themselves.
+    /// The bytes of copies not yet shown, including the copies inside big values.
     handed_over_len_bytes: Arc<AtomicUsize>,
     handed_over_len_bytes_peak: AtomicUsize,
-    /// Memory of values and tables that have left the keyspace and are kept for the walk alone.
+    /// The bytes of values and tables that have left the keyspace and are kept only for the walk.
     left_len_bytes: AtomicUsize,
     bigs: Lock<Bigs>,
     hasher: Hasher,
     position_of: PositionOf,
     flushed: Lock<Vec<Flushed>>,
-    /// Everything was flushed since somebody asked.
+    /// True if all databases were flushed since the last query.
     flushed_all: AtomicBool,
 }
 
-/// An entry as it was at the point.
+/// The copy of an entry in its state at the start.
 pub struct HandedOver {
     slot: u32,
     entry: KeyEntry,
     len_bytes: usize,
 }
 
-/// A database's keys in one shard, on which a walker is.
+/// A unit of work of a walker: a database's keys in one shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     slot: usize,
@@ -111,18 +111,18 @@ pub struct Part {
 }
 
 impl Part {
-    /// Its shard.
+    /// Returns the shard.
     pub fn shard(self) -> usize {
         self.shard
     }
 }
 
-/// Keys of a database that was flushed before the walk had shown all of them.
+/// The keys of a database that was flushed before the walk had shown all of them.
 pub struct Flushed {
     slot: u32,
     point: WalkPoint,
     keys: Table<KeyEntry>,
-    /// Memory of the keys, about.
+    /// The approximate bytes of the keys.
     len_bytes: usize,
 }
 
@@ -131,7 +131,7 @@ pub struct Flushed {
 struct Bigs {
     next_ticket: u32,
     waiting: Vec<BigValue>,
-    /// The places of those that wait or are being shown.
+    /// The places of the values that wait or are being shown.
     places: Vec<(u32, BigPlace)>,
 }
 
@@ -141,28 +141,28 @@ impl Bigs {
     }
 }
 
-/// A big value on its way out.
+/// A big value to be shown in pieces.
 #[derive(Debug)]
 pub struct BigValue {
     ticket: u32,
     slot: u32,
-    /// Its key at the point.
+    /// The key at the start.
     pub key: Box<[u8]>,
-    /// Its expiry at the point, in Unix milliseconds.
+    /// The expiry at the start, in Unix milliseconds.
     pub expiry_ms: Option<i64>,
-    /// Its access clock.
+    /// The access clock.
     pub access: u32,
     /// The head that precedes its pieces.
     pub head: Head,
 }
 
-/// A key's database, its hash and its name.
+/// The database, the hash and the name of a key.
 type KeyPlace = (usize, KeyHash, Box<[u8]>);
 
 /// A value that has left the keyspace.
 struct LeftObject {
     object: Object,
-    /// Its part of [`Snapshot::left_len_bytes`].
+    /// The value's part of [`Snapshot::left_len_bytes`].
     len_bytes: usize,
 }
 
@@ -170,51 +170,51 @@ struct LeftObject {
 enum BigPlace {
     /// In the keyspace, at this key.
     Key(KeyPlace),
-    /// It has left the keyspace.
+    /// Outside the keyspace, owned by the walk.
     Owned(LeftObject),
-    /// A walker has it in its hands after it left.
+    /// Outside the keyspace, in use by a walker.
     Taken,
 }
 
 /// The result of a walker's search for a big value.
 enum Sought {
-    /// In the keyspace, a moment ago.
+    /// The value was in the keyspace a moment ago.
     Key(KeyPlace),
-    /// Out of it.
+    /// The value is outside the keyspace.
     Owned(LeftObject),
-    /// It is not there any more.
+    /// The value does not exist any more.
     Gone,
 }
 
 /// The next work of a walker.
 pub enum Work {
-    /// Show these entries.
+    /// Entries to show.
     HandedOver(Vec<HandedOver>),
-    /// Show this value's pieces, one after the other, and nothing else in between.
+    /// A value whose pieces are to be shown one after the other, and nothing else in between.
     Big(BigValue),
-    /// Show these keys.
+    /// Keys to show.
     Flushed(Flushed),
-    /// Walk this part.
+    /// A part to walk.
     Part(Part),
-    /// Nothing now: others are at the rest.
+    /// No work now: other walkers are doing the rest.
     Wait,
-    /// Everything was shown.
+    /// No work: everything was shown.
     Done,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// There is more.
+    /// There is more to show.
     More,
-    /// All of it was shown.
+    /// Everything was shown.
     Finished,
-    /// A busy script holds the shard: try again later.
+    /// A busy script holds the shard: the step must be tried again later.
     Busy,
 }
 
 impl Snapshot {
-    /// Creates the state for a keyspace of this number of databases; there is no walk yet.
+    /// Creates the state for a keyspace of this number of databases, without a walk.
     pub(crate) fn new(db_count: usize, hasher: &Hasher) -> Self {
         let hasher = hasher.clone();
         let no_slots = || (0..db_count).map(|_| AtomicU32::new(NO_SLOT)).collect();
@@ -239,7 +239,7 @@ impl Snapshot {
         }
     }
 
-    /// Begins a walk over databases of these sizes. The caller is alone in the gate.
+    /// Starts a walk over databases of these sizes. The caller must be alone in the gate.
     pub(crate) fn fix(&self, sizes: Vec<DbSize>) {
         let mut dbs = self.dbs.lock();
         dbs.clear();
@@ -256,24 +256,25 @@ impl Snapshot {
         {
             counter.store(0, Relaxed);
         }
-        // Relaxed: the gate's end shows it to everybody who locks a shard from here on.
+        // Relaxed: the end of the gate's ownership publishes it to every thread that locks a shard
+        // from now on.
         self.phase.store(KEEPING, Relaxed);
     }
 
-    /// Returns true while a walk is in progress, wanted or not: big values that it shows must be
-    /// followed.
+    /// Returns true while a walk is in progress, abandoned or not: the big values that it shows
+    /// must be followed.
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.phase.load(Relaxed) != IDLE
     }
 
-    /// Returns true if writers must keep the state that they change.
+    /// Returns true if writers must keep copies of the entries that they change.
     #[inline]
     pub fn is_kept_for(&self) -> bool {
         self.phase.load(Relaxed) == KEEPING
     }
 
-    /// Lists the databases that held keys at the point, in the order of the walk, with their
+    /// Returns the databases that had keys at the start, in the order of the walk, with their
     /// sizes.
     pub fn dbs(&self) -> Vec<(usize, DbSize)> {
         self.dbs.lock().clone()
@@ -282,19 +283,19 @@ impl Snapshot {
     /// Abandons the walk's result: from now on it only clears marks.
     pub fn abandon(&self) {
         if self.is_under_way() {
-            // Relaxed: a writer that still keeps something does no harm.
+            // Relaxed: it does no harm if a writer still keeps a copy.
             self.phase.store(CLEARING, Relaxed);
         }
     }
 
-    /// Notes that all databases were emptied. As in Redis, that ends a save: nobody wants the old
-    /// data.
+    /// Records that all databases were flushed. As in Redis, that ends a save: the old data is not
+    /// wanted any more.
     pub(crate) fn note_flushed_all(&self) {
         self.flushed_all.store(true, Relaxed);
         self.abandon();
     }
 
-    /// Returns true if all databases were emptied since the last call.
+    /// Returns true if all databases were flushed since the last call.
     pub fn take_flushed_all(&self) -> bool {
         self.flushed_all.load(Relaxed) && self.flushed_all.swap(false, Relaxed)
     }
@@ -305,8 +306,8 @@ impl Snapshot {
         self.handed_over_len_bytes.load(Relaxed)
     }
 
-    /// Returns the approximate memory that only the walk needs, or that it needs a second time, in
-    /// bytes. The limit of the data's memory leaves it out.
+    /// Returns the approximate bytes that only the walk needs, or that it needs a second time. They
+    /// do not count towards `maxmemory`.
     pub fn held_len_bytes(&self) -> usize {
         self.handed_over_len_bytes() + self.left_len_bytes.load(Relaxed)
     }
@@ -317,23 +318,24 @@ impl Snapshot {
         self.handed_over_len_bytes_peak.load(Relaxed)
     }
 
-    /// Returns true if writers must wait until less is handed over.
+    /// Returns true if writers must wait until fewer copies are handed over.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_kept_for() && self.handed_over_len_bytes() >= HANDED_OVER_BYTES_MAX
     }
 
-    // What writers do. All of it under the lock of the key's shard.
+    // The writers' part. All of it runs under the lock of the key's shard.
 
-    /// Keeps an entry for the walk that is about to be changed or removed. O(1), or O(bytes) below
-    /// a named size.
+    /// Keeps the state of an entry that is about to be changed or removed, for the walk. O(1), or
+    /// O(bytes) up to a fixed size.
     #[cold]
     pub(crate) fn keep(&self, occupied: &mut Occupied<'_, KeyEntry>, db: usize, hash: KeyHash) {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return };
         occupied.claim_with(position_of(hash), point, |entry| self.keep_claimed(entry, slot, (db, hash)));
     }
 
-    /// Keeps an entry without a mark as [`keep`](Self::keep) does. Returns true if it gets a mark.
+    /// Keeps an entry without a mark like [`keep`](Self::keep). Returns true if the entry must be
+    /// marked.
     #[cold]
     pub(crate) fn keep_unmarked(&self, entry: &mut KeyEntry, db: usize, hash: KeyHash) -> bool {
         let Some((slot, point)) = self.point_at(db, shard_of(hash)) else { return false };
@@ -344,8 +346,8 @@ impl Snapshot {
         is_ahead
     }
 
-    /// Returns the point of the walk in the table of this database in this shard, with its slot;
-    /// `None` if the walk shows nothing of it.
+    /// Returns the slot and the point of the walk in the table of this database in this shard.
+    /// Returns `None` if the walk shows no part of it.
     pub(crate) fn point_at(&self, db: usize, shard: usize) -> Option<(u32, WalkPoint)> {
         let slot = self.slot_of_db[db].load(Relaxed);
         (slot != NO_SLOT).then(|| (slot, point_of(slot, self.cursors[shard].load(Relaxed))))
@@ -372,7 +374,7 @@ impl Snapshot {
         }
     }
 
-    /// Fixes the state of an entry's value if it is to be shown in pieces.
+    /// Starts a showing of an entry's value if it is to be shown in pieces.
     fn begin_big(&self, entry: &mut KeyEntry) -> Option<(u32, Head)> {
         let object = entry.object_mut().filter(|object| object.is_piecewise())?;
         let ticket = {
@@ -396,7 +398,7 @@ impl Snapshot {
         bigs.waiting.push(BigValue { ticket, slot, key, expiry_ms, access, head });
     }
 
-    /// Notes that a new entry was inserted: the walk passes over it.
+    /// Marks an entry that was just inserted, so that the walk skips it.
     #[cold]
     pub(crate) fn inserted(&self, shard: &mut Shard, (db, hash): (usize, KeyHash), place: Place) {
         let table = &mut shard.db_mut(db).table;
@@ -408,8 +410,8 @@ impl Snapshot {
         self.arrived(db, hash, &table.at(place));
     }
 
-    /// Notes that an entry was put into the keyspace at this place: it may hold a big value of the
-    /// walk.
+    /// Updates the place of a big value of the walk, if the entry that was put into the keyspace
+    /// here holds one.
     #[cold]
     pub(crate) fn arrived(&self, db: usize, hash: KeyHash, entry: &KeyEntry) {
         if let Some(ticket) = ticket_of(entry) {
@@ -420,8 +422,8 @@ impl Snapshot {
         }
     }
 
-    /// Notes that an entry has left the keyspace: a big value of the walk is handed to it, and an
-    /// empty one of its type stays.
+    /// Passes the object of an entry that has left the keyspace to the walk, if it is one of its
+    /// big values. An empty value of its type stays in the entry.
     #[cold]
     pub(crate) fn left(&self, entry: &mut KeyEntry) {
         let Some(ticket) = ticket_of(entry) else { return };
@@ -435,7 +437,8 @@ impl Snapshot {
         }
     }
 
-    /// Notes that the tables of two databases were exchanged. The caller is alone in the gate.
+    /// Exchanges the slots of two databases whose tables were exchanged. The caller must be alone
+    /// in the gate.
     pub(crate) fn swapped(&self, a: usize, b: usize) {
         let slots = [b, a].map(|db| self.slot_of_db[db].load(Relaxed));
         for (db, slot) in [a, b].into_iter().zip(slots) {
@@ -457,8 +460,8 @@ impl Snapshot {
         }
     }
 
-    /// Lists the big values of these databases that are being shown, with their places: FLUSHDB
-    /// removes them first. The caller is alone in the gate.
+    /// Returns the places of these databases' big values that are being shown: FLUSHDB removes them
+    /// first. The caller must be alone in the gate.
     pub(crate) fn bigs_within(&self, dbs: &std::ops::Range<usize>) -> Vec<KeyPlace> {
         let bigs = self.bigs.lock();
         let here = bigs.places.iter().filter_map(|(_, place)| match place {
@@ -468,8 +471,8 @@ impl Snapshot {
         here.collect()
     }
 
-    /// Takes over the keys that a flush took out of a database in one shard, as far as the walk
-    /// has not shown all of them; gives the others back. The caller is alone in the gate.
+    /// Takes over the keys that a flush removed from a database in one shard, unless the walk has
+    /// shown all of them; returns them in that case. The caller must be alone in the gate.
     pub(crate) fn take_flushed(
         &self,
         db: usize,
@@ -487,7 +490,7 @@ impl Snapshot {
         }
     }
 
-    /// Notes that a database was emptied. The caller is alone in the gate.
+    /// Records that a database was flushed. The caller must be alone in the gate.
     pub(crate) fn forget(&self, db: usize) {
         let slot = self.slot_of_db[db].swap(NO_SLOT, Relaxed);
         if slot != NO_SLOT {
@@ -495,17 +498,18 @@ impl Snapshot {
         }
     }
 
-    // What walkers do.
+    // The walkers' part.
 
-    /// Returns the number that the keys of a work's slot had as a database.
+    /// Returns the number of the database of this slot at the start.
     fn db_at_point(&self, slot: u32) -> usize {
         self.dbs.lock()[slot as usize].0
     }
 
-    /// Returns the next work. The caller must bring it to its end. Inside the gate or not.
+    /// Returns the next work, which the caller must finish. May be called inside or outside the
+    /// gate.
     pub fn next_work(&self) -> Work {
-        // Ahead of the look at the queues, so that nobody takes a work for done that is between its
-        // queue and its walker.
+        // Counted before the queues are read: a work between its queue and its walker must not be
+        // mistaken for done.
         self.works.fetch_add(1, SeqCst);
         let (work, all_walked) = self.take_work();
         if let Work::HandedOver(_) | Work::Big(_) | Work::Flushed(_) = work {
@@ -515,10 +519,10 @@ impl Snapshot {
         if matches!(work, Work::Wait) && all_walked && others == 0 { Work::Done } else { work }
     }
 
-    /// Takes the next work. Returns true with it if all parts were walked before.
+    /// Takes the next work. The flag is true if all parts were walked before.
     fn take_work(&self) -> (Work, bool) {
         let parts = self.dbs.lock().len() * SHARD_COUNT;
-        // Acquire: what was handed over before parts were finished is seen below.
+        // Acquire: copies that were handed over before the parts were finished are seen below.
         let finished = self.finished_parts.load(Acquire);
         let all_walked = finished == parts;
         if all_walked || self.handed_over_len_bytes() > HANDED_OVER_BYTES_MUCH {
@@ -535,7 +539,7 @@ impl Snapshot {
         }
         loop {
             let next = self.next_part.load(Relaxed);
-            // A slot is begun when all before it are done: a shard has one cursor.
+            // A slot is started when all slots before it are finished: a shard has one cursor.
             if next >= parts || finished < next / SHARD_COUNT * SHARD_COUNT {
                 return (Work::Wait, all_walked);
             }
@@ -546,12 +550,12 @@ impl Snapshot {
         }
     }
 
-    /// Notes that a work other than a part has come to its end: all of it was shown.
+    /// Records that a work other than a part is finished: all of it was shown.
     pub fn finished(&self) {
         self.works.fetch_sub(1, Relaxed);
     }
 
-    /// Ends the walk: all was shown, and no mark is left.
+    /// Ends the walk, after everything was shown and no mark is left.
     pub fn end(&self) {
         self.bigs.lock().places.clear();
         self.left_len_bytes.store(0, Relaxed);
@@ -564,7 +568,8 @@ impl Snapshot {
         all
     }
 
-    /// Shows an entry that was handed over, with its database. The caller drops it then.
+    /// Calls `visit` with a handed-over entry and its database. The caller drops the entry
+    /// afterwards.
     pub fn show_handed_over(&self, handed_over: HandedOver, visit: impl FnOnce(usize, &KeyEntry)) {
         self.handed_over_len_bytes.fetch_sub(handed_over.len_bytes, Relaxed);
         if self.is_kept_for() {
@@ -572,17 +577,17 @@ impl Snapshot {
         }
     }
 
-    /// Shows the next keys of a flushed table; whether there are more.
+    /// Visits the next keys of a flushed table. Returns true if there are more.
     pub fn walk_flushed(&self, flushed: &mut Flushed, mut visit: impl FnMut(usize, &KeyEntry)) -> bool {
         let (hasher, db) = (&self.hasher, self.db_at_point(flushed.slot));
         let (slot, kept) = (flushed.slot, self.is_kept_for());
         let position = |key: &[u8]| position_of(hasher.hash_key(key));
         flushed.point = flushed.keys.walk(flushed.point, &position, |entry| {
             match kept.then(|| self.begin_big(entry)).flatten() {
-                // At once as what the walk owns: another walker may look for it from here on.
+                // It is owned by the walk at once: another walker may look for it from now on.
                 Some(begun) => {
                     let object = take_object(entry).expect("what begins to be shown is an object");
-                    // Counted with its table.
+                    // Its bytes are counted with its table.
                     self.add_big(begun, slot, entry, BigPlace::Owned(LeftObject { object, len_bytes: 0 }));
                 }
                 None if kept => visit(db, entry),
@@ -596,7 +601,8 @@ impl Snapshot {
         more
     }
 
-    /// Walks as [`Keyspace::walk_part`](crate::Keyspace::walk_part) does, in its locked shard.
+    /// Walks like [`Keyspace::walk_part`](crate::Keyspace::walk_part), in the locked shard of the
+    /// part.
     pub(crate) fn walk_part(
         &self,
         shard: &mut Shard,
@@ -608,7 +614,7 @@ impl Snapshot {
         let db = self.db_of_slot[part.slot].load(Relaxed);
         let mut point = point_of(slot, cursor.load(Relaxed));
         if db == NO_SLOT || shard.db(db as usize).is_none() {
-            // Its keys went to the walk, or there were none.
+            // Its keys were passed to the walk, or it had none.
             point = WalkPoint::END;
         }
         let (hasher, kept) = (&self.hasher, self.is_kept_for());
@@ -633,7 +639,7 @@ impl Snapshot {
         if point != WalkPoint::END {
             return Stepped::More;
         }
-        // Release: what writers handed over before is seen with it.
+        // Release: copies that writers handed over before are visible with it.
         self.finished_parts.fetch_add(1, Release);
         Stepped::Finished
     }
@@ -658,7 +664,7 @@ impl Snapshot {
         self.db_at_point(big.slot)
     }
 
-    /// Walks as [`Keyspace::walk_big`](crate::Keyspace::walk_big) does, whose shards `lock` locks.
+    /// Walks like [`Keyspace::walk_big`](crate::Keyspace::walk_big); `lock` locks a shard.
     pub(crate) fn walk_big<'k>(
         &self,
         lock: impl Fn(usize) -> Option<Guard<'k, Shard>>,
@@ -679,7 +685,7 @@ impl Snapshot {
                 Sought::Gone => return self.miss(big.ticket),
             };
             let Some(mut shard) = lock(shard_of(at.1)) else { return Stepped::Busy };
-            // It may have moved or left before the lock was there.
+            // It may have moved or left before the shard was locked.
             if !self.is_at(big.ticket, &at) {
                 continue;
             }
@@ -694,7 +700,7 @@ impl Snapshot {
             if object.next_pieces(elements_max, visit) {
                 return Stepped::More;
             }
-            // A list may become a listpack with the end of its showing.
+            // A list may become a listpack at the end of its showing.
             let (old, new) = (had.mark(), object.size().mark());
             if old.differs_in_class(new) {
                 shard.note_big(db, hash, old, new);
@@ -703,8 +709,8 @@ impl Snapshot {
         }
     }
 
-    /// Handles a big value that is not where it must be. Its tables were freed while the walk only
-    /// cleared marks; else its elements are missing in the result, which is incomplete then.
+    /// Handles a big value that is not at its place. In an abandoned walk its tables were freed.
+    /// Otherwise its elements are missing, so the result is incomplete and the walk is abandoned.
     #[cold]
     fn miss(&self, ticket: u32) -> Stepped {
         debug_assert!(!self.is_kept_for(), "a big value does not get lost");
@@ -712,8 +718,8 @@ impl Snapshot {
         self.put_back(ticket, None)
     }
 
-    /// Finds the place of a big value. The caller owns one that has left the keyspace from here
-    /// on.
+    /// Finds the place of a big value. If the value has left the keyspace, the caller owns it from
+    /// now on.
     fn seek(&self, ticket: u32) -> Sought {
         let mut bigs = self.bigs.lock();
         let Some((_, place)) = bigs.place_mut(ticket) else { return Sought::Gone };
@@ -749,19 +755,19 @@ impl Snapshot {
     }
 }
 
-/// Returns the point of the walk in a table of this slot, by the cursor of its shard.
+/// Returns the point of the walk in a table of this slot from the cursor of its shard.
 fn point_of(slot: u32, cursor: u64) -> WalkPoint {
     WalkPoint::from_bits(cursor.saturating_sub(u64::from(slot) << POINT_BITS))
 }
 
-/// Takes an entry's object away, if it holds one; an empty one of its type stays.
+/// Takes an entry's object out, if it has one, and leaves an empty one of its type.
 fn take_object(entry: &mut KeyEntry) -> Option<Object> {
     let object = entry.object_mut()?;
     let empty = object.empty_of_type();
     Some(std::mem::replace(object, empty))
 }
 
-/// Returns the ticket of the walk's big value that an entry holds.
+/// Returns the ticket of the walk's big value that an entry holds, if it holds one.
 fn ticket_of(entry: &KeyEntry) -> Option<u32> {
     match entry.view() {
         View::Object(object) => object.pieces_ticket(),

@@ -3,22 +3,24 @@
 //! ```text
 //!   nodes   [entries 1-0 … 5-3][entries 5-4 … 9-0][entries 9-1 …]     ascending, in a ring
 //! ```
-//! Entries live in nodes (`node`) of a bounded number of bytes and entries; IDs only ascend, so a
-//! new entry goes to the last node, trimming takes nodes off the front, and an ID is found by
-//! binary search over the nodes and a walk within one.
+//! Entries are in nodes (`node`), each limited in bytes and entries. IDs only ascend, so a new
+//! entry goes to the last node, and trimming removes nodes from the front. An ID is found by binary
+//! search over the nodes and a walk within one.
 //!
-//! The limits count as in Redis: an entry opens a new node when the last has `entries_max` entries,
-//! deleted ones included, or would exceed `bytes_max` with the entry's strings. The bytes of a node
-//! are fewer than those of Redis' own format, so nodes of large entries may hold more of them.
+//! The limits count as in Redis. An entry starts a new node when the last node has `entries_max`
+//! entries, deleted ones included, or would exceed `bytes_max` with the entry's strings. A node has
+//! fewer bytes than in Redis' own format, so nodes of large entries may hold more of them.
 //!
-//! Invariants: no node is without a live entry; `len` is the number of live entries; `last_id` is
-//! not below any entry's ID. A stream without entries is still there: it remembers its last ID.
-//! Complexity: append O(bytes), amortised; seek O(log nodes + entries of one node).
-//! Memory: an entry of the shape of its node's first one costs its values and about five bytes.
-//! Rejected: a radix tree over the nodes. Keys only arrive at the end, so it would buy nothing.
+//! Invariants: every node has a live entry; `len` is the number of live entries; `last_id` is not
+//! below any entry's ID. A stream without entries still exists: it has its last ID.
 //!
-//! Consumer groups ([`Group`]) stand beside the nodes, sorted by name: what they have read and not
-//! yet acknowledged they know by ID, whether or not the entry is still there (`delivery`).
+//! Complexity: append O(bytes), amortised; seek O(log nodes + entries of one node). Memory: an
+//! entry with the same fields as the first one of its node costs its values and about five bytes.
+//! Rejected: a radix tree over the nodes, because new IDs only arrive at the end.
+//!
+//! Consumer groups ([`Group`]) are stored beside the nodes, sorted by name. They store the IDs of
+//! the entries that they have read and not yet acknowledged, even if an entry was deleted
+//! (`delivery`).
 
 mod delivery;
 mod group;
@@ -40,119 +42,120 @@ pub use id::{IdText, StreamId};
 use node::Node;
 pub use node::Pairs;
 
-/// The limits of a stream's node; 0 means any number.
+/// The limits of a stream's node; 0 means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// `stream-node-max-bytes`.
+    /// The option `stream-node-max-bytes`.
     pub node_bytes_max: usize,
-    /// `stream-node-max-entries`.
+    /// The option `stream-node-max-entries`.
     pub node_entries_max: usize,
 }
 
-/// No entry's strings may be longer than this together, and no node.
+/// The greatest length in bytes of an entry's strings together, and of a node.
 const STRINGS_LEN_BYTES_MAX: usize = 1 << 30;
 
-/// Why an entry cannot be appended.
+/// The reason why an entry cannot be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
-    /// Its ID is not above the stream's last one.
+    /// The entry's ID is not above the stream's last one.
     NotAscending,
-    /// Its strings are longer than a node may be.
+    /// The entry's strings together are longer than the limit of a node.
     TooLarge,
 }
 
 /// The source of a new entry's ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
-    /// `*`: the time, or the ID after the last one where that is ahead of the time.
+    /// `*`: the present time, or the ID after the last one if that one is later than the present
+    /// time.
     Auto,
     /// `ms-*`: the next sequence number of that millisecond.
     AutoSeq(u64),
-    /// Given by the user.
+    /// An ID given by the user.
     Given(StreamId),
 }
 
 /// The entries that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The last so many.
+    /// The last entries, in this number.
     Last(u64),
-    /// Entries at or above an ID.
+    /// The entries at or above an ID.
     From(StreamId),
 }
 
 /// The exactness of a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrimEffort {
-    /// Every entry that is not to be kept goes.
+    /// Every entry that is not kept is removed.
     Exact,
-    /// Only whole nodes go, and no more entries than this at once; 0 for any number.
+    /// Only whole nodes are removed.
     WholeNodes {
-        /// `LIMIT`
+        /// The most entries removed at once (`LIMIT`); 0 means no limit.
         entries_max: usize,
     },
 }
 
-/// The effect of removing an entry on the groups that know it.
+/// The effect of removing an entry on the groups in which it is pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// It stays pending where it is.
+    /// The entry stays pending.
     #[default]
     Keep,
-    /// It is pending nowhere any more.
+    /// The entry is removed from all lists of pending entries.
     Delete,
-    /// It goes only if every group has read and acknowledged it.
+    /// The entry is removed only if every group has read and acknowledged it.
     Acknowledged,
 }
 
 /// The result of [`Stream::trim`].
 #[derive(Debug, Default)]
 pub struct StreamTrimmed {
-    /// Entries removed.
+    /// The number of entries removed.
     pub removed: usize,
-    /// Most of them, where they are so many that the caller should have them
-    /// dropped in the background.
+    /// Most of the removed entries, if they are so many that the caller should drop them in the
+    /// background.
     pub leftovers: Option<Box<Stream>>,
 }
 
 /// The highest number of entries ever added: clients read it as a signed number.
 const ENTRIES_ADDED_MAX: u64 = i64::MAX as u64;
 
-/// Nodes that a trim frees itself: some microseconds of work.
+/// The most nodes that a trim frees itself: some microseconds of work.
 const FREED_NODES_MAX: usize = 16;
 
 /// A log of entries. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     nodes: WalkedRow<Node, StreamRest>,
-    /// The sum of the nodes' bytes.
+    /// The sum of the bytes of the nodes.
     nodes_len_bytes: usize,
     len: usize,
     last_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
-    /// In the order of their names.
+    /// The groups, sorted by name.
     groups: Vec<Group>,
 }
 
-/// The state of a stream beside its entries when it was fixed.
+/// The state of a stream besides its entries at the start of a showing.
 #[derive(Debug)]
 pub struct StreamRest {
-    /// Number of entries.
+    /// The number of entries.
     pub len: usize,
-    /// The ID of the first one, 0-0 where there was none.
+    /// The ID of the first entry; 0-0 if there is none.
     pub first_entry_id: StreamId,
-    /// A stream without entries that is otherwise as it was: last ID, highest deleted ID, entries
-    /// ever added, groups.
+    /// A stream without entries that has the rest of the state: last ID, highest deleted ID, number
+    /// of entries ever added, and groups.
     pub rest: Stream,
 }
 
 /// One entry, borrowed from its stream.
 #[derive(Clone, Debug)]
 pub struct StreamEntry<'a> {
-    /// Its ID.
+    /// The ID.
     pub id: StreamId,
-    /// Its fields and values, in the order in which they were given.
+    /// The fields and values, in the order in which they were given.
     pub pairs: Pairs<'a>,
 }
 
@@ -172,7 +175,7 @@ impl Stream {
         self.len == 0
     }
 
-    /// Bytes of the entries, without what consumer groups know of them. O(1).
+    /// Returns the bytes of the entries, without the data of consumer groups. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.nodes_len_bytes
@@ -199,7 +202,7 @@ impl Stream {
         self.max_deleted_id
     }
 
-    /// Entries ever appended. O(1).
+    /// Returns the number of entries ever appended. O(1).
     pub fn entries_added(&self) -> u64 {
         self.entries_added
     }
@@ -214,7 +217,7 @@ impl Stream {
         self.range_rev(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// Sets the last ID, which the caller keeps at or above all entries.
+    /// Sets the last ID. The caller must not set it below an entry's ID.
     pub fn set_last_id(&mut self, id: StreamId) {
         assert!(self.last_entry_id() <= id, "an entry has a higher ID");
         self.last_id = id;
@@ -225,26 +228,30 @@ impl Stream {
         self.max_deleted_id = id;
     }
 
-    /// Sets the number of entries ever appended, or the nearest that is possible: at least as many
-    /// as there are, at most 2^63 - 1. No group has read more of them. O(groups).
+    /// Sets the number of entries ever appended, or the nearest possible number: at least the
+    /// number of present entries, at most 2^63 - 1. Lowers the counts of entries read by groups to
+    /// it. O(groups).
     pub fn set_entries_added(&mut self, count: u64) {
         self.entries_added = count.clamp(self.len as u64, ENTRIES_ADDED_MAX);
         let added = self.entries_added as i64;
         self.groups.iter_mut().for_each(|group| group.cap_entries_read(added));
     }
 
-    /// Gives the value up piece by piece: a node, or a run of pending entries. O(groups).
+    /// Converts the value to pieces that are freed one by one: a node, or a run of pending entries.
+    /// O(groups).
     pub fn into_freed(self) -> Pieces {
         let groups = self.groups.into_iter().flat_map(Group::into_freed);
         Box::new(self.nodes.into_nodes().into_iter().map(drop).chain(groups))
     }
 
-    /// Entries and what groups keep of them: what freeing the stream weighs. O(groups).
+    /// Returns the number of entries, pending entries and consumers: the cost of freeing the
+    /// stream. O(groups).
     pub fn element_count(&self) -> usize {
         self.len + self.groups().map(|group| group.pending_len() + group.consumer_count()).sum::<usize>()
     }
 
-    /// Bytes owned outside the key's block. O(nodes + runs of pending entries + consumers).
+    /// Returns the bytes owned outside the key's block. O(nodes + runs of pending entries +
+    /// consumers).
     pub fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         size_class(size_of::<Self>())
@@ -271,11 +278,11 @@ impl Stream {
         (id > last).then_some(id)
     }
 
-    /// Appends an entry; `words` are fields and values by turns. O(bytes) amortised.
+    /// Appends an entry; `words` are alternating fields and values. O(bytes) amortised.
     ///
     /// # Errors
-    /// If the ID is not above the last one, or the strings are longer than 1 GiB together;
-    /// then nothing has changed.
+    /// If the ID is not above the last one, or the strings together are longer than 1 GiB; then
+    /// nothing has changed.
     #[inline]
     pub fn append<'v>(
         &mut self,
@@ -309,8 +316,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Removes the entry with this ID; whether there was one. O(log nodes + entries of one node),
-    /// and moving the nodes' handles when it was the last of its node.
+    /// Removes the entry with this ID. Returns true if there was one. O(log nodes + entries of one
+    /// node), plus moving the nodes' handles if it was the last entry of its node.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let Some(index) = node_of(&self.nodes, id) else { return false };
         let at = self.nodes[index].seek(id);
@@ -328,9 +335,9 @@ impl Stream {
         true
     }
 
-    /// Removes entries from the front. O(nodes removed + entries of one node); where
-    /// references to them count, O(entries looked at × groups log n), and then entries go one
-    /// by one whatever the effort.
+    /// Removes entries from the front. O(nodes removed + entries of one node). If references
+    /// matter, entries are removed one by one, whatever the effort: O(checked entries × groups log
+    /// n).
     pub fn trim(&mut self, keep: Keep, effort: TrimEffort, references: References) -> StreamTrimmed {
         let limit = match effort {
             TrimEffort::Exact | TrimEffort::WholeNodes { entries_max: 0 } => usize::MAX,
@@ -359,7 +366,7 @@ impl Stream {
         StreamTrimmed { removed: before - self.len, leftovers }
     }
 
-    /// Takes so many nodes off the front, and gives them away if they are many.
+    /// Removes `count` nodes from the front. Returns them if they are many.
     fn take_nodes(&mut self, count: usize) -> Option<Box<Self>> {
         if count <= FREED_NODES_MAX {
             for _ in 0..count {
@@ -368,14 +375,14 @@ impl Stream {
             return None;
         }
         self.nodes_len_bytes -= self.nodes.range(..count).map(Node::len_bytes).sum::<usize>();
-        // Less what a showing took.
+        // Without the nodes that were moved to a showing.
         let nodes = self.nodes.take_front(count);
         let len = nodes.iter().map(Node::live).sum();
         let nodes_len_bytes = nodes.iter().map(Node::len_bytes).sum();
         Some(Box::new(Self { nodes: nodes.into(), nodes_len_bytes, len, ..Self::default() }))
     }
 
-    /// Removes entries from the first node, which has some that are to be kept.
+    /// Removes entries from the first node, some of whose entries are kept.
     fn trim_first_node(&mut self, keep: Keep) {
         let Some(node) = self.nodes.front_mut() else { return };
         let mut at = node.start();
@@ -394,15 +401,16 @@ impl Stream {
             }
             at = end;
         }
-        // What was left may have been deleted already.
+        // The remaining entries may have been deleted already.
         if node.live() == 0 {
             self.nodes_len_bytes -= node.len_bytes();
             self.nodes.pop_front();
         }
     }
 
-    /// Removes entries from the front one by one, looking at what groups know of each; how many
-    /// went. No node is begun that has more entries than are left of the limit.
+    /// Removes entries from the front one by one, and checks the references of groups to each.
+    /// Returns the number removed. Does not start with a node that has more entries than the rest
+    /// of the limit.
     fn trim_entries(&mut self, keep: Keep, limit: usize, references: References) -> usize {
         let read_up_to = match references {
             References::Acknowledged => self.read_by_all(),
@@ -446,10 +454,10 @@ impl Stream {
         removed
     }
 
-    // Showing it while it goes on changing.
+    // Showing it while it continues to change.
 
-    /// Fixes the state that [`Stream::show`] shows, and gives how many nodes it has. What groups
-    /// know is copied whole. O(1) beside that.
+    /// Starts a showing of the present state for [`Stream::show`]. Returns the number of nodes. The
+    /// data of groups is copied as a whole. O(1) besides that copy.
     pub fn begin_showing(&mut self, showing: &Showing) -> usize {
         let rest = Self {
             last_id: self.last_id,
@@ -468,8 +476,9 @@ impl Stream {
         self.nodes.ticket()
     }
 
-    /// Shows the entries of the next nodes, in order, until they are `entries_min` or more; when
-    /// there are none, gives the rest. O(bytes of those).
+    /// Visits the entries of the next nodes of the showing, in order, until there are at least
+    /// `entries_min`. If none are left, returns the rest of the state. O(bytes of the visited
+    /// entries).
     pub fn show(
         &mut self,
         entries_min: usize,
@@ -490,13 +499,14 @@ impl Stream {
 
     // Reading.
 
-    /// Entries from `start` to `end`, both included, in ascending order. Beginning is O(log nodes +
-    /// entries of one node), each step O(1).
+    /// Returns the entries from `start` to `end`, both included, in ascending order. The start is
+    /// O(log nodes + entries of one node), each step O(1).
     pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
         range_of(&self.nodes, start, end)
     }
 
-    /// Entries from `end` down to `start`, both included. Costs as [`Stream::range`].
+    /// Returns the entries from `end` down to `start`, both included. Costs as for
+    /// [`Stream::range`].
     pub fn range_rev(&self, start: StreamId, end: StreamId) -> RangeRev<'_> {
         let behind = node_of(&self.nodes, end).map_or(0, |last| last + 1);
         let mut nodes = self.nodes.range(..behind);
@@ -506,7 +516,7 @@ impl Stream {
     }
 }
 
-/// Lists the entries of a node, in order.
+/// Returns the entries of a node, in order.
 fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     let mut at = node.start();
     let mut entries = Vec::with_capacity(node.live());
@@ -519,7 +529,7 @@ fn entries_of(node: &Node) -> Vec<StreamEntry<'_>> {
     entries
 }
 
-/// Finds the node that has the entry `id` if it exists: the last that begins at or below it.
+/// Finds the node that has the entry `id` if it exists: the last node that begins at or below it.
 fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     // New entries and their readers are at the end.
     if nodes.back().is_some_and(|last| last.base() <= id) {
@@ -528,7 +538,7 @@ fn node_of(nodes: &VecDeque<Node>, id: StreamId) -> Option<usize> {
     nodes.partition_point(|node| node.base() <= id).checked_sub(1)
 }
 
-/// Entries from `start` to `end`, both included.
+/// Returns the entries from `start` to `end`, both included.
 fn range_of(nodes: &VecDeque<Node>, start: StreamId, end: StreamId) -> Range<'_> {
     let first = node_of(nodes, start).unwrap_or(0);
     let mut nodes = nodes.range(first..);
@@ -555,11 +565,11 @@ impl StreamLimits {
     }
 }
 
-/// Entries in ascending order. See [`Stream::range`].
+/// The entries of a range in ascending order. See [`Stream::range`].
 #[derive(Clone, Debug)]
 pub struct Range<'a> {
     node: Option<&'a Node>,
-    /// The next entry's place in `node`.
+    /// The place of the next entry in `node`.
     at: usize,
     nodes: vec_deque::Iter<'a, Node>,
     end: StreamId,
@@ -588,11 +598,11 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// Entries in descending order. See [`Stream::range_rev`].
+/// The entries of a range in descending order. See [`Stream::range_rev`].
 #[derive(Clone, Debug)]
 pub struct RangeRev<'a> {
     node: Option<&'a Node>,
-    /// The place behind the next entry in `node`.
+    /// The place after the next entry in `node`.
     at: usize,
     nodes: vec_deque::Iter<'a, Node>,
     start: StreamId,
@@ -735,7 +745,7 @@ mod tests {
         assert_eq!(ids(stream.range_rev(StreamId::MIN, StreamId::MAX)), []);
     }
 
-    /// Entries 1-0 to 10-0, of which a group has read six and acknowledged 1-0 and 3-0.
+    /// Creates entries 1-0 to 10-0, of which a group has read six and acknowledged 1-0 and 3-0.
     fn read_by_a_group() -> Stream {
         let mut stream = of(10);
         let group = stream.create_group(b"g", StreamId::MIN, None).expect("a new name");
@@ -904,7 +914,7 @@ mod tests {
                 prop_assert_eq!(&contents(stream.range(StreamId::MIN, StreamId::MAX)), &twin);
                 prop_assert_eq!(stream.first_entry_id(), twin.first().map_or(StreamId::MIN, |entry| entry.0));
                 prop_assert_eq!(stream.last_entry_id(), twin.last().map_or(StreamId::MIN, |entry| entry.0));
-                // Bounds that hit entries exactly, and some that fall between.
+                // Bounds that are equal to IDs of entries, and some between them.
                 let exact = |at: u64| twin.get(at as usize % (twin.len() + 1)).map_or(id(at, 0), |entry| entry.0);
                 for (start, end) in [
                     (id(bounds.0, 1), id(bounds.1, 1)),

@@ -1,18 +1,18 @@
-//! String values as commands see them, however they are stored.
+//! String values as commands see them, for all stored forms.
 
 use structures::entry::{INLINE_BYTES_MAX, NewValue, View as EntryView};
 
 use crate::object::{Blob, KeyEntry, Object};
 
-/// The longest text of an `i64`.
+/// The length in bytes of the longest text of an `i64`.
 const INT_TEXT_LEN_MAX: usize = 20;
-/// The longest string OBJECT ENCODING calls `embstr`, as in Redis.
+/// The length in bytes of the longest string that OBJECT ENCODING calls `embstr`, as in Redis.
 const EMBSTR_LEN_MAX: usize = 44;
 
 /// A string value.
 #[derive(Clone, Copy, Debug)]
 pub enum Str<'a> {
-    /// Bytes behind their key.
+    /// Bytes stored after their key.
     Bytes(&'a [u8]),
     /// The decimal text of a number.
     Int(i64),
@@ -58,7 +58,7 @@ impl<'a> Str<'a> {
 }
 
 /// Returns the name for OBJECT ENCODING of an entry's value. A short string that was changed in
-/// place is marked.
+/// place has a mark.
 pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     match entry.view() {
         EntryView::Int(_) => "int",
@@ -68,11 +68,11 @@ pub fn encoding_name(entry: &KeyEntry) -> &'static str {
     }
 }
 
-/// Room for an integer's text.
+/// A buffer for an integer's text.
 pub struct IntText(itoa::Buffer);
 
 impl IntText {
-    /// Creates room for one integer.
+    /// Creates a buffer for one integer.
     pub fn new() -> Self {
         Self(itoa::Buffer::new())
     }
@@ -90,8 +90,8 @@ impl Default for IntText {
     }
 }
 
-/// Returns the stored form of a string: a number if it is one's canonical text, inline behind its
-/// key if it is short, else an object. O(bytes).
+/// Returns the stored form of a string. Canonical text of a number is stored as a number, a short
+/// string after its key, any other one as an object. O(bytes).
 #[inline]
 pub fn stored(bytes: &[u8]) -> NewValue<'_, Object> {
     if let Some(number) = canonical_int(bytes) { NewValue::Int(number) } else { stored_as_text(bytes) }
@@ -108,13 +108,12 @@ pub fn stored_as_text(bytes: &[u8]) -> NewValue<'_, Object> {
     }
 }
 
-/// Borrows the bytes of an entry's string, to change in place, and at least `len_bytes` of them:
-/// added bytes are zero. The value is no number from now on, and OBJECT ENCODING will call it raw.
-/// Amortised O(bytes added) unless the string is being sent to a client meanwhile, which costs a
-/// copy of it.
+/// Borrows at least `len_bytes` bytes of an entry's string for changes in place; added bytes are
+/// zero. The value is not a number from now on, and OBJECT ENCODING calls it raw. Amortised O(bytes
+/// added). If the string is being sent to a client, it also costs a copy of the string.
 ///
 /// # Panics
-/// The entry holds no string.
+/// If the entry does not hold a string.
 pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
     if let EntryView::Int(number) = entry.view() {
         entry.set(NewValue::Bytes(IntText::new().format(number)));
@@ -139,12 +138,12 @@ pub fn bytes_to_change(entry: &mut KeyEntry, len_bytes: usize) -> &mut [u8] {
     entry.bytes_mut().expect("what is no object and no number is bytes")
 }
 
-/// Changes an entry's string by `work`, which may make it any length. OBJECT ENCODING will
-/// call it raw. A long string is changed where it is, as by [`bytes_to_change`]; a short one
-/// is copied out and back.
+/// Changes an entry's string with `work`, which may change its length. OBJECT ENCODING then calls
+/// it raw. A long string is changed in place, as by [`bytes_to_change`]; a short one is copied out
+/// and back.
 ///
 /// # Panics
-/// If the entry holds no string.
+/// If the entry does not hold a string.
 pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     let (result, bytes) = if let Some(object) = entry.object_mut() {
         let Object::Blob(blob) = object else { panic!("the caller checked the type") };
@@ -164,8 +163,8 @@ pub fn edit<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut Vec<u8>) -> R) -> R 
     result
 }
 
-/// Returns the stored form of bytes that were put together here: `short` holds them if they are
-/// inline behind their key.
+/// Returns the stored form of bytes that a command has composed. `short` holds them if they are
+/// stored after their key.
 pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     if bytes.len() > INLINE_BYTES_MAX {
         return NewValue::Object(Object::Blob(Blob::new(bytes)));
@@ -174,8 +173,8 @@ pub(crate) fn raw(bytes: Vec<u8>, short: &mut Vec<u8>) -> NewValue<'_, Object> {
     NewValue::Bytes(short)
 }
 
-/// Returns the number whose decimal text `bytes` are, exactly: no sign but `-`, no leading zeros.
-/// O(1).
+/// Returns the number of which `bytes` are exactly the decimal text: no sign but `-`, no leading
+/// zeros. O(1).
 #[inline]
 pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {

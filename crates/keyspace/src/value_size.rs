@@ -1,63 +1,63 @@
-//! The sizes of values, and the classes that big ones are sorted into.
+//! The sizes of values, and the size classes of big ones.
 
-/// Bytes at which a key is big.
+/// The number of bytes from which a key is big.
 pub const BYTES_MIN: usize = 8 * 1024;
-/// Elements at which a key is big.
+/// The number of elements from which a key is big.
 pub const ELEMENTS_MIN: usize = 1024;
 
-/// The types that are counted apart, in the order INFO shows them.
+/// The types with separate counts, in the order in which INFO shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizedType {
-    /// By bytes.
+    /// Counted by bytes.
     String = 1,
-    /// By elements, as all that follow.
+    /// Counted by elements, like all types that follow.
     List = 2,
-    /// Members.
+    /// Counted by members.
     Set = 3,
-    /// Members.
+    /// Counted by members.
     Zset = 4,
-    /// Fields.
+    /// Counted by fields.
     Hash = 5,
-    /// Entries.
+    /// Counted by entries.
     Stream = 6,
 }
 
 impl SizedType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 6] = [Self::String, Self::List, Self::Set, Self::Zset, Self::Hash, Self::Stream];
 }
 
-/// The size of a value, from which a [`SizeMark`](crate::SizeMark) is made.
+/// The size of a value, from which a [`SizeMark`](crate::SizeMark) is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSize {
-    /// Its type.
+    /// The type of the value.
     pub kind: SizedType,
-    /// Bytes it takes, close to what MEMORY USAGE says. Tables of members are reckoned as full as
-    /// they are on average; the slack of a stream's nodes and what its consumer groups remember is
-    /// left out.
+    /// The bytes that it takes, close to the result of MEMORY USAGE. Tables of members count with
+    /// their average fill. The slack of a stream's nodes and the data of its consumer groups are
+    /// not counted.
     pub bytes: usize,
-    /// Elements, members, fields, entries; the bytes in use of a string.
+    /// The number of elements, members, fields or entries; the bytes in use of a string.
     pub elements: usize,
 }
 
 impl ValueSize {
-    /// Returns the number of elements it may be big by: a string has none.
+    /// Returns the number of elements by which it may be big; 0 for a string.
     #[inline]
     pub fn counted(self) -> usize {
         if self.kind == SizedType::String { 0 } else { self.elements }
     }
 }
 
-/// By what keys are compared.
+/// The measure by which keys are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Bytes of the value.
+    /// The bytes of the value.
     Bytes,
-    /// Elements of the value. Strings have none.
+    /// The elements of the value. Strings have none.
     Elements,
 }
 
-/// Returns the class of a size, 0 if it is not big. Classes are four to a power of two.
+/// Returns the class of a size; 0 if it is not big. There are four classes to a power of two.
 #[inline]
 pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     if size < min {
@@ -67,8 +67,8 @@ pub(crate) fn class_of(size: usize, min: usize) -> u8 {
     (power << 2 | (size >> (power - 2)) as u32 & 3) as u8
 }
 
-/// Returns true if two sizes are in one class, or would be if they were big: they are alike from
-/// their highest bit down to the second behind it.
+/// Returns true if two sizes are in one class, or would be if they were big: their highest bit and
+/// the two bits below it are equal.
 #[inline]
 pub(crate) fn is_of_class(a: usize, b: usize) -> bool {
     (a ^ b) >> ((a | 0b111).ilog2() - 2) == 0

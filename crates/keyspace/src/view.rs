@@ -1,17 +1,17 @@
-//! A command's window on one database: only the keys whose shards are locked can be reached.
+//! A command's view of one database: only the keys whose shards are locked are accessible.
 //!
-//! Reaching for another key is a defect of the command's record, which did not declare it. It ends
-//! the request, not the server: typed accessors answer [`AccessError::Undeclared`], to all others
-//! the key is absent and what they would store is dropped, and [`View::has_missed_lock`] says
-//! afterwards that the reply is void.
+//! Access to another key is a defect of the command's record, which did not declare the key. It
+//! ends the request, not the server. Typed accessors return [`AccessError::Undeclared`]. For all
+//! other methods the key is absent, and they store nothing. [`View::has_missed_lock`] then returns
+//! true: the reply is void.
 //!
-//! Reading notices expired keys (and removes them), keeps the access clock and counts hits and
-//! misses; the typed accessors answer WRONGTYPE in one place for all commands.
+//! Reading removes expired keys, updates the access clock, and counts hits and misses. The typed
+//! accessors return WRONGTYPE in one place for all commands.
 //!
-//! A view also keeps count of how big keys are (`sizes.rs`). What is stored or removed is counted
-//! at once. A value that is handed out to be changed is opened: its size is noted before, and
-//! compared when the view next looks at any key, or ends. The place noted is still good then,
-//! because a table changes by way of its view only.
+//! A view also counts the sizes of keys (`sizes.rs`). Values that are stored or removed are counted
+//! at once. A value that is borrowed for changes is opened: its size is stored before. It is
+//! compared with the new size when the view next accesses any key, or ends. The stored place is
+//! still valid then, because a table changes only through its view.
 
 use std::sync::Arc;
 
@@ -27,37 +27,38 @@ use crate::sizes::{Resize, SizeLane, SizeMark};
 use crate::string::{Str, raw, stored};
 use crate::value_size::ValueSize;
 
-/// Why a key cannot be used.
+/// The reason why a key cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
-    /// It holds a value of another type.
+    /// The key holds a value of another type.
     WrongType,
-    /// Its shard is not locked: the command's record does not declare it. See the module's comment.
+    /// The key's shard is not locked, because the command's record does not declare the key. See
+    /// the module's comment.
     Undeclared,
 }
 
 use AccessError::WrongType;
 
-/// The way accesses are noted in a key's 24-bit access clock.
+/// The rule by which accesses are recorded in a key's 24-bit access clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The time of the last access: seconds, 24 bits.
+    /// The time of the last access: 24 bits of seconds.
     Lru {
-        /// Now.
+        /// The present time in seconds.
         clock_s: u32,
     },
     /// Redis' LFU field: 16 bits of minutes, 8 bits of a logarithmic counter.
     Lfu {
-        /// Now, in minutes, 16 bits.
+        /// The present time in minutes, 16 bits.
         clock_minutes: u32,
-        /// `lfu-log-factor`.
+        /// The option `lfu-log-factor`.
         log_factor: u32,
-        /// `lfu-decay-time`.
+        /// The option `lfu-decay-time`.
         decay_minutes: u32,
     },
 }
 
-/// The counter a new key starts with under LFU.
+/// The counter of a new key under LFU.
 pub(crate) const LFU_INITIAL: u32 = 5;
 
 impl Access {
@@ -94,46 +95,46 @@ impl Access {
     }
 }
 
-/// The counts and results that a thread collects while commands look at keys. Entries that left
-/// the keyspace are collected rather than dropped: freeing a big value takes time, and the shard
-/// is locked. The commands' effects take them over when the command is done.
+/// The counts and results that a thread collects while commands access keys. Entries that left the
+/// keyspace are collected rather than dropped: freeing a big value takes time, and the shard is
+/// locked. The commands' effects take them over when the command is done.
 #[derive(Default)]
 pub struct AccessResults {
-    /// Reads that found their key.
+    /// The number of reads that found their key.
     pub hits: u64,
-    /// Reads that did not.
+    /// The number of reads that did not find their key.
     pub misses: u64,
-    /// Expired keys that were removed.
+    /// The number of expired keys that were removed.
     pub expired_keys: u64,
-    /// Expired hash fields that were removed.
+    /// The number of expired hash fields that were removed.
     pub expired_fields: u64,
-    /// The events of keys on the way, in order.
+    /// The events of accessed keys, in order.
     pub access_events: Vec<AccessEvent>,
-    /// True if reads that find no key are events.
+    /// True if reads that find no key are recorded as events.
     pub wants_missed: bool,
     /// True if the creation of keys is recorded.
     pub wants_created: bool,
-    /// Objects that a write put something else in the place of, with a copy of their key.
+    /// The objects that a write replaced, each with a copy of its key.
     pub displaced: Vec<KeyEntry>,
-    /// State of the random numbers that LFU's odds are compared with.
+    /// The state of the random numbers for LFU's counter.
     seed: u64,
     /// The lane in which this thread counts sizes of keys; `None` for the shared one.
     lane: Option<Arc<SizeLane>>,
 }
 
-/// An event of a key while commands looked for it.
+/// An event of a key during an access.
 pub enum AccessEvent {
-    /// It had expired and was removed.
+    /// The key had expired and was removed.
     Expired(Expired),
-    /// It was to be read and is not there.
+    /// The key was read and does not exist.
     Missed(DbKey),
-    /// It came into being.
+    /// The key was created.
     Created(DbKey),
 }
 
-/// A key by name.
+/// A key with its database.
 pub struct DbKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
     /// The key.
     pub key: Box<[u8]>,
@@ -141,11 +142,11 @@ pub struct DbKey {
 
 /// An expired key.
 pub struct Expired {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its hash.
+    /// The key's hash.
     pub hash: KeyHash,
-    /// True if it may have followers: watchers, blocked or tracking clients.
+    /// True if it may have followers: watching, blocked or tracking clients.
     pub followed: bool,
     /// The key with its value.
     pub entry: KeyEntry,
@@ -154,9 +155,9 @@ pub struct Expired {
 /// The treatment of expired keys and hash fields on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredAccess {
-    /// They are removed on access; a key that gets a time in the past is removed at once.
+    /// They are removed on access. A key that gets an expiry in the past is removed at once.
     Remove,
-    /// They are removed on access, but a time in the past is stored like any other: for writes
+    /// They are removed on access, but an expiry in the past is stored like any other: for writes
     /// while data is imported (`import-mode`).
     RemoveOnAccess,
     /// They count as missing and are kept: for reads while data is imported.
@@ -165,14 +166,14 @@ pub enum ExpiredAccess {
     Show,
 }
 
-/// Settings that are the same for all commands of a turn.
+/// The settings that are the same for all commands of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessContext {
     /// Unix time in milliseconds.
     pub now_ms: i64,
-    /// True if reads set the access clocks of keys: they do not under CLIENT NO-TOUCH.
+    /// True if reads update the access clocks of keys; false under CLIENT NO-TOUCH.
     pub touch: bool,
-    /// The access clock.
+    /// The rule and the present time of access clocks.
     pub access: Access,
     /// The treatment of expired keys and fields.
     pub expired_access: ExpiredAccess,
@@ -180,9 +181,9 @@ pub struct AccessContext {
 
 impl AccessContext {
     /// Returns the latest deadline that has passed: a key or field with this time or an earlier one
-    /// counts as absent. It is the millisecond before [`now_ms`](Self::now_ms), as in Redis: a key
-    /// that gets a lifetime in the last microsecond of one millisecond still lives as long as was
-    /// asked. No time has passed for a client that imports data.
+    /// counts as absent. It is the millisecond before [`now_ms`](Self::now_ms), as in Redis. A key
+    /// that gets its lifetime in the last microsecond of a millisecond therefore lives at least as
+    /// long as requested. For a client that imports data no deadline has passed.
     #[inline]
     pub fn due_ms(&self) -> i64 {
         if self.expired_access == ExpiredAccess::Show { i64::MIN } else { self.now_ms.saturating_sub(1) }
@@ -194,8 +195,8 @@ impl AccessContext {
         matches!(self.expired_access, ExpiredAccess::Remove | ExpiredAccess::RemoveOnAccess)
     }
 
-    /// Returns the access clock of a key whose value is replaced: LFU continues to count, LRU
-    /// starts afresh. `draw` is a uniform random number.
+    /// Returns the access clock of a key whose value is replaced. LFU continues its count, LRU
+    /// starts anew. `draw` returns a uniform random number.
     #[inline]
     fn overwritten(&self, access: u32, draw: impl FnOnce() -> u32) -> u32 {
         match self.access {
@@ -206,20 +207,20 @@ impl AccessContext {
     }
 }
 
-/// One database, as far as its shards are locked. See the module's comment.
+/// A view of one database with locked shards. See the module's comment.
 pub struct View<'k> {
     keyspace: &'k Keyspace,
     locked: ShardsMut<'k>,
     index: usize,
     access_context: AccessContext,
     access_results: &'k mut AccessResults,
-    /// The value that was handed out last to be changed, until its size is counted anew.
+    /// The last value borrowed for changes, until its size is counted again.
     opened: Option<Opened>,
-    /// A key was asked for that is not locked.
+    /// True after an access to a key that is not locked.
     missed_lock: MissedLock,
 }
 
-/// A value that may be changing. See the module's comment.
+/// A value that may have changed. See the module's comment.
 struct Opened {
     db: usize,
     hash: KeyHash,
@@ -254,7 +255,7 @@ impl<'k> View<'k> {
         self.locked.get(key.shard()).is_some_and(Shard::is_followed)
     }
 
-    /// Returns true if the command asked for a key that its record does not declare. See the
+    /// Returns true if the command accessed a key that its record does not declare. See the
     /// module's comment.
     #[inline]
     pub fn has_missed_lock(&self) -> bool {
@@ -271,14 +272,14 @@ impl<'k> View<'k> {
         self.index
     }
 
-    /// Turns to another database of the same locked shards (COPY, MOVE); gives the one before. The
-    /// caller turns back.
+    /// Selects another database of the same locked shards (COPY, MOVE). Returns the former one,
+    /// which the caller selects again.
     pub fn select(&mut self, index: usize) -> usize {
         std::mem::replace(&mut self.index, index)
     }
 
-    /// Removes a key of the selected database if its time is over and expired keys are removed when
-    /// they are found. It counts as noticed ([`AccessResults::access_events`]). O(1).
+    /// Removes a key of the selected database if it has expired and expired keys are removed on
+    /// access. The removal is recorded in [`AccessResults::access_events`]. O(1).
     pub fn remove_due(&mut self, key: Key<'_>) {
         self.found(key, Count::No);
     }
@@ -301,8 +302,8 @@ impl<'k> View<'k> {
         self.access_context.removes_due()
     }
 
-    /// Returns the time up to which an expiry removes its key at once: the present time; none at
-    /// all while data is imported.
+    /// Returns the time up to which a new expiry removes its key at once: the present time, or no
+    /// time at all while data is imported.
     #[inline]
     pub fn past_ms(&self) -> i64 {
         if self.access_context.expired_access == ExpiredAccess::Remove {
@@ -323,12 +324,12 @@ impl<'k> View<'k> {
         self.access_results
     }
 
-    /// Returns the way accesses are noted.
+    /// Returns the rule by which accesses are recorded.
     pub fn access(&self) -> Access {
         self.access_context.access
     }
 
-    /// Counts a key of the selected database whose size went from one mark to another. O(1).
+    /// Counts a change of the mark of a key in the selected database. O(1).
     #[inline]
     fn resized(&mut self, hash: KeyHash, old: SizeMark, new: SizeMark) {
         if old != new {
@@ -343,7 +344,7 @@ impl<'k> View<'k> {
         self.keyspace.resized(self.access_results.lane.as_deref(), shard, resize);
     }
 
-    /// Counts the opened value's size anew, if there is one.
+    /// Counts the size of the opened value again, if there is one.
     #[inline]
     fn settle(&mut self) {
         if self.opened.is_some() {
@@ -351,8 +352,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Settles values that were opened. Out of line: most looks at keys have nothing opened before
-    /// them, and this code would be in all of them.
+    /// Settles an opened value. Out of line: most accesses have no opened value before them, and
+    /// this code would be inlined in all of them.
     #[inline(never)]
     fn settle_opened(&mut self) {
         let Some(Opened { db, hash, place, size: old }) = self.opened.take() else { return };
@@ -364,7 +365,8 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Finds a key that is not expired; what becomes of an expired one, [`ExpiredAccess`] says.
+    /// Finds a key that is not expired. [`ExpiredAccess`] determines the treatment of an expired
+    /// one.
     #[inline]
     fn find(&mut self, key: Key<'_>, count: Count) -> Result<Option<Found<'_>>, AccessError> {
         self.settle();
@@ -403,38 +405,38 @@ impl<'k> View<'k> {
         }))
     }
 
-    /// Finds as [`View::find`] does; a key that is not locked counts as absent.
+    /// Finds like [`View::find`]. A key that is not locked counts as absent.
     #[inline]
     fn found(&mut self, key: Key<'_>, count: Count) -> Option<Found<'_>> {
         self.find(key, count).unwrap_or(None)
     }
 
-    /// Borrows the key's entry, for reading; counts a hit or miss, notes the access. O(1).
+    /// Borrows the key's entry for reading; counts a hit or miss, and records the access. O(1).
     #[inline]
     pub fn get(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::touched).map(Found::entry)
     }
 
-    /// Borrows the key's entry; counts a hit or miss but does not update the access time: for
+    /// Borrows the key's entry and counts a hit or miss, but does not record the access. For
     /// commands about a key that do not use its value. O(1).
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Yes).map(Found::entry)
     }
 
-    /// Borrows as [`View::look`] does, but without the keymiss event: for commands about the way a
-    /// value is stored. O(1).
+    /// Borrows like [`View::look`], but without the keymiss event. For commands about the stored
+    /// form of a value. O(1).
     pub fn look_quietly(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::Quietly).map(Found::entry)
     }
 
-    /// Borrows the key's entry without counting or noting anything. O(1).
+    /// Borrows the key's entry; counts and records nothing. O(1).
     #[inline]
     pub fn peek(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.found(key, Count::No).map(Found::entry)
     }
 
-    /// Borrows the key's entry, to change it; notes the access. O(1).
+    /// Borrows the key's entry mutably, and records the access. O(1).
     #[inline]
     pub fn entry_mut(&mut self, key: Key<'_>) -> Option<BorrowedMut<'_, KeyEntry>> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.touched().kept();
@@ -443,9 +445,9 @@ impl<'k> View<'k> {
         Some(occupied.into_mut())
     }
 
-    /// Puts a number that follows from the key's value in its place, and gives it; `None` where the
-    /// key is absent. A refusal leaves the value. Its size is counted here: cheaper than for
-    /// [`View::entry_mut`], which cannot know what becomes of the value. O(1).
+    /// Replaces the key's value by a number computed from it, and returns the number; `None` if the
+    /// key is absent. On an error the value stays. The size is counted here, which costs less than
+    /// in [`View::entry_mut`]: there the new value is not known. O(1).
     #[inline]
     pub fn renumber<E>(
         &mut self,
@@ -467,18 +469,18 @@ impl<'k> View<'k> {
         Some(Ok(number))
     }
 
-    /// Returns true if the key exists; counts nothing.
+    /// Returns true if the key exists; counts and records nothing.
     pub fn contains(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::No).is_some()
     }
 
-    /// Notes an access without reading (TOUCH), for clients as well whose reads note none;
-    /// whether the key exists.
+    /// Records an access without reading (TOUCH), also for clients whose reads do not record one.
+    /// Returns true if the key exists.
     pub fn touch(&mut self, key: Key<'_>) -> bool {
         self.found(key, Count::Yes).map(Found::touched_always).is_some()
     }
 
-    /// Borrows the string at `key`, counted as a read.
+    /// Borrows the string at `key`; counts as a read.
     #[inline]
     pub fn string(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -487,7 +489,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the string at `key` for a command that will write it: not counted as a read.
+    /// Borrows the string at `key` for a command that will write it; does not count as a read.
     #[inline]
     pub fn string_to_write(&mut self, key: Key<'_>) -> Result<Option<Str<'_>>, AccessError> {
         match self.find(key, Count::No)?.map(Found::entry) {
@@ -496,14 +498,14 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the string at `key` as an earlier [`View::string`] found it, without counting or
-    /// noting anything. So strings of several keys can be looked at together, each after a
-    /// `string` of its own.
+    /// Borrows the string at `key` that an earlier [`View::string`] found; counts and records
+    /// nothing. Strings of several keys can thus be borrowed together, each after a `string` of its
+    /// own.
     pub fn reread_string(&self, key: Key<'_>) -> Option<Str<'_>> {
         Str::of(self.live_entry(key)?)
     }
 
-    /// Borrows the object of type `T` at `key`, counted as a read.
+    /// Borrows the object of type `T` at `key`; counts as a read.
     #[inline]
     pub fn read<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&T>, AccessError> {
         match self.find(key, Count::Yes)?.map(Found::touched).map(Found::entry) {
@@ -515,9 +517,9 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the object of type `T` at `key` as an earlier [`View::read`] found it, without
-    /// counting or noting anything. So objects of several keys can be looked at together, each
-    /// after a `read` of its own.
+    /// Borrows the object of type `T` at `key` that an earlier [`View::read`] found; counts and
+    /// records nothing. Objects of several keys can thus be borrowed together, each after a `read`
+    /// of its own.
     pub fn reread<T: ObjectType>(&self, key: Key<'_>) -> Option<&T> {
         match self.live_entry(key)? {
             EntryView::Object(object) => T::of(object),
@@ -525,7 +527,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the value at `key`, unless it has expired: an earlier look need not have removed it
+    /// Borrows the value at `key` unless it has expired: an earlier access may have left it there
     /// ([`ExpiredAccess::Hide`]).
     #[inline]
     fn live_entry(&self, key: Key<'_>) -> Option<EntryView<'_, Object>> {
@@ -534,13 +536,13 @@ impl<'k> View<'k> {
         entry.expiry_ms().is_none_or(|at_ms| at_ms > self.due_ms()).then(|| entry.view())
     }
 
-    /// Borrows the object of type `T` at `key`, to change it; `None` if the key is absent.
+    /// Borrows the object of type `T` at `key` mutably; `None` if the key is absent.
     #[inline]
     pub fn write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::No)
     }
 
-    /// Borrows as [`View::write`] does, but counted as a read.
+    /// Borrows like [`View::write`], but counts as a read.
     #[inline]
     pub fn read_to_write<T: ObjectType>(&mut self, key: Key<'_>) -> Result<Option<&mut T>, AccessError> {
         self.change(key, Count::Yes)
@@ -552,8 +554,8 @@ impl<'k> View<'k> {
         found.touched().kept().open().map(Some).ok_or(WrongType)
     }
 
-    /// Borrows the object of type `T` at `key`, created empty if the key is absent. A command that
-    /// then adds nothing calls [`View::remove_if_empty`].
+    /// Borrows the object of type `T` at `key`; creates an empty one if the key is absent. A
+    /// command that then adds nothing must call [`View::remove_if_empty`].
     #[inline]
     pub fn write_or_insert<T: ObjectType + Default>(&mut self, key: Key<'_>) -> Result<&mut T, AccessError> {
         let place = match self.find(key, Count::No)? {
@@ -573,7 +575,8 @@ impl<'k> View<'k> {
         Ok(value)
     }
 
-    /// Returns true if the hash at `key` may have expired fields to remove; notes no access. O(1).
+    /// Returns true if the hash at `key` may have expired fields to remove; records no access.
+    /// O(1).
     #[inline]
     pub fn may_have_due_fields(&mut self, key: Key<'_>) -> bool {
         let (due_ms, removes) = (self.due_ms(), self.removes_due());
@@ -586,30 +589,30 @@ impl<'k> View<'k> {
     /// Updates the database's index after fields of the hash at `key` got other deadlines. O(1).
     pub fn note_field_deadlines(&mut self, key: Key<'_>) {
         if let Some(found) = self.found(key, Count::No) {
-            // The end of the borrow is when the table takes note.
+            // The table updates its deadlines when the borrow ends.
             drop(found.occupied.into_mut());
         }
     }
 
-    /// Removes the key if its collection of type `T` is empty; whether it did.
+    /// Removes the key if its collection of type `T` is empty. Returns true if it did.
     pub fn remove_if_empty<T: ObjectType>(&mut self, key: Key<'_>) -> bool {
         let empty = matches!(self.write::<T>(key), Ok(Some(collection)) if collection.is_empty());
         if empty {
             drop(self.remove(key));
-            // Created by the same command, which found nothing to put into it.
+            // It was created by the same command, which added nothing to it.
             let never_seen = |access_events: &mut AccessEvent| matches!(access_events, AccessEvent::Created(created) if *created.key == *key.bytes);
             self.access_results.access_events.pop_if(never_seen);
         }
         empty
     }
 
-    /// Stores a string, whatever was there. O(bytes).
+    /// Stores a string; replaces any value. O(bytes).
     #[inline]
     pub fn set_string(&mut self, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
         self.set_value(key, stored(bytes), expiry);
     }
 
-    /// Stores bytes that were put together here, whatever was there: OBJECT ENCODING calls them
+    /// Stores bytes that a command has composed; replaces any value. OBJECT ENCODING calls them
     /// raw. O(1) for long strings, else O(bytes).
     pub fn set_raw_string(&mut self, key: Key<'_>, bytes: Vec<u8>, expiry: Expiry) {
         self.set_value(key, raw(bytes, &mut Vec::new()), expiry);
@@ -618,18 +621,18 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Stores an integer as a string, whatever was there. O(1).
+    /// Stores an integer as a string; replaces any value. O(1).
     #[inline]
     pub fn set_int(&mut self, key: Key<'_>, number: i64, expiry: Expiry) {
         self.set_value(key, NewValue::Int(number), expiry);
     }
 
-    /// Stores an object, whatever was there. O(1).
+    /// Stores an object; replaces any value. O(1).
     pub fn set_object(&mut self, key: Key<'_>, object: Object, expiry: Expiry) {
         self.set_value(key, NewValue::Object(object), expiry);
     }
 
-    /// Stores a value, whatever was there. O(inline bytes).
+    /// Stores a value; replaces any value. O(inline bytes).
     #[inline]
     pub fn set_value(&mut self, key: Key<'_>, value: NewValue<'_, Object>, expiry: Expiry) {
         let Ok(found) = self.find(key, Count::No) else { return };
@@ -650,7 +653,7 @@ impl<'k> View<'k> {
         let access = access_context.overwritten(old_access, || access_results.draw());
         let new = SizeMark::of_new(&value);
         if had == expiry_ms && occupied.set_in_place(&value) {
-            // Most writes of a key that is there: nothing but its bytes changes.
+            // Most writes of an existing key: only its bytes change.
             occupied.set_access(access);
             return self.resized(key.hash, old, new);
         }
@@ -669,8 +672,8 @@ impl<'k> View<'k> {
         self.resized(key.hash, old, new);
     }
 
-    /// Puts an entry of this key where one was, or where none was; the old one is displaced. The
-    /// key counts as created. O(1).
+    /// Adds an entry of this key, or replaces the present one, which is displaced. The key counts
+    /// as created. O(1).
     pub fn replace(&mut self, key: Key<'_>, entry: KeyEntry) {
         match self.found(key, Count::No) {
             None => {
@@ -690,7 +693,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Lets a key count as created that a command puts in the place of another.
+    /// Records a key as created because a command puts it in the place of another.
     #[inline]
     pub fn record_created(&mut self, key: Key<'_>) {
         if self.access_results.wants_created {
@@ -698,7 +701,7 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Borrows the long string at `key`, to change in place; `None` if the key is absent or the
+    /// Borrows the long string at `key` for changes in place; `None` if the key is absent or the
     /// string short.
     pub fn blob_mut(&mut self, key: Key<'_>) -> Option<&mut Blob> {
         let Found { occupied, db, hash, opened, .. } = self.found(key, Count::No)?.kept();
@@ -710,7 +713,7 @@ impl<'k> View<'k> {
         Some(blob)
     }
 
-    /// Adds an entry for a key that is absent; gives its place. O(1) amortised.
+    /// Adds an entry for a key that is absent. Returns its place. O(1) amortised.
     #[inline]
     pub fn insert_new(&mut self, key: Key<'_>, entry: KeyEntry) -> Option<Place> {
         self.settle();
@@ -724,13 +727,13 @@ impl<'k> View<'k> {
         Some(self.keyspace.insert(shard, self.index, key.hash, entry))
     }
 
-    /// Takes the key out of the database for good. O(1); dropping the result may cost more.
+    /// Removes the key from the database for good. O(1); dropping the result may cost more.
     pub fn remove(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let keyspace = self.keyspace;
         self.take(key).map(|entry| keyspace.left(entry))
     }
 
-    /// Takes the key out of the database for another place of the keyspace. O(1).
+    /// Removes the key from the database to move it to another place of the keyspace. O(1).
     pub fn take(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         let found = self.found(key, Count::No)?.kept();
         let entry = found.occupied.remove();
@@ -738,7 +741,7 @@ impl<'k> View<'k> {
         Some(entry)
     }
 
-    /// Removes as [`View::remove`] does, also an expired key: storing an empty result deletes the
+    /// Removes like [`View::remove`], but also an expired key: storing an empty result deletes the
     /// destination, expired or not. O(1).
     pub fn remove_even_expired(&mut self, key: Key<'_>) -> Option<KeyEntry> {
         self.settle();
@@ -751,7 +754,7 @@ impl<'k> View<'k> {
         Some(self.keyspace.take_out(lane, shard, (self.index, key.hash), place))
     }
 
-    /// Borrows as [`View::peek`] does, but also finds expired keys and does not remove them. O(1).
+    /// Borrows like [`View::peek`], but also finds expired keys and does not remove them. O(1).
     pub fn peek_even_expired(&mut self, key: Key<'_>) -> Option<Borrowed<'_, KeyEntry>> {
         self.settle();
         self.locked.get(key.shard())?.db(self.index)?.table.get(key.position(), key.bytes)
@@ -762,7 +765,7 @@ impl<'k> View<'k> {
         self.peek(key).map(|entry| entry.expiry_ms())
     }
 
-    /// Sets or clears the expiry of a key; whether the key exists.
+    /// Sets or clears the expiry of a key. Returns true if the key exists.
     pub fn set_expiry_ms(&mut self, key: Key<'_>, expiry_ms: Option<i64>) -> bool {
         let Some(found) = self.found(key, Count::No) else { return false };
         found.kept().occupied.into_mut().set_expiry_ms(expiry_ms);
@@ -777,12 +780,12 @@ impl Drop for View<'_> {
     }
 }
 
-/// True if a command asked for a key that is not locked.
+/// True after a command accessed a key that is not locked.
 #[derive(Default)]
 struct MissedLock(bool);
 
 impl MissedLock {
-    /// Notes that it did.
+    /// Records such an access.
     #[cold]
     fn note(&mut self) -> AccessError {
         self.0 = true;
@@ -790,14 +793,14 @@ impl MissedLock {
     }
 }
 
-/// The choice to count a look for a key as a hit or miss.
+/// The choice to count an access to a key as a hit or miss.
 #[derive(Clone, Copy)]
 enum Count {
-    /// It is not.
+    /// The access is not counted.
     No,
-    /// It is, and a miss is noticed.
+    /// The access is counted, and a miss is an event.
     Yes,
-    /// It is, and a miss is not noticed.
+    /// The access is counted, and a miss is not an event.
     Quietly,
 }
 
@@ -808,7 +811,7 @@ impl Count {
     }
 }
 
-/// A live key's place, with what belongs to looking at it.
+/// The place of a live key, with the data for accesses to it.
 struct Found<'a> {
     keyspace: &'a Keyspace,
     occupied: Occupied<'a, KeyEntry>,
@@ -820,7 +823,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Prepares the entry for a change or removal: a snapshot keeps its present state.
+    /// Prepares the entry for a change or removal: the snapshot keeps its present state if it needs
+    /// it.
     #[inline(always)]
     fn kept(mut self) -> Self {
         if self.keyspace.snapshot().is_kept_for() {
@@ -829,13 +833,13 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Notes the access.
+    /// Records the access, unless the client's reads record none.
     #[inline(always)]
     fn touched(self) -> Self {
         if self.access_context.touch { self.touched_always() } else { self }
     }
 
-    /// Notes the access, whatever the client's reads note.
+    /// Records the access in any case.
     #[inline(always)]
     fn touched_always(mut self) -> Self {
         let old = self.occupied.get().access();
@@ -846,7 +850,7 @@ impl<'a> Found<'a> {
         self
     }
 
-    /// Borrows the value, if it is of type `T`, to change it: its size is noted.
+    /// Borrows the value mutably, if it is of type `T`, and stores its present size.
     #[inline]
     fn open<T: ObjectType>(self) -> Option<&'a mut T> {
         let place = self.occupied.place();
@@ -868,21 +872,22 @@ impl AccessResults {
         Self { seed, lane: Some(keyspace.sizes().add_lane()), ..Self::default() }
     }
 
-    /// Takes the counts and results so far; counts start over, random numbers continue.
+    /// Returns the counts and results so far. Counts start again from zero; random numbers
+    /// continue.
     pub fn take(&mut self) -> Self {
         let (seed, lane) = (self.seed, self.lane.take());
         let (wants_missed, wants_created) = (self.wants_missed, self.wants_created);
         std::mem::replace(self, Self { seed, lane, wants_missed, wants_created, ..Self::default() })
     }
 
-    /// Keeps an expired key that was just removed.
+    /// Records an expired key that was just removed.
     #[cold]
     fn note_expired(&mut self, expired: Expired) {
         self.expired_keys += 1;
         self.access_events.push(AccessEvent::Expired(expired));
     }
 
-    /// Counts a key that is not there.
+    /// Counts a key that does not exist.
     #[inline]
     fn miss(&mut self, db: usize, key: Key<'_>, count: Count) {
         self.misses += count.as_number();
@@ -901,7 +906,7 @@ impl AccessResults {
         self.access_events.push(AccessEvent::Created(DbKey { db, key: key.bytes.into() }));
     }
 
-    /// Draws a uniform random number (SplitMix64, one step), to compare with LFU's odds.
+    /// Draws a uniform random number (SplitMix64, one step) for LFU's counter.
     fn draw(&mut self) -> u32 {
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,13 +1,13 @@
-//! The sorted set type: few short members in a sorted listpack, anything else
-//! found by name and by rank.
+//! The sorted set type: few short members are in a sorted listpack, all other sets are found by
+//! name and by rank.
 //!
-//! Packed, a sorted set is one block, `member score member score …`, ascending by score, then by
-//! member; a whole score is stored as an integer, another as its shortest text. What outgrows that
-//! is a [`RankedMembers`]: a table to find members by and a counted tree to order them, O(log n)
-//! for all of rank, score and lexical order. It never goes back by itself.
+//! A packed sorted set is one block, `member score member score …`, ascending by score, then by
+//! member. A whole score is stored as an integer, any other score as its shortest text. A larger
+//! set is a [`RankedMembers`]: a table that finds members, and a counted tree that orders them. All
+//! operations by rank, score and lexical order are O(log n). It does not become packed again.
 //!
-//! All ranges are ranges of ranks here: [`Zset::score_ranks`] and [`Zset::lex_ranks`] turn bounds
-//! into ranks, [`Zset::range`] walks them from either end.
+//! All ranges here are ranges of ranks. [`Zset::score_ranks`] and [`Zset::lex_ranks`] convert
+//! bounds to ranks, and [`Zset::range`] returns the members from either end.
 
 use crate::freeing::Pieces;
 use std::cmp::Ordering;
@@ -40,31 +40,31 @@ enum Repr {
 /// An end of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreBound {
-    /// The score; not NaN.
+    /// The score, which must not be NaN.
     pub score: f64,
-    /// True if members of exactly this score are left out.
+    /// True if members with exactly this score are excluded.
     pub exclusive: bool,
 }
 
 /// An end of a range of members, meant for sets whose scores are all equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
-    /// Before every member: `-`.
+    /// The bound before every member: `-`.
     Lowest,
-    /// Behind every member: `+`.
+    /// The bound after every member: `+`.
     Highest,
-    /// This member belongs to the range.
+    /// A bound that includes this member.
     Inclusive(&'a [u8]),
-    /// This member does not.
+    /// A bound that excludes this member.
     Exclusive(&'a [u8]),
 }
 
 /// The result of [`Zset::update`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updated {
-    /// The score there was.
+    /// The score before.
     pub old: Option<f64>,
-    /// The score there is now.
+    /// The score now.
     pub new: Option<f64>,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Zset {
 /// A member with its score.
 type Pair<'a> = (Element<'a>, f64);
 
-/// Members and scores of a packed sorted set, from either end.
+/// The members and scores of a packed sorted set, from either end.
 #[derive(Clone)]
 struct PackedPairs<'a> {
     elements: Iter<'a>,
@@ -106,13 +106,13 @@ impl DoubleEndedIterator for PackedPairs<'_> {
     }
 }
 
-/// Returns the score that an element stands for.
+/// Returns the score that an element represents.
 #[inline]
 fn score_of(element: Element<'_>) -> f64 {
     read_score(element).expect("a packed sorted set holds scores")
 }
 
-/// Returns the score that an element stands for, if it is a number.
+/// Returns the score that an element represents, if it is a number.
 #[inline]
 fn read_score(element: Element<'_>) -> Option<f64> {
     match element {
@@ -127,7 +127,7 @@ fn read_score(element: Element<'_>) -> Option<f64> {
 /// The largest magnitude up to which a whole score is packed as an integer.
 const SCORE_INT_MAX: f64 = (i64::MAX / 2) as f64;
 
-/// Calls `store` with the element that stands for `score`.
+/// Calls `store` with the element that represents `score`.
 fn with_score<T>(score: f64, store: impl FnOnce(Element<'_>) -> T) -> T {
     if score.abs() <= SCORE_INT_MAX && score.trunc() == score {
         return store(Element::Int(score as i64));
@@ -145,7 +145,7 @@ fn find_member(pack: &Listpack, member: &[u8]) -> Option<Cursor> {
     pack.find(pack.first()?, member, 1)
 }
 
-/// Puts a member where it belongs. The caller asked whether it fits.
+/// Inserts a member at its place. The caller has checked that it fits.
 fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
     let mut at = pack.end();
     let mut next = pack.first();
@@ -164,18 +164,18 @@ fn insert_packed(pack: &mut Listpack, member: &[u8], score: f64) {
         .expect("the caller asked whether this much more fits");
 }
 
-/// Returns true if a score lies before the start of a range.
+/// Returns true if a score is before the start of a range.
 fn is_before_min(score: f64, min: ScoreBound) -> bool {
     score < min.score || (min.exclusive && score == min.score)
 }
 
-/// Returns true if a score does not lie behind the end of a range.
+/// Returns true if a score is not after the end of a range.
 fn is_up_to_max(score: f64, max: ScoreBound) -> bool {
     score < max.score || (!max.exclusive && score == max.score)
 }
 
 impl LexBound<'_> {
-    /// Compares a member with the bound; never equal if the bound is no member.
+    /// Compares a member with the bound. Never equal if the bound is not a member.
     fn compare(self, member: &[u8]) -> Ordering {
         match self {
             LexBound::Lowest => Ordering::Greater,
@@ -184,12 +184,12 @@ impl LexBound<'_> {
         }
     }
 
-    /// Returns true if `member` lies before a range that starts here.
+    /// Returns true if `member` is before a range that starts here.
     fn is_before_min(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Exclusive(bound) if bound == member)
     }
 
-    /// Returns true if `member` does not lie behind a range that ends here.
+    /// Returns true if `member` is not after a range that ends here.
     fn is_up_to_max(self, member: &[u8]) -> bool {
         self.compare(member).is_lt() || matches!(self, LexBound::Inclusive(bound) if bound == member)
     }
@@ -201,11 +201,12 @@ impl Zset {
         Self::default()
     }
 
-    /// Creates a sorted set of the members and scores in `pack`, which comes from outside; packed
+    /// Creates a sorted set of the members and scores in `pack`, which is not trusted. It is packed
     /// if it has no more members than `limits` allow. O(n log n).
     ///
     /// # Errors
-    /// A member without a score or twice, a score that is no number, members out of order.
+    /// If a member has no score or occurs twice, a score is not a number, or members are out of
+    /// order.
     pub fn from_listpack(pack: Listpack, limits: &PackLimits, hasher: &Hasher) -> Result<Self, PackDefect> {
         if !pack.len().is_multiple_of(2) {
             return Err(PackDefect::HalfPair);
@@ -250,8 +251,8 @@ impl Zset {
         self.len() == 0
     }
 
-    /// Starts loading what looking for a member with this hash will read first: its bucket of a
-    /// table. Packed, nothing. O(1).
+    /// Starts loading the memory that a search for a member with this hash reads first: its bucket
+    /// of a table. Does nothing for a packed set. O(1).
     #[inline]
     pub fn prefetch_bucket(&self, member_hash: u64) {
         if let Repr::Ranked(members) = &self.repr {
@@ -259,8 +260,8 @@ impl Zset {
         }
     }
 
-    /// Starts loading the member of this hash and length itself, whose bucket
-    /// [`prefetch_bucket`](Self::prefetch_bucket) fetched. O(1).
+    /// Starts loading the member with this hash and length, after
+    /// [`prefetch_bucket`](Self::prefetch_bucket) has loaded its bucket. O(1).
     #[inline]
     pub fn prefetch_member(&self, member_hash: u64, len_bytes: usize) {
         if let Repr::Ranked(members) = &self.repr {
@@ -268,7 +269,7 @@ impl Zset {
         }
     }
 
-    /// Returns true if it has outgrown the packed encoding.
+    /// Returns true if the set has outgrown the packed encoding.
     pub fn is_ranked(&self) -> bool {
         matches!(self.repr, Repr::Ranked(_))
     }
@@ -281,8 +282,8 @@ impl Zset {
         }
     }
 
-    /// Fixes the state of a sorted set that is not packed, for [`Zset::show`]: see `crate::pieces`.
-    /// O(1).
+    /// Starts a showing of the present state of a set that is not packed, for [`Zset::show`]: see
+    /// `crate::pieces`. O(1).
     pub(crate) fn begin_showing(&mut self, showing: Showing) {
         if let Repr::Ranked(ranked) = &mut self.repr {
             ranked.begin_showing(showing);
@@ -294,12 +295,12 @@ impl Zset {
         if let Repr::Ranked(ranked) = &self.repr { ranked.ticket() } else { None }
     }
 
-    /// Shows the next members of the fixed state, about so many; whether there are more.
+    /// Visits the next members of the showing, about `members_max`. Returns true if there are more.
     pub(crate) fn show(&mut self, members_max: usize, visit: impl FnMut(&[u8], f64)) -> bool {
         if let Repr::Ranked(ranked) = &mut self.repr { ranked.show(members_max, visit) } else { false }
     }
 
-    /// Gives the value up piece by piece. O(1).
+    /// Converts the value to pieces that are freed one by one. O(1).
     pub fn into_freed(self) -> Pieces {
         match self.repr {
             Repr::Ranked(members) => Box::new(members.into_freed()),
@@ -307,7 +308,7 @@ impl Zset {
         }
     }
 
-    /// Bytes owned outside the key's block, table and tree as they are on average. O(1).
+    /// Returns the bytes owned outside the key's block, with averages for table and tree. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         match &self.repr {
@@ -316,7 +317,7 @@ impl Zset {
         }
     }
 
-    /// Bytes owned outside the key's block. O(n / 60).
+    /// Returns the bytes owned outside the key's block. O(n / 60).
     pub fn memory_usage(&self) -> usize {
         match &self.repr {
             Repr::Pack(pack) => pack.memory_usage(),
@@ -334,8 +335,8 @@ impl Zset {
         }
     }
 
-    /// Prepares for members of which the longest has `len_bytes_max`, `count` of them, so that a
-    /// set that will not stay packed is not packed first.
+    /// Prepares for `count` more members, the longest of which has `len_bytes_max` bytes. A set
+    /// that will not stay packed is converted at once.
     pub fn expect(&mut self, count: usize, len_bytes_max: usize, limits: &PackLimits, hasher: &Hasher) {
         let too_long = self.is_empty() && len_bytes_max > limits.value_len_bytes_max;
         if too_long || !limits.admit_count(count) {
@@ -343,11 +344,11 @@ impl Zset {
         }
     }
 
-    /// Gives `member` the score that `decide` makes of its present one; `None` leaves it as it is.
-    /// O(log n); packed, O(bytes).
+    /// Sets the score of `member` to the result of `decide`, which gets its present score; `None`
+    /// leaves it unchanged. O(log n); packed, O(bytes).
     ///
     /// # Errors
-    /// What `decide` gives; then nothing changed.
+    /// The error of `decide`; then nothing has changed.
     ///
     /// # Panics
     /// If a score is NaN.
@@ -406,7 +407,7 @@ impl Zset {
         Ok(updated)
     }
 
-    /// Sets the score of `member`, new or not. As [`Zset::update`].
+    /// Sets the score of `member`, new or not, like [`Zset::update`].
     pub fn set(&mut self, member: &[u8], score: f64, limits: &PackLimits, hasher: &Hasher) -> Updated {
         let updated = self.update(member, limits, hasher, |_| Ok::<_, std::convert::Infallible>(Some(score)));
         match updated {
@@ -415,12 +416,12 @@ impl Zset {
         }
     }
 
-    /// Goes over to ranked members, if it has not yet. O(n).
+    /// Converts the set to ranked members, if it is packed. O(n).
     pub fn spread(&mut self, hasher: &Hasher) {
         self.ranked(hasher);
     }
 
-    /// Borrows the ranked members, converting a packed set first. O(1), or O(n).
+    /// Borrows the ranked members; converts a packed set first. O(1), or O(n).
     fn ranked(&mut self, hasher: &Hasher) -> &mut RankedMembers {
         if let Repr::Pack(pack) = &self.repr {
             let mut members = Box::<RankedMembers>::default();
@@ -438,7 +439,7 @@ impl Zset {
         }
     }
 
-    /// Removes `member` and gives its score. O(log n); packed, O(bytes).
+    /// Removes `member`. Returns its score. O(log n); packed, O(bytes).
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match &mut self.repr {
             Repr::Pack(pack) => {
@@ -469,7 +470,7 @@ impl Zset {
         }
     }
 
-    /// Returns the ranks of the members whose scores lie between the bounds. O(log n); packed,
+    /// Returns the ranks of the members whose scores are between the bounds. O(log n); packed,
     /// O(n).
     pub fn score_ranks(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
         let (start, end) = match &self.repr {
@@ -504,7 +505,8 @@ impl Zset {
         start.min(end)..end
     }
 
-    /// Members and scores of a range of ranks, from either end. O(log n) to begin; packed, O(n).
+    /// Returns the members and scores of a range of ranks, from either end. O(log n) to begin;
+    /// packed, O(n).
     pub fn range(&self, ranks: Range<usize>) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
         match &self.repr {
             Repr::Pack(pack) => {
@@ -518,12 +520,12 @@ impl Zset {
         }
     }
 
-    /// Walks all members and scores in order, from either end.
+    /// Returns all members and scores in order, from either end.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Element<'_>, f64)> {
         self.range(0..self.len())
     }
 
-    /// Removes the member at `rank` and hands it to `visit`. O(log n); packed, O(bytes).
+    /// Removes the member at `rank` and calls `visit` with it. O(log n); packed, O(bytes).
     pub fn take_at<T>(
         &mut self,
         rank: usize,
@@ -545,8 +547,8 @@ impl Zset {
         }
     }
 
-    /// Removes the members of a range of ranks and gives how many there were. O(log n)
-    /// each; packed, O(bytes).
+    /// Removes the members of a range of ranks. Returns the number removed. O(log n) each; packed,
+    /// O(bytes).
     pub fn remove_ranks(&mut self, ranks: Range<usize>, hasher: &Hasher) -> usize {
         let ranks = ranks.start..ranks.end.min(self.len());
         if let Repr::Pack(pack) = &mut self.repr {
@@ -558,7 +560,7 @@ impl Zset {
         ranks.len()
     }
 
-    /// Draws a member uniformly, and returns its score, too. Expected O(1); packed, O(n).
+    /// Draws a member uniformly. Returns the member and its score. Expected O(1); packed, O(n).
     pub fn random(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, f64)> {
         if self.is_empty() {
             return None;
@@ -571,7 +573,7 @@ impl Zset {
         }
     }
 
-    /// Visits `count` distinct members chosen uniformly, or all where there are no more.
+    /// Visits `count` distinct members chosen uniformly, or all members if there are no more.
     /// O(count log n); packed, O(n).
     pub fn sample(
         &self,
@@ -583,7 +585,7 @@ impl Zset {
         if let Repr::Ranked(members) = &self.repr
             && count < self.len() / 3
         {
-            // Few of many: each further rank is drawn among those not chosen yet.
+            // With few of many members, each further rank is drawn among those not chosen yet.
             let mut chosen = std::collections::BTreeSet::new();
             while left > 0 {
                 let rank = index_below(members.len(), &mut draw);
@@ -606,8 +608,9 @@ impl Zset {
         matches!(self.repr, Repr::Pack(_))
     }
 
-    /// Visits some members at `cursor` and gives the next cursor, 0 at the end; packed, all at
-    /// once. What is there from the first call to the last is visited. O(1); packed, O(n).
+    /// Visits some members at `cursor` and returns the next cursor, 0 at the end; a packed set is
+    /// visited at once. Members that exist from the first call to the last are visited. O(1);
+    /// packed, O(n).
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match &self.repr {
             Repr::Ranked(members) => {
@@ -732,7 +735,7 @@ mod tests {
             for member in ["a", "aa", "b", "c", "10", "9"] {
                 zset.set(member.as_bytes(), 0.0, &limits, &hasher());
             }
-            // In order: 10 9 a aa b c
+            // The members in order: 10 9 a aa b c.
             use LexBound::{Exclusive, Highest, Inclusive, Lowest};
             assert_eq!(zset.lex_ranks(Lowest, Highest), 0..6);
             assert_eq!(zset.lex_ranks(Inclusive(b"9"), Inclusive(b"b")), 1..5);

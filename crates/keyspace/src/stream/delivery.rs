@@ -1,78 +1,82 @@
-//! The operations of consumer groups on a stream: reading on, reading again, claiming, and their
-//! lag.
+//! The operations of consumer groups on a stream: reading new entries, reading pending ones again,
+//! claiming, and the groups' lag.
 //!
-//! A group knows its last delivered ID and, as well as it can, how many of the entries ever
-//! appended are at or below it (`entries_read`). The count of an ID is known only at the ends of a
-//! stream: the last ID has all entries ever added at or below it, the first all but the present
-//! ones. In between a group counts along as it reads. That is right as long as no entry ahead of
-//! it was deleted. XDEL leaves a *tombstone*, of which only the highest ID is remembered. Past it
-//! the count is lost until the group reaches an end again. The lag is the entries added less those
-//! read; it is unknown while the count is lost. Source: XINFO GROUPS of Redis 8.0.2.
+//! A group stores its last delivered ID. It also counts the entries ever appended up to that ID
+//! (`entries_read`), as far as that is possible. Such a count is known only for the ends of a
+//! stream. Up to the last ID it is the number of entries ever added. Below the first ID it is that
+//! number less the present entries. Between the ends a group counts as it reads. That is right as
+//! long as no entry ahead of it was deleted.
 //!
-//! Invariant: a group has read at most `entries_added`, whatever sets one of the two, so that no
-//! lag is negative. Source: XGROUP and XSETID of later versions of Redis.
+//! XDEL leaves a *tombstone*, but only the highest deleted ID is stored. If a group passes it, its
+//! count is unknown until the group reaches an end again. The lag is the number of entries added
+//! less the number read; it is unknown while the count is unknown. Source: XINFO GROUPS of Redis
+//! 8.0.2.
+//!
+//! Invariant: a group has read at most `entries_added`, even if commands set one of the two. No lag
+//! is therefore negative. Source: XGROUP and XSETID of later versions of Redis.
 
 use super::group::{ConsumerIndex, Group, Pending};
 use super::{References, Stream, StreamEntry, StreamId, range_of};
 
-/// The way new entries are delivered: see [`Stream::deliver`].
+/// The parameters of delivering new entries: see [`Stream::deliver`].
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
-    /// To whom.
+    /// The consumer that gets the entries.
     pub consumer: ConsumerIndex,
-    /// At most so many entries.
+    /// The most entries to deliver.
     pub count_max: usize,
-    /// Unix milliseconds.
+    /// The present time in Unix milliseconds.
     pub now_ms: i64,
-    /// The acknowledgement that they need.
+    /// The acknowledgement that the entries need.
     pub acknowledgement: Acknowledgement,
 }
 
 /// The acknowledgement that delivered entries need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// They become pending.
+    /// The entries become pending.
     Awaited,
-    /// They do not (NOACK).
+    /// The entries do not become pending (NOACK).
     NotNeeded,
 }
 
-/// The way entries change their owner: see [`Stream::claim`].
+/// The parameters of a change of owner: see [`Stream::claim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// The new owner.
+    /// The consumer that becomes the owner.
     pub consumer: ConsumerIndex,
-    /// Unix milliseconds.
+    /// The present time in Unix milliseconds.
     pub now_ms: i64,
-    /// Entries delivered less than this ago stay where they are.
+    /// The least number of milliseconds since the last delivery: entries delivered later keep their
+    /// owner.
     pub min_idle_ms: i64,
-    /// The time at which they count as delivered, in Unix milliseconds.
+    /// The time of delivery to store, in Unix milliseconds.
     pub delivered_ms: i64,
-    /// The number of deliveries to set or add.
+    /// The effect on the number of deliveries.
     pub deliveries: Deliveries,
-    /// True if an entry that is not pending becomes so.
+    /// True if an entry that is not pending becomes pending.
     pub force: bool,
 }
 
-/// The way a claim counts deliveries.
+/// The effect of a claim on the number of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deliveries {
-    /// One more.
+    /// Adds one.
     Increment,
-    /// As before.
+    /// Leaves it unchanged.
     Keep,
-    /// This many.
+    /// Sets it to this number.
     Set(u64),
 }
 
 /// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The entry is the consumer's.
+    /// The entry belongs to the consumer now.
     Yes,
     /// Nothing changed.
     No,
-    /// The entry was deleted from the stream; it is not pending any more.
+    /// The entry was deleted from the stream. It is no longer pending.
     Gone,
 }
 
@@ -81,27 +85,27 @@ pub enum Claimed {
 pub struct Autoclaimed {
     /// The start of the next call; `0-0` at the end.
     pub cursor: StreamId,
-    /// Entries that are the consumer's now.
+    /// The entries that belong to the consumer now.
     pub claimed: Vec<StreamId>,
-    /// Pending entries that were deleted from the stream.
+    /// The pending entries that were deleted from the stream.
     pub gone: Vec<StreamId>,
 }
 
-/// The outcome for an entry that a command wanted deleted.
+/// The outcome for an entry that a command was to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It went.
+    /// The entry was removed.
     Removed,
-    /// There was none.
+    /// There was no such entry.
     Missing,
-    /// A group still needs it.
+    /// The entry was kept, because a group still needs it.
     Referenced,
 }
 
-/// Pending entries that XAUTOCLAIM looks at for each that it may claim.
+/// The number of pending entries that XAUTOCLAIM checks for each one that it may claim.
 const ATTEMPTS_PER_CLAIM: usize = 10;
 
-/// The counters of a stream that lags depend on.
+/// The counters of a stream from which lags are computed.
 #[derive(Clone, Copy)]
 struct Counters {
     entries_added: u64,
@@ -122,18 +126,18 @@ impl Counters {
         }
     }
 
-    /// Returns true if an entry at or above `start` was deleted, as far as that can matter.
+    /// Returns true if an entry at or above `start` was deleted and the stream is not empty.
     fn has_tombstone_from(&self, start: StreamId) -> bool {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
     }
 
-    /// Returns true if no entry behind the entry `at` is missing, so that a group can count on as
-    /// it reads. Entries in front of the first one may have been trimmed.
+    /// Returns true if no entry after `at` is missing, so that a group can continue its count as it
+    /// reads. Entries before the first one may have been trimmed.
     fn is_counted_from(&self, at: StreamId) -> bool {
         at >= self.first_id && !self.has_tombstone_from(at)
     }
 
-    /// Returns the number of entries ever added at or below `id`, where the ends of the stream
+    /// Returns the number of entries ever added at or below `id`, if the ends of the stream
     /// determine it.
     fn added_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
@@ -159,8 +163,8 @@ impl Counters {
         }
     }
 
-    /// Returns the number that a group at this point will have read once it got the entry `id`,
-    /// the next one.
+    /// Returns the number of entries that a group at this point will have read after it gets the
+    /// next entry, `id`.
     fn read_with(&self, group: &Group, id: StreamId) -> Option<i64> {
         match group.entries_read() {
             Some(read) if self.is_counted_from(group.last_delivered()) => {
@@ -181,7 +185,8 @@ impl Counters {
         }
         let read = group.entries_read().filter(|_| !self.has_tombstone_from(at));
         let read = read.or_else(|| self.added_up_to(at))?;
-        // Users and files set both: the group may have read more than there was, which is no lag.
+        // Users and files set both counts, so a group may have read more than was added: that is no
+        // lag.
         Some((self.entries_added as i64).saturating_sub(read).max(0))
     }
 }
@@ -189,22 +194,22 @@ impl Counters {
 impl Stream {
     // Groups.
 
-    /// Lists the groups, in the order of their names.
+    /// Returns the groups, sorted by name.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = &Group> + Clone {
         self.groups.iter()
     }
 
-    /// Borrows the group of that name. O(log groups).
+    /// Borrows the group with this name. O(log groups).
     pub fn group(&self, name: &[u8]) -> Option<&Group> {
         self.place_of_group(name).ok().map(|at| &self.groups[at])
     }
 
-    /// Borrows the group of that name, to change it. O(log groups).
+    /// Borrows the group with this name mutably. O(log groups).
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.place_of_group(name).ok().map(|at| &mut self.groups[at])
     }
 
-    /// Adds a group, which is given back; none if there is one of that name. O(groups).
+    /// Adds a group and returns it; `None` if there is already one with this name. O(groups).
     pub fn create_group(
         &mut self,
         name: &[u8],
@@ -217,8 +222,9 @@ impl Stream {
         Some(&mut self.groups[at])
     }
 
-    /// Sets what was delivered so far to a group (XGROUP SETID); false if there is no group of that
-    /// name. No more than all entries ever added count as read. O(log groups).
+    /// Sets the last delivered ID and the count of a group (XGROUP SETID). Returns false if there
+    /// is no group with this name. The count is at most the number of entries ever added. O(log
+    /// groups).
     pub fn set_group_progress(
         &mut self,
         name: &[u8],
@@ -231,13 +237,13 @@ impl Stream {
         true
     }
 
-    /// Returns the nearest to `count` that a group can have read.
+    /// Returns the number nearest to `count` that a group can have read.
     fn possible_count(&self, count: i64) -> i64 {
         count.clamp(0, self.entries_added as i64)
     }
 
-    /// Removes a group. What is given back owns it and nothing else, so that it can be dropped
-    /// where dropping it may take time. O(groups).
+    /// Removes a group. Returns a stream that contains only the group, so that it can be dropped in
+    /// the background. O(groups).
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Box<Stream>> {
         let at = self.place_of_group(name).ok()?;
         let group = self.groups.remove(at);
@@ -273,8 +279,8 @@ impl Stream {
         self.range(id, id).next()
     }
 
-    /// Delivers the next entries of a group to a consumer, calling `each` with them; how many there
-    /// were. O(log n) an entry.
+    /// Delivers the next entries of a group to a consumer, and calls `each` with them. Returns
+    /// their number. O(log n) an entry.
     pub fn deliver(
         &mut self,
         group: &[u8],
@@ -299,8 +305,8 @@ impl Stream {
         count
     }
 
-    /// Delivers again what is pending for a consumer above `after`, calling `each` with each ID and
-    /// its entry, if it was not deleted since; how many there were. O(log n) an entry.
+    /// Delivers a consumer's pending entries above `after` again. Calls `each` with each ID and its
+    /// entry, if it was not deleted. Returns the number of entries. O(log n) an entry.
     pub fn deliver_again(
         &mut self,
         group: &[u8],
@@ -327,7 +333,7 @@ impl Stream {
 
     // Claiming.
 
-    /// Makes a pending entry a consumer's own. O(log n + entries of one node).
+    /// Makes a consumer the owner of a pending entry. O(log n + entries of one node).
     pub fn claim(&mut self, group: &[u8], id: StreamId, claim: &Claim) -> Claimed {
         let exists = self.entry(id).is_some();
         let Some(group) = self.group_mut(group) else { return Claimed::No };
@@ -353,8 +359,8 @@ impl Stream {
         Claimed::Yes
     }
 
-    /// Claims up to `count_max` pending entries from `start` on, looking at no more than ten times
-    /// as many. O(log n + entries of one node) for each looked at.
+    /// Claims up to `count_max` pending entries from `start` on. Checks at most ten times as many.
+    /// O(log n + entries of one node) for each checked entry.
     pub fn autoclaim(
         &mut self,
         group: &[u8],
@@ -385,8 +391,8 @@ impl Stream {
 
     // References of groups to entries.
 
-    /// Returns the highest ID that all groups have read up to; without groups the last of the
-    /// stream. O(groups).
+    /// Returns the highest ID up to which all groups have read; without groups, the greatest ID.
+    /// O(groups).
     pub(super) fn read_by_all(&self) -> StreamId {
         self.groups().map(Group::last_delivered).min().unwrap_or(StreamId::MAX)
     }
@@ -465,12 +471,12 @@ mod tests {
         ]
     }
 
-    /// The naive twin of a stream with one group of three consumers, who are numbers.
+    /// The naive twin of a stream with one group of three consumers, which are numbers.
     #[derive(Default)]
     struct Twin {
         entries: Vec<u64>,
         delivered_to: u64,
-        /// Consumer, time, deliveries.
+        /// Consumer, time and number of deliveries.
         pending: BTreeMap<u64, (usize, i64, u64)>,
     }
 
@@ -597,7 +603,7 @@ mod tests {
                 prop_assert_eq!(pending.collect::<BTreeMap<_, _>>(), twin.pending.clone());
                 prop_assert_eq!(group.last_delivered().ms, twin.delivered_to);
                 let lag = twin.entries.iter().filter(|&&ms| ms > twin.delivered_to).count() as i64;
-                // A lag that is shown is exact; it is shown unless entries were deleted.
+                // A known lag is exact, and it is known unless entries were deleted.
                 let told = stream.lag(group);
                 prop_assert!(told.is_none() && !is_counted || told == Some(lag), "{:?} {}", told, lag);
             }

@@ -1,4 +1,5 @@
-//! Consumer groups: who read how far, and which entries were delivered but not acknowledged.
+//! Consumer groups: the progress of their reading, and the entries that were delivered but not
+//! acknowledged.
 //!
 //! ```text
 //!   group     last delivered ID, entries read
@@ -7,44 +8,45 @@
 //!             by name     indexes in the order of the names
 //!   consumer  name, when seen, when active, pending: its IDs alone
 //! ```
-//! A pending entry has one record, in the group's list ([`IdMap`]); the consumer it belongs to
-//! keeps the ID only. Both are found and changed in O(log n). A consumer is named in a record by
-//! its index, which stays as long as the consumer does.
+//! A pending entry has one record, in the group's list ([`IdMap`]). The consumer that owns it
+//! stores only the ID. Both are found and changed in O(log n). A record names a consumer by its
+//! index, which is the same for the life of the consumer.
 //!
 //! Invariants: an ID is in the group's list iff it is in the list of exactly the consumer that its
-//! record names; `by_name` has each consumer once, in the order of the names' bytes.
-//! Complexity: finding a consumer O(log consumers), adding one also moves indexes; a
-//! pending entry O(log n).
-//! Memory: 40 bytes in the group and 16 in the consumer for a pending entry.
+//! record names. `by_name` has each consumer once, in the order of the names' bytes.
+//!
+//! Complexity: finding a consumer is O(log consumers), and adding one also moves indexes. A pending
+//! entry costs O(log n). Memory: a pending entry takes 40 bytes in the group and 16 in the
+//! consumer.
 
 use structures::size_class::size_class;
 
 use super::StreamId;
 use super::id_map::IdMap;
 
-/// A consumer of a group, as long as it is not removed.
+/// The index of a consumer in its group, valid until it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConsumerIndex(u32);
 
-/// An entry that was delivered and not acknowledged.
+/// The record of an entry that was delivered and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The time of its last delivery, in Unix milliseconds.
     pub delivered_ms: i64,
     /// The number of its deliveries.
     pub deliveries: u64,
-    /// To whom.
+    /// The consumer that owns it.
     pub consumer: ConsumerIndex,
 }
 
 impl Pending {
-    /// Milliseconds since the last delivery, wrapping as Redis' arithmetic does.
+    /// Returns the milliseconds since the last delivery; wraps like Redis' arithmetic.
     pub fn idle_ms(&self, now_ms: i64) -> i64 {
         now_ms.wrapping_sub(self.delivered_ms)
     }
 }
 
-/// One consumer of a group.
+/// A consumer of a group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Box<[u8]>,
@@ -54,29 +56,29 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Returns the time at which a command last named it, in Unix milliseconds.
+    /// Returns the time at which a command last named the consumer, in Unix milliseconds.
     pub fn seen_ms(&self) -> i64 {
         self.seen_ms
     }
 
-    /// Returns the time at which it last got an entry, in Unix milliseconds; `None` if it never
-    /// did.
+    /// Returns the time at which the consumer last got an entry, in Unix milliseconds; `None` if it
+    /// never got one.
     pub fn active_ms(&self) -> Option<i64> {
         self.active_ms
     }
 
-    /// Returns the number of its own pending entries. O(1).
+    /// Returns the number of pending entries that the consumer owns. O(1).
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Walks the IDs of its pending entries from `start` on. Beginning is O(log n), each step
-    /// O(1).
+    /// Returns the IDs of the consumer's pending entries from `start` on. The start is O(log n),
+    /// each step O(1).
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = StreamId> + Clone {
         self.pending.from(start).map(|(id, ())| id)
     }
@@ -110,7 +112,7 @@ impl Group {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -120,8 +122,7 @@ impl Group {
         self.last_delivered
     }
 
-    /// Returns the number of entries ever appended that were delivered or passed over, if it is
-    /// known.
+    /// Returns the number of entries ever appended that were delivered or skipped, if it is known.
     pub fn entries_read(&self) -> Option<i64> {
         self.entries_read
     }
@@ -131,18 +132,19 @@ impl Group {
         self.last_delivered = last_delivered;
     }
 
-    /// Sets what was delivered so far. The caller keeps `entries_read` possible in its stream.
+    /// Sets the last delivered ID and the count. The caller ensures that `entries_read` is possible
+    /// in its stream.
     pub(super) fn set_progress(&mut self, last_delivered: StreamId, entries_read: Option<i64>) {
         self.last_delivered = last_delivered;
         self.entries_read = entries_read;
     }
 
-    /// Lowers the number of entries read to `entries_added` where it is above.
+    /// Lowers the number of entries read to at most `entries_added`.
     pub(super) fn cap_entries_read(&mut self, entries_added: i64) {
         self.entries_read = self.entries_read.map(|count| count.min(entries_added));
     }
 
-    /// Bytes that the group owns elsewhere. O(runs of pending entries + consumers).
+    /// Returns the bytes that the group owns elsewhere. O(runs of pending entries + consumers).
     pub fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         size_class(self.name.len().max(1))
@@ -152,7 +154,8 @@ impl Group {
             + self.consumers().map(Consumer::memory_usage).sum::<usize>()
     }
 
-    /// Gives the group up piece by piece: runs of pending entries, consumers. O(1).
+    /// Converts the group to pieces that are freed one by one: runs of pending entries, consumers.
+    /// O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send {
         let consumers = self.consumers.into_iter().flatten();
         self.pending.into_freed().chain(consumers.flat_map(|consumer| consumer.pending.into_freed()))
@@ -165,25 +168,26 @@ impl Group {
         self.by_name.len()
     }
 
-    /// Lists the consumers, in the order of their names.
+    /// Returns the consumers, sorted by name.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> + Clone {
         self.by_name.iter().map(|&index| self.consumer(index))
     }
 
-    /// Finds the consumer of that name. O(log consumers).
+    /// Finds the consumer with this name. O(log consumers).
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerIndex> {
         self.place_of(name).ok().map(|at| self.by_name[at])
     }
 
-    /// Borrows a consumer that was not removed.
+    /// Borrows a consumer.
     ///
     /// # Panics
-    /// It was removed, or is another group's.
+    /// If the consumer was removed, or belongs to another group.
     pub fn consumer(&self, index: ConsumerIndex) -> &Consumer {
         self.consumers[index.0 as usize].as_deref().expect("a consumer in use has an index")
     }
 
-    /// Adds a consumer, last seen at `seen_ms`; none if there is one of that name. O(consumers).
+    /// Adds a consumer, last seen at `seen_ms`. Returns `None` if there is already one with this
+    /// name. O(consumers).
     pub fn create_consumer(&mut self, name: &[u8], seen_ms: i64) -> Option<ConsumerIndex> {
         let place = self.place_of(name).err()?;
         let consumer = Consumer { name: name.into(), seen_ms, active_ms: None, pending: IdMap::default() };
@@ -202,8 +206,8 @@ impl Group {
         Some(index)
     }
 
-    /// Removes a consumer and what is pending for it; how much that was.
-    /// O(pending log n + consumers).
+    /// Removes a consumer and its pending entries. Returns the number of these entries. O(pending
+    /// log n + consumers).
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let index = self.by_name.remove(self.place_of(name).ok()?);
         let consumer = self.consumers[index.0 as usize].take().expect("a named consumer is there");
@@ -216,12 +220,12 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// Notes that a command named the consumer.
+    /// Sets the time at which a command named the consumer.
     pub fn see(&mut self, consumer: ConsumerIndex, now_ms: i64) {
         self.consumer_mut(consumer).seen_ms = now_ms;
     }
 
-    /// Notes when the consumer last got an entry.
+    /// Sets the time at which the consumer last got an entry.
     pub fn set_active(&mut self, consumer: ConsumerIndex, active_ms: Option<i64>) {
         self.consumer_mut(consumer).active_ms = active_ms;
     }
@@ -230,7 +234,7 @@ impl Group {
         self.consumers[index.0 as usize].as_deref_mut().expect("a consumer in use has an index")
     }
 
-    /// Returns the place of the consumer of that name in `by_name`, or the place to insert it.
+    /// Returns the place of the consumer with this name in `by_name`, or the place to insert it.
     fn place_of(&self, name: &[u8]) -> Result<usize, usize> {
         self.by_name.binary_search_by(|&index| self.consumer(index).name().cmp(name))
     }
@@ -257,13 +261,13 @@ impl Group {
         self.pending.contains(id)
     }
 
-    /// Walks pending entries from `start` on. Beginning is O(log n), each step O(1).
+    /// Returns the pending entries from `start` on. The start is O(log n), each step O(1).
     pub fn pending_from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &Pending)> + Clone {
         self.pending.from(start)
     }
 
-    /// Makes an entry pending for a consumer, or changes the record it has, which may
-    /// be another's. O(log n).
+    /// Makes an entry pending for a consumer, or changes its record, whose owner may be another
+    /// consumer. O(log n).
     pub fn assign(&mut self, id: StreamId, pending: Pending) {
         match self.pending.insert(id, pending) {
             Some(before) if before.consumer == pending.consumer => return,
@@ -273,7 +277,7 @@ impl Group {
         self.consumer_mut(pending.consumer).pending.insert(id, ());
     }
 
-    /// Lets go of a pending entry; whether there was one. O(log n).
+    /// Removes a pending entry. Returns true if there was one. O(log n).
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(pending) = self.pending.remove(id) else { return false };
         self.consumer_mut(pending.consumer).pending.remove(id);
@@ -339,7 +343,7 @@ mod tests {
         ]
     }
 
-    /// The naive twin: consumers by name, pending entries with the owner's name.
+    /// The naive twin: consumers by name, and pending entries with the owner's name.
     #[derive(Default)]
     struct Twin {
         consumers: Vec<u8>,

@@ -1,22 +1,22 @@
 //! IDs of stream entries: milliseconds and a sequence number, written `ms-seq`.
 
-/// The ID of a stream's entry. They are ordered by time, then by sequence number.
+/// The ID of a stream's entry. IDs are ordered by time, then by sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId {
-    /// Unix time in milliseconds, or whatever the user chose.
+    /// The Unix time in milliseconds, or any number that the user chose.
     pub ms: u64,
-    /// Tells apart entries of one millisecond.
+    /// The sequence number, which distinguishes entries of one millisecond.
     pub seq: u64,
 }
 
-/// Scratch space in which an ID is written out.
+/// A buffer into which the text of an ID is written.
 pub struct IdText([u8; IdText::LEN_MAX]);
 
 impl IdText {
-    /// Two of the longest numbers and a `-`.
+    /// The length of two of the longest numbers and a `-`.
     const LEN_MAX: usize = 20 + 1 + 20;
 
-    /// Creates fresh space.
+    /// Creates an empty buffer.
     #[inline]
     pub fn new() -> Self {
         Self([0; Self::LEN_MAX])
@@ -30,9 +30,9 @@ impl Default for IdText {
 }
 
 impl StreamId {
-    /// `0-0`, below every entry: no entry can have it.
+    /// The ID `0-0`, which is below every entry: no entry can have it.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
-    /// The last ID there is.
+    /// The greatest possible ID.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
     /// Returns the ID right after this one; `None` after the last.

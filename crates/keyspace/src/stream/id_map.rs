@@ -1,23 +1,26 @@
-//! A map from entry IDs to small values: what is pending, in the order of the IDs.
+//! A map from entry IDs to small values: pending entries in the order of their IDs.
 //!
 //! ```text
 //!   runs   [base | ids … | values …][base | ids … | values …] …      ascending, in a ring
 //! ```
-//! IDs mostly arrive in ascending order and leave from the front, so the map is a ring of runs,
-//! each up to [`RUN_LEN_MAX`] IDs side by side with their values. A run is found by binary search
-//! over the bases, an ID by binary search within its run. A full last run is followed by a new one
-//! when an ID goes behind it, so that runs filled in order stay full; one that is hit in its middle
-//! is cut in two.
+//! IDs mostly arrive in ascending order and are removed from the front. The map is therefore a ring
+//! of runs. Each run has up to [`RUN_LEN_MAX`] IDs side by side with their values. A run is found
+//! by binary search over the bases, and an ID by binary search within its run. If an ID comes after
+//! a full last run, a new run is added, so that runs filled in order stay full. A full run that
+//! gets an ID in its middle is split.
 //!
-//! Invariants: no run is empty; IDs ascend within a run; a run's base is not above its first ID and
-//! above all IDs of the run before. A base stays when the ID it came from goes.
-//! Complexity: finding, adding and removing O(log n + moving half a run); stepping O(1). Adding or
-//! removing a run moves the handles of at most half of them.
-//! Memory: 16 bytes and the value for each ID, in runs that are full where IDs only came in order
-//! and at least a quarter full where they also went at random; 64 bytes a run.
-//! Rejected: a B-tree of the standard library, whose nodes stay half empty when IDs
-//! ascend; one radix tree per list and shared records, as Redis has, which is a pointer
-//! and tree nodes for every ID.
+//! Invariants: no run is empty. IDs ascend within a run. A run's base is not above its first ID and
+//! is above all IDs of the run before. A base stays the same when its ID is removed.
+//!
+//! Complexity: finding, adding and removing are O(log n + moving half a run); stepping is O(1).
+//! Adding or removing a run moves the handles of at most half of them.
+//!
+//! Memory: 16 bytes and the value for each ID, plus 64 bytes a run. Runs are full if IDs only came
+//! in order, and at least a quarter full if they were also removed at random.
+//!
+//! Rejected: the standard library's B-tree, whose nodes stay half empty when IDs ascend. Also
+//! Redis' layout, one radix tree per list with shared records: it costs a pointer and tree nodes
+//! for every ID.
 
 use std::collections::VecDeque;
 
@@ -25,14 +28,14 @@ use structures::size_class::size_class;
 
 use super::StreamId;
 
-/// IDs of a run. Small enough that moving half of one costs no more than finding it.
+/// The most IDs of a run. Moving half of them costs no more than finding the run.
 const RUN_LEN_MAX: usize = 128;
-/// A run shorter than this looks for a neighbour to join.
+/// The length below which a run is joined with a neighbour.
 const RUN_LEN_MIN: usize = RUN_LEN_MAX / 4;
-/// Two runs join up to this, so that the next few additions do not cut them again.
+/// The greatest length of two joined runs, so that the next few additions do not split them again.
 const JOINED_LEN_MAX: usize = RUN_LEN_MAX * 3 / 4;
 
-/// See the module's documentation.
+/// A map from entry IDs to values. See the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct IdMap<V> {
     runs: VecDeque<Run<V>>,
@@ -64,7 +67,7 @@ impl<V> IdMap<V> {
         self.len
     }
 
-    /// Bytes owned by the map. O(runs).
+    /// Returns the bytes owned by the map. O(runs).
     pub(super) fn memory_usage(&self) -> usize {
         let block = |bytes: usize| if bytes == 0 { 0 } else { size_class(bytes) };
         let run = |run: &Run<V>| {
@@ -73,7 +76,7 @@ impl<V> IdMap<V> {
         block(self.runs.capacity() * size_of::<Run<V>>()) + self.runs.iter().map(run).sum::<usize>()
     }
 
-    /// Gives the map up run by run. O(1).
+    /// Takes the map apart run by run. O(1).
     pub(super) fn into_freed(self) -> impl Iterator<Item = ()> + Send
     where
         V: Send,
@@ -102,15 +105,15 @@ impl<V> IdMap<V> {
         self.runs.back()?.ids.last().copied()
     }
 
-    /// IDs from `start` on with their values, ascending. Beginning is O(log n +
-    /// a run), each step O(1).
+    /// Returns the IDs from `start` on with their values, ascending. The start is O(log n + a run),
+    /// each step O(1).
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = (StreamId, &V)> + Clone {
         let first = self.run_of(start).unwrap_or(0);
         let all = self.runs.range(first..).flat_map(|run| run.ids.iter().copied().zip(&run.values));
         all.skip_while(move |(id, _)| *id < start)
     }
 
-    /// Sets the ID's value and gives the one it had.
+    /// Sets the ID's value. Returns the former value, if any.
     pub(super) fn insert(&mut self, id: StreamId, value: V) -> Option<V> {
         let Some(place) = self.find(id) else {
             self.runs.push_back(Run::of(id, value));
@@ -138,7 +141,7 @@ impl<V> IdMap<V> {
         None
     }
 
-    /// Removes the ID and gives its value.
+    /// Removes the ID. Returns its value.
     pub(super) fn remove(&mut self, id: StreamId) -> Option<V> {
         let place = self.find(id)?;
         let at = place.at.ok()?;
@@ -154,7 +157,7 @@ impl<V> IdMap<V> {
         Some(value)
     }
 
-    /// Joins a short run with a neighbour that has room, or gives back what it does not need.
+    /// Joins a short run with a neighbour that has room, or else frees its unused memory.
     fn join_or_shrink(&mut self, short: usize) {
         let len = |run: usize| self.runs.get(run).map_or(RUN_LEN_MAX, |run| run.ids.len());
         let lower = match short.checked_sub(1) {
@@ -167,10 +170,10 @@ impl<V> IdMap<V> {
         self.runs[lower].values.extend(upper.values);
     }
 
-    /// Returns the last run whose base is at or below `id`; the first run if there is none such;
-    /// `None` without runs.
+    /// Returns the last run whose base is at or below `id`, or the first run if there is no such
+    /// run; `None` if there are no runs.
     fn run_of(&self, id: StreamId) -> Option<usize> {
-        // New IDs are above all others.
+        // New IDs are usually above all others.
         if self.runs.back()?.base <= id {
             return Some(self.runs.len() - 1);
         }
@@ -194,14 +197,14 @@ impl<V> Run<V> {
         self.base = self.base.min(id);
     }
 
-    /// Keeps the lower half and gives the upper one.
+    /// Keeps the lower half and returns the upper one.
     fn split(&mut self) -> Self {
         let half = self.ids.len() / 2;
         let (ids, values) = (self.ids.split_off(half), self.values.split_off(half));
         Self { base: ids[0], ids, values }
     }
 
-    /// Gives memory back once three quarters of it are unused.
+    /// Frees memory once three quarters of it are unused.
     fn shrink(&mut self) {
         if self.ids.len() * 4 <= self.ids.capacity() {
             self.ids.shrink_to(self.ids.len() * 2);

@@ -15,17 +15,18 @@
 //!          one byte (width << 1 | 1), then the zigzagged number in `width` bytes, little-endian
 //!   varint seven bits a byte, lowest first, top bit set in all but the last
 //! ```
-//! The master fields are those of the first entry. Most streams hold records of one shape, so most
-//! entries cost their values and some five bytes. The base ID is that of the first entry; both stay
-//! when that entry is deleted. A deleted entry is only marked; the node goes with its last live
-//! entry. A head may be padded with empty groups: its width is chosen before the body's exact
-//! length is known.
+//! The master fields are those of the first entry. Most streams hold records with the same fields,
+//! so most entries cost their values and some five bytes. The base ID is that of the first entry.
+//! Both stay when that entry is deleted. A deleted entry is only marked; the node is removed with
+//! its last live entry. A head may be padded with empty groups: its width is chosen before the
+//! body's exact length is known.
 //!
 //! Invariants: entries are in ascending order of their IDs, none below the base; `live + deleted`
-//! is their number. Bytes are written here alone, so a malformed one is our bug and panics.
-//! Complexity: append O(its bytes), walking O(1) an entry in either direction, seeking an
-//! ID O(entries behind it). The block grows by the allocator's size classes: at most a
-//! fifth of it is unused.
+//! is their number. Bytes are written only here, so a malformed one is our bug and panics.
+//!
+//! Complexity: append is O(its bytes), walking is O(1) an entry in either direction, seeking an ID
+//! is O(entries after it). The block grows by the allocator's size classes: at most a fifth of it
+//! is unused.
 
 use structures::listpack::element::{Element, parse_canonical_int};
 use structures::showing::Weighed;
@@ -33,28 +34,28 @@ use structures::size_class::size_class;
 
 use super::StreamId;
 
-/// The entry has the fields of the node.
+/// The flag of an entry that has the node's master fields.
 const SAME_FIELDS: u64 = 1;
-/// The entry was deleted.
+/// The flag of a deleted entry.
 const DELETED: u64 = 1 << 1;
-/// Flags of an entry's head, below the length.
+/// The number of flag bits of an entry's head, below the length.
 const FLAG_BITS: u32 = 2;
-/// Bytes of the longest varint.
+/// The length of the longest varint in bytes.
 const VARINT_LEN_MAX: usize = 10;
 
-/// See the module's documentation.
+/// A node of a stream. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     base: StreamId,
     bytes: Vec<u8>,
-    /// The start of the entries, behind the master fields.
+    /// The start of the entries, after the master fields.
     entries_at: u32,
     master_count: u32,
     live: u32,
     deleted: u32,
 }
 
-/// An entry decoded as far as its ID.
+/// An entry that is decoded up to its ID.
 pub(super) struct Located<'a> {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
@@ -66,7 +67,7 @@ pub(super) struct Located<'a> {
 /// The length of an entry, computed before it is written.
 struct Measure {
     same_fields: bool,
-    /// At least as long as the body.
+    /// An upper bound of the length of the body.
     body_len_max: usize,
 }
 
@@ -77,8 +78,8 @@ impl Weighed for Node {
 }
 
 impl Node {
-    /// Creates a node whose first entry, which the caller appends next, has this ID and these
-    /// fields.
+    /// Creates a node for a first entry with this ID and these fields. The caller appends the entry
+    /// next.
     pub(super) fn new<'v>(base: StreamId, fields: impl Iterator<Item = &'v [u8]> + Clone) -> Self {
         let mut bytes = Vec::new();
         let len: usize = fields.clone().map(|field| field.len() + varint_len(field.len() as u64)).sum();
@@ -97,12 +98,12 @@ impl Node {
         self.base
     }
 
-    /// Entries that are not deleted.
+    /// Returns the number of entries that are not deleted.
     pub(super) fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// Entries, the deleted ones included.
+    /// Returns the number of entries, including the deleted ones.
     pub(super) fn total(&self) -> usize {
         (self.live + self.deleted) as usize
     }
@@ -112,12 +113,13 @@ impl Node {
         self.bytes.len()
     }
 
-    /// Bytes allocated.
+    /// Returns the bytes allocated.
     pub(super) fn memory_usage(&self) -> usize {
         size_class(self.bytes.capacity().max(1))
     }
 
-    /// Appends an entry of alternating fields and values. `id` is above all others in the node.
+    /// Appends an entry of alternating fields and values. `id` must be above all others in the
+    /// node.
     pub(super) fn append<'v>(&mut self, id: StreamId, words: impl Iterator<Item = &'v [u8]> + Clone) {
         let (ms, seq) = (id.ms - self.base.ms, id.seq - self.seq_origin(id.ms));
         let measure = self.measure(ms, seq, words.clone());
@@ -189,7 +191,7 @@ impl Node {
         self.entries_at as usize
     }
 
-    /// Returns the place behind the last entry.
+    /// Returns the place after the last entry.
     pub(super) fn end(&self) -> usize {
         self.bytes.len()
     }
@@ -235,8 +237,8 @@ impl Node {
         Some(end - back_len - len)
     }
 
-    /// Returns the start of the first entry at or above `id`; the end if there is none. O(entries
-    /// behind).
+    /// Returns the start of the first entry at or above `id`, or the end if there is none.
+    /// O(entries after it).
     pub(super) fn seek(&self, id: StreamId) -> usize {
         if id <= self.base {
             return self.start();
@@ -256,7 +258,7 @@ impl Node {
         last.map_or(self.base, |entry| entry.id)
     }
 
-    /// Marks the entry that begins at `at`, which is not deleted, as deleted.
+    /// Marks the entry that begins at `at` as deleted; it must not be deleted already.
     pub(super) fn delete(&mut self, at: usize) {
         // The flags are in the lowest bits, so in the head's first byte.
         self.bytes[at] |= DELETED as u8;
@@ -268,7 +270,7 @@ impl Node {
 /// The fields of an entry with their values.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
-    /// The node's master fields, where the entry has none of its own.
+    /// The node's master fields, if the entry has no fields of its own.
     fields: Option<&'a [u8]>,
     body: &'a [u8],
     left: usize,
@@ -294,7 +296,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// Bytes that `value` takes as a varint.
+/// Returns the bytes that `value` takes as a varint.
 #[inline]
 fn varint_len(value: u64) -> usize {
     if value < 0x80 { 1 } else { (u64::BITS - value.leading_zeros()).div_ceil(7) as usize }
@@ -309,7 +311,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Writes `value` over the whole of `to`, which may be longer than it needs.
+/// Writes `value` over the whole of `to`, which may be longer than necessary.
 #[inline]
 fn write_padded_varint(to: &mut [u8], mut value: u64) {
     let last = to.len() - 1;
@@ -320,7 +322,7 @@ fn write_padded_varint(to: &mut [u8], mut value: u64) {
     to[last] = value as u8;
 }
 
-/// Appends `value` so that it can be read from its end.
+/// Appends `value` in a form that can be read from its end.
 #[inline]
 fn put_reversed_varint(out: &mut Vec<u8>, value: u64) {
     let start = out.len();
@@ -415,7 +417,8 @@ mod tests {
         append(&mut node, 100, &["temperature", "hot", "at", "home"]);
         let before = node.len_bytes();
         append(&mut node, 101, &["temperature", "hot", "at", "home"]);
-        // Head, milliseconds, sequence, back length; each value has one byte for its length.
+        // An entry has head, milliseconds, sequence and back length; each value has one byte for
+        // its length.
         assert_eq!(node.len_bytes() - before, 4 + (1 + 3) + (1 + 4));
         let other = node.len_bytes();
         append(&mut node, 102, &["at", "home"]);
