@@ -1,12 +1,11 @@
-//! Hashes, sets and streams beside what one would keep the same in with the
-//! standard library or hashbrown.
+//! Hashes, sets and streams beside equivalents from the standard library or hashbrown.
 //!
 //! ```text
 //! cargo bench -p keyspace                   all; `-- hash` only names with "hash"
 //! ```
-//! Names are `member:` and ten digits. All run on the server's own allocator. A figure is the time
-//! of one batch of [`BATCH`] operations, or of one whole build; the throughput column is in
-//! operations a second. Baselines own their bytes as ours do.
+//! Names are `member:` and ten digits. All benchmarks run on the server's own allocator. A figure
+//! is the time of one batch of [`BATCH`] operations, or of one whole build. The throughput column
+//! is in operations a second. Baselines own their bytes, like our structures.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,9 +17,9 @@ use structures::alloc::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Elements of a big collection: more than the second-level cache holds.
+/// The number of elements of a big collection: more than fit in the second-level cache.
 const MANY: usize = 200_000;
-/// Operations that one figure is about.
+/// The number of operations of one figure.
 const BATCH: usize = 1000;
 const PACK: PackLimits = PackLimits { entries_max: 128, value_len_bytes_max: 64 };
 const VALUE: &[u8] = b"fifteen bytes!!";
@@ -33,7 +32,7 @@ fn name(number: usize) -> Vec<u8> {
     format!("member:{number:010}").into_bytes()
 }
 
-/// Names of a big collection's members in an order without a pattern.
+/// Returns names of a big collection's members in an order without a pattern.
 fn scattered() -> Vec<Vec<u8>> {
     (0..BATCH).map(|i| name(i * 7919 * 31 % MANY)).collect()
 }
@@ -42,14 +41,14 @@ fn hasher() -> Hasher {
     Hasher::with_seed([1, 2, 3, 4])
 }
 
-/// Runs `operation` for each of `inputs` again and again.
+/// Runs `operation` for each of `inputs` repeatedly.
 fn each<T>(bencher: Bencher<'_, '_>, inputs: &[T], mut operation: impl FnMut(&T)) {
     bencher
         .counter(ItemsCount::new(inputs.len()))
         .bench_local(|| inputs.iter().for_each(|input| operation(black_box(input))));
 }
 
-/// Runs `build`, which makes a collection of `len` elements, again and again.
+/// Runs `build`, which makes a collection of `len` elements, repeatedly.
 fn builds<T>(bencher: Bencher<'_, '_>, len: usize, build: impl FnMut() -> T) {
     bencher.counter(ItemsCount::new(len)).bench_local(build);
 }

@@ -1,6 +1,6 @@
-//! Proves the gate under every interleaving and every allowed stale read (loom): an exclusive owner
-//! is alone and sees all that was done before it, callers that wait are let in again, and upgraders
-//! never wait for each other (loom reports a thread that sleeps for ever as a deadlock).
+//! A proof of the gate under every interleaving and every allowed stale read (loom). An exclusive
+//! owner is alone and sees all earlier work. Callers that wait are let in again. Upgrading threads
+//! never wait for each other; loom would report a thread that sleeps forever as a deadlock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p keyspace --test loom_gate`
 #![cfg(loom)]
@@ -10,9 +10,10 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
 use std::sync::Arc;
 
-/// Two words that are equal except while somebody changes them. The accesses are relaxed, so loom
-/// lets a reader see any old value of either that no happens-before edge rules out: a reader beside
-/// the writer, or one that the gate does not order after it, meets a torn or stale pair.
+/// Two words that are equal except while a thread changes them. The accesses are relaxed, so loom
+/// lets a reader see any old value of either that no happens-before edge excludes. A reader in
+/// parallel with the writer, or one that the gate does not order after it, finds a torn or stale
+/// pair.
 struct Pair(AtomicU32, AtomicU32);
 
 impl Pair {
@@ -32,7 +33,8 @@ impl Pair {
     }
 }
 
-/// A gate, what owners change under it, and what each thread changes in its turns.
+/// A gate, the words that owners change under it, and the words that each thread changes in its
+/// turns.
 struct Guarded {
     gate: Gate,
     owners: Pair,
@@ -60,19 +62,19 @@ impl Guarded {
         assert!(self.owners.read() > before, "its own work is seen after coming back");
     }
 
-    /// Changes what only owners may change and reads what every turn may change.
+    /// Changes the words of owners and reads the words of every turn.
     fn work_alone(&self) {
         self.turns.iter().for_each(|turn| assert!(turn.read() <= 2));
         self.owners.step();
     }
 
-    /// Checks, after all threads were joined, that nothing was lost.
+    /// Checks, after all threads were joined, that no change was lost.
     fn finished(&self, owners: u32, turns: [u32; 2]) {
         assert_eq!((self.owners.read(), self.turns.each_ref().map(Pair::read)), (owners, turns));
     }
 }
 
-/// Runs `model` under loom, leaving out schedules with more than `preemptions_max` forced switches.
+/// Runs `model` under loom without schedules of more than `preemptions_max` forced switches.
 fn check(preemptions_max: Option<usize>, model: impl Fn(&Arc<Guarded>) + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions_max;
@@ -146,8 +148,8 @@ fn turn_unless_busy(guarded: &Guarded, index: usize) -> bool {
     pass.is_inside()
 }
 
-/// Checks that a turn gives up: the owner ends only afterwards, so a caller that slept on would
-/// never wake.
+/// Checks that a turn gives up: the owner ends only afterwards, so a caller that continued to sleep
+/// would never wake.
 #[test]
 fn a_turn_gives_up_on_an_owner_that_becomes_busy() {
     check(None, |guarded| {
@@ -202,7 +204,7 @@ fn an_owner_to_be_gives_up_on_a_turn_that_becomes_busy() {
     });
 }
 
-/// Checks that an owner that must wait for a busy turn keeps no thread waiting that may give up.
+/// Checks that an owner that must wait for a busy turn delays no thread that may give up.
 #[test]
 fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     check(Some(2), |guarded| {
@@ -220,8 +222,7 @@ fn a_turn_gives_up_behind_an_owner_that_waits_for_a_busy_turn() {
     });
 }
 
-/// Runs a turn that stays the owner: alone and between it changes the state that only owners may
-/// change.
+/// Runs a turn that stays the owner. Alone and in between it changes the words of owners.
 fn stay(guarded: &Guarded, index: usize) {
     let mut pass = guarded.gate.shared(index);
     pass.keep_ownership();
@@ -241,14 +242,14 @@ fn stay(guarded: &Guarded, index: usize) {
     }
 }
 
-/// Runs [`stay`] beside `other`, which works alone `owned` times; `turns` has the steps of all
-/// turns then.
+/// Runs [`stay`] in parallel with `other`, which works alone `owned` times; `turns` are the
+/// expected steps of all turns.
 fn check_staying(preemptions_max: usize, other: fn(&Guarded), owned: u32, turns: [u32; 2]) {
     check(Some(preemptions_max), move |guarded| {
         let other = spawn(guarded, other);
         stay(guarded, 0);
         other.join().expect("no panic");
-        // Who gave way stepped once alone, who did not three times.
+        // A turn that gave way stepped once alone, one that did not three times.
         assert!([owned + 1, owned + 3].contains(&guarded.owners.read()));
         assert_eq!(guarded.turns.each_ref().map(Pair::read), turns);
     });

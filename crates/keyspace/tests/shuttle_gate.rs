@@ -1,5 +1,5 @@
-//! The gate under random schedules (shuttle): an exclusive owner is alone, and nobody waits for
-//! ever. More threads and turns than loom can explore (`loom_gate.rs`).
+//! The gate under random schedules (shuttle): an exclusive owner is alone, and no thread waits
+//! forever. It uses more threads and turns than loom can explore (`loom_gate.rs`).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p keyspace --test shuttle_gate`
 #![cfg(shuttle)]
@@ -14,7 +14,7 @@ use stdx::sync::Ordering::Relaxed;
 const THREADS: usize = 3;
 const TURNS: u32 = 6;
 
-/// Counts who is inside, and how often it was owned.
+/// Counters of the threads inside and of the exclusive owners.
 struct Shared {
     gate: Gate,
     inside: AtomicU32,
@@ -24,7 +24,7 @@ struct Shared {
 impl Shared {
     fn own(&self, _alone: &Exclusive) {
         assert_eq!(self.inside.load(Relaxed), 0, "somebody is inside beside the owner");
-        // Two steps: a second owner between them would be lost.
+        // Two steps: the step of a second owner between them would be lost.
         let owned = self.owned.load(Relaxed);
         self.owned.store(owned + 1, Relaxed);
     }

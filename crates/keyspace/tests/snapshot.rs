@@ -1,5 +1,5 @@
-//! A walk over a keyspace that changes meanwhile shows the keyspace of its point: random changes
-//! of every kind between its steps, beside a copy made at the point.
+//! A test that a snapshot walk shows the keyspace in its state at the start. Between its steps come
+//! random changes of every kind; the result is compared with a copy made at the start.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn list_limits() -> ListLimits {
     ListLimits::from_option(128)
 }
 
-/// A value as text that any two equal values share, with its key's expiry.
+/// A value as text, equal for equal values, with its key's expiry.
 type Content = (String, Option<i64>);
 /// All keys of all databases.
 type Contents = BTreeMap<(usize, Vec<u8>), Content>;
@@ -45,7 +45,7 @@ fn text(element: Element<'_>) -> String {
     String::from_utf8_lossy(element.text(&mut IntText::new())).into_owned()
 }
 
-/// Collects the parts of a value, whole or in pieces.
+/// A collector of the parts of a value, whole or in pieces.
 #[derive(Default)]
 struct Parts {
     ordered: Vec<String>,
@@ -152,7 +152,7 @@ fn content_of(view: &EntryView<'_, Object>) -> String {
     parts.content()
 }
 
-/// A keyspace with a walk over it.
+/// A keyspace with a snapshot walk.
 struct Walked {
     keyspace: Keyspace,
     gate: Gate,
@@ -171,7 +171,7 @@ impl Walked {
         Self { keyspace, gate: Gate::new(1), rng: Rng::with_seed(seed), results, part, big, shown }
     }
 
-    /// Returns all keys as they are now.
+    /// Returns all keys in their present state.
     fn contents(&self) -> Contents {
         let mut contents = Contents::new();
         for shard in 0..SHARD_COUNT {
@@ -260,7 +260,7 @@ impl Walked {
         }
     }
 
-    /// Checks that the known sizes of keys agree with a look at all of them.
+    /// Checks that the counted sizes of keys agree with the sizes of all of them.
     fn check_sizes(&self, seed: u64) {
         for db in 0..DBS {
             let (counted, found) = (self.keyspace.sizes().counts(db), self.keyspace.sizes_counted_anew(db));
@@ -439,7 +439,7 @@ impl Walked {
     }
 }
 
-/// Makes one change that reaches into the middle of a list or removes much of it.
+/// Makes one change in the middle of a list, or removes much of it.
 fn change_list(list: &mut List, rng: &mut Rng) {
     let len = list.len() as i64;
     let at = rng.i64(0..len.max(1));

@@ -149,8 +149,8 @@ fn two_writers_serve_a_client_once() {
         let serve = |element| {
             let waiting = Arc::clone(&waiting);
             thread::spawn(move || {
-                // Two writers with a key each, and a client that waits for both keys: only the claim
-                // excludes the writers.
+                // Two writers with a key each, and a client that waits for both keys: only the
+                // claim excludes the writers.
                 waiting.over.end_if(|| {
                     waiting.port.deliver(element);
                     true
