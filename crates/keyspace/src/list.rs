@@ -540,8 +540,8 @@ impl List {
         }
     }
 
-    /// Visits the next nodes of the showing, of at least about `elements_min` elements. Returns
-    /// true if there are more. O(bytes of the visited nodes).
+    /// Visits the next nodes of the showing until they hold at least `elements_min` elements.
+    /// Returns true if there are more. O(bytes of the visited nodes).
     pub fn show(&mut self, elements_min: usize, visit: impl FnMut(NodeView<'_>)) -> bool {
         let Elements::Quick(quick) = &mut self.elements else { return false };
         let more = quick.show(elements_min, visit);

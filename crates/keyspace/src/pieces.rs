@@ -1,9 +1,9 @@
 //! Big values in their state at one moment, shown piece by piece while they continue to change.
 //!
 //! ```text
-//!   begin_pieces   fixes the state and gives the head: what stands ahead of the pieces
-//!   next_pieces    shows some; until the last one, whatever changes the value hands over first
-//!                  what it is about to change (`structures::table::walk`, and
+//!   begin_pieces   starts a showing of the present state; returns the head, which precedes the pieces
+//!   next_pieces    visits the next pieces. Until the last one, a change of the value first copies
+//!                  the part that it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)
 //! ```
 //! For code that writes values out without stopping the threads that change them
@@ -27,7 +27,7 @@ pub const WHOLE_LEN_BYTES_MAX: usize = 64 * 1024;
 /// The part of a value that is known at the start of its showing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A list of so many nodes.
+    /// A list.
     List {
         /// The number of [`Piece::Node`]s that follow.
         nodes: usize,

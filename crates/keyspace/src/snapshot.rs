@@ -2,11 +2,11 @@
 //! continues to change. A save uses it, and later a rewrite or a replica's full copy.
 //!
 //! ```text
-//!   alone in the gate      the point is fixed: one walk at a time
+//!   alone in the gate      a walk starts from the present state: one walk at a time
 //!   walkers, any number    part by part (a database's keys in one shard), in short locked steps:
-//!                            shown ── cursor ── ahead, of which marked entries are passed over
-//!   writers                before they change or remove an unmarked entry ahead: a copy goes to
-//!                            the walk ([`Snapshot::keep`]); what they insert ahead gets a mark
+//!                            shown ── cursor ── ahead, where marked entries are skipped
+//!   writers                before they change or remove an unmarked entry ahead: they hand a copy
+//!                            over to the walk ([`Snapshot::keep`]); new entries ahead get a mark
 //! ```
 //! The marks are those of `structures::table::walk`, which has the reasoning. Each shard has a
 //! cursor, which is read and moved only under the shard's lock. It is the progress of the walk in

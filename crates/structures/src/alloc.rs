@@ -590,7 +590,7 @@ mod tests {
     #[test]
     fn the_allocator_tells_its_name_and_statistics() {
         assert!(allocator_name().starts_with("mimalloc-3."), "{}", allocator_name());
-        // Without a heap of its own in this process it has nothing to tell.
+        // Without a heap in this process mimalloc has no statistics to print.
         let block = alloc(Layout::new::<u64>());
         purge();
         let text = stats_text();

@@ -2,7 +2,7 @@
 //! continues to change. Quicklists and streams consist of such a row.
 //!
 //! ```text
-//!   numbers at the moment     0 1 2 3 4 5 6 7 8         shown up to 2
+//!   numbers at the start      0 1 2 3 4 5 6 7 8         shown up to 2
 //!   the row now               . n 3 4 x . 7 8 n         5 changed, 6 removed, n new
 //!   stretches                     └─┘     └─┘           nodes as they were, at new indices
 //!   kept                              5 6               by number

@@ -1,9 +1,9 @@
 //! A rising number, and threads that each wait until it has reached a number of their own.
 //!
 //! ```text
-//!   waiting thread                     who sets it
-//!   store what it waits for, fence     store the number, fence
-//!   look at the number                 look at what each thread waits for, wake
+//!   waiting thread                     setting thread
+//!   store its awaited number, fence    store the value, fence
+//!   read the value                     read each thread's awaited number, wake
 //! ```
 //! **No wake-up is lost.** In the single order of SeqCst fences one of the two sides comes first,
 //! and the other side then sees its store. Either the thread finds its number reached and does not

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   group     last delivered ID, entries read
-//!             pending     ID → when, how often, which consumer       one record per entry
+//!             pending     ID → delivery time, count, consumer        one record per entry
 //!             consumers   [consumer][consumer][free] …               by index
 //!             by name     indexes in the order of the names
-//!   consumer  name, when seen, when active, pending: its IDs alone
+//!   consumer  name, time seen, time active, pending: only its IDs
 //! ```
 //! A pending entry has one record, in the group's list ([`IdMap`]). The consumer that owns it
 //! stores only the ID. Both are found and changed in O(log n). A record names a consumer by its

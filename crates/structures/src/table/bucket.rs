@@ -3,8 +3,8 @@
 //! ```text
 //!   word:  tag 16 | pointer 44 | flags 4        0 in the pointer's place: the slot is free
 //! ```
-//! The flags [`DEADLINE`], [`PARTS`] and [`MARK`] belong to the element. [`OVERFLOW`] (only in slot
-//! 0) belongs to the bucket: filling or emptying a slot does not change it.
+//! The flags [`DEADLINE`], [`PARTS`] and [`MARK`] belong to the element. [`OVERFLOW`], only in the
+//! first slot, belongs to the bucket: filling or emptying a slot does not change it.
 
 use std::ptr::NonNull;
 
