@@ -1,7 +1,7 @@
 //! Big values in their state at one moment, shown piece by piece while they continue to change.
 //!
 //! ```text
-//!   begin_pieces   starts a showing of the present state; returns the head, which precedes the pieces
+//!   begin_pieces   starts a showing of the present state; returns the head, ahead of the pieces
 //!   next_pieces    visits the next pieces. Until the last one, a change of the value first copies
 //!                  the part that it is about to change (`structures::table::walk`, and
 //!                  `structures::walked_row` for the nodes of lists and streams)

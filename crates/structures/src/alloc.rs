@@ -605,7 +605,7 @@ mod tests {
     #[ignore = "a measurement: run it alone, in a release build"]
     fn what_counting_costs() {
         const CALLS: u32 = 2_000_000;
-        // The best of several rounds, in turns, so that what else the machine does falls out.
+        // The best of several alternating rounds, so that other work of the machine has no effect.
         let round_ns = |run: &dyn Fn()| {
             let start = std::time::Instant::now();
             (0..CALLS).for_each(|_| run());

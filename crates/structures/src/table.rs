@@ -64,7 +64,7 @@ pub use walk::WalkPoint;
 /// The bucket counts at which segments of staggered tables split.
 const SPLIT_COUNTS: [u8; 5] = [31, 39, 47, 55, 63];
 
-/// A thin owned pointer to a heap block that knows its key: what a [`Table`] stores.
+/// A thin owned pointer to a heap block with a key: the elements of a [`Table`].
 ///
 /// # Safety
 /// `into_raw` gives a pointer aligned to 16 bytes below 2^48, `from_raw` restores the same element,
