@@ -12,14 +12,11 @@
 //! ([`lock_blocked_clients_keys`]), for as many clients as the command adds elements. A write and
 //! the serving that it causes are therefore one step for all other clients.
 //!
-//! In three cases more keys are needed:
-//! - a key is removed by expiry or eviction;
-//! - a command adds more elements than it has arguments (RENAME);
-//! - the request of a blocked client fails, so that the next client gets the element.
-//!
-//! Then the locks are released, the locks of the key and of the missing keys are taken in ascending
-//! order, and serving continues with the queue as it is then. Other clients see that the next
-//! client was served a moment later; no request is divided.
+//! More keys are needed in three cases: a key is removed by expiry or eviction; a command adds more
+//! elements than it has arguments (RENAME); the request of a blocked client fails, so that the next
+//! client gets the element. Then the locks are released, the locks of the key and of the missing
+//! keys are taken in ascending order, and serving continues with the queue as it is then. Other
+//! clients see that the next client was served a moment later; no request is divided.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
