@@ -116,6 +116,7 @@ fn docs(source: &Source) -> Vec<Doc> {
     let mut docs = Vec::new();
     let mut open: Option<Doc> = None;
     let mut is_code = false;
+    let mut open_brackets = 0;
     for (at, line) in source.text.lines().enumerate() {
         let line = line.trim_start();
         let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
@@ -134,8 +135,10 @@ fn docs(source: &Source) -> Vec<Doc> {
             } else {
                 doc.text.push_str(".\n");
             }
-        } else if line.starts_with("#[") && open.is_some() {
-            // Attributes stand between a comment and its item.
+        } else if open.is_some() && (line.starts_with("#[") || open_brackets > 0) {
+            // Attributes, of one line or several, are between a comment and its item.
+            open_brackets += line.matches('[').count();
+            open_brackets = open_brackets.saturating_sub(line.matches(']').count());
         } else if let Some(mut doc) = open.take() {
             is_code = false;
             doc.text = doc.text.trim_start_matches(['.', '\n', ' ']).to_owned();
@@ -200,6 +203,7 @@ mod tests {
         assert_eq!(check("/// The sheep.\nstruct S;\n", ""), 0);
         assert_eq!(check("/// Whether there are sheep.\nstruct S;\n", ""), 1);
         assert_eq!(check("/// The sheep.\n#[inline]\npub(crate) fn f() {}\n", ""), 1);
+        assert_eq!(check("/// The sheep.\n#[cfg(any(\n    test,\n))]\nfn f() {}\n", ""), 1);
         assert_eq!(check("/// The sheep.\nconst A: fn() = f;\n", ""), 0);
     }
 
