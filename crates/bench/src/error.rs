@@ -1,31 +1,34 @@
-//! Why a run could not be had, as one line for a person.
+//! The errors of a run. Each prints as one line for a person.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why there is no result.
+/// The reason why a run has no usable result.
 #[derive(Debug)]
 pub enum BenchError {
-    /// What was asked for makes no sense: an unknown test, a malformed template or distribution.
+    /// The arguments are invalid: an unknown test, a malformed template or a malformed
+    /// distribution.
     Usage(String),
-    /// No connection to the server.
+    /// The connection to the server failed.
     Connect {
-        /// Where it should be.
+        /// The address of the server.
         address: String,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The server refused the password, the database or the protocol; its own words.
+    /// The server rejected the password, the database or the protocol. Holds the text of the
+    /// server's error.
     Refused(String),
-    /// Ctrl-C before anything was measured, or after what was has been given.
+    /// Ctrl-C came before anything was measured, or after the partial result was returned.
     Interrupted,
-    /// A run that began ended early; its partial result was given before.
+    /// The run began but ended early. Its partial result was returned before.
     Ended(String),
-    /// A run came to its end and measured nothing of use; its result was given before.
+    /// The run completed but measured nothing useful. Its result was returned before.
     Useless(String),
-    /// The system refused something else, a thread or an event loop.
+    /// Another operation of the operating system failed, for example the start of a thread or of an
+    /// event loop.
     System(io::Error),
 }
 
@@ -47,7 +50,8 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-/// Why a connection could not be made, with what helps where this side of it is short of something.
+/// Describes why a connection failed. Adds a remedy when this machine is out of ports or file
+/// descriptors.
 pub(crate) fn connect_reason(error: &io::Error) -> String {
     let help = match Errno::from_io_error(error) {
         Some(Errno::ADDRNOTAVAIL) => {

@@ -1,7 +1,9 @@
-//! Ctrl-C: the first one ends the work in order, with what was measured; the second one at once.
+//! Ctrl-C: the first one ends the work in order and keeps the results measured up to then; the
+//! second one ends the process at once.
 //!
-//! A thread of its own waits for the signals, so what a second one does is not bound to what a
-//! signal handler may. SIGTERM and SIGHUP, a closed terminal, are taken for Ctrl-C.
+//! A separate thread waits for the signals. Its reaction to a second signal is therefore not
+//! restricted to async-signal-safe functions. SIGTERM and SIGHUP (a closed terminal) are handled
+//! like Ctrl-C.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,17 +14,17 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The exit status after Ctrl-C, as shells have it.
+/// The exit status after Ctrl-C: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
-/// Says when the work is to end.
+/// A flag that is set when the user or the system asks the program to end.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
     leftovers: Arc<Mutex<Leftovers>>,
 }
 
-/// What must not outlive the process, by the order in which it began.
+/// The cleanup functions that must run before the process ends, by the order of registration.
 #[derive(Default)]
 struct Leftovers {
     next: u64,
@@ -30,15 +32,15 @@ struct Leftovers {
 }
 
 impl Interrupt {
-    /// Listens for signals from now on. A second one removes what is left
-    /// over and ends the process.
+    /// Starts to listen for signals. A second signal runs the registered cleanup functions and ends
+    /// the process. Returns an error if the handlers or the thread cannot be installed.
     pub fn by_signals() -> io::Result<Self> {
         let interrupt = Self::default();
         let heard = interrupt.clone();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for _ in signals.forever() {
-                // Relaxed: a flag that nothing else hangs on.
+                // Relaxed: no other data depends on this flag.
                 if heard.flag.swap(true, Relaxed) {
                     heard.remove_leftovers();
                     std::process::exit(i32::from(INTERRUPTED));
@@ -48,17 +50,18 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether it is time to end.
+    /// Returns true after the first signal.
     pub fn is_set(&self) -> bool {
         self.flag.load(Relaxed)
     }
 
-    /// The flag itself.
+    /// Returns the flag itself, for code that polls it.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// Has `remove` run when the process ends at once, unless the result was dropped before.
+    /// Registers `remove` to run when the process ends at once. Dropping the returned value cancels
+    /// the registration.
     #[must_use]
     pub fn on_exit(&self, remove: impl FnOnce() + Send + 'static) -> Leftover {
         let mut leftovers = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +71,8 @@ impl Interrupt {
         Leftover { interrupt: self.clone(), number }
     }
 
-    /// Newest first: an engine goes before the network that it runs in.
+    /// Runs the registered cleanup functions, newest first: an engine is removed before the network
+    /// that it runs in.
     fn remove_leftovers(&self) {
         let mut leftovers = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, remove)) = leftovers.remove.pop_last() {
@@ -77,7 +81,8 @@ impl Interrupt {
     }
 }
 
-/// Something that is removed when the process ends at once, until this is dropped.
+/// A registered cleanup function of [`Interrupt::on_exit`]. Dropping this value cancels the
+/// registration.
 pub struct Leftover {
     interrupt: Interrupt,
     number: u64,

@@ -1,5 +1,5 @@
-//! saker-bench: a load generator for servers that speak the Redis protocol,
-//! and comparisons of them.
+//! saker-bench: a load generator for servers that speak the Redis protocol, and a tool that
+//! compares servers.
 //!
 //! ```text
 //!   cli ─► RunSpec ─► run ─┬─ worker thread: event loop, connections, histogram
@@ -7,9 +7,9 @@
 //!                          └─ the calling thread: progress, samples, Ctrl-C
 //!                     ─► RunResult ─► text, CSV, JSON │ compare: rounds, reports
 //! ```
-//! [`run`] is the one way in: a [`RunSpec`](spec::RunSpec) says what to send to whom and how, a
-//! [`RunResult`](results::RunResult) what came of it. A result never hides that the client was the
-//! limit, that replies were errors or that the run ended early.
+//! [`run`] is the only entry point. A [`RunSpec`](spec::RunSpec) names the server, the requests and
+//! the load; a [`RunResult`](results::RunResult) holds the results. A result always shows if the
+//! client was the bottleneck, if replies were errors and if the run ended early.
 #![forbid(unsafe_code)]
 
 pub mod cli;

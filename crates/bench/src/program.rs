@@ -1,4 +1,4 @@
-//! The program `saker-bench`: its command line as a whole.
+//! The program `saker-bench`: its subcommands and its entry point.
 
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ enum Command {
     Compare(CompareArguments),
 }
 
-/// Does what the process' arguments ask for.
+/// Runs the subcommand that the arguments of the process name, and returns the exit status.
 pub fn main() -> ExitCode {
     let arguments = match Program::try_parse() {
         Ok(arguments) => arguments,

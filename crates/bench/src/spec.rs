@@ -1,4 +1,4 @@
-//! What a run is to do: whom to talk to, what to send, how much and how fast.
+//! The specification of a run: the server, the workload and the load.
 
 use std::fmt;
 use std::io::Write;
@@ -12,23 +12,23 @@ use net::BackendChoice;
 use crate::BenchError;
 use crate::workload::Workload;
 
-/// A whole run of one workload against one server.
+/// The specification of one run of one workload against one server.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// The server and how to talk to it.
+    /// The server and the settings of its connections.
     pub target: Target,
-    /// What to send.
+    /// The requests to send.
     pub workload: Workload,
-    /// How much and how fast.
+    /// The amount and the rate of requests.
     pub load: Load,
-    /// What to tell while it runs.
+    /// The things to observe and to show during the run.
     pub watch: Watch,
 }
 
-/// The server and how to talk to it.
+/// The server and the settings of its connections.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it is.
+    /// The address of the server.
     pub endpoint: Endpoint,
     /// The ACL user; the default user when absent.
     pub user: Option<String>,
@@ -36,53 +36,53 @@ pub struct Target {
     pub password: Option<String>,
     /// The database that each connection selects.
     pub db: u32,
-    /// Whether connections speak RESP3.
+    /// True if connections speak RESP3.
     pub resp3: bool,
-    /// TLS over TCP.
+    /// The TLS settings; `None` for connections without TLS.
     pub tls: Option<Tls>,
-    /// The endpoint is a node of a cluster: its slots map is asked for, and each request goes to
-    /// the node that serves its key.
+    /// True if the endpoint is a node of a cluster. The load generator asks it for the slot map and
+    /// sends each request to the node that serves its key.
     pub cluster: bool,
-    /// Connections ask the server to tell them of changes to what they have read (CLIENT TRACKING).
+    /// True if connections enable server-assisted client-side caching (CLIENT TRACKING).
     pub tracking: bool,
 }
 
-/// How to speak TLS.
+/// The settings of TLS connections.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// Certificates of the authorities that the server's may come from, as PEM.
+    /// The file of trusted CA certificates, as PEM.
     pub ca: Option<PathBuf>,
-    /// A folder of such files.
+    /// A directory of files with trusted CA certificates.
     pub ca_dir: Option<PathBuf>,
-    /// Take any certificate of the server when there is no `ca`. Without all three, the system's
-    /// authorities are trusted.
+    /// True to accept any certificate of the server, unless `ca` or `ca_dir` is given. Without all
+    /// three, the CA certificates of the system are trusted.
     pub insecure: bool,
-    /// The client's certificate and its key, as PEM.
+    /// The client's certificate and its key, as PEM files.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate; the host when absent.
+    /// The expected name in the server's certificate; the host when absent.
     pub server_name: Option<String>,
-    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred
-    /// first; all when absent.
+    /// The cipher suites of TLS 1.2: OpenSSL names joined by colons, the preferred one first. All
+    /// suites when absent.
     pub ciphers: Option<String>,
-    /// The same for TLS 1.3.
+    /// The cipher suites of TLS 1.3, in the same notation.
     pub ciphersuites: Option<String>,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// TCP; the host may be a name.
+    /// A TCP address; the host may be a name.
     Tcp {
-        /// Host name or address.
+        /// The host name or IP address.
         host: String,
-        /// Port.
+        /// The port.
         port: u16,
     },
-    /// A Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// `127.0.0.1:6379`, or the path.
+/// The text form is `127.0.0.1:6379`, or the path of a Unix socket.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,7 +93,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Default for Target {
-    /// `127.0.0.1:6379`, no password, database 0, RESP2.
+    /// Returns the server at `127.0.0.1:6379` with no password, database 0 and RESP2.
     fn default() -> Self {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 6379 };
         Self {
@@ -110,8 +110,9 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Takes what a URI says, `redis://user:password@host:port/db`; all but the scheme may be left
-    /// out, and with the scheme `rediss` it is TLS with the settings of `tls`. `Err` is one line.
+    /// Applies a URI, `redis://user:password@host:port/db`. Every part after the scheme is
+    /// optional. The schemes `rediss` and `valkeys` turn TLS on with the settings `tls`. Returns a
+    /// one-line error if the URI is malformed or the endpoint is a Unix socket.
     pub fn apply_uri(&mut self, uri: &str, tls: Tls) -> Result<(), BenchError> {
         let wrong = || BenchError::Usage(format!("{uri:?} is no URI: redis://user:password@host:port/db is"));
         let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
@@ -152,7 +153,7 @@ impl Target {
     }
 }
 
-/// The text with `%41` and its like replaced by the bytes they stand for.
+/// Replaces percent-encoded bytes (`%41`) in the text. Returns `None` if an encoding is invalid.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -163,39 +164,42 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// How much and how fast.
+/// The amount and the rate of requests.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Threads of the load generator; at most one per connection is started.
+    /// The number of threads of the load generator. At most one thread per connection is started.
     pub threads: usize,
-    /// Connections of all threads together.
+    /// The number of connections of all threads together.
     pub connections: usize,
-    /// Requests sent ahead of their replies on one connection.
+    /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// When it ends.
+    /// The end of the run.
     pub limit: Limit,
-    /// Load before the measured part.
+    /// The duration of the load before the measured part.
     pub warm_up: Duration,
-    /// Requests per second on a schedule; `None` sends as soon as replies have come.
+    /// The planned requests per second (open loop). With `None`, a request is sent as soon as the
+    /// replies before it have arrived.
     pub rate: Option<f64>,
-    /// A new connection for each request.
+    /// True to open a new connection for each request.
     pub reconnect: bool,
-    /// Whether replies to reads are compared with what the workload writes.
+    /// True to compare the replies to reads with the values that the workload writes.
     pub verify: bool,
-    /// How the load generator talks to the kernel.
+    /// The event loop backend of the load generator.
     pub backend: BackendChoice,
-    /// How long a thread with many busy connections waits for further replies when one has come, at
-    /// most; 0 takes each at once. A closed loop only.
+    /// The longest time in microseconds that a thread with many busy connections waits for further
+    /// replies after one has arrived. 0 handles each reply at once. Only in a closed loop.
     pub gather_us: u32,
-    /// How long the server may be silent while requests wait for it; then the run has failed.
+    /// The longest time without any reply while requests wait for one. The run fails after this
+    /// time.
     pub reply_within: Duration,
-    /// Seed of all that is drawn at random; workloads of different names draw
-    /// different sequences from it.
+    /// The seed of all random choices. Workloads with different names draw different sequences from
+    /// it.
     pub seed: u64,
 }
 
 impl Default for Load {
-    /// redis-benchmark's: 50 connections, one thread, no pipelining, 100,000 requests.
+    /// Returns the settings of redis-benchmark: 50 connections, one thread, no pipelining, 100,000
+    /// requests.
     fn default() -> Self {
         Self {
             threads: 1,
@@ -214,44 +218,46 @@ impl Default for Load {
     }
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// After so many requests of the measured part.
+    /// The run ends after this number of requests in the measured part.
     Requests(u64),
-    /// After so long.
+    /// The run ends after this duration of the measured part.
     Duration(Duration),
 }
 
-/// What to look at and show while a run lasts.
+/// The things to observe and to show during a run.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// The server's process, to read its CPU time and memory from /proc.
+    /// The process ID of the server. Its CPU time and memory are read from /proc.
     pub server_pid: Option<u32>,
-    /// Shows a progress line on standard error, if that is a terminal.
+    /// True to show a progress line on standard error, if standard error is a terminal.
     pub progress: bool,
-    /// Prints the server's errors.
+    /// The printer of error replies; `None` prints none.
     pub errors: Option<Arc<ErrorLines>>,
-    /// Ends the run with what was measured once it is set, by a signal handler for example.
+    /// A flag that ends the run when it is set, for example by a signal handler. The partial result
+    /// is returned.
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
-/// The server's errors on standard output, at most one a second of a run, as redis-benchmark's `-e`
-/// shows them. Any thread.
+/// The server's error replies on standard output, at most one per second of a run, in the format of
+/// `redis-benchmark -e`. Any thread may call it.
 #[derive(Debug, Default)]
 pub struct ErrorLines {
-    /// The second of the last one, from 1 on.
+    /// The second of the run in which an error was last printed, counted from 1; 0 before the first
+    /// one.
     shown_in: AtomicU64,
 }
 
 impl ErrorLines {
-    /// Prints an error that came so long after the run began, unless one was
-    /// printed in the same second.
+    /// Prints the error reply `text`, unless another one was printed in the same second. `now_ns`
+    /// is the time since the start of the run, in nanoseconds.
     pub fn show(&self, text: &[u8], now_ns: u64) {
         let second = now_ns / 1_000_000_000 + 1;
-        // Relaxed: nothing else depends on it; one thread alone finds the second changed.
+        // Relaxed: no other data depends on it. Only one thread sees the second change.
         if self.shown_in.swap(second, Relaxed) != second {
-            // Where nobody reads standard output, nobody misses a line.
+            // A failed write is ignored: nobody reads standard output.
             let _ = writeln!(std::io::stdout(), "Error from server: {}", String::from_utf8_lossy(text));
         }
     }

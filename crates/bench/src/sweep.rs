@@ -1,40 +1,44 @@
-//! The highest rate that keeps p99 under a bound.
+//! The search for the highest rate whose p99 stays within a bound.
 //!
-//! The rate is doubled until a run misses the bound, then the gap is halved, by ratio, until it is
-//! narrower than [`PRECISION`]. Each probe is an open-loop run of its own. A rate holds when p99 is
-//! within the bound, the plan was kept and all was answered. Near the limit a probe is a matter of
-//! luck: a rate that missed is tried a second time. A miss whose run was client-bound says nothing
-//! about the server: such a rate is tried twice more, and an answer that rests on nothing else is
-//! marked.
+//! The search doubles the rate until a run misses the bound. Then it takes the geometric mean of
+//! the highest rate that held and the lowest that missed, until their ratio is at most
+//! [`PRECISION`]. Each probe is a separate open-loop run. A rate holds when p99 is within the
+//! bound, the planned rate was reached and all requests were answered. Near the limit, the result
+//! of a probe depends on chance: a rate that misses is tried a second time.
+//!
+//! A miss of a client-bound run says nothing about the server: this rate is tried twice more. If
+//! all tries were client-bound, the result of the sweep is marked as client-bound.
 
 use crate::results::{Ending, RunResult};
 use crate::spec::RunSpec;
 use crate::{BenchError, run};
 
-/// The ratio between a rate that misses and one that holds at which the search ends.
+/// The search ends when the lowest rate that misses divided by the highest rate that holds is at
+/// most this.
 const PRECISION: f64 = 1.02;
-/// The most rates tried.
+/// The largest number of rates that are tried.
 const PROBES_MAX: usize = 40;
-/// How often a rate is tried that misses, and how often while each miss was the client's.
+/// The number of tries for a rate that misses, and the number while all misses are client-bound.
 const TRIES: usize = 2;
 const TRIES_CLIENT_BOUND: usize = 4;
-/// Part of the planned rate that must be reached.
+/// The smallest part of the planned rate that a run must reach to hold.
 const KEPT_MIN: f64 = 0.98;
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The run at the highest rate that held; `None` when even the lowest missed.
+    /// The run at the highest rate that held; `None` if even the lowest rate missed.
     pub best: Option<RunResult>,
-    /// The load generator was the limit: of the best run, or each time that the next
-    /// higher rate was tried.
+    /// True if the load generator was the bottleneck, either in the best run or in all tries of the
+    /// next higher rate.
     pub client_bound: bool,
-    /// All runs in the order in which they were made, with whether they held.
+    /// All runs in order. The bool is true if the run held its rate.
     pub probes: Vec<(RunResult, bool)>,
 }
 
-/// Searches from `spec.load.rate` upwards (from 1,000 when absent) for the highest rate whose p99
-/// is at most `p99_us_max` microseconds; below it when that misses already. `tell` sees each run.
+/// Searches for the highest rate whose p99 is at most `p99_us_max` microseconds. Starts at
+/// `spec.load.rate` (1,000 when absent) and goes down if this rate misses. Calls `tell` with each
+/// run and true if the rate held.
 pub fn sweep(
     spec: &RunSpec,
     p99_us_max: f64,
@@ -67,7 +71,7 @@ pub fn sweep(
                 return Ok(if stopped { None } else { Some(held) });
             }
         }
-        // The search narrows: a rate that misses is lower than those that missed before.
+        // The search narrows: each rate that misses is lower than the misses before it.
         next_was_client_bound = client_bound;
         Ok(Some(false))
     })?;
@@ -75,7 +79,7 @@ pub fn sweep(
     Ok(Sweep { best, client_bound, probes })
 }
 
-/// Whether `result` kept its plan of `rate` requests per second within the bound.
+/// Returns true if `result` reached the planned `rate` (requests per second) within the bound.
 fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
     result.latency.p99_us <= p99_us_max
         && result.unanswered == 0
@@ -83,8 +87,8 @@ fn holds(result: &RunResult, rate: f64, p99_us_max: f64) -> bool {
         && result.requests_per_second >= KEPT_MIN * rate
 }
 
-/// Calls `probe` with rates until the highest is found that it says yes to; `None`
-/// from it ends the search.
+/// Calls `probe` with rates until the highest rate that holds is found. `probe` returns true if the
+/// rate holds, and `None` to end the search.
 fn search(
     start: f64,
     mut probe: impl FnMut(f64) -> Result<Option<bool>, BenchError>,
@@ -111,8 +115,8 @@ fn search(
 mod tests {
     use super::*;
 
-    /// The highest rate found from `start` on when rates up to `limit` hold,
-    /// and the number of probes.
+    /// Returns the highest rate found and the number of probes, when rates up to `limit` hold and
+    /// the search starts at `start`.
     fn found(start: f64, limit: f64) -> (f64, usize) {
         let (mut best, mut probes) = (0.0_f64, 0);
         search(start, |rate| {

@@ -1,28 +1,29 @@
-//! What threads and processes use of the machine, as the kernel counts it.
+//! CPU time, memory and context switches of threads and processes, as counted by the kernel.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A thread's time so far.
+/// The CPU time that a thread has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadTime {
-    /// On a processor, in nanoseconds.
+    /// The time on a processor, in nanoseconds.
     pub cpu_ns: u64,
-    /// Ready to run but waiting for a processor, in nanoseconds; 0 where the kernel does not tell.
+    /// The time ready to run but waiting for a processor, in nanoseconds; 0 where the kernel does
+    /// not report it.
     pub waiting_ns: u64,
 }
 
 impl ThreadTime {
-    /// The calling thread's.
+    /// Reads the times of the calling thread.
     pub(crate) fn now() -> Self {
         let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waiting = schedstat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
         Self { cpu_ns: thread_cpu_ns(), waiting_ns: waiting.unwrap_or(0) }
     }
 
-    /// From `earlier` until this.
+    /// Returns the difference between these times and `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -31,30 +32,34 @@ impl ThreadTime {
     }
 }
 
-/// How long the calling thread has been on a processor, in nanoseconds.
+/// Returns the time that the calling thread has spent on a processor, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let cpu = clock_gettime(ClockId::ThreadCPUTime);
     cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64
 }
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUse {
-    /// CPU time of all its threads, user and system.
+    /// The CPU time of all threads of the process, user and system.
     pub cpu: Duration,
-    /// Resident memory.
+    /// The resident memory, in bytes.
     pub rss_bytes: u64,
-    /// Times its threads gave the processor up, those that have ended left out.
+    /// The number of voluntary context switches of its threads. Threads that have ended are not
+    /// counted.
     pub context_switches_voluntary: u64,
-    /// Times they were moved off it.
+    /// The number of involuntary context switches of its threads. Threads that have ended are not
+    /// counted.
     pub context_switches_involuntary: u64,
 }
 
 impl ProcessUse {
-    /// Process `pid`'s; `None` when it is gone, another user's, or the system has no /proc.
+    /// Reads the resources of process `pid`. Returns `None` if the process does not exist, belongs
+    /// to another user, or the system has no /proc.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything; user and system time are fields 14 and 15.
+        // The name is in parentheses and may contain any byte. User and system time are fields 14
+        // and 15.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
         let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
@@ -66,7 +71,7 @@ impl ProcessUse {
             ..Self::default()
         };
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-            // A thread that ends meanwhile has no file any more.
+            // The files of a thread that has just ended are missing.
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             let schedstat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             let ns = schedstat.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
@@ -75,14 +80,14 @@ impl ProcessUse {
             process.context_switches_involuntary +=
                 field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
         }
-        // Ticks are hundredths of a second, which a short run has few of; the threads' own counts
-        // are exact, but those of threads that have ended are gone with them.
+        // Ticks are hundredths of a second, too coarse for a short run. The threads' own counts are
+        // exact but do not include threads that have ended. The larger of both is used.
         process.cpu = process.cpu.max(Duration::from_nanos(on_processor_ns));
         Some(process)
     }
 }
 
-/// The number behind `name` at the start of a line.
+/// Returns the number after `name`, where `name` is at the start of a line.
 fn field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

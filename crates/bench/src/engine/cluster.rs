@@ -1,9 +1,9 @@
-//! A cluster: which node serves which key.
+//! The slot map of a cluster: the node that serves each key.
 //!
-//! The map is asked for once (CLUSTER SLOTS), and MOVED corrects it; nodes that only a redirection
-//! names are added. Each thread has a map of its own. Where a command has its key is asked for as
-//! well (COMMAND GETKEYS), once for each request of the workload.
-//! Source: the cluster specification, redis.io/docs.
+//! The slot map is read once (CLUSTER SLOTS) and updated by each MOVED. A node that is known only
+//! from a redirection is added. Each thread has its own map. The position of a command's key is
+//! also asked from the server (COMMAND GETKEYS), once for each request of the workload. Source: the
+//! cluster specification, redis.io/docs.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -11,51 +11,52 @@ use resp::Value;
 
 use crate::workload::{SLOTS, slot};
 
-/// Bytes of a reply to CLUSTER SLOTS that are read at most.
+/// The largest number of bytes of a reply to CLUSTER SLOTS that are read.
 pub(super) const SLOTS_REPLY_LEN_BYTES_MAX: usize = 16 << 20;
-/// The most nodes: as many as the specification recommends at most.
+/// The largest number of nodes: the maximum that the cluster specification recommends.
 const NODES_MAX: usize = 1000;
 
-/// A node.
+/// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// As the cluster calls it: an address or a host name.
+    /// The name that the cluster gives the node: an address or a host name.
     pub(super) host: String,
     pub(super) address: SocketAddr,
 }
 
 impl Node {
-    /// `host:port`, for a person.
+    /// Returns `host:port`, for messages.
     pub(super) fn name(&self) -> String {
         format!("{}:{}", self.host, self.address.port())
     }
 }
 
-/// The nodes of a cluster and what each serves.
+/// The nodes of a cluster and the slots that each serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterMap {
     pub(super) nodes: Vec<Node>,
-    /// By slot: the index of its node.
+    /// The index of the node of each slot.
     slots: Vec<u16>,
-    /// By request of the workload: which argument is its key, the command being number 0;
-    /// `None` where it has none.
+    /// The position of the key in each request of the workload; the command has position 0. `None`
+    /// for a request without a key.
     key_at: Vec<Option<usize>>,
-    /// Where the next request without a key goes.
+    /// The index of the node that received the last request without a key.
     turn: usize,
 }
 
-/// What a node answered instead of a reply.
+/// A redirection that a node sent instead of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// The slot is served by another node, from now on.
+    /// Another node serves the slot from now on. Holds the index of the node.
     Moved(usize),
-    /// This one key is at another node already; ASKING comes ahead of the request there.
+    /// Another node already has this key; the request there is preceded by ASKING. Holds the index
+    /// of the node.
     Ask(usize),
 }
 
 impl ClusterMap {
-    /// Reads the reply to CLUSTER SLOTS that `seed` gave; `seed` itself stands in for nodes without
-    /// a name. The error is a line for a person.
+    /// Parses the reply of node `seed` to CLUSTER SLOTS. The address of `seed` replaces empty node
+    /// names. The error is one line for a person.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else { return Err(format!("CLUSTER SLOTS got {reply}")) };
         let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
@@ -84,13 +85,13 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// Says where the requests of the workload have their keys.
+    /// Sets the positions of the keys in the requests of the workload.
     pub(super) fn set_keys(&mut self, key_at: Vec<Option<usize>>) {
         self.key_at = key_at;
     }
 
-    /// The index of `host:port`, new or known; an empty host or `?` is `here`. `None` for one that
-    /// has no address, and for one node too many.
+    /// Returns the index of the node `host:port` and adds an unknown node. An empty host or `?`
+    /// stands for `here`. Returns `None` if the host has no address or the map is full.
     fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
         let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
         let known = |node: &Node| node.host == host && node.address.port() == port;
@@ -108,8 +109,8 @@ impl ClusterMap {
         Some(self.nodes.len() - 1)
     }
 
-    /// The node that serves `bytes`, an encoded request number `request` of the workload. Those
-    /// without a key go to all nodes in turn.
+    /// Returns the node that serves request number `request` of the workload, encoded as `bytes`.
+    /// Requests without a key go to all nodes in turn.
     pub(super) fn node_of(&mut self, request: usize, bytes: &[u8]) -> usize {
         let at = self.key_at.get(request).copied().flatten();
         match at.and_then(|at| argument(bytes, at)) {
@@ -121,8 +122,8 @@ impl ClusterMap {
         }
     }
 
-    /// Where the error sends that node `from` answered, `MOVED 3999 127.0.0.1:6381` or the same
-    /// with ASK; `None` for any other error. MOVED corrects the map.
+    /// Parses a redirection from node `from`: `MOVED 3999 127.0.0.1:6381`, or the same with ASK.
+    /// Returns `None` for any other error. MOVED updates the map.
     pub(super) fn redirect(&mut self, error: &[u8], from: usize) -> Option<Redirect> {
         let text = std::str::from_utf8(error).ok()?;
         let mut words = text.split(' ');
@@ -139,7 +140,7 @@ impl ClusterMap {
     }
 }
 
-/// Argument `at` of an encoded request, the command being number 0.
+/// Returns argument `at` of an encoded request; the command has position 0.
 fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
     let line_len = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\r');
     let mut rest = request.strip_prefix(b"*")?;
@@ -157,8 +158,8 @@ fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
     }
 }
 
-/// Which argument of `request`, encoded, is the key, by the `reply` of COMMAND GETKEYS; the first
-/// one where a server cannot tell.
+/// Returns the position of the key in the encoded `request`, from the `reply` to COMMAND GETKEYS.
+/// If the server cannot answer, the first argument counts as the key.
 pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
     let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
     let first = (arguments.len() > 1).then_some(1);
@@ -216,7 +217,8 @@ mod tests {
         assert_eq!(map.node_of(0, &foo), 1);
         assert_eq!(map.redirect(b"MOVED 12182 127.0.0.1:7001", 1), Some(Redirect::Moved(0)));
         assert_eq!(map.node_of(0, &foo), 0);
-        // A node that was not known, and one without a name: where the answer came from.
+        // An unknown node, then one without a name. The latter has the address of the node that
+        // answered.
         assert_eq!(map.redirect(b"MOVED 12182 127.0.0.2:7001", 0), Some(Redirect::Moved(2)));
         assert_eq!(map.redirect(b"MOVED 12182 :7003", 2), Some(Redirect::Moved(3)));
         assert_eq!(map.nodes[3].name(), "127.0.0.2:7003");

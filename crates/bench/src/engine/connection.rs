@@ -1,4 +1,4 @@
-//! Where connections go and what each says before its first request.
+//! Opening connections, and the commands that each sends before its first request.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,22 +16,22 @@ use crate::BenchError;
 use crate::spec::{Endpoint, RunSpec, Target};
 use crate::workload::{Draw, Sequences, Workload};
 
-/// How long a server may take to accept a connection.
+/// The longest time for a server to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// A server whose name was looked up, and the words that open a connection to it.
+/// A server whose name is resolved, and the commands that open a connection to it.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     place: Place,
     tls: Option<Connector>,
     pub(super) cluster: Option<ClusterMap>,
-    /// HELLO, AUTH, SELECT and a PING, encoded.
+    /// The encoded greeting: HELLO or AUTH, SELECT and CLIENT TRACKING as needed, then PING.
     pub(super) greeting: Vec<u8>,
-    /// How many replies that gets.
+    /// The number of replies to `greeting`.
     pub(super) greeting_replies: u32,
-    /// The same without the PING: what opens a connection in the middle of a run.
+    /// The same without the PING, for connections that are opened during a run.
     pub(super) greeting_again: Vec<u8>,
-    /// How many replies that gets.
+    /// The number of replies to `greeting_again`.
     pub(super) greeting_again_replies: u32,
 }
 
@@ -42,8 +42,8 @@ enum Place {
 }
 
 impl Server {
-    /// Looks the name up. The first address that accepts a connection is taken; a
-    /// cluster is asked for its map.
+    /// Resolves the name and takes the first address that accepts a connection. Asks a cluster for
+    /// its slot map.
     pub(super) fn find(spec: &RunSpec) -> Result<Self, BenchError> {
         let target = &spec.target;
         let tls = match (&target.tls, &target.endpoint) {
@@ -87,12 +87,12 @@ impl Server {
         Ok(server)
     }
 
-    /// How many servers there are: 1 unless it is a cluster.
+    /// Returns the number of servers: the number of nodes of a cluster, otherwise 1.
     pub(super) fn node_count(&self) -> usize {
         self.cluster.as_ref().map_or(1, |map| map.nodes.len())
     }
 
-    /// A socket to the server, or to `node` of a cluster, encrypted where that is asked for.
+    /// Encrypts a socket to the server, or to `node` of a cluster, if TLS is configured.
     fn secured(&self, socket: Socket, node: Option<&Node>) -> io::Result<Socket> {
         let Some(tls) = &self.tls else { return Ok(socket) };
         let side = match node {
@@ -102,7 +102,8 @@ impl Server {
         Ok(socket.encrypted(side))
     }
 
-    /// A connection to the server, or to `node` of a cluster, that is there: waits for it.
+    /// Opens a connection to the server, or to `node` of a cluster, and waits until it is
+    /// established.
     pub(super) fn connect(&self, node: Option<&Node>) -> io::Result<Socket> {
         let socket = match (node, &self.place) {
             (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => {
@@ -113,7 +114,8 @@ impl Server {
         self.secured(socket, node)
     }
 
-    /// A connection that may not be there yet. One to a Unix socket is: it takes no round trip.
+    /// Starts a connection to the server, or to `node` of a cluster, without waiting for TCP. A
+    /// connection to a Unix socket is established at once, because it takes no round trip.
     pub(super) fn begin_to_connect(&self, node: Option<&Node>) -> io::Result<Socket> {
         let socket = match (node, &self.place) {
             (Some(Node { address, .. }), _) | (None, Place::Tcp(address)) => Socket::connect(*address)?,
@@ -122,8 +124,8 @@ impl Server {
         self.secured(socket, node)
     }
 
-    /// Asks the node at `seed` for the cluster's map, and where the requests of
-    /// `workload` have their keys.
+    /// Asks the node at `seed` for the slot map of the cluster and for the key positions of the
+    /// requests of `workload`.
     fn ask_for_map(&self, seed: SocketAddr, workload: &Workload) -> Result<ClusterMap, BenchError> {
         let refused = |error| BenchError::Connect { address: seed.to_string(), error };
         let socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
@@ -132,7 +134,7 @@ impl Server {
             None => Box::new(socket),
             Some(tls) => Box::new(StreamOwned::new(tls.connection()?, socket)),
         };
-        // Counters of their own: the sequences of the run begin at their start all the same.
+        // Separate counters, so that the sequences of the run start at 0.
         let mut draw = Draw::new(0, Sequences::new(workload.sequences));
         let render = |request: &crate::workload::Weighted| {
             let mut bytes = Vec::new();
@@ -159,13 +161,13 @@ impl Server {
     }
 }
 
-/// A blocking connection, with TLS or without.
+/// A blocking connection, with or without TLS.
 trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
-/// Appends COMMAND GETKEYS for an encoded request; for what is none, an inline PING, the same
-/// without it, which gets an error.
+/// Appends COMMAND GETKEYS for an encoded request. For an inline PING, which is not a RESP array,
+/// it appends COMMAND GETKEYS without arguments; the server replies with an error.
 fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     let mut words: Vec<&[u8]> = vec![b"COMMAND", b"GETKEYS"];
     let decoded = resp::decode(request);
@@ -175,8 +177,8 @@ fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     encode_request(&words, out);
 }
 
-/// Waits for the next reply from the node at `seed`; `input` holds what was read and
-/// belongs to later ones.
+/// Waits for the next reply from the node at `seed`. `input` holds bytes that were already read and
+/// belong to later replies.
 fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) -> Result<Value, BenchError> {
     let mut chunk = vec![0; 64 * 1024];
     loop {
@@ -187,8 +189,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
         }
         let received = match stream.read(&mut chunk) {
             Ok(received) => received,
-            // A signal: Linux does not take up a read with a time limit again. The thread
-            // for signals acts on it.
+            // A signal arrived. Linux does not restart a read that has a timeout. The signal thread
+            // handles it.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let silent_s = CONNECT_WITHIN.as_secs();
@@ -203,8 +205,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
     }
 }
 
-/// What opens a connection. A PING behind it makes sure that the server has taken the connection
-/// in, and that it wants no password.
+/// Encodes the commands that open a connection, and returns them with the number of their replies.
+/// A PING after them checks that the server has accepted the connection and needs no password.
 fn greeting(target: &Target) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut replies = 0;

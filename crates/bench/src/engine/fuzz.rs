@@ -1,25 +1,26 @@
-//! What must hold for any bytes that a server sends, as a function that a fuzzer or a plain loop of
-//! random inputs calls. It panics when its property is broken.
+//! A property test of the reply scanner for arbitrary bytes from a server. A fuzzer or a loop over
+//! random inputs calls it. It panics if the property does not hold.
 
 use resp::{Value, decode};
 
 use super::replies::{Reply, ReplyScanner, VALUES_MAX};
 
-/// Bytes of bulk strings that are kept to be compared.
+/// The number of bytes of bulk strings that the scanner keeps for comparison.
 const KEPT_LEN_BYTES: usize = 16;
-/// What the scanner keeps of an error's text.
+/// The number of bytes of an error's text that the scanner keeps.
 const ERROR_LEN_BYTES: usize = 256;
 
-/// What a stream means: its replies with what was kept of their bulk strings, and whether it
-/// ends by making no sense.
+/// The interpretation of a stream: its replies with the kept bytes of their bulk strings, and true
+/// if the stream ends in malformed bytes.
 #[derive(Debug, PartialEq)]
 struct Meaning {
     replies: Vec<(Reply, Vec<u8>)>,
     is_malformed: bool,
 }
 
-/// A stream of replies means the same whole and in pieces, and what it means to the decoder. The
-/// first byte says how many bytes behind it are lengths of pieces, which are used over and over.
+/// Checks that a stream of replies has the same interpretation whole and in pieces, and that it
+/// agrees with the decoder. The first byte, modulo 16, gives the number of piece lengths that
+/// follow it. The lengths are used cyclically.
 pub fn fuzz_replies(data: &[u8]) {
     let Some((&cuts, rest)) = data.split_first() else { return };
     let (cuts, stream) = rest.split_at(rest.len().min(usize::from(cuts % 16)));
@@ -42,13 +43,14 @@ pub fn fuzz_replies(data: &[u8]) {
                 assert_eq!(replies.next(), None, "a reply that is not there whole");
                 return assert!(!whole.is_malformed || may_refuse(stream), "what may become a reply");
             }
-            // The scanner looks at less and may take it all the same.
+            // The scanner checks less and may accept these bytes.
             Err(_) => return,
         }
     }
 }
 
-/// What `stream` means when it arrives in pieces of the lengths `cuts`, or whole.
+/// Returns the interpretation of `stream`. It arrives in pieces of `cuts[i] + 1` bytes, or whole if
+/// `cuts` is empty.
 fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
     let mut scanner = ReplyScanner::default();
     scanner.keep_bodies(KEPT_LEN_BYTES);
@@ -71,8 +73,9 @@ fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
     found
 }
 
-/// What the scanner makes of `value`, `None` for a message that answers no request; and what it
-/// keeps where that is one string.
+/// Returns the reply that the scanner must report for `value`, or `None` for a push message, which
+/// answers no request. The second value is the text that the scanner keeps, if `value` is one bulk
+/// string.
 fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
     let beginning = |text: &[u8], len: usize| text[..text.len().min(len)].to_vec();
     Some(match value {
@@ -85,15 +88,15 @@ fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
     })
 }
 
-/// Whether `bytes` may make no sense to the scanner though the decoder takes them, or waits for
-/// more: it refuses a carriage return within a line, and counts beyond what any reply has, by
-/// themselves or together.
+/// Returns true if the scanner may reject `bytes` although the decoder accepts them or waits for
+/// more. The scanner rejects a carriage return within a line. It also rejects counts, single or
+/// summed, that exceed the size of any reply.
 fn may_refuse(bytes: &[u8]) -> bool {
     let lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
     let long_number = |run: &[u8]| run.iter().all(u8::is_ascii_digit);
     let count = |run: &[u8]| run.iter().fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     let counted = || bytes.split(|byte| !byte.is_ascii_digit()).map(count).sum::<u64>();
-    // A pair of a map is two values.
+    // A pair of a map counts as two values.
     bytes.windows(2).any(lone) || bytes.windows(10).any(long_number) || counted() * 2 > VALUES_MAX
 }
 

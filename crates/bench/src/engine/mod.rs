@@ -1,8 +1,9 @@
-//! The run itself: worker threads, and the calling thread that watches them.
+//! The run itself: the worker threads, and the calling thread that observes them.
 //!
-//! Threads connect and greet first; when all are ready the run starts for all at once. The calling
-//! thread then sleeps in short steps: it shows the progress, reads the server's process when the
-//! measured part begins and when it ends, and passes an interrupt on.
+//! Each worker thread first opens and greets its connections. When all threads are ready, the run
+//! starts for all at once. The calling thread then sleeps in short steps. It shows the progress,
+//! reads the resource usage of the server's process at the start and at the end of the measured
+//! part, and stops the run on an interrupt.
 
 mod cluster;
 mod connection;
@@ -33,21 +34,21 @@ use shared::{Shared, Times};
 use tally::{Tally, client_use};
 use worker::Worker;
 
-/// How often the calling thread looks after the others.
+/// The interval at which the calling thread checks the worker threads.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Open files beside the connections: event loops, standard streams, files of results.
+/// The number of open files other than connections: event loops, standard streams, result files.
 const DESCRIPTORS_BESIDE: u64 = 100;
 
-/// What the calling thread saw.
+/// The observations of the calling thread.
 #[derive(Default)]
 struct Watched {
     server: Option<(ProcessUse, ProcessUse)>,
     interrupted: bool,
 }
 
-/// Runs `spec` to its end, until it is interrupted or until the server goes away: both leave a
-/// result of what was measured until then. An error means that nothing was measured.
+/// Runs `spec` until it is complete, interrupted or failed. An interrupted or failed run returns a
+/// partial result. An error means that nothing was measured.
 pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -104,8 +105,8 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     })
 }
 
-/// Opens the connections of `spec`, calls `ready` and sends nothing, until it is interrupted. An
-/// error means that the connections could not be had, or that one was lost.
+/// Opens the connections of `spec`, calls `ready` and sends nothing until it is interrupted.
+/// Returns an error if a connection could not be opened or was lost.
 pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -116,18 +117,18 @@ pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     worker.idle()
 }
 
-/// Raises the limit of open files, as far as it may be, to what `connections` need.
+/// Raises the limit of open files to the number that `connections` need, up to the hard limit.
 fn allow_descriptors(connections: usize) {
     let needed = connections as u64 + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
         let current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
-        // What this does not help is told when a connection fails.
+        // If the limit stays too low, the error of a failed connection reports it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }
 
-/// Refuses settings that cannot be run.
+/// Returns an error if the settings are invalid.
 fn check(spec: &RunSpec) -> Result<(), BenchError> {
     let load = &spec.load;
     let wrong = |reason: &str| Err(BenchError::Usage(reason.to_owned()));
@@ -158,7 +159,7 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Looks after a run until `is_over`.
+/// Observes a run until `is_over` returns true.
 fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> bool) -> Watched {
     let mut watched = Watched::default();
     let mut progress = Progress::new(spec);
@@ -169,7 +170,7 @@ fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> b
         if ahead_ns == 0 && before.is_none() {
             before = Some(process());
         }
-        // Relaxed: a flag that nothing else hangs on.
+        // Relaxed: no other data depends on this flag.
         let interrupt = spec.watch.interrupt.as_ref().is_some_and(|flag| flag.load(Relaxed));
         if interrupt && !watched.interrupted {
             watched.interrupted = true;
@@ -185,15 +186,15 @@ fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> b
     watched
 }
 
-/// How and when a run began.
+/// The event loop backend and the start time of a run.
 struct Began {
     backend: Backend,
     started_unix_ms: u64,
-    /// When the measurement did, by the clock of [`Shared`].
+    /// The start of the measured part, by the clock of [`Shared`].
     measured_ns: u64,
 }
 
-/// Puts the counts of all threads together.
+/// Combines the counts of all threads into the result.
 fn result(spec: &RunSpec, shared: &Shared, began: &Began, threads: &[Tally], watched: Watched) -> RunResult {
     let mut all = Tally::new();
     threads.iter().for_each(|tally| all.add(tally));

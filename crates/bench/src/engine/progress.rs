@@ -1,4 +1,5 @@
-//! The line that shows how a run goes: rate, p50, p99, time left. Nothing where nobody looks.
+//! The progress line of a run: rate, p50, p99 and time left. Nothing is shown if standard error is
+//! no terminal.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::shared::{Shared, Times};
 use crate::spec::{Limit, RunSpec};
 
-/// How often a second the line may be drawn.
+/// The maximum number of redraws per second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// The line. Hidden when standard error is no terminal.
+/// The progress line. Hidden when standard error is no terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     limit: Limit,
@@ -31,7 +32,7 @@ impl Progress {
         Self { bar, limit: spec.load.limit }
     }
 
-    /// Draws the line as things stand.
+    /// Draws the line for the current state of the run.
     pub(super) fn show(&mut self, shared: &Shared, times: &Times) {
         if self.bar.is_hidden() {
             return;
@@ -66,7 +67,7 @@ impl Progress {
         });
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,70 +1,70 @@
-//! Replies as they arrive in pieces: where each ends, whether it is null or an error.
-//! Nothing else is kept of them.
+//! A scanner for replies that arrive in pieces. It finds the end of each reply and reports null and
+//! errors. It keeps nothing else.
 //!
-//! A reply is a tree; only how many of its values are still to come needs to be known, so nesting
-//! costs nothing, neither memory nor stack, whatever a server claims. State between two pieces:
-//! `values_left` (the values of the present reply still to come, those in nested aggregates
-//! included) and `body_left` (bytes of a bulk string still to come, with its line end). A line is
-//! looked at when it is complete.
-//! Invariant: between replies both are 0. O(lines) per piece; bodies are skipped, not looked at.
-//! Source: the RESP specification, redis.io/docs.
+//! A reply is a tree. The scanner needs only the number of values still to come. Nesting therefore
+//! costs neither memory nor stack, whatever a server claims. State between two pieces:
+//! `values_left` (the values of the current reply still to come, including nested aggregates) and
+//! `body_left` (the bytes of a bulk string still to come, including its line end). A line is parsed
+//! when it is complete. Invariant: between replies both are 0. O(lines) per piece; bodies are
+//! skipped without reading them. Source: the RESP specification, redis.io/docs.
 
 use stdx::number::parse_i64;
 
-/// The longest line taken; simple strings and errors are lines.
+/// The maximum length of a line; simple strings and errors are lines.
 const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
-/// The most values of one reply: more than any command gives, and far from
-/// where counting overflows.
+/// The maximum number of values in a reply: more than any command returns, and far below an
+/// overflow of the counter.
 pub(super) const VALUES_MAX: u64 = 1 << 32;
-/// The most that is kept of an error's text.
+/// The number of bytes of an error's text that are kept.
 const ERROR_LEN_BYTES_MAX: usize = 256;
 
-/// What a reply was.
+/// The kind of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Anything but the following.
+    /// Any reply that is neither null nor an error.
     Value,
-    /// Null, of either protocol.
+    /// A null of RESP2 or RESP3.
     Null,
-    /// An error, with the beginning of its text.
+    /// An error. Holds the beginning of its text.
     Error(Vec<u8>),
 }
 
-/// Bytes that are no reply: the server does not speak the protocol.
+/// An error of the protocol: bytes that are no RESP reply. Holds a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub String);
 
-/// Finds the ends of one connection's replies.
+/// A scanner for the replies of one connection.
 #[derive(Debug, Default)]
 pub(super) struct ReplyScanner {
     values_left: u64,
     body_left: u64,
-    /// What the present reply is, as far as it is known.
+    /// The kind of the current reply; `None` before its first line is parsed.
     reply: Option<Reply>,
-    /// The present reply is a push message, which answers no request.
+    /// True if the current reply is a push message, which answers no request.
     is_push: bool,
-    /// The present reply began with attributes; what they describe is still to come.
+    /// True if the current reply began with attributes and the value that they describe is still to
+    /// come.
     is_attributed: bool,
-    /// The present bulk string is an error's text.
+    /// True if the current bulk string is the text of an error.
     in_error: bool,
-    /// Whether bodies are kept, up to this length, to be compared.
+    /// The number of bytes of a reply's bulk strings that are kept for comparison; 0 keeps none.
     keep_len_bytes: usize,
     body: Vec<u8>,
 }
 
 impl ReplyScanner {
-    /// Keeps up to `len_bytes` of the bulk strings of each reply.
+    /// Sets the number of bytes of each reply's bulk strings that are kept.
     pub(super) fn keep_bodies(&mut self, len_bytes: usize) {
         self.keep_len_bytes = len_bytes;
     }
 
-    /// The beginning of the last reply's bulk strings, one behind the other.
+    /// Returns the beginning of the last reply's bulk strings, concatenated.
     pub(super) fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Reads from `input`, which follows what was read before, up to the end of the next reply: how
-    /// many bytes are done with, and the reply if it is complete.
+    /// Scans `input`, which continues the bytes scanned before, up to the end of the next reply.
+    /// Returns the number of bytes consumed, and the reply if it is complete.
     pub(super) fn next(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
         let mut at = 0;
         loop {
@@ -87,7 +87,7 @@ impl ReplyScanner {
         }
     }
 
-    /// Passes the body of a bulk string; how much of it `input` has.
+    /// Consumes the body of a bulk string, and returns the number of bytes of `input` consumed.
     fn take_body(&mut self, input: &[u8]) -> usize {
         let len = usize::try_from(self.body_left).unwrap_or(usize::MAX).min(input.len());
         let text_len = usize::try_from(self.body_left.saturating_sub(2)).unwrap_or(usize::MAX).min(len);
@@ -103,7 +103,7 @@ impl ReplyScanner {
         len
     }
 
-    /// Takes a whole line, without its end.
+    /// Parses a complete line, without its line end.
     fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let outermost = self.values_left == 0 || (self.is_attributed && self.values_left == 1);
         let Some((&kind, text)) = line.split_first() else { return Err(malformed("an empty line", line)) };
@@ -142,7 +142,7 @@ impl ReplyScanner {
                     self.is_push = true;
                 }
                 let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
-                // Attributes come ahead of their value, which is still to come.
+                // Attributes precede their value, which is still to come.
                 self.values_left -= u64::from(kind != b'|');
                 self.values_left = values
                     .unwrap_or(0)
@@ -160,7 +160,8 @@ impl ReplyScanner {
     }
 }
 
-/// The length of the line that `input` begins with, without its end; `None` when it is incomplete.
+/// Returns the length of the first line of `input`, without its line end; `None` if the line is
+/// incomplete.
 #[inline]
 fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(len) = input.iter().take(LINE_LEN_BYTES_MAX).position(|&byte| byte == b'\r') else {
@@ -174,7 +175,7 @@ fn line_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// The count of a bulk string or an aggregate, `None` for null's -1.
+/// Parses the length of a bulk string or an aggregate. Returns `None` for -1, which means null.
 fn count(text: &[u8], line: &[u8]) -> Result<Option<u64>, Malformed> {
     match parse_i64(text) {
         Some(-1) => Ok(None),
@@ -192,7 +193,7 @@ fn malformed(what: &str, line: &[u8]) -> Malformed {
 mod tests {
     use super::*;
 
-    /// The replies in `input`, and the same for every way of cutting it into two pieces.
+    /// Checks the replies in `input`, for every way of cutting it into two pieces.
     fn check(input: &str, expected: &[Reply]) {
         let input = input.replace('|', "\r\n").replace('¦', "|").into_bytes();
         for cut in 0..=input.len() {

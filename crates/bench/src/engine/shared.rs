@@ -1,5 +1,5 @@
-//! What the threads of a run share: when it starts and ends, what is left to
-//! send, the course so far.
+//! State that the threads of a run share: its start and end, the number of requests left to send,
+//! and the results per second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,37 +10,39 @@ use hdrhistogram::Histogram;
 use crate::results::Second;
 use crate::spec::{Limit, Load};
 
-/// Significant digits of the histograms of one second.
+/// The significant digits of the histograms per second.
 const SECOND_DIGITS: u8 = 2;
-/// The longest latency told apart from longer ones.
+/// The longest latency that the histograms represent: one hour. A longer one is recorded as one
+/// hour.
 pub(super) const LATENCY_NS_MAX: u64 = 3_600 * 1_000_000_000;
 
 /// The times of a run, in nanoseconds since [`Shared::epoch`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// The first request.
+    /// The time of the first request.
     pub start_ns: u64,
-    /// The measured part.
+    /// The start of the measured part.
     pub measured_ns: u64,
-    /// From here on nothing is sent; `u64::MAX` where the count of requests decides.
+    /// The time after which nothing is sent; `u64::MAX` if the run ends after a number of requests.
     pub end_ns: u64,
 }
 
-/// Shared by all threads of one run.
+/// The state that all threads of one run share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) epoch: Instant,
-    /// The run ends now, whatever is under way.
+    /// True when the run must end at once, even with requests in flight.
     pub(super) stop: AtomicBool,
-    /// Requests of the measured part that no thread has taken yet.
+    /// The number of requests of the measured part that no thread has claimed yet.
     left: AtomicU64,
-    /// Why the run failed; the first reason counts.
+    /// The reason why the run failed; the first reason is kept.
     failure: Mutex<Option<String>>,
     course: Mutex<Course>,
     threads: usize,
 }
 
-/// The seconds of a run: those that all threads have told, and those in the making.
+/// The seconds of a run: `told` are the seconds that all threads have reported, `making` are
+/// incomplete.
 #[derive(Debug, Default)]
 struct Course {
     told: Vec<Second>,
@@ -70,13 +72,13 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Times of a run by `load` that starts now.
+    /// Returns the times of a run with `load` that starts now.
     pub(super) fn times_from_now(&self, load: &Load) -> Times {
         let start_ns = self.now_ns();
         let measured_ns = start_ns + load.warm_up.as_nanos() as u64;
@@ -87,34 +89,35 @@ impl Shared {
         Times { start_ns, measured_ns, end_ns }
     }
 
-    /// Takes up to `count` of the requests that are left. Relaxed: the number orders nothing else.
+    /// Claims up to `count` of the requests that are left, and returns the number claimed. Relaxed:
+    /// the number orders no other memory accesses.
     pub(super) fn take(&self, count: u64) -> u64 {
         let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(count)));
         before.unwrap_or(0).min(count)
     }
 
-    /// Ends the run for `reason`.
+    /// Ends the run as failed. The first reason is kept.
     pub(super) fn fail(&self, reason: String) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.stop.store(true, Relaxed);
     }
 
-    /// Why the run failed, if it did.
+    /// Returns the reason why the run failed; `None` if it did not fail.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A histogram for one second of one thread.
+    /// Creates an empty histogram for one second of one thread.
     pub(super) fn second_histogram() -> Histogram<u64> {
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, SECOND_DIGITS).expect("the bounds are constants")
     }
 
-    /// Adds what a thread saw in second `index`.
+    /// Adds the latencies that one thread recorded in second `index`.
     pub(super) fn tell_second(&self, index: usize, histogram: &Histogram<u64>) {
         let mut course = self.course();
         course.answered += histogram.len();
         let first = course.told.len();
-        // A second that all others have told holds nothing of this thread any more.
+        // All threads have already reported this second.
         let Some(at) = index.checked_sub(first) else { return };
         while course.making.len() <= at {
             course.making.push(Making { histogram: Self::second_histogram(), threads_told: 0 });
@@ -129,13 +132,14 @@ impl Shared {
         }
     }
 
-    /// The last whole second, and how many requests were answered until its end or later.
+    /// Returns the last complete second, and the number of requests answered in all reported
+    /// seconds.
     pub(super) fn progress(&self) -> (Option<Second>, u64) {
         let course = self.course();
         (course.told.last().copied(), course.answered)
     }
 
-    /// The seconds of a run that lasted `duration`.
+    /// Returns the seconds of a run that lasted `duration`.
     pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
         let course = self.course();
         let mut seconds = course.told.clone();

@@ -1,4 +1,4 @@
-//! What a thread counts, and how the counts of all become a result.
+//! The counts of a thread, and the sum over all threads as a result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,41 +9,46 @@ use super::shared::LATENCY_NS_MAX;
 use crate::results::{Bucket, ClientBound, ClientUse, LatencySummary};
 use crate::usage::ThreadTime;
 
-/// Significant digits of latencies.
+/// The significant digits of latencies.
 const LATENCY_DIGITS: u8 = 3;
-/// Kinds of errors told apart; further ones are counted together.
+/// The maximum number of error kinds that are counted separately; further kinds are counted as
+/// `OTHER`.
 const ERROR_KINDS_MAX: usize = 64;
-/// The longest name of a kind of error.
+/// The maximum length of an error kind's name, in bytes.
 const ERROR_KIND_LEN_MAX: usize = 32;
-/// A thread that computes, or waits for a processor, for so much of the time is the limit.
+/// A thread is the bottleneck if it is on a processor, or waits for one, for at least this share of
+/// the time.
 const BUSY_MIN: f64 = 0.95;
-/// A plan that is kept worse than this is no plan: part of the mean latency that
-/// the client adds itself.
+/// The largest share of the mean latency that the client itself may add. Above it, the run counts
+/// as client-bound.
 const LATE_SHARE_MAX: f64 = 0.1;
-/// Delays of the client's own that never matter.
+/// Delays of the client that are always acceptable, in microseconds.
 const LATE_US_MIN: f64 = 50.0;
 
-/// The counts of one thread, or of several added up. Only the measured part is in it.
+/// The counts of one thread, or the sum of several threads. Only the measured part is counted.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// Latencies in nanoseconds.
+    /// The latencies, in nanoseconds.
     pub(super) histogram: Histogram<u64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) errors: BTreeMap<String, u64>,
     pub(super) first_error: Option<String>,
-    /// When the last reply came, since the run's epoch.
+    /// The time of the last reply, in nanoseconds since the epoch of the run.
     pub(super) last_reply_ns: u64,
     pub(super) unanswered: u64,
-    /// Requests that a node of a cluster sent to another one, for good (MOVED) or this once (ASK).
+    /// The requests that a node of a cluster redirected with MOVED. `asked` counts the requests
+    /// redirected with ASK.
     pub(super) moved: u64,
     pub(super) asked: u64,
-    /// Requests answered by each node of a cluster.
+    /// The number of requests answered by each node of a cluster.
     pub(super) nodes: BTreeMap<String, u64>,
-    /// How long requests of an open loop were held back although a connection was free.
+    /// The total delay of requests of an open loop that were late although a connection was free.
+    /// `on_free_connection` is the number of requests sent on a free connection.
     pub(super) late_ns: u128,
     pub(super) on_free_connection: u64,
-    /// The thread's time, and the wall time in which it passed.
+    /// The CPU time of the thread in the measured part. `measured_ns` is the wall time of that
+    /// part.
     pub(super) time: ThreadTime,
     pub(super) measured_ns: u64,
 }
@@ -69,14 +74,14 @@ impl Tally {
         }
     }
 
-    /// Counts a latency.
+    /// Records a latency and the time of its reply.
     #[inline]
     pub(super) fn record(&mut self, latency_ns: u64, now_ns: u64) {
         self.histogram.saturating_record(latency_ns);
         self.last_reply_ns = now_ns;
     }
 
-    /// Counts an error reply by its first word.
+    /// Counts an error reply under its first word.
     pub(super) fn count_error(&mut self, text: &[u8]) {
         self.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
         let word =
@@ -86,7 +91,8 @@ impl Tally {
         *self.errors.entry(if full { "OTHER".to_owned() } else { kind }).or_default() += 1;
     }
 
-    /// Adds the counts of another thread; times are per thread and stay.
+    /// Adds the counts of another thread. `time` and `measured_ns` are per thread and stay
+    /// unchanged.
     pub(super) fn add(&mut self, other: &Tally) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         self.hits += other.hits;
@@ -108,7 +114,7 @@ impl Tally {
         self.on_free_connection += other.on_free_connection;
     }
 
-    /// The latencies in figures.
+    /// Returns the latency percentiles.
     pub(super) fn latency(&self) -> LatencySummary {
         if self.histogram.is_empty() {
             return LatencySummary::default();
@@ -129,7 +135,7 @@ impl Tally {
         }
     }
 
-    /// The latencies as buckets that are not empty.
+    /// Returns the non-empty buckets of the latency histogram.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let recorded = self.histogram.iter_recorded();
         let bucket = |value: hdrhistogram::iterators::IterationValue<u64>| Bucket {
@@ -140,7 +146,8 @@ impl Tally {
     }
 }
 
-/// What the threads used, and whether that was the limit. `all` is the sum of `threads`.
+/// Returns the resource usage of the threads, and decides if the client was the bottleneck. `all`
+/// is the sum of `threads`.
 pub(super) fn client_use(threads: &[Tally], all: &Tally) -> ClientUse {
     let wall = |tally: &Tally| Duration::from_nanos(tally.measured_ns.max(1)).as_secs_f64();
     let cpu_seconds: f64 = threads.iter().map(|tally| tally.time.cpu_ns as f64 / 1e9).sum();
@@ -185,7 +192,8 @@ pub(super) fn client_use(threads: &[Tally], all: &Tally) -> ClientUse {
 mod tests {
     use super::*;
 
-    /// A thread that was busy and waiting for so many percent of one second.
+    /// Creates the counts of a thread that was busy and waiting for the given percentages of one
+    /// second.
     fn thread(busy: u64, waiting: u64) -> Tally {
         let mut tally = Tally::new();
         tally.measured_ns = 1_000_000_000;

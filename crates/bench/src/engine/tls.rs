@@ -1,4 +1,4 @@
-//! What connections over TLS are set up with. The event loop does the rest.
+//! The TLS configuration of connections. The event loop does the encryption.
 
 use std::fs;
 use std::net::IpAddr;
@@ -18,24 +18,24 @@ use rustls::{
 use crate::BenchError;
 use crate::spec::Tls;
 
-/// Where systems keep the certificates of the authorities that they trust.
+/// The files in which systems keep their trusted CA certificates.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What all TLS connections of a run share.
+/// The configuration that all TLS connections of a run share.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// The same for connections of the event loop.
+    /// The same configuration for connections of the event loop.
     side: TlsClient,
-    /// Whether the name was given; else each node of a cluster goes by its own.
+    /// True if the user gave the server's name; otherwise each node of a cluster has its own name.
     named: bool,
 }
 
 impl Connector {
-    /// Reads keys and certificates. `host` is the name that the server's certificate must have
-    /// unless `options` give another.
+    /// Reads the keys and certificates. `host` is the expected name in the server's certificate,
+    /// unless `options` contain another name.
     pub(super) fn new(options: &Tls, host: &str) -> Result<Self, BenchError> {
         let wrong = |reason: String| BenchError::Usage(format!("TLS: {reason}"));
         let mut provider = aws_lc_rs::default_provider();
@@ -64,7 +64,7 @@ impl Connector {
         Ok(Self { config: Arc::new(config), name, side, named: options.server_name.is_some() })
     }
 
-    /// The same for a node of a cluster that is called `host`.
+    /// Returns the same configuration for the cluster node `host`.
     pub(super) fn for_node(&self, host: &str) -> Result<Self, BenchError> {
         if self.named {
             return Ok(self.clone());
@@ -74,19 +74,19 @@ impl Connector {
         Ok(Self { config: Arc::clone(&self.config), name, side, named: false })
     }
 
-    /// Its side of connections of the event loop.
+    /// Returns the client configuration for a connection of the event loop.
     pub(super) fn side(&self) -> TlsClient {
         self.side.clone()
     }
 
-    /// Its side of a connection that waits for its bytes.
+    /// Creates the client side of a blocking connection.
     pub(super) fn connection(&self) -> Result<ClientConnection, BenchError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))
     }
 }
 
-/// The name, or the address, that a certificate must be for.
+/// Parses the host name or IP address that the server's certificate must be valid for.
 fn server_name(name: &str) -> Result<ServerName<'static>, BenchError> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(ServerName::IpAddress(address.into()));
@@ -101,7 +101,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError>
     entries.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
 }
 
-/// The authorities that `options` name, else the system's.
+/// Reads the CA certificates that `options` name, or else the system's.
 fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     let mut files: Vec<PathBuf> = options.ca.iter().cloned().collect();
     if let Some(dir) = &options.ca_dir {
@@ -115,7 +115,7 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     let mut roots = RootCertStore::empty();
     for file in &files {
         match certificates(file) {
-            // Other files may lie in a folder of certificates.
+            // A directory of certificates may contain other files.
             Err(error) if options.ca.as_ref() == Some(file) => return Err(error),
             read => _ = roots.add_parsable_certificates(read.unwrap_or_default()),
         }
@@ -128,8 +128,8 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// The cipher suites that `options` name, of each version of TLS; all of a version that
-/// they say nothing about.
+/// Selects the cipher suites that `options` name, for each version of TLS. A version without a list
+/// keeps all its suites.
 fn chosen_suites(
     all: Vec<SupportedCipherSuite>,
     options: &Tls,
@@ -152,7 +152,8 @@ fn chosen_suites(
     Ok(chosen)
 }
 
-/// `TLS_AES_128_GCM_SHA256` of TLS 1.3, `ECDHE-RSA-AES128-GCM-SHA256` of TLS 1.2.
+/// Returns the OpenSSL name of a suite: `TLS_AES_128_GCM_SHA256` in TLS 1.3,
+/// `ECDHE-RSA-AES128-GCM-SHA256` in TLS 1.2.
 fn openssl_name(suite: &SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if suite.tls13().is_some() {
@@ -162,7 +163,8 @@ fn openssl_name(suite: &SupportedCipherSuite) -> String {
     name.replace("POLY1305-SHA256", "POLY1305")
 }
 
-/// Takes any certificate; that the server has its key is checked all the same.
+/// A certificate verifier that accepts any certificate. It still checks that the server has the
+/// private key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

@@ -1,18 +1,20 @@
-//! One thread of the load: its event loop, its connections, its histogram.
+//! One thread of the load generator: its event loop, connections and histogram.
 //!
 //! ```text
 //!   connect ─► greet ─► (all threads ready)
 //!           ─► [ poll ─► replies ─► requests ─► send ]* ─► drain ─► Tally
 //! ```
-//! Closed loop: a client whose replies have all come sends its next batch. Open loop: request
-//! number i is due at `start + i / rate`; whichever client is free sends it, late if none is, and
-//! its latency counts from when it was due.
+//! Closed loop: a client sends its next batch when all its replies have arrived. Open loop: request
+//! number i is due at `start + i / rate`. Any free client sends it, late if none is free. Its
+//! latency counts from the time it was due.
 //!
-//! Clocks: a reply is stamped when the poll that brought it returns. The requests of a turn leave
-//! one connection after the other between two readings of the clock, a microsecond or more each. A
-//! request is stamped with the first reading and, for each connection ahead of its own, the least
-//! CPU time that one took in this run ([`sending`]): it carries little of the time in which others
-//! were sent, and never left before its stamp, even where the thread lost its processor on the way.
+//! Clocks: a reply is stamped with the clock reading after the poll that delivered it. The requests
+//! of a turn are sent one connection after the other between two readings of the clock, a
+//! microsecond or more per connection. A request is stamped with the first reading plus a minimum
+//! time for each connection sent before its own. This minimum is the least CPU time per connection
+//! in this run ([`sending`]). The latency thus includes little of the time spent on sending other
+//! requests. The stamp is never later than the actual sending, even if the thread lost its
+//! processor in between.
 
 mod routing;
 mod sending;
@@ -37,43 +39,43 @@ use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
 use sending::Sending;
 
-/// Connections written to before their requests are sent: with more the server
-/// would wait for this thread.
+/// The maximum number of connections with queued requests. With more, the server would wait for
+/// this thread.
 const QUEUED_MAX: usize = 32;
-/// Requests of the count that a thread takes at once.
+/// The number of requests that a thread claims at once from the shared count.
 const TAKEN_AT_ONCE: u64 = 64;
-/// How long a poll may last: then a stop is noticed.
+/// The maximum duration of a poll. A stop is noticed within this time.
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// How long requests that were sent or due are waited for at the end of a run.
+/// The longest wait for requests that were sent or due at the end of a run.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
-/// How long a server may take until all connections are greeted.
+/// The longest time until all connections of a thread are greeted.
 const GREETED_WITHIN: Duration = Duration::from_secs(30);
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A thread of the load.
+/// A thread of the load generator.
 pub(super) struct Worker<'a> {
     spec: &'a RunSpec,
     workload: &'a Workload,
     shared: &'a Shared,
     server: &'a Server,
     net: EventLoop,
-    /// By the index of their `ConnId`.
+    /// The connections, by the index of their `ConnId`.
     conns: Vec<Option<Conn>>,
     clients: Vec<Client>,
-    /// Which node serves what; absent where there is but one server.
+    /// The routing to the nodes of a cluster; `None` for a single server.
     routing: Option<Routing>,
     draw: Draw,
-    /// The weights added up; empty for a single request.
+    /// The cumulative weights of the requests; empty for a single request.
     weights: Vec<u32>,
-    /// Requests of the count that this thread has taken and not sent.
+    /// The number of requests that this thread has claimed from the shared count and not sent.
     taken: u64,
     in_flight: usize,
-    /// Connections not greeted yet.
+    /// The number of connections that are not greeted yet.
     ungreeted: usize,
-    /// Connections with requests that are not sent yet, in the order of writing.
+    /// The connections with unsent requests, in the order of writing.
     queued: Vec<ConnId>,
-    /// The last reading of the clock: what queued requests of a closed loop are stamped
-    /// with until they are sent.
+    /// The last reading of the clock. Queued requests of a closed loop carry this stamp until they
+    /// are sent.
     stamp_ns: u64,
     sending: Sending,
     last_reply_ns: u64,
@@ -86,19 +88,19 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
-/// One that sends a batch and waits for its replies: a connection, or one to
-/// each node of a cluster.
+/// A client sends a batch and waits for its replies. It has one connection, or one to each node of
+/// a cluster.
 struct Client {
-    /// The connection where there is one server.
+    /// The connection to a single server; `None` in a cluster.
     conn: Option<ConnId>,
-    /// By node of a cluster; `None` for one that is not there yet.
+    /// The connections by node of a cluster; `None` for a node without a connection yet.
     nodes: Vec<Option<ConnId>>,
     in_flight: usize,
-    /// It stands in the schedule's list of free clients.
+    /// True if the client is in the schedule's list of free clients.
     listed: bool,
 }
 
-/// A connection.
+/// A connection of a client.
 struct Conn {
     id: ConnId,
     /// The index of its client.
@@ -107,28 +109,28 @@ struct Conn {
     node: usize,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
-    /// In a cluster the requests themselves, beside `in_flight`.
+    /// The requests in flight with their bytes, parallel to `in_flight`. Only in a cluster.
     routed: VecDeque<Routed>,
     greeting_left: u32,
 }
 
 /// A request whose reply is still to come.
 struct Sent {
-    /// Closed loop: when it was sent. Open loop: when it was to be.
+    /// Closed loop: the time at which it was sent. Open loop: the time at which it was due.
     due_ns: u64,
     key: u64,
     request: u32,
 }
 
-/// The plan of an open loop.
+/// The schedule of an open loop.
 struct Schedule {
     interval_ns: f64,
     first_ns: f64,
-    /// Requests due so far that were sent.
+    /// The number of scheduled requests that were sent.
     sent: u64,
-    /// Clients with room for a request, the longest free first.
+    /// The clients with room for a request, the longest free first.
     free: VecDeque<usize>,
-    /// A request was due while no client was free, and the plan was not caught up with since.
+    /// True if a request was due while no client was free, and the thread has not caught up since.
     behind: bool,
 }
 
@@ -138,14 +140,14 @@ impl Schedule {
     }
 }
 
-/// The way a thread's work ends early.
+/// The reason why a thread ends early.
 enum Stop {
     Refused(String),
     System(io::Error),
 }
 
 impl<'a> Worker<'a> {
-    /// Thread `index` of `threads`, with its connections made and greeted.
+    /// Starts thread `index` of `threads`: opens and greets its connections.
     pub(super) fn start(
         (index, threads): (usize, usize),
         spec: &'a RunSpec,
@@ -154,11 +156,11 @@ impl<'a> Worker<'a> {
         sequences: Sequences,
     ) -> Result<Self, BenchError> {
         let load = &spec.load;
-        // Unless asked for, nothing is gathered: it would be measured as latency of the server.
+        // By default no replies are gathered: the wait would count as latency of the server.
         let options =
             LoopOptions { backend: load.backend, gather_us_max: load.gather_us, ..LoopOptions::default() };
-        // Sleeps end when they are due; failing, they end some 50 µs later, which
-        // only an open loop notices.
+        // Makes sleeps end on time. If this fails, they end about 50 µs late, which matters only in
+        // an open loop.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
         let mut draw = Draw::of_thread(load.seed, &spec.workload.name, index, sequences);
         if load.verify {
@@ -196,7 +198,7 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// Which back end its event loop has.
+    /// Returns the backend of its event loop.
     pub(super) fn backend(&self) -> Backend {
         self.net.backend()
     }
@@ -220,12 +222,12 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Appends `bytes` to what `id` is to send.
+    /// Appends `bytes` to the output buffer of `id`.
     fn write(&mut self, id: ConnId, bytes: &[u8]) {
         self.net.output(id).tail_mut().extend_from_slice(bytes);
     }
 
-    /// Files a new connection, to `node` in a cluster.
+    /// Registers a new connection of `client`, in a cluster to `node`.
     fn keep(&mut self, id: ConnId, client: usize, node: usize, greeting_left: u32) {
         let mut scanner = ReplyScanner::default();
         if self.spec.load.verify
@@ -242,9 +244,9 @@ impl<'a> Worker<'a> {
         self.ungreeted += usize::from(greeting_left > 0);
     }
 
-    /// Whether the run may still begin.
+    /// Returns an error if the run was interrupted.
     fn check_interrupt(&self) -> Result<(), BenchError> {
-        // Relaxed: a flag that nothing else hangs on.
+        // Relaxed: no other data depends on this flag.
         let interrupt = self.spec.watch.interrupt.as_ref().is_some_and(|flag| flag.load(Relaxed));
         if interrupt { Err(BenchError::Interrupted) } else { Ok(()) }
     }
@@ -264,7 +266,7 @@ impl<'a> Worker<'a> {
                     Err(Stop::System(error)) => return Err(error.into()),
                 }
             }
-            // TLS has answers of its own to give.
+            // TLS handshakes may have output to send.
             self.net.flush();
             if self.shared.now_ns() > deadline_ns {
                 let waiting = self.ungreeted;
@@ -274,7 +276,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps its connections until it is interrupted.
+    /// Keeps the connections open until the run is interrupted.
     pub(super) fn idle(mut self) -> Result<(), BenchError> {
         let mut events = Vec::new();
         while self.check_interrupt().is_ok() {
@@ -289,7 +291,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Works until the run is over.
+    /// Runs the load until the run ends, and returns the counts.
     pub(super) fn run(mut self, (index, threads): (usize, usize), times: Times) -> Tally {
         self.times = times;
         self.schedule = self.spec.load.rate.map(|rate| Schedule {
@@ -328,7 +330,7 @@ impl<'a> Worker<'a> {
             self.send_due()?;
             self.send_queued();
             self.tell_seconds(now_ns);
-            // Relaxed: nothing is read that was written before it was set.
+            // Relaxed: nothing that was written before the flag was set is read here.
             if self.shared.stop.load(Relaxed) {
                 return Ok(());
             }
@@ -347,7 +349,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How long the next poll may last.
+    /// Returns the maximum duration of the next poll.
     fn timeout(&self) -> Duration {
         let Some(schedule) = &self.schedule else { return POLL_MAX };
         if schedule.free.is_empty() {
@@ -360,10 +362,10 @@ impl<'a> Worker<'a> {
         Duration::from_nanos(due_ns.saturating_sub(self.shared.now_ns())).min(POLL_MAX)
     }
 
-    /// Whether nothing is left to send.
+    /// Returns true if nothing is left to send.
     fn has_sent_all(&mut self, now_ns: u64) -> bool {
         let by_time = match &self.schedule {
-            // What was due in time is still sent, unless that takes too long.
+            // Requests that were due in time are still sent, unless that takes too long.
             Some(schedule) => {
                 schedule.next_due_ns() >= self.times.end_ns
                     || now_ns > self.times.end_ns.saturating_add(DRAIN_NS_MAX)
@@ -380,7 +382,7 @@ impl<'a> Worker<'a> {
         self.taken > 0
     }
 
-    /// Whether one more request may be sent that is due at `due_ns`.
+    /// Returns true if one more request may be sent that is due at `due_ns`.
     fn take(&mut self, due_ns: u64) -> bool {
         if due_ns < self.times.measured_ns {
             return true;
@@ -422,7 +424,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes the replies that arrived on `id`, and sends what may follow them.
+    /// Processes the replies that arrived on `id`, and sends the requests that may follow.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
         let mut consumed = 0;
@@ -468,11 +470,11 @@ impl<'a> Worker<'a> {
         if idle || self.schedule.is_some() { self.next_requests(index) } else { Ok(()) }
     }
 
-    /// Takes a reply to the greeting, after which `left` are still to come.
+    /// Processes a reply to the greeting; `left` replies are still to come.
     fn greeted(&mut self, reply: Reply, left: u32) -> Result<(), Stop> {
         self.ungreeted -= usize::from(left == 0);
         match reply {
-            // A user who may not PING is in all the same.
+            // A user without permission for PING is accepted.
             Reply::Error(text) if !(left == 0 && text.starts_with(b"NOPERM")) => {
                 Err(Stop::Refused(String::from_utf8_lossy(&text).into_owned()))
             }
@@ -511,7 +513,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Closes `id` and opens a connection in its place.
+    /// Closes connection `id` and opens a new one in its place.
     fn reconnect(&mut self, id: ConnId, client: usize) -> Result<(), Stop> {
         if self.has_sent_all(self.stamp_ns) {
             return Ok(());
@@ -524,8 +526,8 @@ impl<'a> Worker<'a> {
         self.conns[id.index()] = None;
         self.net.close(id);
         let failed = |error| Stop::Refused(format!("a new connection failed: {}", connect_reason(&error)));
-        // A request of an open loop finds its connection made; otherwise making it
-        // is part of its latency.
+        // In an open loop the connection exists when a request is due. In a closed loop the time to
+        // connect is part of the latency.
         self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
@@ -537,7 +539,8 @@ impl<'a> Worker<'a> {
         self.next_requests(client)
     }
 
-    /// Closed loop: `client` sends its next batch. Open loop: it has room.
+    /// Closed loop: sends the next batch of `client`. Open loop: adds `client` to the list of free
+    /// clients.
     fn next_requests(&mut self, client: usize) -> Result<(), Stop> {
         if let Some(schedule) = &mut self.schedule {
             if !std::mem::replace(&mut self.clients[client].listed, true) {
@@ -556,18 +559,19 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Notes that a client wrote; sends after some.
+    /// Sends the queued requests when enough connections have some. Called after a client has
+    /// written.
     fn written(&mut self) {
         if self.queued.len() >= QUEUED_MAX {
             self.send_queued();
         }
     }
 
-    /// Sends what is queued, and stamps the requests of a closed loop with the
-    /// time at which they left.
+    /// Sends the queued requests, and stamps those of a closed loop with the time at which they
+    /// were sent.
     fn send_queued(&mut self) {
         let queued_ns = self.stamp_ns;
-        // With a connection for each request, making it is part of the latency.
+        // With a connection per request, the time to connect is part of the latency.
         let stamps = self.schedule.is_none() && !self.spec.load.reconnect;
         let measured = if stamps { self.sending.begin(self.queued.len()) } else { None };
         let began_ns = self.shared.now_ns();
@@ -589,14 +593,14 @@ impl<'a> Worker<'a> {
         self.queued.clear();
     }
 
-    /// Notes that requests of `id` are to be sent.
+    /// Marks connection `id` as having unsent requests.
     fn note_queued(&mut self, id: ConnId) {
         if self.queued.last() != Some(&id) {
             self.queued.push(id);
         }
     }
 
-    /// Sends what is due by the plan.
+    /// Sends the requests that are due by the schedule.
     fn send_due(&mut self) -> Result<(), Stop> {
         let Some(mut schedule) = self.schedule.take() else { return Ok(()) };
         self.stamp_ns = self.shared.now_ns();
@@ -631,7 +635,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Queues one request of `client`, in a cluster to the node that serves it.
+    /// Queues one request of `client`, in a cluster to the node that serves its key.
     #[inline]
     fn send(&mut self, client: usize, due_ns: u64) -> Result<(), Stop> {
         let request = if self.weights.is_empty() { 0 } else { self.choose() };
@@ -646,14 +650,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// A request of the mix, by weight.
+    /// Chooses a request of the mix by weight.
     fn choose(&mut self) -> usize {
         let total = self.weights.last().copied().unwrap_or(1);
         let at = self.draw.below(total);
         self.weights.partition_point(|&up_to| up_to <= at)
     }
 
-    /// Tells the seconds that have ended.
+    /// Reports the seconds that have ended.
     fn tell_seconds(&mut self, now_ns: u64) {
         let Some(since_ns) = now_ns.checked_sub(self.times.measured_ns) else { return };
         while (since_ns / SECOND_NS) as usize > self.second_index {
@@ -678,7 +682,7 @@ impl<'a> Worker<'a> {
         self.tally
     }
 
-    /// Requests sent or due that have no reply.
+    /// Returns the number of measured requests that were sent or due and have no reply.
     fn unanswered(&self, now_ns: u64) -> u64 {
         let measured = |sent: &&Sent| sent.due_ns >= self.times.measured_ns;
         let sent = self.conns.iter().flatten().flat_map(|conn| &conn.in_flight).filter(measured).count();
@@ -692,7 +696,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The weights added up, one by one; empty where there is nothing to choose.
+/// Returns the cumulative weights of the requests; empty if there is only one request.
 fn cumulative_weights(workload: &Workload) -> Vec<u32> {
     if workload.requests.len() < 2 {
         return Vec::new();

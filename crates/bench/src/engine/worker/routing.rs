@@ -1,10 +1,11 @@
-//! The part of a worker that talks to a cluster: each request goes to the node that serves its key,
-//! and follows the redirections of a cluster whose slots move.
+//! The cluster part of a worker: sends each request to the node that serves its key, and follows
+//! redirections.
 //!
-//! A client has a connection to every node, or makes it when it first needs it: nodes may appear
-//! while the run lasts. A request is kept until it is answered, so that it can be sent again
-//! elsewhere; its latency counts from when it was due, redirections included. They are counted
-//! apart and are no errors, unless a request is sent around in circles.
+//! A client has a connection to every node, or opens it at the first use: nodes may be added during
+//! the run. A request is kept until it is answered, so that it can be sent to another node. Its
+//! latency counts from the time it was due and includes redirections. Redirections are counted
+//! separately. They are errors only if one request is redirected more than [`REDIRECTIONS_MAX`]
+//! times.
 
 use net::ConnId;
 
@@ -14,32 +15,32 @@ use super::{Client, Conn, Sent, Stop, Worker};
 use crate::BenchError;
 use crate::error::connect_reason;
 
-/// Redirections of one request that are followed.
+/// The maximum number of redirections of one request that are followed.
 const REDIRECTIONS_MAX: u8 = 16;
-/// Buffers of answered requests that are kept for later ones.
+/// The maximum number of buffers of answered requests that are kept for reuse.
 const SPARE_MAX: usize = 1024;
-/// In place of a request's number: ASKING, whose reply counts for nothing.
+/// The request number that stands for ASKING, whose reply is ignored.
 const ASKING: u32 = u32::MAX;
 
-/// What a worker knows of the cluster.
+/// The state of a worker that is specific to clusters.
 pub(super) struct Routing {
     pub(super) map: ClusterMap,
-    /// Buffers for requests.
+    /// Reusable buffers for requests.
     spare: Vec<Vec<u8>>,
-    /// Requests to send once more.
+    /// Redirected requests that must be sent again.
     again: Vec<Addressed>,
-    /// By node: requests answered in the measured part.
+    /// The number of requests of the measured part that each node answered.
     answered: Vec<u64>,
 }
 
-/// A request that was sent to a node: its bytes, and how often it was redirected.
+/// A request that was sent to a node: its bytes and its number of redirections.
 #[derive(Default)]
 pub(super) struct Routed {
     bytes: Vec<u8>,
     redirections: u8,
 }
 
-/// A request and the node that it goes to, with ASKING ahead of it if it is `asking`.
+/// A request and its target node. ASKING precedes it if `asking` is true.
 struct Addressed {
     node: usize,
     asking: bool,
@@ -53,7 +54,7 @@ impl Routing {
         Self { map, spare, again, answered }
     }
 
-    /// Requests answered by each node, by its name.
+    /// Returns each node's name and the number of requests it answered.
     pub(super) fn answered(&self) -> impl Iterator<Item = (String, u64)> {
         let count = |at: usize| self.answered.get(at).copied().unwrap_or(0);
         self.map.nodes.iter().enumerate().map(move |(at, node)| (node.name(), count(at)))
@@ -68,7 +69,7 @@ impl Routing {
 }
 
 impl Worker<'_> {
-    /// Makes and greets a connection to every node for `client`.
+    /// Opens and greets a connection of `client` to every node.
     pub(super) fn connect_to_nodes(&mut self, client: usize) -> Result<(), BenchError> {
         let nodes = self.routing.as_ref().map_or(0, |routing| routing.map.nodes.len());
         for node in 0..nodes {
@@ -119,7 +120,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Opens a connection to `node` in the middle of the run.
+    /// Opens a connection to `node` during the run.
     fn connect_to_node(&mut self, client: usize, node: usize) -> Result<ConnId, Stop> {
         let place = self.routing.as_ref().and_then(|routing| routing.map.nodes.get(node));
         let name = place.map(super::super::cluster::Node::name).unwrap_or_default();
@@ -137,8 +138,8 @@ impl Worker<'_> {
         Ok(id)
     }
 
-    /// Looks at the `reply` to `sent` on `conn`: true when it is no answer, because it belongs to
-    /// ASKING or sends the request elsewhere, which [`send_again`](Self::send_again) then does.
+    /// Returns true if `reply` does not complete the request `sent` on `conn`: it is the reply to
+    /// ASKING or a redirection. [`send_again`](Self::send_again) sends a redirected request again.
     pub(super) fn is_redirected(&mut self, conn: &mut Conn, sent: &Sent, reply: &Reply) -> bool {
         let (Some(routing), Some(mut routed)) = (&mut self.routing, conn.routed.pop_front()) else {
             return false;
@@ -172,7 +173,7 @@ impl Worker<'_> {
         false
     }
 
-    /// Sends what was redirected to where it belongs. True when there was any.
+    /// Sends the redirected requests to their new nodes. Returns true if there were any.
     pub(super) fn send_again(&mut self, client: usize) -> Result<bool, Stop> {
         let Some(routing) = &mut self.routing else { return Ok(false) };
         let again = std::mem::take(&mut routing.again);
@@ -183,7 +184,7 @@ impl Worker<'_> {
         Ok(any)
     }
 
-    /// Closes all connections of `client`; those it needs are made anew.
+    /// Closes all connections of `client`. They are opened again when they are needed.
     pub(super) fn disconnect_from_nodes(&mut self, client: usize) {
         for id in std::mem::take(&mut self.clients[client].nodes).into_iter().flatten() {
             self.conns[id.index()] = None;
@@ -191,7 +192,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Who a connection is to: ` 127.0.0.1:7001` in a cluster, nothing where there is one server.
+    /// Returns the name of a connection's peer for messages: `node 127.0.0.1:7001` in a cluster,
+    /// otherwise `the server`.
     pub(super) fn name_of(&self, id: ConnId) -> String {
         let conn = self.conns.get(id.index()).and_then(Option::as_ref);
         let node =
@@ -199,7 +201,7 @@ impl Worker<'_> {
         node.map_or_else(|| "the server".to_owned(), |node| format!("node {}", node.name()))
     }
 
-    /// Those that requests wait for.
+    /// Returns the names of the nodes with unanswered requests; `the server` without a cluster.
     pub(super) fn silent_ones(&self) -> String {
         let Some(routing) = &self.routing else { return "the server".to_owned() };
         let waits = |node: usize| {
@@ -213,7 +215,7 @@ impl Worker<'_> {
 }
 
 impl Client {
-    /// One that has no connections yet to the nodes of a cluster.
+    /// Creates a client of a cluster without connections.
     pub(super) fn of_cluster() -> Self {
         Self { conn: None, nodes: Vec::new(), in_flight: 0, listed: false }
     }

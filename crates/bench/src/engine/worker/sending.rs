@@ -1,17 +1,17 @@
-//! What sending costs, so that each of the requests that leave together is
-//! stamped with its own time.
+//! The cost of sending. It gives each request of a batch its own time stamp.
 
 use crate::usage::thread_cpu_ns;
 
-/// Batches at the start of a run that are all measured.
+/// The number of batches at the start of a run that are all measured.
 const FIRST_MEASURED: u32 = 32;
-/// Later one of so many is: the clock of a thread's CPU time is a system call.
+/// Later, one batch of this number is measured: reading a thread's CPU time is a system call.
 const MEASURED_EVERY: u32 = 32;
 
-/// The least CPU time that one connection's requests have taken to send, in a run so far.
+/// The least CPU time in a run that the requests of one connection took to send.
 ///
-/// CPU time, since a thread that loses its processor while it sends says nothing about the requests
-/// that had left by then: stamped with a share of that pause they would seem faster than they were.
+/// CPU time is used because a thread may lose its processor while it sends. This pause says nothing
+/// about the requests that were already sent. Time stamps with a share of the pause would make
+/// these requests seem faster than they were.
 #[derive(Default)]
 pub(super) struct Sending {
     batches: u32,
@@ -24,7 +24,8 @@ pub(super) struct Measured {
 }
 
 impl Sending {
-    /// A batch of `connections` is about to be sent; something if it is to be measured.
+    /// Starts a batch for `connections` connections. Returns a value if the batch is to be
+    /// measured.
     pub(super) fn begin(&mut self, connections: usize) -> Option<Measured> {
         if connections < 2 {
             return None;
@@ -34,7 +35,7 @@ impl Sending {
         measured.then(|| Measured { began_cpu_ns: thread_cpu_ns() })
     }
 
-    /// The batch that [`Sending::begin`] was told of is sent.
+    /// Ends the batch that [`Sending::begin`] started.
     pub(super) fn end(&mut self, measured: Option<Measured>, connections: usize) {
         if let Some(Measured { began_cpu_ns }) = measured {
             self.note(thread_cpu_ns() - began_cpu_ns, connections);
@@ -46,7 +47,8 @@ impl Sending {
         self.least_ns = Some(self.least_ns.map_or(each_ns, |least_ns| least_ns.min(each_ns)));
     }
 
-    /// How long after the first of a batch the one behind `ahead` others left, at the least.
+    /// Returns the minimum time between the first request of a batch and the request after `ahead`
+    /// connections, in nanoseconds.
     pub(super) fn after_ns(&self, ahead: usize) -> u64 {
         self.least_ns.unwrap_or(0) * ahead as u64
     }
