@@ -1,5 +1,5 @@
-//! `saker-bench run`: its arguments, which mean what they mean to redis-benchmark where that has
-//! them and to memtier_benchmark or resp-benchmark where those do.
+//! The arguments of `saker-bench run`. Options of redis-benchmark have the same meaning here. The
+//! others follow memtier_benchmark or resp-benchmark where they exist there.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::workload::{
 };
 use crate::{BenchError, idle, output, run};
 
-/// The exit status of a run that failed, and of arguments that make no sense.
+/// The exit status of a failed run and of invalid arguments.
 const FAILED: u8 = 2;
-/// The length of a run that neither `-n` nor `--duration` bounds, under `--rate-sweep`.
+/// The duration of a run under `--rate-sweep` if neither `-n` nor `--duration` is given.
 const SWEEP_STEP: Duration = Duration::from_secs(3);
-/// The exponent of `--key-pattern Z`, as memtier has it.
+/// The default exponent of `--key-pattern Z`, as in memtier_benchmark.
 const KEY_ZIPF_EXPONENT: f64 = 1.0;
 
 /// Sends load to one server and measures it.
@@ -39,7 +39,7 @@ pub struct RunArguments {
     /// Size of values: 3, 10-100 or 32:50,64:50 (size:weight).
     #[arg(short, long = "data-size", visible_alias = "size", default_value = "3")]
     data_size: String,
-    /// What values are made of: constant, random (letters and digits), binary or compressible.
+    /// Content of values: constant, random (letters and digits), binary or compressible.
     #[arg(long, value_parser = content)]
     content: Option<Content>,
     /// Only open the connections, and keep them until Ctrl-C.
@@ -48,7 +48,8 @@ pub struct RunArguments {
     /// Take the last argument of the command from standard input.
     #[arg(short = 'x')]
     stdin: bool,
-    /// Compare what GET finds with what SET writes; values then follow from keys.
+    /// Compare the value that GET returns with the value that SET writes; values then depend on
+    /// keys.
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -62,27 +63,27 @@ pub struct RunArguments {
     /// Also write all results to a file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Way to the kernel: auto, io_uring or epoll.
+    /// Event loop backend: auto, io_uring or epoll.
     #[arg(long, default_value = "auto", value_parser = backend)]
     io_backend: BackendChoice,
-    /// Microseconds that busy connections' replies are waited for together, as
-    /// slower clients find them.
+    /// Longest time in microseconds that busy connections wait for further replies, to handle them
+    /// together as slower clients do.
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     gather_us: u32,
-    /// The server's process on this machine, to show its CPU time and memory.
+    /// Process ID of the server on this machine, to show its CPU time and memory.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
     /// Seconds that the server may be silent before the run has failed.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     reply_within: Duration,
-    /// Seed of random choices; the same one makes them again [default: a fresh one,
-    /// which the report shows].
+    /// Seed of random choices; the same seed repeats them [default: a fresh seed, which the report
+    /// shows].
     #[arg(long)]
     seed: Option<u64>,
-    /// Decimals of latencies, of which the first three digits are exact; 4 at most.
+    /// Decimals of latencies, 4 at most; the first three digits are exact.
     #[arg(long, value_name = "DECIMALS", default_value_t = output::DECIMALS)]
     precision: usize,
-    /// Print errors of the server as they come, one a second at most.
+    /// Print error replies of the server, at most one per second.
     #[arg(short = 'e')]
     show_errors: bool,
     /// Print help.
@@ -90,19 +91,19 @@ pub struct RunArguments {
     help: Option<bool>,
 }
 
-/// The server, and how to speak with it.
+/// The server and the settings of its connections.
 #[derive(Args, Debug)]
 struct ServerArguments {
     /// Host of the server.
     #[arg(short = 'h', long, default_value = "127.0.0.1")]
     host: String,
-    /// Its port.
+    /// Port of the server.
     #[arg(short, long, default_value_t = 6379)]
     port: u16,
-    /// Its Unix socket, in place of host and port.
+    /// Unix socket of the server, in place of host and port.
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// All of it in one, redis://user:password@host:port/db; rediss is TLS.
+    /// All of these as one URI, redis://user:password@host:port/db; rediss is TLS.
     #[arg(short = 'u', long, value_name = "URI")]
     uri: Option<String>,
     /// Password.
@@ -118,7 +119,7 @@ struct ServerArguments {
     /// hash tag of a random slot.
     #[arg(long)]
     cluster: bool,
-    /// Have each connection be told of changes to what it reads: CLIENT TRACKING on.
+    /// Enable server-assisted client-side caching on each connection: CLIENT TRACKING on.
     #[arg(long)]
     enable_tracking: bool,
     /// Speak RESP3.
@@ -129,7 +130,7 @@ struct ServerArguments {
     dbnum: u32,
 }
 
-/// The connections, and how many requests they send when.
+/// The connections and the load.
 #[derive(Args, Debug)]
 struct LoadArguments {
     /// Connections of all threads together.
@@ -141,22 +142,22 @@ struct LoadArguments {
     /// Requests sent ahead of their replies.
     #[arg(short = 'P', long, default_value_t = 1)]
     pipeline: usize,
-    /// 1 keeps connections, 0 opens one for each request.
+    /// 1 keeps connections open, 0 opens one for each request.
     #[arg(short = 'k', default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     keep_alive: u8,
     /// Requests in all [default: 100000].
     #[arg(short = 'n', long, conflicts_with = "duration")]
     requests: Option<u64>,
-    /// Seconds, in place of a count of requests.
+    /// Duration in seconds, in place of a number of requests.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
     /// Seconds of load before the measurement.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     warm_up: Duration,
-    /// Open loop: requests per second, sent on schedule; latency counts from when each was due.
+    /// Open loop: requests per second, sent on schedule; latency counts from the time each was due.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Search the highest rate whose p99 stays under so many milliseconds, from --rate upwards.
+    /// Search the highest rate whose p99 stays under this many milliseconds, from --rate upwards.
     #[arg(long, value_name = "P99_MS", num_args = 0..=1, default_missing_value = "1")]
     rate_sweep: Option<f64>,
     /// Repeat the tests until interrupted.
@@ -164,40 +165,41 @@ struct LoadArguments {
     repeat: bool,
 }
 
-/// TLS.
+/// The settings of TLS.
 #[derive(Args, Debug)]
 struct TlsArguments {
     /// Speak TLS.
     #[arg(long)]
     tls: bool,
-    /// Certificate of the authority that the server's comes from, as PEM.
+    /// Trusted CA certificate, as PEM.
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// A folder of such certificates. Without either, those that the system trusts.
+    /// Folder of trusted CA certificates. Without --cacert and --cacertdir, the system's are
+    /// trusted.
     #[arg(long, value_name = "FOLDER")]
     cacertdir: Option<PathBuf>,
-    /// Take any certificate of the server.
+    /// Accept any certificate of the server.
     #[arg(long, conflicts_with_all = ["cacert", "cacertdir"])]
     insecure: bool,
     /// Client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// Private key of the client certificate, as PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The name in the server's certificate.
+    /// Expected name in the server's certificate.
     #[arg(long, value_name = "HOST")]
     sni: Option<String>,
-    /// Ciphers of TLS 1.2 by OpenSSL's names, joined by colons, the preferred first.
+    /// Cipher suites of TLS 1.2: OpenSSL names joined by colons, the preferred first.
     #[arg(long, value_name = "LIST")]
     tls_ciphers: Option<String>,
-    /// The same for TLS 1.3.
+    /// Cipher suites of TLS 1.3, in the same notation.
     #[arg(long, value_name = "LIST")]
     tls_ciphersuites: Option<String>,
 }
 
 impl TlsArguments {
-    /// How to speak TLS, if that is asked for.
+    /// Returns the TLS settings. They apply even without `--tls` if a URI turns TLS on.
     fn options(&self) -> Tls {
         Tls {
             ca: self.cacert.clone(),
@@ -211,7 +213,7 @@ impl TlsArguments {
     }
 }
 
-/// What is sent. Without any of it: redis-benchmark's default tests.
+/// The requests to send. Without any of these: redis-benchmark's default tests.
 #[derive(Args, Debug)]
 struct What {
     /// Default tests, separated by commas: ping_inline, ping_mbulk, set, get, incr, lpush, rpush,
@@ -219,26 +221,26 @@ struct What {
     /// lrange_600, mset, xadd.
     #[arg(short, long, value_delimiter = ',', value_name = "TESTS")]
     tests: Vec<String>,
-    /// Random keys out of so many, where a test or a command has __rand_int__.
+    /// Number of random keys, where a test or a command has __rand_int__.
     #[arg(short = 'r', long, value_name = "KEYS")]
     keyspace: Option<u64>,
     /// A command of a mix and its weight, 15:GET {key uniform 100}; may be given several times.
     #[arg(long, value_name = "WEIGHT:COMMAND", conflicts_with_all = ["tests", "ratio", "command"])]
     mix: Vec<String>,
-    /// A file of commands, one a line, each with WEIGHT: ahead of it if that is not 1.
+    /// File of commands, one per line, each with WEIGHT: before it if the weight is not 1.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tests", "ratio", "mix", "command"])]
     file: Option<PathBuf>,
     /// memtier's mix of SET and GET, 1:15.
     #[arg(long, value_name = "SET:GET", conflicts_with_all = ["tests", "command"])]
     ratio: Option<String>,
-    /// Keys of SET and of GET: R random, G Gaussian, Z Zipf, S or P one after the
-    /// other over all connections.
+    /// Key patterns of SET and of GET: R random, G Gaussian, Z Zipf, S or P sequential over all
+    /// connections.
     #[arg(long, value_name = "SET:GET", default_value = "R:R")]
     key_pattern: String,
-    /// Smallest number of a key, with --ratio.
+    /// Smallest key number, with --ratio.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     key_minimum: u64,
-    /// Largest number of a key, with --ratio.
+    /// Largest key number, with --ratio.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000_000)]
     key_maximum: u64,
     /// Median of pattern G [default: the middle].
@@ -250,7 +252,7 @@ struct What {
     /// Exponent of pattern Z [default: 1].
     #[arg(long, value_name = "NUMBER")]
     key_zipf_exp: Option<f64>,
-    /// What keys begin with, with --ratio.
+    /// Prefix of keys, with --ratio.
     #[arg(long, value_name = "TEXT", default_value = "memtier-")]
     key_prefix: String,
     /// A command with placeholders, as one word or several: SET {key uniform 100000} {value 64}.
@@ -283,7 +285,7 @@ fn backend(text: &str) -> Result<BackendChoice, String> {
 }
 
 impl ServerArguments {
-    /// The server that is asked for.
+    /// Builds the server settings from the arguments.
     fn target(&self) -> Result<Target, BenchError> {
         let endpoint = match &self.socket {
             Some(path) => Endpoint::Unix(path.clone()),
@@ -310,7 +312,7 @@ impl ServerArguments {
 }
 
 impl LoadArguments {
-    /// When a run ends.
+    /// Returns the end of a run.
     fn limit(&self) -> Limit {
         match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),
@@ -321,7 +323,7 @@ impl LoadArguments {
 }
 
 impl RunArguments {
-    /// The runs that are asked for, in their order.
+    /// Builds the specifications of all runs, in order.
     fn specs(&self) -> Result<Vec<RunSpec>, BenchError> {
         let target = self.server.target()?;
         let limit = self.load.limit();
@@ -404,7 +406,7 @@ impl RunArguments {
         }
     }
 
-    /// Gives a workload that only reads the values that `-d` describes, to verify them.
+    /// Adds the values of `-d` to a workload that only reads, so that `--verify` can check them.
     fn finish(&self, mut workload: Workload, sizes: &Sizes) -> Workload {
         if self.verify && workload.values.is_none() {
             let content = self.content.unwrap_or(Content::Alphanumeric);
@@ -438,7 +440,7 @@ impl What {
         })
     }
 
-    /// The pattern called `name`, `None` for an unknown one.
+    /// Returns the key pattern called `name`; `None` for an unknown name.
     fn pattern(&self, name: &str, counter: usize) -> Result<Option<KeyPattern>, BenchError> {
         let (min, max) = (self.key_minimum as f64, self.key_maximum as f64);
         let count = (self.key_maximum - self.key_minimum).saturating_add(1);
@@ -466,7 +468,7 @@ impl What {
     }
 }
 
-/// Runs what `arguments` ask for, prints it as they ask for, and says how it went.
+/// Runs the workloads of `arguments`, prints their results, and returns the exit status.
 pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
     let mut specs = arguments.specs()?;
     let interrupt = Interrupt::by_signals()?;
@@ -482,7 +484,7 @@ pub fn main(arguments: &RunArguments) -> Result<ExitCode, BenchError> {
     outcome
 }
 
-/// Keeps connections open that do nothing.
+/// Keeps idle connections open until Ctrl-C.
 fn idle_until(spec: &RunSpec, interrupt: &Interrupt) -> Result<ExitCode, BenchError> {
     let connections = spec.load.connections;
     idle(spec, || eprintln!("{connections} idle connections, until Ctrl-C"))?;
@@ -496,7 +498,7 @@ fn run_all(
     interrupt: &Interrupt,
     printer: &mut Printer<'_>,
 ) -> Result<ExitCode, BenchError> {
-    // The tests behind one that measured nothing are run all the same.
+    // A test that measured nothing useful does not stop the tests after it.
     let mut fault = None;
     for repetition in 0.. {
         for spec in specs {
@@ -524,7 +526,8 @@ fn run_all(
     fault.map_or(Ok(ExitCode::SUCCESS), |reason| Err(BenchError::Useless(reason)))
 }
 
-/// Searches the highest rate of one workload; why it found nothing of use, and how it ended.
+/// Searches the highest rate of one workload. Returns the reason why nothing useful was measured,
+/// if any, and the end of the last run.
 fn sweep_one(
     spec: &RunSpec,
     p99_ms: f64,
@@ -562,7 +565,7 @@ fn sweep_one(
     Ok((fault, last))
 }
 
-/// Writes results as they come.
+/// A printer that writes results as they arrive, and keeps them for the JSON file.
 struct Printer<'a> {
     arguments: &'a RunArguments,
     results: Vec<RunResult>,
@@ -581,7 +584,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints a run of a search for a rate, of which `verdict` says whether it held its limit.
+    /// Prints one probe of a rate search. `verdict` says if the rate held.
     fn print_probe(&mut self, result: &RunResult, verdict: &str) -> Result<(), BenchError> {
         self.results.push(result.clone());
         if self.arguments.csv {
@@ -599,8 +602,8 @@ impl Printer<'_> {
         self.line(&output::csv_line(result, self.decimals()))
     }
 
-    /// How many decimals latencies have. As redis-benchmark it takes a larger
-    /// number for the largest.
+    /// Returns the number of decimals of latencies. As in redis-benchmark, a larger number means
+    /// the maximum.
     fn decimals(&self) -> usize {
         self.arguments.precision.min(output::DECIMALS_MAX)
     }
@@ -619,10 +622,11 @@ impl Printer<'_> {
     }
 }
 
-/// What to say of arguments that make no sense, in one line; of help and versions, all.
+/// Prints an error of the arguments as one line, and help or version texts as they are. Returns the
+/// exit status.
 pub fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nothing is left to be told when this cannot be.
+        // A failed write is ignored: there is no other place to report it.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS };
     }
@@ -633,7 +637,7 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
     exit_code(Err(BenchError::Usage(line.trim_start_matches("error: ").to_owned() + "; see --help")))
 }
 
-/// The exit status for `outcome`; an error is told in one line.
+/// Returns the exit status of `outcome`, and prints an error as one line.
 pub fn exit_code(outcome: Result<ExitCode, BenchError>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         let text = error.to_string();

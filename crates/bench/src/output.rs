@@ -1,22 +1,22 @@
-//! Results as text: a report for people, redis-benchmark's quiet line, its CSV.
+//! Results as text: a report for people, redis-benchmark's quiet line and CSV.
 //!
-//! The CSV has redis-benchmark's columns first, with its number formats, and ours behind them.
+//! The CSV has redis-benchmark's columns first, with its number formats, then additional ones.
 
 use std::fmt::Write;
 
 use crate::results::{Ending, LoopMode, RunResult};
 
-/// Decimals of latencies in milliseconds, unless `--precision` says otherwise.
+/// The decimals of latencies in milliseconds, unless `--precision` is given.
 pub const DECIMALS: usize = 3;
-/// What `--precision` gives at most.
+/// The maximum number of decimals of `--precision`.
 pub const DECIMALS_MAX: usize = 4;
 
-/// The first line of the CSV.
+/// The header line of the CSV.
 pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
     \"errors\",\"client_bound\",\"ending\"";
 
-/// The line of `result` in the CSV, without its end; latencies have so many decimals.
+/// Returns the CSV line of `result`, without a line end. Latencies have `decimals` decimals.
 pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     let latency = &result.latency;
     let mut line = format!("\"{}\",\"{:.2}\"", result.test.replace('"', "\"\""), result.requests_per_second);
@@ -42,8 +42,8 @@ pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     line
 }
 
-/// redis-benchmark's quiet line, without its end; what makes the figure doubtful is appended. The
-/// latency has so many decimals.
+/// Returns redis-benchmark's quiet line, without a line end. Warnings about the result are
+/// appended. The latency has `decimals` decimals.
 pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     let p50_ms = result.latency.p50_us / 1e3;
     let mut line = format!(
@@ -69,7 +69,7 @@ pub fn quiet_line(result: &RunResult, decimals: usize) -> String {
     line
 }
 
-/// The report of one run; latencies have so many decimals.
+/// Returns the report of one run. Latencies have `decimals` decimals.
 pub fn report(result: &RunResult, decimals: usize) -> String {
     let mut out = format!("====== {} ======\n", result.test);
     let settings = &result.settings;
@@ -125,7 +125,7 @@ pub fn report(result: &RunResult, decimals: usize) -> String {
     out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// What client and server used.
+/// Appends the resource usage of the client, the server and the nodes, and the hit rate.
 fn push_sides(out: &mut String, result: &RunResult) {
     let client = &result.client;
     let busy: Vec<String> = client.busy.iter().map(|busy| format!("{:.0} %", busy * 100.0)).collect();
@@ -163,7 +163,8 @@ fn push_sides(out: &mut String, result: &RunResult) {
     }
 }
 
-/// What makes the figures doubtful.
+/// Appends the reasons to doubt the results: a client bottleneck, errors, unanswered requests, an
+/// early end.
 fn push_doubts(out: &mut String, result: &RunResult) {
     if result.is_client_bound() {
         push(out, format_args!("  client-bound: {}\n", result.client.bound.reason));
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
     use crate::results::{ClientBound, LatencySummary, Settings, Transport};
 
-    /// A result with figures that are easy to recognise.
+    /// Returns a result with easily recognised figures.
     fn result() -> RunResult {
         RunResult {
             test: "SET".to_owned(),

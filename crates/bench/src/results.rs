@@ -1,77 +1,77 @@
-//! What a run came to, as plain data: what the texts, CSV, JSON and the reports are made of.
+//! The result of a run as plain data. Texts, CSV, JSON and the reports are made from it.
 //!
-//! Times are microseconds in `f64` or `u64` fields named `_us`, wall time is in seconds.
+//! Times are in microseconds, in `f64` or `u64` fields named `_us`. Wall time is in seconds.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The outcome of one workload against one server.
+/// The result of one workload against one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Its name as redis-benchmark prints it (`SET`, `LRANGE_100 (first 100 elements)`),
-    /// or the command template.
+    /// The name of the test as redis-benchmark prints it (`SET`, `LRANGE_100 (first 100
+    /// elements)`), or the command template.
     pub test: String,
-    /// The command template, or those of a mix, one a line with their weights.
+    /// The command template. A mix has one template per line, each with its weight.
     pub command: String,
-    /// How the load was made.
+    /// The settings of the load.
     pub settings: Settings,
-    /// When the measured part began, in milliseconds of Unix time.
+    /// The start of the measured part, in milliseconds of Unix time.
     pub started_unix_ms: u64,
-    /// Wall time of the measured part: warm-up is not in it.
+    /// The wall time of the measured part, without warm-up.
     pub duration_seconds: f64,
-    /// Requests answered in the measured part, errors included.
+    /// The number of requests answered in the measured part, including errors.
     pub requests: u64,
     /// `requests / duration_seconds`.
     pub requests_per_second: f64,
-    /// Error replies by their first word (`ERR`, `WRONGTYPE`, `OOM`); replies that failed
-    /// verification are counted as `VERIFY`.
+    /// The number of error replies by their first word (`ERR`, `WRONGTYPE`, `OOM`). Replies that
+    /// failed verification are counted as `VERIFY`.
     pub errors: BTreeMap<String, u64>,
-    /// The first error reply, whole.
+    /// The beginning of the first error reply, up to 256 bytes.
     pub first_error: Option<String>,
-    /// Reads that found something; a read is a GET, HGET, LPOP or another command that replies
-    /// null for what is missing.
+    /// The number of reads that found a value. A read is a GET, HGET, LPOP or another command that
+    /// replies null for a missing value.
     pub hits: u64,
-    /// Reads that found nothing.
+    /// The number of reads that found no value.
     pub misses: u64,
-    /// Requests that were due or sent but not answered when the run ended: they have no latency, so
-    /// where there are many of them the figures are too good.
+    /// The number of requests that were due or sent but not answered when the run ended. They have
+    /// no latency. If there are many, the latencies are too optimistic.
     pub unanswered: u64,
-    /// Latency of all requests.
+    /// The latency of all requests.
     pub latency: LatencySummary,
-    /// The same as a histogram: how many requests took at most so long and longer than the entry
-    /// before. Ascending; empty buckets are left out; three significant digits. In JSON a string of
-    /// `MICROSECONDS:COUNT`, with blanks between.
+    /// The latency histogram. A bucket counts the requests that took at most `upper_us` and longer
+    /// than the previous bucket. Ascending, without empty buckets, three significant digits. In
+    /// JSON it is a string of `MICROSECONDS:COUNT` separated by spaces.
     #[serde(with = "buckets")]
     pub histogram: Vec<Bucket>,
-    /// The course of the run, a second each.
+    /// The results of each second of the run.
     pub per_second: Vec<Second>,
-    /// The load generator's own use of the machine.
+    /// The load generator's own resource usage.
     pub client: ClientUse,
-    /// The server's, when its process is on this machine and known.
+    /// The server's resource usage, if its process is on this machine and known.
     pub server: Option<ServerUse>,
-    /// What the nodes of a cluster did; absent where there is one server.
+    /// The results of the nodes of a cluster; absent for a single server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterUse>,
-    /// The simulated link to the server, where there was one.
+    /// The simulated link to the server; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkUse>,
-    /// How the run ended.
+    /// The end of the run: complete, interrupted or failed.
     pub ending: Ending,
 }
 
 impl RunResult {
-    /// Whether the client, not the server, was the limit.
+    /// Returns true if the client, not the server, was the bottleneck.
     pub fn is_client_bound(&self) -> bool {
         self.client.bound.is_bound
     }
 
-    /// All error replies.
+    /// Returns the number of all error replies.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Why a run that came to its end measured nothing of use: no reply, or nothing but errors.
+    /// Returns the reason why a complete run measured nothing useful: no reply, or only errors.
     pub fn fault(&self) -> Option<String> {
         if self.ending != Ending::Complete {
             return None;
@@ -86,52 +86,54 @@ impl RunResult {
         }
     }
 
-    /// Hits among all reads, from 0 to 1; `None` when nothing was read.
+    /// Returns the share of reads that found a value, from 0 to 1; `None` if nothing was read.
     pub fn hit_rate(&self) -> Option<f64> {
         let reads = self.hits + self.misses;
         (reads > 0).then(|| self.hits as f64 / reads as f64)
     }
 }
 
-/// How the load was made.
+/// The settings of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Where the server is: `127.0.0.1:6379` or the path of a Unix socket.
+    /// The address of the server: `127.0.0.1:6379` or the path of a Unix socket.
     pub address: String,
-    /// The way to it.
+    /// The transport to the server.
     pub transport: Transport,
-    /// 2 or 3.
+    /// The version of RESP: 2 or 3.
     pub resp: u8,
-    /// The database.
+    /// The database number.
     pub db: u32,
-    /// Threads of the load generator.
+    /// The number of threads of the load generator.
     pub threads: usize,
-    /// Connections of all threads together.
+    /// The number of connections of all threads together.
     pub connections: usize,
-    /// Requests sent ahead of their replies on one connection.
+    /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// The size of values: `64`, `10-100`, `32:50,64:50`; empty when the workload has none.
+    /// The size of values in bytes: `64`, `10-100`, `32:50,64:50`; empty if the workload has no
+    /// values.
     pub value_bytes: String,
-    /// Different keys; 0 when all requests use the same.
+    /// The number of different keys; 0 if all requests use the same key.
     pub keyspace: u64,
-    /// Closed or open loop.
+    /// The load model: closed or open loop.
     pub loop_mode: LoopMode,
-    /// Whether each request had a connection of its own.
+    /// True if each request had its own connection.
     pub reconnect: bool,
-    /// Seconds of load before the measured part.
+    /// The duration of the load before the measured part, in seconds.
     pub warm_up_seconds: f64,
-    /// `io_uring` or `epoll`, the load generator's own event loop.
+    /// The backend of the load generator's event loop: `io_uring` or `epoll`.
     pub io_backend: String,
-    /// How long it waited for replies to come together, in microseconds at most, if it did.
+    /// The longest time that the load generator waited for further replies, in microseconds; absent
+    /// if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gather_us: Option<u32>,
-    /// The seed of its random choices; with it and the same settings they are made again. Absent in
-    /// results of versions that did not write it.
+    /// The seed of the random choices. The same seed and settings repeat them. Absent in results of
+    /// versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
-/// The way to the server.
+/// The transport to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -143,55 +145,57 @@ pub enum Transport {
     Unix,
 }
 
-/// When requests are sent.
+/// The load model, which decides when requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LoopMode {
-    /// As soon as the replies before have come. Latency is measured from the sending.
+    /// A request is sent as soon as the replies before it have arrived. Latency counts from the
+    /// sending.
     Closed,
-    /// On a schedule. Latency is measured from when a request was due, so that waiting behind a
-    /// slow one is not left out (coordinated omission).
+    /// Requests are sent on a schedule. Latency counts from the time a request was due, so that
+    /// waiting behind a slow request is included (coordinated omission).
     Open {
-        /// Requests per second over all connections.
+        /// The planned requests per second over all connections.
         requests_per_second: f64,
     },
 }
 
-/// Latency in microseconds.
+/// The latency percentiles, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The shortest.
+    /// The shortest latency.
     pub min_us: f64,
     /// The arithmetic mean.
     pub mean_us: f64,
-    /// The median.
+    /// The median: 50 of 100 requests took at most this long.
     pub p50_us: f64,
-    /// 75 of 100 requests took at most so long.
+    /// The 75th percentile.
     pub p75_us: f64,
-    /// 90 of 100.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 95 of 100.
+    /// The 95th percentile.
     pub p95_us: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 999 of 1,000.
+    /// The 99.9th percentile.
     pub p99_9_us: f64,
-    /// 9,999 of 10,000.
+    /// The 99.99th percentile.
     pub p99_99_us: f64,
-    /// The longest.
+    /// The longest latency.
     pub max_us: f64,
 }
 
-/// Requests of about the same latency.
+/// A bucket of the latency histogram: requests of about the same latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The longest latency counted here.
+    /// The longest latency counted in this bucket.
     pub upper_us: f64,
-    /// How many.
+    /// The number of requests in this bucket.
     pub count: u64,
 }
 
-/// Buckets as one string: a list of objects would be ten times as long, and most of results.json.
+/// The buckets as one string. A list of objects would be ten times as long, and most of
+/// results.json.
 mod buckets {
     use std::fmt::Write;
 
@@ -226,77 +230,78 @@ mod buckets {
 /// One second of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// When it ended, in seconds since the measured part began; the last one may be
+    /// The end of this second, in seconds since the start of the measured part. The last one may be
     /// shorter than a second.
     pub at_seconds: f64,
-    /// Requests answered in it, per second.
+    /// The requests answered in this second, per second.
     pub requests_per_second: f64,
-    /// Their median latency.
+    /// The median latency of these requests.
     pub p50_us: f64,
-    /// Their 99th percentile.
+    /// The 99th percentile of their latency.
     pub p99_us: f64,
 }
 
-/// What the load generator used.
+/// The resources that the load generator used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientUse {
-    /// CPU time of its worker threads in the measured part, user and system.
+    /// The CPU time of the worker threads in the measured part, user and system.
     pub cpu_seconds: f64,
-    /// The same per request, in microseconds.
+    /// The CPU time per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// Per thread: CPU time over wall time, 0 to 1.
+    /// The CPU time of each thread divided by the wall time, from 0 to 1.
     pub busy: Vec<f64>,
-    /// Whether that was the limit.
+    /// The check for a client bottleneck.
     pub bound: ClientBound,
 }
 
-/// Whether the client was the limit: then the rate says little about the server.
+/// The check for a client bottleneck. If the client was the bottleneck, the rate says little about
+/// the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientBound {
-    /// It was.
+    /// True if the client was the bottleneck.
     pub is_bound: bool,
-    /// Why that is thought; empty when it was not.
+    /// The reason for this decision; empty if the client was not the bottleneck.
     pub reason: String,
 }
 
-/// What the server's process used in the measured part.
+/// The resources that the server's process used in the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerUse {
-    /// CPU time of all its threads, user and system.
+    /// The CPU time of all its threads, user and system.
     pub cpu_seconds: f64,
-    /// The same per request, in microseconds.
+    /// The CPU time per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// Resident memory at the end.
+    /// The resident memory at the end of the measured part.
     pub rss_bytes: u64,
-    /// Times a thread gave the processor up.
+    /// The number of voluntary context switches of its threads.
     pub context_switches_voluntary: u64,
-    /// Times a thread was moved off the processor.
+    /// The number of involuntary context switches of its threads.
     pub context_switches_involuntary: u64,
 }
 
-/// What the nodes of a cluster did in the measured part.
+/// The results of the nodes of a cluster in the measured part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterUse {
-    /// Requests answered, by the node's address.
+    /// The number of requests answered by each node, by the address of the node.
     pub nodes: BTreeMap<String, u64>,
-    /// Redirections to another node for good (MOVED), each followed. A stable cluster gives none.
+    /// The number of MOVED redirections, each followed. A stable cluster sends none.
     pub moved: u64,
-    /// Redirections of one request whose slot is on the move (ASK), each followed.
+    /// The number of ASK redirections, each followed: the slot of the request is being migrated.
     pub asked: u64,
 }
 
-/// How a link is simulated.
+/// The simulator of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
-    /// By the kernel, between two network namespaces.
+    /// The kernel's netem, between two network namespaces.
     Netem,
-    /// By a thread of saker-bench that passes on what it is sent.
+    /// A thread of saker-bench that forwards the bytes.
     Relay,
 }
 
 impl LinkKind {
-    /// `netem` or `relay`.
+    /// Returns `netem` or `relay`.
     pub fn name(self) -> &'static str {
         match self {
             LinkKind::Netem => "netem",
@@ -305,25 +310,28 @@ impl LinkKind {
     }
 }
 
-/// A simulated link in the time of a run, warm-up included.
+/// A simulated link during a run, warm-up included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkUse {
-    /// What made it.
+    /// The simulator of the link.
     pub kind: LinkKind,
-    /// Processor time of the relay over wall time, 0 to 1; absent where the kernel is the link.
+    /// The CPU time of the relay divided by the wall time, from 0 to 1; absent if the kernel
+    /// simulates the link.
     pub busy: Option<f64>,
-    /// The same per request, in microseconds. It is neither in the server's nor in the client's.
+    /// The CPU time of the relay per request, in microseconds. It is not included in the figures of
+    /// the server or the client.
     pub cpu_us_per_request: Option<f64>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "reason", rename_all = "snake_case")]
 pub enum Ending {
-    /// All requests or the whole time.
+    /// All requests were sent, or the whole duration has passed.
     Complete,
-    /// By Ctrl-C: the result is of what was measured until then.
+    /// Ctrl-C ended the run. The result covers the time up to then.
     Interrupted,
-    /// The server went away or stopped making sense; the result is of what was measured until then.
+    /// The server closed a connection, did not reply or sent malformed replies. The result covers
+    /// the time up to then. Holds the reason.
     Failed(String),
 }

@@ -1,10 +1,10 @@
-//! redis-benchmark's default tests, by the same names and with the same requests.
+//! redis-benchmark's default tests, with the same names and requests.
 
 use super::value::{Content, Sizes, Values};
 use super::{Template, TemplateOptions, Weighted, Workload};
 use crate::BenchError;
 
-/// A test: its name for `-t`, its title, its command line.
+/// A default test: its name for `-t`, its title and its command line.
 struct DefaultTest {
     name: &'static str,
     title: &'static str,
@@ -18,7 +18,7 @@ const fn test(name: &'static str, title: &'static str, line: &'static str) -> De
     DefaultTest { name, title, line }
 }
 
-/// In the order in which redis-benchmark runs them.
+/// The tests in redis-benchmark's order.
 const TESTS: &[DefaultTest] = &[
     test("ping_inline", "PING_INLINE", ""),
     test("ping_mbulk", "PING_MBULK", "PING"),
@@ -50,7 +50,7 @@ const TESTS: &[DefaultTest] = &[
     test("xadd", "XADD", "XADD mystream * myfield __data__"),
 ];
 
-/// The names that `-t` takes, in the order in which the tests run.
+/// The names that `-t` accepts, in the order in which the tests run.
 pub const DEFAULT_TESTS: &[&str] = &[
     "ping_inline",
     "ping_mbulk",
@@ -74,30 +74,30 @@ pub const DEFAULT_TESTS: &[&str] = &[
     "xadd",
 ];
 
-/// What the default tests are told.
+/// The options of the default tests.
 #[derive(Clone, Debug)]
 pub struct DefaultTestOptions {
     /// The size of values: `-d`.
     pub sizes: Sizes,
-    /// What values are made of.
+    /// The content of values.
     pub content: Content,
-    /// Different keys and members: `-r`. Without it all requests use the same.
+    /// The number of different keys and members: `-r`. Without it all requests use the same.
     pub keyspace: Option<u64>,
-    /// Keys have a hash tag, so that requests spread over the nodes of a cluster.
+    /// True if keys have a hash tag, so that requests spread over the nodes of a cluster.
     pub cluster: bool,
 }
 
 impl Default for DefaultTestOptions {
-    /// 3 bytes, always the same, one key.
+    /// Returns 3-byte constant values and a single key.
     fn default() -> Self {
         Self { sizes: Sizes::Fixed(3), content: Content::Constant, keyspace: None, cluster: false }
     }
 }
 
 impl Workload {
-    /// The tests called `names`, as redis-benchmark's `-t` takes them (`ping` is both PINGs,
-    /// `lrange` all LRANGEs), in redis-benchmark's order; all of them for an empty list. A LRANGE
-    /// brings the test ahead of it that fills its list.
+    /// Returns the tests called `names` in redis-benchmark's order; all tests if `names` is empty.
+    /// As in redis-benchmark's `-t`, `ping` names both PING tests and `lrange` all LRANGE tests.
+    /// The test that fills the list precedes the LRANGE tests.
     pub fn default_tests(names: &[&str], options: &DefaultTestOptions) -> Result<Vec<Workload>, BenchError> {
         let all = ["ping", "lrange"];
         let known = |name: &&&str| DEFAULT_TESTS.contains(name) || all.contains(name);
@@ -130,7 +130,7 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     let template = if test.name == "ping_inline" {
         Template::raw("PING (inline)", b"PING\r\n")
     } else {
-        // A random score goes with random members.
+        // Random members also get random scores.
         let random_score = test.name == "zadd" && options.keyspace.is_some();
         let line = if options.cluster { tagged(test.line) } else { test.line.to_owned() };
         let line = if random_score { line.replace(" 0 ", " __rand_int__ ") } else { line };
@@ -138,15 +138,15 @@ fn build(test: &DefaultTest, options: &DefaultTestOptions) -> Workload {
     };
     let mut workload = Workload::of(test.title, vec![Weighted { weight: 1, template }], 0);
     workload.values = Some(values);
-    // Elements of one set are chosen from the keyspace too.
+    // Members of a set are also chosen from the keyspace.
     if test.line.contains("__rand_int__") {
         workload.keyspace = options.keyspace.unwrap_or(0);
     }
     workload
 }
 
-/// The line with a hash tag behind the name of each key, as redis-benchmark has it:
-/// `key:{tag}:__rand_int__`, `mylist:{tag}`.
+/// Adds a hash tag to the name of each key, as redis-benchmark does: `key:{tag}:__rand_int__`,
+/// `mylist:{tag}`.
 fn tagged(line: &str) -> String {
     let tag = |word: &str| match word.split_once(':') {
         Some((name @ ("key" | "counter"), rest)) => format!("{name}:{{tag}}:{rest}"),

@@ -1,52 +1,53 @@
-//! Which key comes next: numbers from a range, one after the other or at random.
+//! The choice of the next key: numbers from a range, sequential or random.
 //!
 //! Zipf's law is drawn by rejection from the inverted integral of `1/x^s` (Hörmann and Derflinger
-//! 1996): O(1) a draw whatever the range, no table. A Gaussian is drawn by the polar method and
-//! drawn anew while it lies outside the range.
+//! 1996). A draw is O(1) for any range and needs no table. A Gaussian is drawn by the polar method.
+//! A number outside the range is drawn again.
 
 use super::draw::Draw;
 
-/// Draws of a Gaussian that may miss the range before the nearest end of it is taken: with a median
-/// inside the range, half of the draws or so hit a wide one.
+/// The maximum number of draws of a Gaussian that miss the range. After them the nearest end of the
+/// range is used. With a median inside the range, about half of the draws hit even with a large
+/// deviation.
 const GAUSSIAN_DRAWS_MAX: u32 = 64;
 
-/// Numbers of keys: a range and the order in which they come.
+/// A range of key numbers, and the order in which they are used.
 #[derive(Clone, Debug)]
 pub struct Keys {
     /// The smallest number.
     pub min: u64,
-    /// The largest.
+    /// The largest number.
     pub max: u64,
-    /// How they are chosen.
+    /// The distribution of the numbers.
     pub pattern: KeyPattern,
 }
 
-/// How numbers are chosen from a range.
+/// The distribution of numbers in a range.
 #[derive(Clone, Debug)]
 pub enum KeyPattern {
-    /// Each as likely as any other.
+    /// All numbers with the same probability.
     Uniform,
-    /// One after the other over all threads, from the start again at the end; the field is the
-    /// number of the counter in [`Sequences`](super::Sequences).
+    /// Ascending order, shared by all threads, which starts again after the last number. Holds the
+    /// index of the counter in [`Sequences`](super::Sequences).
     Sequential(usize),
-    /// Around a median.
+    /// A normal distribution.
     Gaussian {
-        /// The middle, a number of the range.
+        /// The median, a number in the range.
         median: f64,
         /// The standard deviation.
         deviation: f64,
     },
-    /// The first number most often, the k-th `1/k^s` as often.
+    /// Zipf's law: the first number is the most frequent, and the k-th is `1/k^s` as frequent.
     Zipf(Zipf),
 }
 
 impl Keys {
-    /// How many numbers there are.
+    /// Returns how many numbers the range contains.
     pub fn count(&self) -> u64 {
         (self.max - self.min).saturating_add(1)
     }
 
-    /// The next number. O(1).
+    /// Returns the next number. O(1), except for a Gaussian: up to 64 draws.
     #[inline]
     pub fn next(&self, draw: &mut Draw) -> u64 {
         match &self.pattern {
@@ -70,7 +71,7 @@ impl Keys {
     }
 }
 
-/// A draw from the Gaussian of mean 0 and deviation 1, by the polar method.
+/// Draws from the normal distribution with mean 0 and deviation 1, by the polar method.
 fn standard_normal(draw: &mut Draw) -> f64 {
     loop {
         let (x, y) = (2.0 * draw.rng.f64() - 1.0, 2.0 * draw.rng.f64() - 1.0);
@@ -86,15 +87,16 @@ fn standard_normal(draw: &mut Draw) -> f64 {
 pub struct Zipf {
     n: f64,
     exponent: f64,
-    /// The integral at the ends of what is drawn from.
+    /// The integral at the first end of the range to draw from. `integral_last` is the other end.
     integral_first: f64,
     integral_last: f64,
-    /// Numbers closer to the drawn point than this are taken without a look.
+    /// The distance from the drawn point below which a number is accepted without the rejection
+    /// test.
     taken_within: f64,
 }
 
 impl Zipf {
-    /// The law over `1..=n` with `exponent` (above 0).
+    /// Creates the law over `1..=n` with an `exponent` above 0.
     pub fn new(n: u64, exponent: f64) -> Self {
         let mut law =
             Self { n: n as f64, exponent, integral_first: 0.0, integral_last: 0.0, taken_within: 0.0 };
@@ -119,7 +121,7 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// `(x^(1-s) - 1) / (1-s)`, and `ln x` where `s` is 1.
+    /// Computes `(x^(1-s) - 1) / (1-s)`, or `ln x` if `s` is 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let t = (1.0 - self.exponent) * log;
@@ -173,7 +175,7 @@ mod tests {
         let keys = drawn(KeyPattern::Gaussian { median: 509.5, deviation: 80.0 }, count);
         let mean = keys.iter().map(|&key| key as f64).sum::<f64>() / count as f64;
         let variance = keys.iter().map(|&key| (key as f64 - mean).powi(2)).sum::<f64>() / count as f64;
-        // The mean of so many draws is off by 80 / sqrt(200,000), and the deviation by less.
+        // The mean of this many draws is off by 80 / sqrt(200,000), and the deviation by less.
         assert!((mean - 509.5).abs() < 1.0 && (variance.sqrt() - 80.0).abs() < 0.8, "{mean} {variance}");
         for (deviations, share) in [(1.0, 0.6827), (2.0, 0.9545), (3.0, 0.9973)] {
             let near = |key: &&u64| (**key as f64 - 509.5).abs() <= deviations * 80.0;
@@ -184,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_narrow_range_cuts_a_gaussian_off_without_heaps_at_its_ends() {
-        // Half of the draws fall outside and are drawn anew, so no end is more
-        // frequent than its neighbours.
+        // Half of the draws miss the range and are drawn again, so no end is more frequent than its
+        // neighbours.
         let keys = drawn(KeyPattern::Gaussian { median: 509.5, deviation: 700.0 }, 100_000);
         let near = |at: u64| keys.iter().filter(|&&key| key.abs_diff(at) < 10).count() as f64;
         assert!((near(10) / near(30) / 0.5 - 1.0).abs() < 0.25, "{} {}", near(10), near(30));

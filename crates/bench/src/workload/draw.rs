@@ -1,53 +1,53 @@
-//! What random choices depend on: a thread's generator and the counters all threads share.
+//! The state of random choices: a thread's generator, and the counters that all threads share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters of sequential keys, shared by the threads of a run, so that each key comes once
-/// before any comes again.
+/// The counters of sequential keys. The threads of a run share them, so that each key is used once
+/// before any is used again.
 #[derive(Clone, Debug)]
 pub struct Sequences(Arc<[AtomicU64]>);
 
 impl Sequences {
-    /// `count` counters, all at 0.
+    /// Creates `count` counters, all at 0.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-/// A seed that nobody chose, short enough to be typed.
+/// Returns a random seed of 32 bits, short enough to type.
 pub fn fresh_seed() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// The state of one thread's choices.
+/// The state of one thread's random choices.
 #[derive(Debug)]
 pub struct Draw {
     pub(super) rng: fastrand::Rng,
     sequences: Sequences,
-    /// The number of the last key written into the present request.
+    /// The number of the last key written into the current request.
     pub(super) key: u64,
-    /// The start of the last range written.
+    /// The last number written for a `{rand}` or for the start of a `{range}`.
     pub(super) range_start: u64,
-    /// The hash tag of the present request.
+    /// The hash tag of the current request.
     pub(super) tag: [u8; 3],
-    /// Whether a value follows from its key, so that a reader knows what to expect.
+    /// True if each value depends only on its key, so that a reader can verify it.
     pub(super) values_follow_keys: bool,
-    /// An argument being put together.
+    /// The buffer for an argument of variable length.
     pub(super) scratch: Vec<u8>,
 }
 
 impl Draw {
-    /// The choices of thread `index` of a run of the workload called `name` with `seed`: other ones
-    /// for each of the three, the same whenever all three are.
+    /// Creates the state of thread `index` in a run of workload `name` with `seed`. The same three
+    /// give the same choices; different ones give different choices.
     pub fn of_thread(seed: u64, name: &str, index: usize, sequences: Sequences) -> Self {
-        // FNV-1a, so that a seed means the same in every build.
+        // FNV-1a, so that a seed has the same meaning in every build.
         let bytes = seed.to_le_bytes().into_iter().chain((index as u64).to_le_bytes()).chain(name.bytes());
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self::new(bytes.fold(0xcbf2_9ce4_8422_2325, mix), sequences)
     }
 
-    /// Choices from `seed` as it is.
+    /// Creates the state from `seed` alone.
     pub fn new(seed: u64, sequences: Sequences) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -60,22 +60,22 @@ impl Draw {
         }
     }
 
-    /// Lets each value follow from the key of its request.
+    /// Makes each value depend only on the key of its request.
     pub fn let_values_follow_keys(&mut self) {
         self.values_follow_keys = true;
     }
 
-    /// The number of the key in the request rendered last.
+    /// Returns the number of the last key in the last rendered request.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// A number below `bound`, which is above 0.
+    /// Returns a random number below `bound`. Panics if `bound` is 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         self.rng.u32(..bound)
     }
 
-    /// The next number of a counter. Relaxed: it orders nothing else.
+    /// Returns the next number of a counter. Relaxed: it orders no other memory accesses.
     pub(super) fn next_of(&mut self, counter: usize) -> u64 {
         self.sequences.0.get(counter).map_or(0, |counter| counter.fetch_add(1, Relaxed))
     }

@@ -8,20 +8,21 @@ use crate::BenchError;
 /// A mix of SET and GET over numbered keys.
 #[derive(Clone, Debug)]
 pub struct Memtier {
-    /// Sets to gets: (1, 15) is 1:15.
+    /// The ratio of SET to GET: (1, 15) is 1:15.
     pub ratio: (u32, u32),
-    /// What keys begin with.
+    /// The prefix of keys.
     pub prefix: String,
     /// The keys of SET.
     pub set_keys: Keys,
     /// The keys of GET.
     pub get_keys: Keys,
-    /// What SET writes.
+    /// The values that SET writes.
     pub values: Values,
 }
 
 impl Workload {
-    /// memtier's mix. A part whose share is 0 is not sent.
+    /// Creates memtier_benchmark's mix. A command with share 0 is not sent. Returns an error if
+    /// both shares are 0.
     pub fn memtier(mix: &Memtier) -> Result<Workload, BenchError> {
         let (sets, gets) = mix.ratio;
         let mut requests = Vec::new();
@@ -52,7 +53,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Reads memtier's `1:15`.
+    /// Parses memtier_benchmark's `1:15`. Each share is at most 1,000,000.
     pub fn parse_ratio(text: &str) -> Result<(u32, u32), BenchError> {
         let parts =
             text.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));

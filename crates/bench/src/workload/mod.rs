@@ -1,9 +1,9 @@
-//! What is sent: requests as templates, alone or mixed by weight.
+//! The requests of a run as templates, alone or mixed by weight.
 //!
-//! A [`Workload`] is parsed once and cloned into every thread; what its random choices depend on
-//! belongs to the thread (`draw.rs`). It can be built from the names of redis-benchmark's tests
+//! A [`Workload`] is parsed once and shared by all threads. The state of its random choices belongs
+//! to each thread (`draw.rs`). A workload is built from the names of redis-benchmark's tests
 //! ([`Workload::default_tests`]), from command templates ([`Workload::from_templates`]), from a
-//! file of them ([`Workload::from_file`]) or as memtier's mix of SET and GET
+//! file of templates ([`Workload::from_file`]) or as memtier_benchmark's mix of SET and GET
 //! ([`Workload::memtier`]).
 
 mod defaults;
@@ -26,34 +26,35 @@ pub use slot::{SLOTS, slot};
 pub use template::{Template, TemplateOptions};
 pub use value::{Content, Sizes, Values};
 
-/// What is sent, over and over.
+/// The requests that a run sends repeatedly.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// As results show it: redis-benchmark's title, or the template.
+    /// The name in results: redis-benchmark's title, or the template.
     pub name: String,
-    /// The requests, each with its weight among them. Never empty.
+    /// The requests with their weights. Never empty.
     pub requests: Vec<Weighted>,
-    /// How many different keys requests choose from, as far as known; 0 when they use the same.
+    /// The number of different keys that requests choose from, as far as known; 0 if all use the
+    /// same key.
     pub keyspace: u64,
-    /// The size of values, as text; empty when there are none.
+    /// The size of values in bytes, as text; empty without values.
     pub value_bytes: String,
-    /// Counters that its sequential keys need.
+    /// The number of counters that its sequential keys need.
     pub sequences: usize,
-    /// The values it writes, and those that its reads find where replies are verified.
+    /// The values that it writes. If replies are verified, also the values that its reads expect.
     pub values: Option<Values>,
 }
 
-/// A request and how often it is sent.
+/// A request and its weight in a mix.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Its share among the others'.
+    /// The weight relative to the other requests.
     pub weight: u32,
     /// The request.
     pub template: Template,
 }
 
 impl Workload {
-    /// One that sends `requests`, with `sequences` counters.
+    /// Creates a workload that sends `requests` and has `sequences` counters.
     fn of(name: &str, requests: Vec<Weighted>, sequences: usize) -> Self {
         let templates = || requests.iter().map(|request| &request.template);
         let keyspace = templates().map(Template::keyspace).max().unwrap_or(0);
@@ -62,8 +63,8 @@ impl Workload {
         Self { name: name.to_owned(), keyspace, value_bytes, sequences, values, requests }
     }
 
-    /// Requests by weight: (weight, command line with placeholders). `name` is the line itself when
-    /// empty and there is one.
+    /// Parses weighted command lines with placeholders. If `name` is empty, the first line is the
+    /// name. Returns an error if a line is invalid, a weight is out of range or there is no line.
     pub fn from_templates(
         name: &str,
         lines: &[(u32, &str)],
@@ -84,7 +85,7 @@ impl Workload {
         Ok(Self::of(name, requests, sequences))
     }
 
-    /// One command whose words are split already, as a shell does.
+    /// Parses one command whose words are already split, as by a shell.
     pub fn from_arguments(arguments: &[Vec<u8>], options: &TemplateOptions) -> Result<Self, BenchError> {
         let mut sequences = 0;
         let template = Template::from_arguments(arguments, options, &mut sequences)?;
@@ -92,9 +93,9 @@ impl Workload {
         Ok(Self::of(&name, vec![Weighted { weight: 1, template }], sequences))
     }
 
-    /// Reads a file of commands, one a line, each with a weight and a colon ahead of it
-    /// if that is not 1 (`15: GET {key uniform 1000}`). Empty lines and those that begin
-    /// with `#` are left out.
+    /// Reads a file of commands, one per line. A weight and a colon precede the command if the
+    /// weight is not 1 (`15: GET {key uniform 1000}`). Empty lines and lines that begin with `#`
+    /// are ignored.
     pub fn from_file(path: &Path, options: &TemplateOptions) -> Result<Self, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -105,7 +106,7 @@ impl Workload {
             .map_err(|error| BenchError::Usage(format!("{}: {error}", path.display())))
     }
 
-    /// The command lines, one a line, with their weights where there are several.
+    /// Returns the command template. For a mix, returns one line per command, each with its weight.
     pub fn command(&self) -> String {
         if let [only] = &self.requests[..] {
             return only.template.text().to_owned();
@@ -119,7 +120,7 @@ impl Workload {
 /// The largest weight of a request.
 const WEIGHT_MAX: u32 = 1_000_000;
 
-/// Splits `15: GET x` into weight and line.
+/// Splits `15: GET x` into weight and command. The weight is 1 if the line has none.
 fn weight_and_line(line: &str) -> (u32, &str) {
     let weighted = line.split_once(':').and_then(|(weight, rest)| Some((weight.trim().parse().ok()?, rest)));
     weighted.map_or((1, line), |(weight, rest)| (weight, rest.trim()))

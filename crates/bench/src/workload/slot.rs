@@ -1,21 +1,20 @@
-//! Slots of a cluster, and for each slot a hash tag that lies in it.
+//! The slots of a cluster, and a hash tag for each slot.
 //!
-//! A key's slot is CRC16 of it, or of what stands between its first `{` and the
-//! next `}`, modulo 16,384.
-//! Source: the cluster specification, redis.io/docs.
+//! A key's slot is the CRC16 of the key modulo 16,384. If the key contains `{`, then a non-empty
+//! text, then `}`, only this text is hashed. Source: the cluster specification, redis.io/docs.
 
 use std::sync::OnceLock;
 
 use crc::{CRC_16_XMODEM, Crc, Table};
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub const SLOTS: usize = 16_384;
-/// Characters of a tag, without its braces: three reach every slot.
+/// The number of characters of a tag, without its braces: three reach every slot.
 const TAG_LEN: usize = 3;
 const TAG_CHARS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_XMODEM);
 
-/// The slot of `key`. O(its length).
+/// Returns the slot of `key`. O(length of the key).
 pub fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -25,8 +24,8 @@ pub fn slot(key: &[u8]) -> u16 {
     CRC16.checksum(tag.unwrap_or(key)) % SLOTS as u16
 }
 
-/// The first text of three letters and digits that lies in `slot`, which is below [`SLOTS`]. O(1);
-/// the first call makes the table.
+/// Returns the first text of three letters and digits whose slot is `slot`. O(1); the first call
+/// builds the table. Panics if `slot` is not below [`SLOTS`].
 pub fn tag(slot: usize) -> [u8; TAG_LEN] {
     static TAGS: OnceLock<Vec<[u8; TAG_LEN]>> = OnceLock::new();
     TAGS.get_or_init(|| {

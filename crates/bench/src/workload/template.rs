@@ -1,4 +1,4 @@
-//! Requests as templates: text with places that are filled anew for each request.
+//! Requests as templates: text with placeholders that are filled for each request.
 //!
 //! | placeholder | becomes |
 //! |---|---|
@@ -15,9 +15,9 @@
 //!   SET {key uniform 100} {value 64}
 //!   Bytes(*3 $3 SET $14 key_)  Digits(uniform, 10)  Bytes($64)  Value  Bytes(crlf)
 //! ```
-//! A template is encoded when it is parsed: whatever has a fixed length, headers included, is bytes
-//! ready to be sent; rendering copies them and fills the gaps. Only an argument whose length varies
-//! (`{rand 1000}`, `{value 10-100}`) is put together apart to know its length.
+//! A template is encoded when it is parsed. All parts of fixed length, headers included, are bytes
+//! ready to be sent. Rendering copies them and fills the gaps. Only an argument of variable length
+//! (`{rand 1000}`, `{value 10-100}`) is built separately, to know its length.
 
 use stdx::quoted::split_quoted;
 
@@ -27,18 +27,18 @@ use super::slot::{SLOTS, tag};
 use super::value::{Content, Sizes, Values};
 use crate::BenchError;
 
-/// Digits of `__rand_int__`.
+/// The number of digits of `__rand_int__`.
 const RAND_INT_DIGITS: usize = 12;
-/// Bytes of a hash tag, braces included; as long as the placeholder for it.
+/// The placeholder of a hash tag. It has the same length as the hash tag with its braces.
 const TAG: &[u8] = b"{tag}";
-/// Digits of `{key …}`.
+/// The number of digits of `{key …}`.
 const KEY_DIGITS: usize = 10;
-/// The exponent of `{key zipfian N}`.
+/// The default exponent of `{key zipfian N}`.
 const ZIPF_EXPONENT: f64 = 1.03;
-/// Stands for a blank within a placeholder while a line is split at blanks.
+/// The replacement for a space within a placeholder while a line is split at spaces.
 const HELD_BLANK: u8 = 0x01;
 
-/// Commands whose reply is null for what is missing.
+/// The commands that reply null for a missing value.
 const READS: &[&str] = &[
     "GET",
     "HGET",
@@ -55,18 +55,18 @@ const READS: &[&str] = &[
     "JSON.GET",
 ];
 
-/// What placeholders without parameters of their own stand for.
+/// The values of placeholders without parameters.
 #[derive(Clone, Debug)]
 pub struct TemplateOptions {
-    /// The range of `__rand_int__`; left as it is when absent.
+    /// The number of values of `__rand_int__`; the text is sent unchanged when absent.
     pub rand_int_count: Option<u64>,
-    /// Prefix and numbers of `__key__`.
+    /// The prefix and the numbers of `__key__`.
     pub keys: Option<(String, Keys)>,
-    /// What `__data__` becomes.
+    /// The values of `__data__`.
     pub data: Option<Values>,
-    /// What `{value …}` is made of.
+    /// The content of `{value …}`.
     pub content: Content,
-    /// Whether `{tag}` is a placeholder, as it is for a cluster.
+    /// True if `{tag}` is a placeholder, as for a cluster.
     pub tags: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for TemplateOptions {
     }
 }
 
-/// One request, ready to be rendered.
+/// A request that can be rendered repeatedly.
 #[derive(Clone, Debug)]
 pub struct Template {
     text: String,
@@ -91,15 +91,15 @@ pub struct Template {
 /// A part of an encoded request.
 #[derive(Clone, Debug)]
 enum Piece {
-    /// As they go out.
+    /// Encoded bytes.
     Bytes(Vec<u8>),
-    /// A number of so many digits.
+    /// A number with a fixed number of digits.
     Digits { number: Number, digits: usize },
     /// A value of fixed length.
     Value(Values),
     /// A hash tag.
     Tag,
-    /// A whole argument of varying length, header included.
+    /// A complete argument of variable length, including its header.
     Argument(Vec<Part>),
 }
 
@@ -112,7 +112,7 @@ enum Part {
     Tag,
 }
 
-/// A number chosen for each request.
+/// A number that is chosen for each request.
 #[derive(Clone, Debug)]
 enum Number {
     Key(Keys),
@@ -138,28 +138,27 @@ impl Number {
 }
 
 impl Template {
-    /// Reads a command line: words with redis-cli's quoting and placeholders. `sequences` counts
-    /// the counters handed to sequential keys.
+    /// Parses a command line: words with redis-cli's quoting and placeholders. Increases
+    /// `sequences` by the number of counters that sequential keys need.
     pub fn parse(line: &str, options: &TemplateOptions, sequences: &mut usize) -> Result<Self, BenchError> {
         let words = split_quoted(&hold_blanks(line.as_bytes()))
             .ok_or_else(|| BenchError::Usage(format!("unbalanced quotes in {line:?}")))?;
         Self::from_words(&words, line, options, sequences)
     }
 
-    /// Takes arguments that are split already, as a shell does; placeholders
-    /// are looked for in each.
+    /// Parses arguments that are already split, as by a shell. Each may contain placeholders.
     pub fn from_arguments(
         arguments: &[Vec<u8>],
         options: &TemplateOptions,
         sequences: &mut usize,
     ) -> Result<Self, BenchError> {
         let words: Vec<Vec<u8>> = arguments.iter().map(|word| hold_blanks(word)).collect();
-        // It is shown in lines.
+        // Results show the text, so it must be a single line.
         let text = String::from_utf8_lossy(&arguments.join(&b' ')).replace(char::is_control, " ");
         Self::from_words(&words, &text, options, sequences)
     }
 
-    /// A request whose bytes never change and follow no form: redis-benchmark's inline PING.
+    /// Creates a request of fixed bytes that need not be RESP: redis-benchmark's inline PING.
     pub fn raw(text: &str, bytes: &[u8]) -> Self {
         let pieces = vec![Piece::Bytes(bytes.to_vec())];
         let text = text.to_owned();
@@ -198,36 +197,37 @@ impl Template {
         })
     }
 
-    /// The text it was read from.
+    /// Returns the text of the command.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a null reply means that something was looked for and not found.
+    /// Returns true if a null reply means a missing value.
     pub fn reads(&self) -> bool {
         self.reads
     }
 
-    /// Whether this is a GET, whose reply can be compared with what was written.
+    /// Returns true for GET, whose reply can be compared with the value that was written.
     pub fn gets(&self) -> bool {
         self.gets
     }
 
-    /// Different keys that it chooses from, 0 for one.
+    /// Returns the number of different keys that the template chooses from; 0 if its keys are
+    /// fixed.
     pub fn keyspace(&self) -> u64 {
         self.keyspace
     }
 
-    /// The first source of values in it.
+    /// Returns the values of the first value placeholder.
     pub fn values(&self) -> Option<&Values> {
         self.values.as_ref()
     }
 
-    /// Appends the next request, as it goes out. O(its length).
+    /// Appends the next encoded request to `out`. O(length of the request).
     #[inline]
     pub fn render(&self, out: &mut Vec<u8>, draw: &mut Draw) {
         if self.has_tags {
-            // One for all keys of a request, which must lie in one slot.
+            // One tag for all keys of a request, because they must be in one slot.
             draw.tag = tag(draw.rng.usize(..SLOTS));
         }
         for piece in &self.pieces {
@@ -242,7 +242,7 @@ impl Template {
     }
 }
 
-/// Encodes what has a fixed length, headers included.
+/// Encodes all parts of fixed length, including headers.
 fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
@@ -312,7 +312,7 @@ fn push_tag(out: &mut Vec<u8>, draw: &Draw) {
     out.push(b'}');
 }
 
-/// Appends `number` in `digits` digits; the lowest ones of a longer number.
+/// Appends `number` with exactly `digits` digits; a longer number loses its highest digits.
 #[inline]
 fn push_digits(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     let start = out.len();
@@ -326,7 +326,7 @@ fn push_digits(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The inside of the placeholder that `text` begins with, without braces.
+/// Returns the content, without braces, of the placeholder at the start of `text`.
 fn placeholder(text: &[u8]) -> Option<&[u8]> {
     const NAMES: [&[u8]; 4] = [b"key", b"value", b"rand", b"range"];
     let inner = text.strip_prefix(b"{")?;
@@ -335,7 +335,7 @@ fn placeholder(text: &[u8]) -> Option<&[u8]> {
     (NAMES.contains(&name) && name.len() < inner.len()).then_some(inner)
 }
 
-/// The line with the blanks within placeholders replaced, so that these stay in one word.
+/// Replaces the spaces within placeholders, so that each placeholder stays in one word.
 fn hold_blanks(line: &[u8]) -> Vec<u8> {
     let mut held = line.to_vec();
     for at in 0..held.len() {
@@ -350,7 +350,7 @@ fn hold_blanks(line: &[u8]) -> Vec<u8> {
     held
 }
 
-/// Turns words into arguments.
+/// A parser of words into arguments.
 struct Parser<'a> {
     options: &'a TemplateOptions,
     sequences: &'a mut usize,
@@ -358,7 +358,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Appends the argument that `word` is; two for a range.
+    /// Appends the argument of `word`; a `{range}` appends two.
     fn argument(&mut self, word: &[u8], arguments: &mut Vec<Vec<Part>>) -> Result<(), BenchError> {
         let mut parts = Vec::new();
         let mut bytes = Vec::new();
@@ -389,7 +389,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// What `text` begins with if that is a placeholder: how long it is and what it becomes.
+    /// Parses the placeholder at the start of `text`, if any. Returns its length and its parts.
     fn part(&mut self, text: &[u8]) -> Result<Option<(usize, Vec<Part>)>, BenchError> {
         if let Some(inner) = placeholder(text) {
             let inner_text = String::from_utf8_lossy(inner).replace(char::from(HELD_BLANK), " ");
@@ -483,7 +483,7 @@ impl Parser<'_> {
     }
 }
 
-/// `0..count`, in the order of `pattern`. `count` is above 0.
+/// Returns the keys `0..count` with the distribution `pattern`. `count` must be above 0.
 pub(super) fn up_to(count: u64, pattern: KeyPattern) -> Keys {
     Keys { min: 0, max: count - 1, pattern }
 }
@@ -505,7 +505,8 @@ mod tests {
         (0..times).map(render).collect()
     }
 
-    /// The request's arguments joined by blanks; panics when it is not exactly one request.
+    /// Decodes the request and joins its arguments with spaces. Panics if `request` is not exactly
+    /// one request.
     fn decoded(request: &[u8]) -> String {
         let (value, len) = resp::decode(request).unwrap().unwrap();
         assert_eq!(len, request.len());
@@ -541,8 +542,8 @@ mod tests {
 
     #[test]
     fn commands_written_for_resp_benchmark_are_understood() {
-        // Commands of the forms that its documentation shows, each with what a request looks like:
-        // k a key, v a value of 64 bytes, n a number.
+        // Commands from the documentation of resp-benchmark, each with the form of its requests: k
+        // is a key, v a value of 64 bytes, n a number.
         for (line, form) in [
             ("SET {key uniform 1000000} {value 64}", "SET k v"),
             ("GET {key zipfian 1000000}", "GET k"),

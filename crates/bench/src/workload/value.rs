@@ -1,33 +1,35 @@
-//! Values: how long they are and of what.
+//! The sizes and the content of values.
 //!
-//! Bytes come from a pool made once; a value is a slice of it at a random place, so that making one
-//! is a copy. Pools depend on nothing but their kind: a later run knows what an earlier one wrote.
+//! Values are slices of a pool of bytes that is made once. A slice begins at a random place, so
+//! that making a value is a copy. A pool depends only on its kind of content and its length. A
+//! later run therefore knows the values that an earlier one wrote.
 
 use std::sync::Arc;
 
 use super::draw::Draw;
 use crate::BenchError;
 
-/// Different places at which a value may begin.
+/// The number of different places at which a value may begin.
 const STARTS: usize = 1 << 16;
-/// The longest value: what Redis takes for a string.
+/// The longest value, in bytes: Redis's limit of a string.
 pub(super) const VALUE_LEN_BYTES_MAX: usize = 512 << 20;
-/// Pieces of a compressible pool that repeat.
+/// The length of the text that a compressible pool repeats, in bytes.
 const COMPRESSIBLE_PERIOD: usize = 64;
 
-/// How long values are.
+/// The sizes of values, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All the same.
+    /// One size for all values.
     Fixed(usize),
-    /// Evenly from a range, both ends included.
+    /// A uniform distribution over a range, both ends included.
     Range(usize, usize),
-    /// By weight: (length, weight), weights above 0.
+    /// A weighted distribution: (length, weight), with weights above 0.
     Weighted(Vec<(usize, u32)>),
 }
 
 impl Sizes {
-    /// Reads `64`, `10-100` or `32:50,64:50` (memtier's `--data-size-list`).
+    /// Parses `64`, `10-100` or `32:50,64:50` (the notation of memtier_benchmark's
+    /// `--data-size-list`).
     pub fn parse(text: &str) -> Result<Self, BenchError> {
         let wrong = || BenchError::Usage(format!("{text:?} is no size: 64, 10-100 or 32:50,64:50 are"));
         let length = |text: &str| {
@@ -55,7 +57,7 @@ impl Sizes {
         }
     }
 
-    /// The longest.
+    /// Returns the largest size.
     pub fn max(&self) -> usize {
         match self {
             Sizes::Fixed(len) | Sizes::Range(_, len) => *len,
@@ -82,7 +84,7 @@ impl Sizes {
     }
 }
 
-/// As [`Sizes::parse`] reads it.
+/// The text form is the notation that [`Sizes::parse`] reads.
 impl std::fmt::Display for Sizes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -98,16 +100,16 @@ impl std::fmt::Display for Sizes {
     }
 }
 
-/// What values are made of.
+/// The content of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The same bytes for all values of a length, as redis-benchmark has it.
+    /// The same bytes for all values of a length, as in redis-benchmark.
     Constant,
     /// Random letters and digits.
     Alphanumeric,
     /// Random bytes, which do not compress.
     Binary,
-    /// A short text over and over, which compresses well.
+    /// A short repeated text, which compresses well.
     Compressible,
 }
 
@@ -115,13 +117,14 @@ pub enum Content {
 #[derive(Clone, Debug)]
 pub struct Values {
     sizes: Sizes,
-    /// `STARTS` places at which a value may begin, or one, and the longest value behind the last.
+    /// The bytes of values. A value begins at one of the first `starts` bytes; the longest one
+    /// still fits after the last of them.
     pool: Arc<[u8]>,
     starts: usize,
 }
 
 impl Values {
-    /// Values of `content`, `sizes` long.
+    /// Creates values with the given sizes and content.
     pub fn new(sizes: Sizes, content: Content) -> Self {
         let starts = if content == Content::Constant { 1 } else { STARTS };
         let len = sizes.max() + starts - 1;
@@ -140,17 +143,17 @@ impl Values {
         Self { sizes, pool, starts }
     }
 
-    /// How long they are.
+    /// Returns the sizes of the values.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// The length of all of them, if it is one.
+    /// Returns the size of all values if it is fixed.
     pub(super) fn fixed_len(&self) -> Option<usize> {
         if let Sizes::Fixed(len) = self.sizes { Some(len) } else { None }
     }
 
-    /// The next value.
+    /// Returns the next value.
     #[inline]
     pub(super) fn next(&self, draw: &mut Draw) -> &[u8] {
         if draw.values_follow_keys {
@@ -161,7 +164,7 @@ impl Values {
         &self.pool[start..start + len]
     }
 
-    /// The value of a key, where values follow from keys.
+    /// Returns the value of a key when values depend on keys.
     pub fn of_key(&self, key: u64) -> &[u8] {
         let mut rng = fastrand::Rng::with_seed(key);
         let len = self.sizes.choose(&mut rng);
