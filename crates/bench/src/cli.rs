@@ -114,9 +114,9 @@ struct ServerArguments {
     user: Option<String>,
     #[command(flatten)]
     tls: TlsArguments,
-    /// The server is a node of a cluster: each of the -c clients has a connection to every
-    /// node, a request goes to the node that serves its key, and {tag} in a key becomes the
-    /// hash tag of a random slot.
+    /// The server is a node of a cluster. Each of the -c clients has a connection to every node. A
+    /// request goes to the node that serves its key. {tag} in a key becomes the hash tag of a
+    /// random slot.
     #[arg(long)]
     cluster: bool,
     /// Enable server-assisted client-side caching on each connection: CLIENT TRACKING on.

@@ -1,6 +1,6 @@
-//! What must hold of a study beyond the types of its values: numbers in range, lists that are not
-//! empty and have nothing twice, names that are known and unique, command lines and templates
-//! that can be filled in.
+//! The checks of a study that the types of its values do not express. Numbers must be in range,
+//! lists not empty and without duplicates, names known and unique. Command lines and templates must
+//! contain only known placeholders.
 
 use std::fmt::Debug;
 
@@ -8,27 +8,28 @@ use super::command_line;
 use super::mistake::Mistake;
 use super::study::{ClientThreads, Connections, Engine, Study};
 
-/// Most rounds, connections and the like: beyond it is a slip of the finger.
+/// The largest count of rounds, connections and similar settings. A larger one is assumed to be a
+/// typing error.
 const COUNT_MAX: u64 = 1_000_000;
-/// Most threads of an engine or of the load generator.
+/// The largest number of threads of an engine or of the load generator.
 const THREADS_MAX: u64 = 1_024;
-/// Most keys, requests and such.
+/// The largest number of keys or requests.
 const MANY_MAX: u64 = 1_000_000_000_000;
-/// The longest value that servers take.
+/// The longest value that servers accept, in bytes.
 const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// The longest round trip.
+/// The longest round trip, in milliseconds.
 const ROUND_TRIP_MS_MAX: u64 = 60_000;
-/// The longest run or warm-up: a day.
+/// The longest run or warm-up: one day, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// Asserts that the count at `path` is from 1 to `max`.
+/// Checks that the count at `path` is from 1 to `max`.
 fn count(path: &str, count: u64, max: u64) -> Result<(), Mistake> {
     within(path, count, (1, max))
 }
 
-/// Asserts that the number at `path` is in `range`, ends included.
+/// Checks that the number at `path` is in `range`, both ends included.
 fn within<T: PartialOrd + ToString>(path: &str, value: T, range: (T, T)) -> Result<(), Mistake> {
-    // Not a number is in no range.
+    // NaN is in no range.
     if value >= range.0 && value <= range.1 {
         return Ok(());
     }
@@ -37,12 +38,12 @@ fn within<T: PartialOrd + ToString>(path: &str, value: T, range: (T, T)) -> Resu
     Err(Mistake::of(path, format!("{name} is {value}: it must be {low} to {high}")))
 }
 
-/// The last name of a path, without the number of an entry.
+/// Returns the last name of a path, ignoring indexes of list entries.
 fn key(path: &str) -> &str {
     path.rsplit('.').find(|name| name.parse::<usize>().is_err()).unwrap_or(path)
 }
 
-/// Asserts that the list at `path` has something, and nothing twice.
+/// Checks that the list at `path` is not empty and has no duplicates.
 fn list<T: PartialEq + Debug>(path: &str, entries: &[T]) -> Result<(), Mistake> {
     if entries.is_empty() {
         return Err(Mistake::of(path, format!("{} is empty: nothing would be measured", key(path))));
@@ -55,7 +56,8 @@ fn list<T: PartialEq + Debug>(path: &str, entries: &[T]) -> Result<(), Mistake> 
     }
 }
 
-/// Asserts that the list at `path` is one of different numbers in `range`.
+/// Checks that the list at `path` is not empty, has no duplicates and contains only numbers in
+/// `range`.
 fn numbers<T>(path: &str, entries: &[T], range: (u64, u64)) -> Result<(), Mistake>
 where
     T: PartialEq + Debug + Copy + TryInto<u64>,
@@ -68,7 +70,7 @@ where
 }
 
 impl Study {
-    /// What the types do not say by themselves.
+    /// Checks all constraints that the types do not express.
     pub(super) fn check(&self) -> Result<(), Mistake> {
         count("rounds", self.rounds.into(), COUNT_MAX)?;
         self.check_load()?;
@@ -131,7 +133,7 @@ impl Study {
         if self.workloads.is_empty() {
             return Err(Mistake::new("no [[workload]]: nothing would be measured"));
         }
-        // A size may be part of a command: each must make sense.
+        // A size may be part of a command, so the commands must be valid with each size.
         for &value_bytes in &self.load.value_bytes {
             for at in 0..self.workloads.len() {
                 self.workloads_of_entry(at, value_bytes)?;
@@ -152,7 +154,7 @@ impl Study {
     }
 }
 
-/// What must hold of the engine at `at` by itself.
+/// Checks the engine at index `at` by itself.
 fn check_engine(at: usize, engine: &Engine) -> Result<(), Mistake> {
     let name = engine.name();
     if name.is_empty() {
@@ -183,7 +185,8 @@ mod tests {
     const ENGINE: &str = "[[engine]]\nname = 'a'\nstart = 'x {port}'\n";
     const WORKLOAD: &str = "[[workload]]\ntests = ['set']\n";
 
-    /// Asserts that `text` has a mistake at `at` whose line has `words`.
+    /// Checks that `text` has a mistake at position `at` and that its one-line message contains
+    /// `words`.
     fn check(text: &str, at: Option<(usize, usize)>, words: &str) {
         let located = Study::parse(text, Length::Whole).unwrap_err();
         assert!(located.reason.contains(words), "{text}: {located:?}");

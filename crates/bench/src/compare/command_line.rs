@@ -4,31 +4,32 @@ use std::path::{Path, PathBuf};
 
 use stdx::quoted::split_quoted;
 
-/// What placeholders stand for.
+/// The values of the placeholders.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// `{port}`: a free TCP port.
     pub port: u16,
-    /// `{socket}`: a Unix socket in the scratch folder.
+    /// `{socket}`: a Unix socket in the scratch directory.
     pub socket: PathBuf,
-    /// `{threads}`: I/O threads.
+    /// `{threads}`: the number of I/O threads.
     pub threads: u32,
-    /// `{password}`: the study's, empty without one.
+    /// `{password}`: the password of the study; empty without one.
     pub password: String,
-    /// `{dir}`: the scratch folder, which is also the working directory.
+    /// `{dir}`: the scratch directory, which is also the working directory.
     pub dir: PathBuf,
-    /// `{bind}`: the address to listen at.
+    /// `{bind}`: the address to listen on.
     pub bind: String,
     /// `{tls_port}`: a free port for TLS.
     pub tls_port: u16,
-    /// `{cert}` and `{key}`: files of a certificate and its key, as PEM.
+    /// `{cert}` and `{key}`: the PEM files of a certificate and its key.
     pub certificate: (PathBuf, PathBuf),
 }
 
 const NAMES: &[&str] =
     &["{port}", "{socket}", "{threads}", "{password}", "{dir}", "{bind}", "{tls_port}", "{cert}", "{key}"];
 
-/// Whether `line` can be filled in; `Err` says why not.
+/// Checks that `line` is not empty, closes its quotes and has only known placeholders. The error is
+/// the reason.
 pub fn check(line: &str) -> Result<(), String> {
     let words = words(line)?;
     if words.is_empty() {
@@ -52,12 +53,12 @@ pub fn check(line: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The command line of an engine: `start`, and what TLS adds to it.
+/// Returns the complete command line of an engine: `start`, then its TLS options.
 pub fn whole(start: &str, tls_options: Option<&str>) -> String {
     tls_options.map_or_else(|| start.to_owned(), |options| format!("{start} {options}"))
 }
 
-/// The words of `line`, filled in.
+/// Splits `line` into words and replaces the placeholders.
 pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     let fill = |word: String| {
         word.replace("{port}", &places.port.to_string())
@@ -73,14 +74,14 @@ pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     Ok(words(line)?.into_iter().map(fill).collect())
 }
 
-/// Words as a shell splits them; quotes keep blanks.
+/// Splits a line into words as a shell does; quotes keep spaces.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let words = split_quoted(line.as_bytes()).ok_or_else(|| format!("{line:?}: a quote is not closed"))?;
     Ok(words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect())
 }
 
-/// The program `name`: a path as it is, else on PATH, else beside saker-bench itself, so that a
-/// build of the workspace finds its own server.
+/// Finds the program `name`. A name with `/` is a path. Another name is searched in PATH, then in
+/// the directory of saker-bench itself, so that a build of the workspace finds its own server.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -128,9 +129,9 @@ mod tests {
         assert!(find_program("no-such-program").is_none() && find_program("/no/such").is_none());
     }
 
-    /// The command lines of the shipped studies, word by word: `tests/golden/commands.txt`,
-    /// written anew with `SAKER_BLESS=1`. So engines that are seldom installed are started
-    /// as they were looked up.
+    /// Checks the command lines of the shipped studies, word by word, against
+    /// `tests/golden/commands.txt`. `SAKER_BLESS=1` rewrites the file. It holds the verified
+    /// options of engines that are seldom installed.
     #[test]
     fn the_shipped_studies_start_their_engines_as_they_did() {
         let places = Places {

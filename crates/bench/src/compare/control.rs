@@ -1,4 +1,4 @@
-//! A connection for a few questions to an engine: PING, INFO, CONFIG GET. Blocking,
+//! A control connection to an engine, for PING, INFO, CONFIG GET and similar commands. Blocking,
 //! one request at a time.
 
 use std::io::{self, Read, Write};
@@ -10,14 +10,14 @@ use resp::{Value, decode, encode_request};
 
 use crate::spec::{Endpoint, Target};
 
-/// A server that does not answer a question for so long does not answer.
+/// The longest wait for a reply, unless [`Control::wait_at_most`] changes it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What waits for a connection at most.
+/// The longest wait for a TCP connection to one address.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// Bytes read at once.
+/// The number of bytes per read.
 const READ_LEN_BYTES: usize = 16 * 1024;
 
-/// A connection that asks.
+/// A control connection.
 pub struct Control {
     stream: Stream,
     received: Vec<u8>,
@@ -29,7 +29,7 @@ enum Stream {
 }
 
 impl Control {
-    /// Connects to `target` and authenticates as it says.
+    /// Connects to `target` and authenticates with its user and password.
     pub fn connect(target: &Target) -> io::Result<Self> {
         let stream = match &target.endpoint {
             Endpoint::Tcp { host, port } => Stream::Tcp(connect_tcp(host, *port)?),
@@ -47,7 +47,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Waits at most `within` for answers from here on.
+    /// Limits the wait for each later read and write to `within`.
     pub fn wait_at_most(&self, within: Duration) -> io::Result<()> {
         self.stream.set_timeouts(within)
     }
@@ -74,7 +74,8 @@ impl Control {
         }
     }
 
-    /// The text of a reply that is one; `None` for an error and anything else.
+    /// Sends a request and returns the text of the reply; `None` for an error or a reply that is no
+    /// text.
     pub fn ask_text(&mut self, words: &[&str]) -> io::Result<Option<String>> {
         let text = |bytes: Vec<u8>| Some(String::from_utf8_lossy(&bytes).into_owned());
         Ok(match self.ask(words)? {
@@ -83,7 +84,7 @@ impl Control {
         })
     }
 
-    /// An integer reply; `None` for anything else.
+    /// Sends a request and returns its integer reply; `None` for any other reply.
     pub fn ask_integer(&mut self, words: &[&str]) -> io::Result<Option<i64>> {
         Ok(match self.ask(words)? {
             Value::Integer(number) => Some(number),
@@ -91,7 +92,8 @@ impl Control {
         })
     }
 
-    /// The value of option `name`; `None` where the engine has none of that name.
+    /// Returns the value of the option `name` (CONFIG GET); `None` if the engine has no option of
+    /// this name.
     pub fn config(&mut self, name: &str) -> io::Result<Option<String>> {
         let text = |value: &Value| match value {
             Value::Bulk(bytes) | Value::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -105,7 +107,7 @@ impl Control {
     }
 }
 
-/// The value of `field` in the text of INFO.
+/// Returns the value of `field` in the text of INFO.
 pub fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
 }
@@ -151,7 +153,7 @@ impl Stream {
                 Stream::Tcp(stream) => stream.read(buffer),
                 Stream::Unix(stream) => stream.read(buffer),
             };
-            // A signal: Linux does not take up a read with a time limit again.
+            // A signal arrived. Linux does not restart a read that has a timeout.
             if !matches!(&received, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
                 return received;
             }

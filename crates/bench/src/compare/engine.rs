@@ -1,5 +1,5 @@
-//! An engine under measurement: started in a scratch folder of its own and ended with this value,
-//! or one that runs already and is left alone.
+//! An engine under measurement. It is either started in a scratch directory and stopped when this
+//! value is dropped, or it already runs and is left running.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,16 +24,16 @@ use crate::interrupt::{Interrupt, Leftover};
 use crate::results::Transport;
 use crate::spec::{Endpoint, Target, Tls};
 
-/// An engine that answers no PING for so long after a run that failed is given up, or sooner.
+/// The longest wait for the reply to PING after a run that failed.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// How often it is asked.
+/// The interval between two checks if an engine is ready or has ended.
 const READY_POLL: Duration = Duration::from_millis(20);
-/// An engine that is still there so long after SIGTERM is killed.
+/// The time between SIGTERM and SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// Characters of an engine's last line that an error repeats.
+/// The number of characters of an engine's last output line that an error message contains.
 const LOG_TAIL_CHARS: usize = 160;
-/// Fields of INFO with a version, the more special ones first: forks keep
-/// `redis_version` for clients.
+/// The fields of INFO with a version, the most specific first: forks keep `redis_version` for
+/// clients.
 const VERSION_FIELDS: &[&str] = &[
     "saker_version",
     "valkey_version",
@@ -42,29 +42,29 @@ const VERSION_FIELDS: &[&str] = &[
     "garnet_version",
     "redis_version",
 ];
-/// Options that must be equal for a fair comparison.
+/// The options that must be equal for a fair comparison.
 const EQUAL_SETTINGS: &[&str] = &["maxmemory", "maxmemory-policy", "save", "appendonly"];
-/// Further options that reports show.
+/// Additional options that reports show.
 const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 
-/// What engines find around them.
+/// The environment of the engines.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// The link that they are reached through.
+    /// The link through which they are reached.
     pub link: Option<&'a Link>,
-    /// What they speak TLS with, where TLS is measured.
+    /// Their TLS certificate, if TLS is measured.
     pub certificate: Option<&'a Certificate>,
-    /// Ends the wait for an engine that starts.
+    /// The interrupt that ends the wait for an engine that starts.
     pub interrupt: &'a Interrupt,
 }
 
-/// A certificate for the time of a study, which its engines sign their connections with.
+/// A temporary TLS certificate and key for the engines of a study.
 pub struct Certificate {
     dir: TempDir,
 }
 
 impl Certificate {
-    /// Makes one with openssl. `Err` is one line that says what is missing.
+    /// Creates a certificate with openssl. The error is one line.
     pub fn make() -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("saker-bench-tls-").tempdir();
         let dir = dir.map_err(|error| format!("cannot prepare its folder: {error}"))?;
@@ -82,7 +82,7 @@ impl Certificate {
         }
     }
 
-    /// Puts copies into `folder`; their paths.
+    /// Copies the certificate and its key into `folder`, and returns the paths of the copies.
     fn copy_to(&self, folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
         let (cert, key) = self.files();
         let copies = (folder.join("cert.pem"), folder.join("key.pem"));
@@ -91,7 +91,7 @@ impl Certificate {
         Ok(copies)
     }
 
-    /// The certificate and its key.
+    /// Returns the paths of the certificate and its key.
     fn files(&self) -> (PathBuf, PathBuf) {
         (self.dir.path().join("cert.pem"), self.dir.path().join("key.pem"))
     }
@@ -99,17 +99,17 @@ impl Certificate {
 
 /// A running engine.
 pub struct Running {
-    /// The study's name for it.
+    /// The name of the engine in the study.
     pub name: String,
-    /// Its process, when it is on this machine.
+    /// Its process ID, if it runs on this machine.
     pub pid: Option<u32>,
     tcp: Option<(String, u16)>,
     tls: Option<(String, u16)>,
     socket: Option<PathBuf>,
     password: Option<String>,
-    /// What clients connect to in place of the engine itself, where the link is ours.
+    /// The relays that clients connect to instead of the engine, if a relay simulates the link.
     relays: Vec<(Transport, Relay)>,
-    /// Its process, when this value started it.
+    /// Its process, if this value started it.
     child: Option<Arc<Mutex<Child>>>,
     _leftover: Option<Leftover>,
     ready_within: Duration,
@@ -118,7 +118,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `engine`, or finds the running one, and waits until it answers. `Err` is one line.
+    /// Starts `engine`, or finds the running one, and waits until it answers. The error is one
+    /// line.
     pub fn start(
         study: &Study,
         engine: &Engine,
@@ -184,14 +185,15 @@ impl Running {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(dir.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().map_err(system)?).stderr(log);
-        // A group of its own: Ctrl-C is for saker-bench, which then ends the engine in order.
+        // A separate process group. Ctrl-C reaches only saker-bench, which then stops the engine in
+        // order.
         command.process_group(0);
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", words[0]))?;
         let pid = child.id();
         let child = Arc::new(Mutex::new(child));
         let (left, left_dir) = (Arc::clone(&child), dir.path().to_owned());
         let leftover = around.interrupt.on_exit(move || {
-            // Both fail only where there is nothing left.
+            // Both fail only if the process or the directory no longer exists.
             let _ = lock(&left).kill();
             let _ = fs::remove_dir_all(left_dir);
         });
@@ -238,7 +240,7 @@ impl Running {
         })
     }
 
-    /// How to reach it over `transport`; `Err` is one line that says why not.
+    /// Returns the address and settings for `transport`, without the link. The error is one line.
     pub fn target(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let endpoint = match transport {
             Transport::Tcp => {
@@ -251,12 +253,12 @@ impl Running {
                 tls.ok_or("the study has no tls_options for it")?
             }
         };
-        // The certificate is our own and of this minute: nothing would be learned by checking it.
+        // The certificate was created for this study, so checking it would prove nothing.
         let tls = (transport == Transport::Tls).then(|| Tls { insecure: true, ..Tls::default() });
         Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
     }
 
-    /// The same through the link to it.
+    /// Returns the address and settings for `transport`, through the link.
     pub fn distant(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let mut target = self.target(transport, resp)?;
         if let Some(relay) = self.relay(transport) {
@@ -266,17 +268,17 @@ impl Running {
         Ok(target)
     }
 
-    /// The relay that what is sent over `transport` goes through.
+    /// Returns the relay of `transport`, if any.
     pub fn relay(&self, transport: Transport) -> Option<&Relay> {
         self.relays.iter().find(|(way, _)| *way == transport).map(|(_, relay)| relay)
     }
 
-    /// A connection for questions.
+    /// Opens a control connection.
     pub fn control(&self) -> io::Result<Control> {
         Control::connect(&self.control_target()?)
     }
 
-    /// One that has said nothing yet, not even its password, and so has waited for nothing.
+    /// Opens a control connection without authentication, which does not wait for any reply.
     fn greet(&self) -> io::Result<Control> {
         Control::connect(&Target { password: None, ..self.control_target()? })
     }
@@ -286,12 +288,13 @@ impl Running {
         self.target(transport, 2).map_err(io::Error::other)
     }
 
-    /// Whether this value started it, and may empty it.
+    /// Returns true if this value started the engine and may delete its data.
     pub fn is_ours(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Whether it is still there.
+    /// Returns true if the engine's process runs, or for an engine that was found running, if it
+    /// accepts connections.
     pub fn is_alive(&self) -> bool {
         match &self.child {
             Some(child) => matches!(lock(child).try_wait(), Ok(None)),
@@ -299,7 +302,8 @@ impl Running {
         }
     }
 
-    /// Whether it answers `within` so long or a few seconds, and is not only there.
+    /// Returns true if the engine replies to PING within the smaller of `within` and
+    /// [`ANSWERS_WITHIN`].
     pub fn answers(&self, within: Duration) -> bool {
         let ask = |mut control: Control| {
             control.wait_at_most(within.min(ANSWERS_WITHIN))?;
@@ -323,7 +327,7 @@ impl Running {
                 Ok(resp::Value::Simple(_)) => return Ok(()),
                 Ok(resp::Value::Error(reason)) => {
                     let reason = String::from_utf8_lossy(&reason).into_owned();
-                    // While it loads it says so; anything else will not change.
+                    // LOADING is temporary; any other error is permanent.
                     if !reason.starts_with("LOADING") {
                         return Err(format!("answers PING with {reason}"));
                     }
@@ -340,7 +344,7 @@ impl Running {
         }
     }
 
-    /// The last line that it printed.
+    /// Returns the last line that the engine printed.
     fn log_tail(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -348,7 +352,7 @@ impl Running {
         last.chars().take(LOG_TAIL_CHARS).collect()
     }
 
-    /// The process behind an address of this machine.
+    /// Returns the process ID of an engine on this machine that this value did not start.
     fn local_pid(&self) -> Option<u32> {
         let host = self.tcp.as_ref().map(|(host, _)| host.as_str());
         if !matches!(host, None | Some("127.0.0.1" | "::1" | "localhost")) {
@@ -359,7 +363,7 @@ impl Running {
         Path::new(&format!("/proc/{pid}/stat")).exists().then_some(pid)
     }
 
-    /// Version and settings. `Err` is one line.
+    /// Reads the version and the settings. The error is one line.
     pub fn facts(&self, engine: &Engine) -> Result<EngineFacts, String> {
         let lost = |error: io::Error| format!("does not tell its settings: {error}");
         let mut control = self.control().map_err(lost)?;
@@ -391,7 +395,7 @@ impl Running {
         Ok(facts)
     }
 
-    /// Resident memory: from /proc, else from INFO.
+    /// Returns the resident memory in bytes: from /proc, or else from INFO.
     pub fn rss_bytes(&self) -> Option<u64> {
         if let Some(pid) = self.pid {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -404,7 +408,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Ends what was started: SIGTERM, and SIGKILL for what stays.
+    /// Stops an engine that this value started: SIGTERM, then SIGKILL after [`END_WITHIN`].
     fn drop(&mut self) {
         let Some(child) = &self.child else { return };
         let deadline = Instant::now() + END_WITHIN;
@@ -412,26 +416,26 @@ impl Drop for Running {
         if let Some(pid) = self.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
             && is_there()
         {
-            // Both fail only when it has ended meanwhile. One that is stopped hears of
-            // its end when it goes on.
+            // Both fail only if the process has already ended. A stopped process receives SIGTERM
+            // when it continues.
             let _ = kill_process(pid, Signal::TERM);
             let _ = kill_process(pid, Signal::CONT);
         }
         while is_there() && Instant::now() < deadline {
             thread::sleep(READY_POLL);
         }
-        // Both fail only when it has ended.
+        // Both fail only if the process has already ended.
         let _ = lock(child).kill();
         let _ = lock(child).wait();
     }
 }
 
-/// The process, for a moment: held for system calls that do not wait.
+/// Locks the process handle. It is held only during system calls that do not wait.
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The settings that ought to be equal and are not, one line each.
+/// Returns one line for each option that must be equal but differs.
 pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
     let mut lines = Vec::new();
     for name in EQUAL_SETTINGS {
@@ -447,12 +451,12 @@ pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
     lines
 }
 
-/// A value as it is compared: quotes that some engines show for an empty one are no difference.
+/// Normalizes a value for comparison: some engines show quotes for an empty value.
 fn normal(value: &str) -> &str {
     value.trim_matches('"').trim()
 }
 
-/// A folder for the time of an engine, where it can see it.
+/// Creates a temporary scratch directory in a place that the engine can access.
 fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("saker-bench-");
@@ -461,7 +465,7 @@ fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     builder.tempdir_in(if tmp.is_dir() { &tmp } else { root })
 }
 
-/// A port that is free now.
+/// Returns a port that is currently free.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,9 +1,10 @@
-//! A mistake in a study file and the place of it: `two-engines.toml:12:9: …`, lines and columns
-//! from 1, columns in characters.
+//! A mistake in a study file and its position: `two-engines.toml:12:9: …`. Lines and columns count
+//! from 1; columns count characters.
 //!
-//! What the reader of TOML finds has a place already. What only the whole study shows, a number out
-//! of range or a name that occurs twice, is told by the path of its key (`load.connections`,
-//! `engine.1.name`, entries of lists from 0) and looked up in the text when it is to be told.
+//! A mistake that the TOML parser finds already has a position. Other mistakes, such as a number
+//! out of range or a duplicate name, need the whole study. They are identified by the path of their
+//! key (`load.connections`, `engine.1.name`, list entries from 0). The path is looked up in the
+//! text when the mistake is reported.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,69 +12,70 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A mistake.
+/// A mistake in a study file.
 #[derive(Debug, PartialEq)]
 pub struct Mistake {
     place: Place,
     reason: String,
 }
 
-/// What a mistake is about.
+/// The part of the file that a mistake is about.
 #[derive(Debug, PartialEq)]
 enum Place {
     /// The whole file.
     File,
-    /// Bytes of it.
+    /// A byte range of the file.
     Bytes(Range<usize>),
-    /// The value of a key, or as much of the path as the file has.
+    /// The value of the key at this path, or of the longest prefix of the path that the file
+    /// contains.
     Key(String),
 }
 
-/// A mistake with its place.
+/// A mistake and its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// Line and column; absent where it is about the whole file.
+    /// The line and the column; absent for a mistake about the whole file.
     pub at: Option<(usize, usize)>,
-    /// What is wrong, in one line.
+    /// The reason, in one line.
     pub reason: String,
 }
 
 impl Mistake {
-    /// One about the whole file.
+    /// Creates a mistake about the whole file.
     pub fn new(reason: impl fmt::Display) -> Self {
         Self { place: Place::File, reason: reason.to_string() }
     }
 
-    /// One about `spanned`.
+    /// Creates a mistake about `spanned`.
     pub fn at<T>(spanned: &Spanned<T>, reason: impl fmt::Display) -> Self {
         let span = spanned.span();
         let place = if span.is_empty() { Place::File } else { Place::Bytes(span) };
         Self { place, reason: reason.to_string() }
     }
 
-    /// One about the value of the key at `path`.
+    /// Creates a mistake about the value of the key at `path`.
     pub fn of(path: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self { place: Place::Key(path.into()), reason: reason.to_string() }
     }
 
-    /// One that the reader of TOML found.
+    /// Creates a mistake from an error of the TOML parser.
     pub fn of_reader(error: &toml::de::Error) -> Self {
         let reason = error.message().lines().next().unwrap_or("not a study").to_owned();
         Self { place: error.span().map_or(Place::File, Place::Bytes), reason }
     }
 
-    /// What is wrong.
+    /// Returns the reason without the position.
     pub fn reason(self) -> String {
         self.reason
     }
 
-    /// The mistake with its place in `text`.
+    /// Returns the mistake with its position in `text`.
     pub fn located(self, text: &str) -> Located {
         self.located_by(text, |path| Some(find(text, path)?.0))
     }
 
-    /// The same for a study as `[quick]` shortens it: where a key of `[quick]` replaces one of
-    /// `[load]`, the former is meant.
+    /// Returns the mistake with its position, for a study that `[quick]` shortens. If a key of
+    /// `[quick]` replaces one of `[load]`, the position is in `[quick]`.
     pub fn located_in_quick(self, text: &str) -> Located {
         self.located_by(text, |path| {
             let replaced = path.strip_prefix("load.").unwrap_or(path);
@@ -92,7 +94,8 @@ impl Mistake {
     }
 }
 
-/// The bytes of the value at `path`, or of as much of it as there is, and whether that was all.
+/// Returns the byte range of the value at `path`, or of the longest prefix that exists. The bool is
+/// true if the whole path exists.
 fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     let table = DeTable::parse(text).ok()?;
     let mut names = path.split('.');
@@ -109,7 +112,7 @@ fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     Some((here.span(), true))
 }
 
-/// Line and column of byte `at`.
+/// Returns the line and the column of byte `at`.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -139,7 +142,7 @@ mod tests {
         assert_eq!(place("engine.0.name", false), Some((8, 8)));
         assert_eq!(place("title", false), Some((1, 9)));
         assert_eq!(place("rounds", false), None);
-        // As much of it as there is.
+        // The longest prefix that exists.
         assert_eq!(place("load.pipeline", false), Some((2, 1)));
     }
 

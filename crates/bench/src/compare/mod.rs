@@ -1,11 +1,11 @@
-//! `saker-bench compare`: several servers beside each other, in interleaved
-//! rounds, and reports of it.
+//! `saker-bench compare`: measures several servers in interleaved rounds and writes reports.
 //!
 //! ```text
 //!   STUDY.toml ─► study ─► rounds ─┬─ engine: start, check, end      ─► outcome ─► report
 //!                                  └─ run: the load generator
 //! ```
-//! Only [`rounds`] runs anything; [`outcome`] is plain data, and the reports are made of it alone.
+//! Only [`rounds`] starts engines and loads them. [`outcome`] is plain data, and the reports are
+//! made from it alone.
 
 mod check;
 pub mod command_line;
@@ -30,22 +30,22 @@ use outcome::Outcome;
 use rounds::Runner;
 use study::{Changes, Length, Study};
 
-/// What to compare.
+/// The arguments of `saker-bench compare`.
 #[derive(Args, Debug)]
 pub struct CompareArguments {
-    /// The study: engines, workloads, rounds. Or the results.json of an earlier one, whose
-    /// reports are written anew.
+    /// The study: engines, workloads, rounds. Or the results.json of an earlier study, to write its
+    /// reports again.
     pub study: PathBuf,
     /// The folder for the reports.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// A short demonstration: fewer rounds and requests, as the study's [quick] says.
+    /// A short demonstration with fewer rounds and requests, from [quick] in the study.
     #[arg(long)]
     quick: bool,
-    /// Rounds, in place of the study's.
+    /// Number of rounds, in place of the study's.
     #[arg(long)]
     rounds: Option<u32>,
-    /// Seconds of a run, in place of the study's requests or seconds.
+    /// Duration of a run in seconds, in place of the study's requests or seconds.
     #[arg(long)]
     seconds: Option<f64>,
     /// Seed of random choices, in place of the study's or a fresh one.
@@ -54,17 +54,16 @@ pub struct CompareArguments {
     /// Only these engines of the study.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     engines: Vec<String>,
-    /// Another program for an engine of the study; its arguments stay.
+    /// Another program for an engine of the study, with the same arguments.
     #[arg(long = "program", value_name = "NAME=PROGRAM")]
     programs: Vec<String>,
-    /// The folder that an engine has as its root, where its program changes that
-    /// (a chroot, a container).
+    /// The root directory of an engine whose program changes it (a chroot, a container).
     #[arg(long = "root", value_name = "NAME=FOLDER")]
     roots: Vec<String>,
 }
 
-/// Runs the study and writes its reports. An error is one line; reports of what was measured
-/// are written all the same.
+/// Runs the study and writes its reports. The error is one line. Reports of the measured part are
+/// written even then.
 pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     if arguments.study.extension().is_some_and(|extension| extension == "json") {
         return again(arguments);
@@ -83,7 +82,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
     std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
     let interrupt = Interrupt::by_signals()?;
-    // What is there must outlive a power cut or a kill; a disk that is full is told at the end.
+    // Results must survive a power failure or a kill. A full disk is reported at the end.
     let save = |outcome: &Outcome| _ = report::json::write(outcome, &folder);
     let (outcome, problems) = Runner::new(&study, length, interrupt.clone(), &save).run();
     if outcome.cells.iter().any(|cell| !cell.rounds.is_empty()) {
@@ -101,7 +100,7 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     }
 }
 
-/// Writes the reports of earlier results anew.
+/// Writes the reports of earlier results again.
 fn again(arguments: &CompareArguments) -> Result<(), BenchError> {
     let path = &arguments.study;
     let outcome = report::json::read(path)

@@ -1,14 +1,13 @@
-//! A simulated link. Where the kernel has netem and we may administer the network, it is a network
-//! namespace joined to ours by a pair of virtual interfaces, each of which holds what it sends back
-//! for half of the round trip. An engine started inside is reached through that link and nothing
-//! else on the machine is slowed.
+//! A simulated link. If the kernel has netem and the process may administer the network, the link
+//! is a network namespace. A pair of virtual interfaces joins it to the namespace of the process.
+//! Each interface delays its output by half of the round trip. An engine inside the namespace is
+//! reached only through this link. Nothing else on the machine is slowed.
 //!
 //! ```text
 //!                                                                  ┌─ namespace skbN ─┐
 //!   load generator ── skbN-a 10.213.N.1 ══ delay ══ delay ══ 10.213.N.2 skbN-b ── engine
 //! ```
-//! Elsewhere it is a relay of our own ([`super::relay`]) before each engine,
-//! and the reports say so.
+//! Otherwise the link is a relay ([`super::relay`]) before each engine, and the reports say so.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,28 +16,28 @@ use super::relay::Shape;
 use crate::interrupt::{Interrupt, Leftover};
 use crate::results::LinkKind;
 
-/// A link that engines are reached through.
+/// A simulated link to engines.
 pub enum Link {
-    /// The kernel's.
+    /// A network namespace with netem.
     Netem(Namespace),
     /// A relay of this shape before each engine.
     Relay(Shape),
 }
 
-/// What is wanted of a link.
+/// The requested properties of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Which way to make it; the kernel's where possible when absent.
+    /// The simulator; when absent, the kernel's netem if possible, otherwise a relay.
     pub kind: Option<LinkKind>,
-    /// How long a packet and its answer take.
+    /// The round trip time of a packet and its answer, in milliseconds.
     pub round_trip_ms: u32,
-    /// Megabits per second in each direction; `None` for no limit.
+    /// The rate in each direction, in megabits per second; `None` for no limit.
     pub mbit_per_second: Option<f64>,
 }
 
 impl Link {
-    /// Makes a link, and says why it is not the kernel's where that was not asked for. `Err` is one
-    /// line that says what is not permitted or missing.
+    /// Creates a link. If `wanted` has no kind and netem fails, creates a relay and also returns
+    /// the reason. The error is one line.
     pub fn make(
         number: u8,
         wanted: &Wanted,
@@ -60,7 +59,7 @@ impl Link {
         }
     }
 
-    /// What it is.
+    /// Returns the simulator of the link.
     pub fn kind(&self) -> LinkKind {
         match self {
             Link::Netem(_) => LinkKind::Netem,
@@ -68,7 +67,7 @@ impl Link {
         }
     }
 
-    /// The namespace to start engines in.
+    /// Returns the namespace in which engines start; `None` for a relay.
     pub fn namespace(&self) -> Option<&Namespace> {
         match self {
             Link::Netem(namespace) => Some(namespace),
@@ -76,7 +75,7 @@ impl Link {
         }
     }
 
-    /// What relays are like, where there are any.
+    /// Returns the shape of the relays; `None` for netem.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Link::Netem(_) => None,
@@ -85,17 +84,17 @@ impl Link {
     }
 }
 
-/// A network namespace behind a link, removed when dropped.
+/// A network namespace behind a link. Dropping it removes the namespace.
 pub struct Namespace {
     name: String,
     number: u8,
-    /// Removes it where the process ends at once.
+    /// Removes the namespace if the process ends at once.
     _leftover: Leftover,
 }
 
 impl Namespace {
     fn make(number: u8, wanted: &Wanted, interrupt: &Interrupt) -> Result<Self, String> {
-        // The process' number keeps studies that run at once apart.
+        // The process ID separates studies that run at the same time.
         let name = format!("skb{}n{number}", std::process::id() % 100_000);
         let number = (std::process::id() as u8).wrapping_add(number);
         let left = name.clone();
@@ -105,7 +104,7 @@ impl Namespace {
         let theirs = format!("{}/24", link.address());
         let half = format!("{}us", u64::from(wanted.round_trip_ms) * 500);
         let rate = wanted.mbit_per_second.map(|mbit| format!("{}kbit", (mbit * 1e3).ceil()));
-        // Room for what is on its way: netem drops beyond its limit of packets.
+        // Space for all packets in transit: netem drops packets beyond its limit.
         let mut netem = vec!["root", "netem", "limit", "1000000", "delay", &half];
         if let Some(rate) = &rate {
             netem.extend(["rate", rate]);
@@ -122,12 +121,12 @@ impl Namespace {
         Ok(link)
     }
 
-    /// What to put before a command line so that it runs inside.
+    /// Returns the words that start a command line inside the namespace.
     pub fn prefix(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.name]
     }
 
-    /// The address inside.
+    /// Returns the address inside the namespace.
     pub fn address(&self) -> String {
         format!("10.213.{}.2", self.number)
     }
@@ -143,14 +142,15 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes namespace `name`, with the interface that leads to it.
+/// Removes namespace `name` and its interface on this side.
 fn remove(name: &str) {
-    // What was not made yet cannot be removed; the pair goes with the namespace.
+    // Errors are ignored: the objects may not exist yet. The kernel removes the pair of interfaces
+    // together.
     let _ = run("ip", &["link", "delete", &format!("{name}a")]);
     let _ = run("ip", &["netns", "delete", name]);
 }
 
-/// Runs a command; `Err` is what it said, in one line.
+/// Runs a command. The error is the first line of its error output.
 fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run {program}: {error}"))?;

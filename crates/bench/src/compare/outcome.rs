@@ -1,5 +1,5 @@
-//! What a study came to, as plain data: all rounds of all cells, and what was learned about the
-//! engines. It is results.json, and all that the reports are made of.
+//! The outcome of a study as plain data: all rounds of all cells, and the facts about the engines.
+//! It is the content of results.json. All reports are made from it.
 
 use std::collections::BTreeMap;
 
@@ -9,109 +9,109 @@ use super::stats::{self, Estimate};
 use super::study::Point;
 use crate::results::{Ending, LatencySummary, LinkKind, RunResult};
 
-/// A whole study's outcome.
+/// The outcome of a whole study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The study's title.
+    /// The title of the study.
     pub title: String,
-    /// What it is for.
+    /// The purpose of the study.
     pub description: String,
-    /// When it began, in milliseconds of Unix time.
+    /// The start of the study, in milliseconds of Unix time.
     pub started_unix_ms: u64,
-    /// Rounds asked for.
+    /// The number of rounds requested.
     pub rounds: u32,
-    /// Whether it was shortened by `--quick`: its figures are a demonstration.
+    /// True if `--quick` shortened the study. Its figures are a demonstration.
     pub quick: bool,
-    /// Whether connections rose until the rate stopped rising.
+    /// True if the number of connections was raised until the rate stopped rising.
     pub rising_connections: bool,
-    /// The engine that differences are relative to.
+    /// The name of the engine that differences are relative to.
     pub baseline: String,
     /// The machine.
     pub machine: Machine,
-    /// The engines in the study's order, those that were left out too.
+    /// The engines in the study's order, including those left out.
     pub engines: Vec<EngineFacts>,
-    /// What a reader should know: what was left out and why, settings that differ.
+    /// Remarks for the reader: omitted measurements with the reason, and settings that differ.
     pub notes: Vec<String>,
-    /// What was measured.
+    /// The results of each engine at each point.
     pub cells: Vec<Cell>,
-    /// What keys took.
+    /// The memory per key of each engine.
     pub memory: Vec<KeyMemory>,
-    /// The simulated links, by their round trip.
+    /// The simulators of the links, by round trip time in milliseconds.
     #[serde(default)]
     pub links: BTreeMap<u32, LinkKind>,
-    /// What the command line made shorter than the study has it, a few words each.
+    /// The parts of the study that the command line shortened, a few words each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shortened: Vec<String>,
-    /// The seed of all random choices; each run has one of its own that follows from it. Absent in
-    /// results of versions that did not write it.
+    /// The seed of all random choices. The seed of each run is derived from it. Absent in results
+    /// of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
-/// The machine that the load generator ran on.
+/// The machine of the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its processor.
+    /// The model of its processor.
     pub cpu: String,
-    /// Processors that may be used.
+    /// The number of processors that the process may use.
     pub cores: usize,
-    /// Its memory.
+    /// The size of its memory, in bytes.
     pub memory_bytes: u64,
-    /// Kernel and version.
+    /// The kernel and its version.
     pub system: String,
 }
 
-/// What is known of an engine.
+/// The facts about an engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineFacts {
-    /// The study's name for it.
+    /// The name of the engine in the study.
     pub name: String,
-    /// From INFO.
+    /// The version from INFO.
     pub version: String,
-    /// The command line as the study has it, or the address of a running one.
+    /// The command line in the study, or the address of a running engine.
     pub start: String,
-    /// From CONFIG GET: maxmemory, save, appendonly, io-threads …; what the engine
-    /// does not know is absent.
+    /// The settings from CONFIG GET: maxmemory, save, appendonly, io-threads and others. Settings
+    /// that the engine does not have are absent.
     pub settings: BTreeMap<String, String>,
-    /// Why it was left out altogether.
+    /// The reason why the engine was left out; `None` if it was measured.
     pub left_out: Option<String>,
 }
 
 /// All rounds of one engine at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The engine's name.
+    /// The name of the engine.
     pub engine: String,
-    /// Where it was measured.
+    /// The point of measurement.
     pub point: Point,
-    /// Each round's result, as far as there is one.
+    /// The results of the rounds that have one.
     pub rounds: Vec<RunResult>,
-    /// Why there are fewer rounds than asked for.
+    /// The reason for missing rounds; `None` if all rounds were run.
     pub failure: Option<String>,
 }
 
-/// What keys took in one engine.
+/// The memory per key of one engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyMemory {
-    /// The engine's name.
+    /// The name of the engine.
     pub engine: String,
-    /// I/O threads.
+    /// The number of I/O threads.
     pub io_threads: u32,
-    /// Size of their values.
+    /// The size of the values, in bytes.
     pub value_bytes: usize,
-    /// Keys written.
+    /// The number of keys written.
     pub keys: u64,
-    /// Growth of resident memory per key.
+    /// The growth of the resident memory per key, in bytes.
     pub bytes_per_key: f64,
 }
 
 impl Outcome {
-    /// The engines that were measured.
+    /// Returns the engines that were not left out.
     pub fn measured(&self) -> impl Iterator<Item = &EngineFacts> {
         self.engines.iter().filter(|engine| engine.left_out.is_none())
     }
 
-    /// The way to a server `round_trip_ms` away in words, with what made the link.
+    /// Returns the name of the link with this round trip time and its simulator.
     pub fn link_name(&self, round_trip_ms: u32) -> String {
         match (round_trip_ms, self.links.get(&round_trip_ms)) {
             (0, _) => "this machine".to_owned(),
@@ -120,13 +120,13 @@ impl Outcome {
         }
     }
 
-    /// A sentence on what was made shorter than the study has it, if anything was.
+    /// Returns a sentence about the shortened parts of the study, if any.
     pub fn about_shortening(&self) -> Option<String> {
         let what = self.shortened.join(", ");
         (!what.is_empty()).then(|| format!("Shortened on the command line: {what}."))
     }
 
-    /// A sentence on each simulated link.
+    /// Returns a sentence about each simulated link.
     pub fn about_links(&self) -> Vec<String> {
         let busy = |round_trip_ms: u32| {
             let cells = self.cells.iter().filter(move |cell| cell.point.round_trip_ms == round_trip_ms);
@@ -148,57 +148,57 @@ impl Outcome {
         self.links.iter().map(about).collect()
     }
 
-    /// The cell of `engine` at `point`.
+    /// Returns the cell of `engine` at `point`.
     pub fn cell(&self, engine: &str, point: &Point) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.engine == engine && cell.point == *point)
     }
 }
 
-/// A figure of a cell: its medians over the rounds are what tables and pictures show.
+/// A figure of a cell. Tables and charts show its median over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Requests per second.
+    /// The requests per second.
     Rate,
-    /// Mean latency, in microseconds as all latencies.
+    /// The mean latency, in microseconds like all latencies.
     Mean,
     /// The shortest latency.
     Min,
-    /// The median.
+    /// The median latency.
     P50,
-    /// The 75th percentile.
+    /// The 75th percentile of latency.
     P75,
-    /// The 90th.
+    /// The 90th percentile of latency.
     P90,
-    /// The 95th.
+    /// The 95th percentile of latency.
     P95,
-    /// The 99th.
+    /// The 99th percentile of latency.
     P99,
-    /// The 99.9th.
+    /// The 99.9th percentile of latency.
     P999,
-    /// The 99.99th.
+    /// The 99.99th percentile of latency.
     P9999,
-    /// The longest.
+    /// The longest latency.
     Max,
-    /// CPU time of the server per request, in microseconds.
+    /// The CPU time of the server per request, in microseconds.
     ServerCpu,
-    /// CPU time of the load generator per request, in microseconds.
+    /// The CPU time of the load generator per request, in microseconds.
     ClientCpu,
-    /// CPU time of the server over wall time, in percent of one processor.
+    /// The CPU time of the server divided by the wall time, in percent of one processor.
     ServerBusy,
-    /// CPU time of the busiest thread of the load generator over wall time, in percent.
+    /// The CPU time of the load generator's busiest thread divided by the wall time, in percent.
     ClientBusy,
-    /// CPU time of the link's relay per request, in microseconds.
+    /// The CPU time of the link's relay per request, in microseconds.
     LinkCpu,
-    /// Resident memory of the server.
+    /// The resident memory of the server, in megabytes (10^6 bytes).
     Rss,
-    /// Context switches of the server per thousand requests.
+    /// The context switches of the server per thousand requests.
     Switches,
-    /// Hits among the reads, 0 to 1.
+    /// The share of reads that found a value, in percent.
     HitRate,
 }
 
 impl Metric {
-    /// The latencies that published tables show.
+    /// The latency figures that published tables show.
     pub const LATENCIES: [Metric; 8] = [
         Metric::Mean,
         Metric::Min,
@@ -210,18 +210,18 @@ impl Metric {
         Metric::Max,
     ];
 
-    /// Whether more is better.
+    /// Returns true if a larger value is better.
     pub fn more_is_better(self) -> bool {
         matches!(self, Metric::Rate | Metric::HitRate)
     }
 
-    /// Whether more or less of it is better or worse at all. What the load generator takes is no
-    /// merit of a server, nor is being busy.
+    /// Returns true if the value can be better or worse at all. The CPU time of the load generator
+    /// and of the link, and being busy, say nothing about the quality of a server.
     pub fn is_judged(self) -> bool {
         !matches!(self, Metric::ClientCpu | Metric::LinkCpu | Metric::ServerBusy | Metric::ClientBusy)
     }
 
-    /// Its name in tables.
+    /// Returns the name of the figure in tables.
     pub fn title(self) -> &'static str {
         match self {
             Metric::Rate => "requests/s",
@@ -246,7 +246,7 @@ impl Metric {
         }
     }
 
-    /// Its value in one run; `None` where it is not known.
+    /// Returns the value in one run; `None` if it is unknown.
     pub fn of(self, run: &RunResult) -> Option<f64> {
         let latency = |field: fn(&LatencySummary) -> f64| (run.requests > 0).then(|| field(&run.latency));
         match self {
@@ -281,29 +281,31 @@ impl Metric {
 }
 
 impl Cell {
-    /// The median of `metric` over the rounds with its interval.
+    /// Returns the median of `metric` over the rounds, with its interval.
     pub fn estimate(&self, metric: Metric) -> Option<Estimate> {
         Estimate::of(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// The median of `metric` over the rounds.
+    /// Returns the median of `metric` over the rounds.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         stats::median(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// Why the client was thought to be the limit, when it was in half of the rounds or more.
+    /// Returns the reason why the client was the bottleneck, if it was in at least half of the
+    /// rounds.
     pub fn client_bound(&self) -> Option<&str> {
         let bound: Vec<_> = self.rounds.iter().filter(|run| run.is_client_bound()).collect();
         let often = bound.len() * 2 >= self.rounds.len();
         bound.first().filter(|_| often).map(|run| run.client.bound.reason.as_str())
     }
 
-    /// Error replies of all rounds.
+    /// Returns the number of error replies in all rounds.
     pub fn errors(&self) -> u64 {
         self.rounds.iter().map(RunResult::error_count).sum()
     }
 
-    /// In one word: `ok`, `client-bound`, `errors`, `partial` or `failed`, the worst that holds.
+    /// Returns the worst status that applies: `failed`, `partial`, `errors`, `client-bound` or
+    /// `ok`.
     pub fn status(&self) -> &'static str {
         if self.rounds.is_empty() {
             return "failed";
@@ -318,7 +320,7 @@ impl Cell {
         if self.client_bound().is_some() { "client-bound" } else { "ok" }
     }
 
-    /// What to put beside its figures, empty when all is well.
+    /// Returns the warnings to print next to the figures; empty without warnings.
     pub fn mark(&self) -> String {
         let mut marks = Vec::new();
         if self.client_bound().is_some() {

@@ -1,5 +1,5 @@
-//! A delay line of our own: a forwarder in a thread of this process that keeps what passes for half
-//! of a round trip in each direction. It stands in for netem where the kernel has none.
+//! A link simulator: a thread of this process forwards bytes and delays them by half of a round
+//! trip in each direction. It is used if the kernel has no netem or the process may not use it.
 //!
 //! ```text
 //!                     ┌──────────── relay (one thread, one event loop) ────────────┐
@@ -7,21 +7,21 @@
 //!                     │            ◄── lane:       Bytes Reset      ◄──            │
 //!                     └────────────────────────────────────────────────────────────┘
 //! ```
-//! A lane is one direction of the link, for all connections: a queue of packets in the order in
-//! which they came, each with the moment at which it is out. As the delay is the same for all, that
-//! order is also the order of the moments, so bytes cannot overtake each other. With a rate a
-//! packet also waits until those ahead of it have left.
+//! A lane is one direction of the link, for all connections. It is a queue of packets in order of
+//! arrival, each with its time of delivery. As the delay is the same for all, this is also the
+//! order of delivery, so bytes cannot overtake each other. With a rate limit, a packet also waits
+//! until the packets before it have been sent.
 //!
-//! What a peer does to its connection travels like bytes: opening it, finishing to send (the other
-//! direction stays open), breaking it off. Only the system's own handshake does not: `connect`
-//! succeeds at once, and what is sent behind it arrives half a round trip later.
+//! Events of a connection are delayed like bytes: opening, the end of sending (the other direction
+//! stays open) and a reset. The only exception is the TCP handshake of the client: `connect`
+//! succeeds at once, and the bytes after it arrive half a round trip later.
 //!
-//! Memory: at most [`WINDOW_LEN_BYTES`] and what one turn receives in each direction of a
-//! connection, in the lane and unsent together; then nothing more is received from that side until
-//! half of it is gone, so the sender's own socket fills up, as it does over a slow link.
+//! Memory: each direction of a connection holds at most [`WINDOW_LEN_BYTES`] plus the bytes
+//! received in one turn, in the lane and unsent together. Then the relay stops receiving from that
+//! side until half of the window is free. The sender's own socket fills up, as with a slow link.
 //!
-//! The relay needs a processor now and then. Its time is counted apart ([`Relay::cpu`]) and is
-//! neither the server's nor that of the load generator's threads.
+//! The relay needs some CPU time. It is counted separately ([`Relay::cpu`]) and belongs neither to
+//! the server nor to the threads of the load generator.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -37,22 +37,23 @@ use net::{
 use rustix::net::sockopt::set_socket_linger;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of one direction of a connection that may be on their way, as the
-/// window of a TCP connection.
+/// The maximum number of bytes in transit in one direction of a connection, like the window of a
+/// TCP connection.
 const WINDOW_LEN_BYTES: usize = 1024 * 1024;
-/// Connections that may wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// What a link is like.
+/// The properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// How long a byte takes from one side to the other.
+    /// The time that a byte takes from one side to the other.
     pub one_way: Duration,
-    /// Bytes per second in each direction, of all connections together; `None` for no limit.
+    /// The rate in each direction, in bytes per second for all connections together; `None` for no
+    /// limit.
     pub bytes_per_second: Option<f64>,
 }
 
-/// A relay to one server. Dropping it ends its thread and breaks off its connections.
+/// A relay to one server. Dropping it ends its thread and breaks its connections.
 pub struct Relay {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -60,7 +61,7 @@ pub struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its owner share.
+/// The state that the thread and its owner share.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -68,7 +69,7 @@ struct Shared {
 }
 
 impl Relay {
-    /// Starts a relay to `server` on a free port of the loopback.
+    /// Starts a relay to `server` on a free port of the loopback interface.
     pub fn start(server: SocketAddr, shape: Shape) -> io::Result<Self> {
         let listener = Listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), BACKLOG)?;
         let Address::Tcp(address) = *listener.local_address() else {
@@ -78,11 +79,13 @@ impl Relay {
         let (ready, readiness) = std::sync::mpsc::channel();
         let thread = {
             let shared = Arc::clone(&shared);
-            // The loop is built in its thread, whose timers it makes precise.
+            // The event loop is created in its thread, because it makes the timers of that thread
+            // precise.
             thread::Builder::new().name("link".to_owned()).spawn(move || {
                 match Line::new(listener, server, shape, shared) {
                     Ok(mut line) => {
-                        // The owner waits for this; without one there is nothing to do.
+                        // The owner waits for this message. Without an owner there is nothing to
+                        // do.
                         let _ = ready.send(Ok(line.net.waker()));
                         line.run();
                     }
@@ -96,32 +99,33 @@ impl Relay {
         Ok(Self { address, shared, waker, thread: Some(thread) })
     }
 
-    /// Where clients connect to.
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Processor time that its thread has used so far, user and system.
+    /// Returns the CPU time that its thread has used so far, user and system.
     pub fn cpu(&self) -> Duration {
-        // Relaxed: a figure that nothing else hangs on.
+        // Relaxed: no other data depends on this figure.
         Duration::from_nanos(self.shared.cpu_ns.load(Relaxed))
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Relaxed: the wake that follows is a system call, and nothing else is read with it.
+        // Relaxed: the wake-up that follows is a system call, and no other data is read with the
+        // flag.
         self.shared.stop.store(true, Relaxed);
-        // Fails only where the loop is gone.
+        // Fails only if the event loop has already ended.
         let _ = self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed, and its connections are closed.
+            // A panic has already been printed, and the connections are closed.
             let _ = thread.join();
         }
     }
 }
 
-/// One side of the relay.
+/// A side of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
@@ -141,50 +145,51 @@ impl Side {
 #[derive(Default)]
 struct Lane {
     packets: VecDeque<Packet>,
-    /// When the last packet has left the sender.
+    /// The time at which the sender has sent the last packet.
     free_ns: u64,
 }
 
-/// Something on its way.
+/// A packet in transit.
 struct Packet {
     out_ns: u64,
     pair: u64,
     cargo: Cargo,
 }
 
-/// What is carried.
+/// The content of a packet.
 enum Cargo {
     /// The client has connected.
     Open,
     Bytes(Vec<u8>),
-    /// The sender will send no more.
+    /// The sender has shut down its sending side.
     Finish,
-    /// The sender is gone.
+    /// The sender has closed or broken its connection.
     Reset,
 }
 
-/// A connection through the relay: an end to the client, and one to the server once it is opened.
+/// A connection through the relay: an end to the client, and an end to the server after it is
+/// opened.
 #[derive(Default)]
 struct Pair {
     ends: [End; 2],
 }
 
-/// One end.
+/// One end of a connection.
 #[derive(Default)]
 struct End {
-    /// Absent before it is opened and after it is gone.
+    /// The connection; absent before it is opened and after it is closed.
     conn: Option<ConnId>,
-    /// Bytes in the lane towards it.
+    /// The number of bytes in the lane towards this end.
     on_its_way_len_bytes: usize,
-    /// Nothing is received from it: too much of what it sent is on its way.
+    /// True while nothing is received from this end, because too many of its bytes are in transit.
     is_held_back: bool,
-    /// Its peer has finished sending.
+    /// True if the peer of this end has finished sending.
     has_finished: bool,
-    /// The other side has finished sending, and that has arrived here.
+    /// True if the other side has finished sending and this event has arrived at this end.
     is_finished: bool,
 }
 
-/// The thread's state.
+/// The state of the relay's thread.
 struct Line {
     net: EventLoop,
     server: SocketAddr,
@@ -192,22 +197,22 @@ struct Line {
     ns_per_byte: f64,
     epoch: Instant,
     shared: Arc<Shared>,
-    /// By the side they lead to.
+    /// The lanes, by the side they lead to.
     lanes: [Lane; 2],
     pairs: HashMap<u64, Pair>,
     next_pair: u64,
-    /// The pair and side of each connection of the loop.
+    /// The pair and the side of each connection of the event loop.
     conns: HashMap<ConnId, (u64, Side)>,
-    /// Ends that got bytes in this turn.
+    /// The ends that got bytes in this turn.
     served: Vec<(u64, Side)>,
-    /// Connections whose sending side is to be shut when their output is sent.
+    /// The connections whose sending side is shut down after their output is sent.
     to_shut: Vec<ConnId>,
 }
 
 impl Line {
     fn new(listener: Listener, server: SocketAddr, shape: Shape, shared: Arc<Shared>) -> io::Result<Self> {
         let options = LoopOptions {
-            // It sleeps to the microsecond.
+            // The epoll backend sleeps with microsecond precision.
             backend: BackendChoice::Epoll,
             gather_us_max: 0,
             keeps_half_closed: true,
@@ -240,7 +245,7 @@ impl Line {
         loop {
             let next_ns = self.lanes.iter().filter_map(|lane| Some(lane.packets.front()?.out_ns)).min();
             let timeout = next_ns.map(|out_ns| Duration::from_nanos(out_ns.saturating_sub(self.now_ns())));
-            // A loop that fails leaves clients with closed connections, which they report.
+            // If the event loop fails, clients see closed connections and report them.
             if self.net.poll(timeout, &mut events).is_err() || self.shared.stop.load(Relaxed) {
                 return;
             }
@@ -250,7 +255,7 @@ impl Line {
             }
             self.deliver();
             self.net.flush();
-            // What a flush sends whole is not reported as drained.
+            // Output that a flush sends completely causes no Drained event.
             for (pair, side) in std::mem::take(&mut self.served) {
                 self.let_go_on(pair, side);
             }
@@ -285,8 +290,8 @@ impl Line {
                     self.send(pair, side.other(), Cargo::Reset, now_ns);
                 }
             }
-            // A client that cannot be accepted waits, and is told by its own timeout. What is
-            // passed on is encrypted by its ends, if at all.
+            // A client that cannot be accepted waits, and its own timeout reports it. Encryption,
+            // if any, is end to end, so the relay sees no handshakes.
             Event::AcceptFailed { .. } | Event::Woken | Event::Secured(_) | Event::HandshakeFailed(..) => {}
         }
     }
@@ -300,7 +305,7 @@ impl Line {
     }
 
     fn open_client(&mut self, socket: Socket, now_ns: u64) {
-        // One that the loop does not take is closed, which the client sees.
+        // If the event loop rejects the socket, it is closed, and the client sees that.
         let Ok(conn) = self.net.adopt(socket) else { return };
         let pair = self.next_pair;
         self.next_pair += 1;
@@ -314,7 +319,7 @@ impl Line {
         self.end_mut(pair, side).conn = Some(conn);
     }
 
-    /// Puts `cargo` on its way to `side`.
+    /// Puts `cargo` into the lane to `side`.
     fn send(&mut self, pair: u64, side: Side, cargo: Cargo, now_ns: u64) {
         let len_bytes = if let Cargo::Bytes(bytes) = &cargo { bytes.len() } else { 0 };
         let lane = &mut self.lanes[side as usize];
@@ -323,7 +328,7 @@ impl Line {
         lane.packets.push_back(Packet { out_ns, pair, cargo });
     }
 
-    /// Takes what has arrived on `conn`.
+    /// Receives the bytes that arrived on `conn`, and pauses its input if the window is full.
     fn receive(&mut self, conn: ConnId, now_ns: u64) {
         let Some((pair, side)) = self.place(conn) else { return };
         let bytes = self.net.inputs().bytes(conn).to_vec();
@@ -337,14 +342,14 @@ impl Line {
         }
     }
 
-    /// Bytes for `side` that it has not taken yet.
+    /// Returns the number of bytes for `side` that are in the lane or unsent.
     fn held_len_bytes(&mut self, pair: u64, side: Side) -> usize {
         let end = self.end_mut(pair, side);
         let (conn, on_its_way) = (end.conn, end.on_its_way_len_bytes);
         on_its_way + conn.map_or(0, |conn| self.net.split().1.len_bytes(conn))
     }
 
-    /// Receives again from the side that sends to `side`, when enough is gone.
+    /// Resumes the input from the other side when at most half of the window to `side` is in use.
     fn let_go_on(&mut self, pair: u64, side: Side) {
         if !self.pairs.contains_key(&pair) {
             return;
@@ -359,7 +364,7 @@ impl Line {
         }
     }
 
-    /// Hands over what is out of the link by now.
+    /// Delivers the packets whose delay is over.
     fn deliver(&mut self) {
         let now_ns = self.now_ns();
         for side in [Side::Client, Side::Server] {
@@ -406,8 +411,8 @@ impl Line {
             }
             (Cargo::Reset, Some(conn)) => {
                 if let Some(fd) = self.net.fd(conn) {
-                    // A linger of zero makes the close a reset. One that fails
-                    // closes it all the same.
+                    // A linger time of zero makes the close a reset. If it fails, the close is a
+                    // normal one.
                     let _ = set_socket_linger(fd, Some(Duration::ZERO));
                 }
                 self.net.close(conn);
@@ -417,7 +422,7 @@ impl Line {
         }
     }
 
-    /// Shuts the sending side of connections whose output is sent.
+    /// Shuts down the sending side of connections whose output is sent.
     fn shut_what_is_sent(&mut self) {
         let net = &mut self.net;
         self.to_shut.retain(|&conn| {
@@ -425,14 +430,14 @@ impl Line {
                 return true;
             }
             if let Some(fd) = net.fd(conn) {
-                // Fails only where the peer is gone, which is reported.
+                // Fails only if the peer has already closed the connection, which is reported.
                 let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
             }
             false
         });
     }
 
-    /// Forgets a connection that is gone, and its pair with the last of its ends.
+    /// Removes a closed connection, and its pair when both ends are closed.
     fn forget(&mut self, conn: ConnId) {
         let Some((pair, side)) = self.conns.remove(&conn) else { return };
         let end = self.end_mut(pair, side);
@@ -453,8 +458,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// A relay with a delay of `one_way_ms` to a server that does `serve`
-    /// with its first connection.
+    /// Starts a relay with a delay of `one_way_ms` to a server that passes its first connection to
+    /// `serve`.
     fn relay<T: Send + 'static>(
         one_way_ms: u64,
         serve: impl FnOnce(TcpStream) -> T + Send + 'static,
@@ -473,7 +478,7 @@ mod tests {
         stream
     }
 
-    /// Sends back what comes, until it is all.
+    /// Sends back all received bytes until the peer closes the connection.
     fn echo(mut stream: TcpStream) {
         let mut buffer = [0; 4096];
         while let Ok(len @ 1..) = stream.read(&mut buffer) {
@@ -595,7 +600,7 @@ mod tests {
             assert!(taken < 64 << 20, "nothing holds the writer back");
         };
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
-        // All of it arrives once it is read.
+        // All bytes arrive once they are read.
         let mut stream = server.join().unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(io::copy(&mut stream, &mut io::sink()).unwrap(), taken as u64);
@@ -622,7 +627,7 @@ mod tests {
         drop(relay);
         assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
         drop(client);
-        // It was never opened to the server, which waits for nothing else.
+        // The connection to the server was never opened, and the server waits for it.
         assert!(!server.is_finished());
     }
 }
