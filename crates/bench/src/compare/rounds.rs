@@ -1,4 +1,4 @@
-//! Running a study: every engine at every point, round after round.
+//! The run of a study: measures every engine at every point, round after round.
 //!
 //! ```text
 //!   for each link, number of I/O threads, size of values:    engines start, preload, are checked
@@ -7,12 +7,12 @@
 //!         for each workload and transport:
 //!           for each engine, first another one each round:   one run
 //! ```
-//! So runs that are compared lie next to each other in time, and none of the engines is always the
-//! first: a machine that changes its speed hurts all alike. Engines of a group are all alive while
-//! one of them is measured; an idle server costs memory, not time.
+//! Runs that are compared are thus close in time, and no engine is always the first. If the machine
+//! changes its speed, all engines are affected alike. All engines of a group are alive while one of
+//! them is measured: an idle server costs memory, not time.
 //!
-//! An engine that goes away fails its cells of the group and is started anew for the next; what was
-//! measured stays.
+//! If an engine ends or stops answering, its remaining cells in the group fail. It is started again
+//! for the next group. Its earlier results are kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,56 +31,58 @@ use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transpor
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
 use crate::workload::{Workload, fresh_seed};
 
-/// Connections and pipeline depth of what is sent before measuring.
+/// The number of connections and the pipeline depth of requests that are sent before measuring.
 const FILL_CONNECTIONS: usize = 8;
 const FILL_PIPELINE: usize = 16;
-/// Elements of the list that LRANGE tests read; they read 600 at most.
+/// The number of elements of the list that LRANGE tests read. They read at most 600.
 const LIST_FILL_REQUESTS: u64 = 1_000;
-/// A relay that is busy for so much of the time is the limit.
+/// A relay is the bottleneck if it is busy for at least this share of the time.
 const RELAY_BUSY_MIN: f64 = 0.9;
 
-/// A study that runs.
+/// A running study.
 pub struct Runner<'a> {
     study: &'a Study,
     interrupt: Interrupt,
-    /// Called with what there is so far.
+    /// The function that saves the results measured so far.
     save: &'a dyn Fn(&Outcome),
     outcome: Outcome,
-    /// What went wrong, one line each.
+    /// The problems of the study, one line each.
     problems: Vec<String>,
     runs_done: usize,
-    /// How often a point was measured, by all engines each time.
+    /// The number of points measured so far. All engines measure a point once, and this counts as
+    /// one.
     points_done: u64,
-    /// Engines of the present group that went away, with their place in it.
+    /// The engines of the current group that have ended or stopped answering: the index in the
+    /// group and the name.
     gone: Vec<(usize, String)>,
-    /// What TLS is measured with, when the study asks for it.
+    /// The certificate for TLS, if the study measures TLS.
     certificate: Option<Certificate>,
 }
 
-/// What engines have in common while they run.
+/// The properties that all engines of a group share while they run.
 #[derive(Clone, Copy)]
 struct Group {
     round_trip_ms: u32,
     io_threads: u32,
     value_bytes: usize,
-    /// No other was measured before.
+    /// True for the first group that is measured.
     is_first: bool,
 }
 
-/// What engines have in common while a number of connections is measured.
+/// The properties of the runs with one number of connections.
 struct Step<'a> {
     group: Group,
     connections: usize,
     workloads: &'a [NamedWorkload],
-    /// Those that more connections do not help.
+    /// The series whose rate has stopped rising.
     at_their_limit: &'a [Series],
 }
 
-/// A series of connection counts, of one engine.
+/// A series of connection counts: the engine, the test and the transport.
 type Series = (String, String, Transport);
 
 impl<'a> Runner<'a> {
-    /// A runner of `study` that ends early once `interrupt` is set.
+    /// Creates a runner of `study`. It ends early when `interrupt` is set.
     pub fn new(study: &'a Study, length: Length, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let outcome = Outcome {
@@ -113,7 +115,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs it to the end; the outcome, and what went wrong.
+    /// Runs the study to its end. Returns the outcome and the problems.
     pub fn run(mut self) -> (Outcome, Vec<String>) {
         self.find_programs();
         if let Some(reason) = self.nothing_to_compare() {
@@ -152,7 +154,8 @@ impl<'a> Runner<'a> {
         (self.outcome, self.problems)
     }
 
-    /// Why the engines that are installed make no comparison, if the study is one.
+    /// Returns the reason why the installed engines allow no comparison, if the study is a
+    /// comparison.
     fn nothing_to_compare(&self) -> Option<String> {
         let left_out = |facts: &&EngineFacts| facts.left_out.is_some();
         let missing = |facts: &EngineFacts| {
@@ -179,7 +182,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The engine that differences are relative to: the study's, else the first that was measured.
+    /// Chooses the engine that differences are relative to: the study's baseline, or else the first
+    /// engine with results.
     fn choose_baseline(&mut self) {
         let has_figures = |name: &&String| {
             self.outcome.cells.iter().any(|cell| cell.engine == **name && !cell.rounds.is_empty())
@@ -201,8 +205,8 @@ impl<'a> Runner<'a> {
         self.outcome.baseline = baseline;
     }
 
-    /// Marks runs that the command line gave seconds, where the study has a number of requests, as
-    /// far as they were shorter.
+    /// Records the runs that were shorter than the study's number of requests, because the command
+    /// line replaced that number by a duration.
     fn note_short_runs(&mut self) {
         let Some(requests) = self.study.requests_replaced else { return };
         let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);
@@ -215,7 +219,8 @@ impl<'a> Runner<'a> {
         self.interrupt.is_set()
     }
 
-    /// Tells a line once, on standard error and in the reports.
+    /// Prints a line on standard error and adds it to the notes of the reports. A repeated line is
+    /// ignored.
     fn note(&mut self, line: String) {
         if !self.outcome.notes.contains(&line) {
             eprintln!("{line}");
@@ -223,7 +228,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Leaves out engines that are not installed.
+    /// Leaves out engines that are not installed, and creates the TLS certificate if the study
+    /// measures TLS.
     fn find_programs(&mut self) {
         for (at, engine) in self.study.engines.iter().enumerate() {
             let Some(line) = &engine.start else { continue };
@@ -256,7 +262,7 @@ impl<'a> Runner<'a> {
         Ok(Some(link))
     }
 
-    /// Starts the engines and measures all that they have in common.
+    /// Starts the engines of a group and measures them with each number of connections.
     fn group(&mut self, group: Group, link: Option<&Link>) -> Result<(), String> {
         let mut engines = Vec::new();
         self.gone.clear();
@@ -291,8 +297,8 @@ impl<'a> Runner<'a> {
                     Step { group, connections, workloads: &workloads, at_their_limit: &at_their_limit };
                 self.round(round, &step, &mut engines);
                 if self.is_over() {
-                    // Engines may take their time to end, and a second Ctrl-C
-                    // does not wait for them.
+                    // Engines may take long to end, and a second Ctrl-C does not wait for them. The
+                    // results are therefore saved first.
                     (self.save)(&self.outcome);
                     return Ok(());
                 }
@@ -310,7 +316,7 @@ impl<'a> Runner<'a> {
         self.problems.push(line);
     }
 
-    /// Starts an engine, writes its keys and learns about it.
+    /// Starts an engine, reads its version and settings, and writes the preload.
     fn start(
         &mut self,
         at: usize,
@@ -325,7 +331,7 @@ impl<'a> Runner<'a> {
             Err(reason)
                 if around.certificate.is_some() && engine.tls_options.is_some() && !self.is_over() =>
             {
-                // A build without TLS is measured without it.
+                // An engine that was built without TLS is measured without it.
                 let running = start(Surroundings { certificate: None, ..around })?;
                 self.note(format!("{}: does not start with its tls_options: {reason}", engine.name()));
                 running
@@ -378,7 +384,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Sends what is not measured.
+    /// Sends requests that are not measured.
     fn fill(&self, workload: Workload, requests: u64, target: Target) -> Result<RunResult, BenchError> {
         let load = Load {
             connections: FILL_CONNECTIONS,
@@ -392,7 +398,7 @@ impl<'a> Runner<'a> {
         crate::run(&RunSpec { target, workload, load, watch })
     }
 
-    /// Engines must keep data alike, or the study must allow it.
+    /// Returns an error if the engines' settings differ, unless the study allows it.
     fn check_settings(&mut self) -> Result<(), String> {
         let known: Vec<EngineFacts> = self.outcome.measured().cloned().collect();
         for line in differences(&known) {
@@ -404,14 +410,15 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Each round begins with empty engines, so that lists do not grow from round to round. One
-    /// that runs already holds somebody's data and is left as it is.
+    /// Deletes all data of the engines, so that lists do not grow from round to round. Skipped if
+    /// the study has a preload. An engine that this program did not start keeps its data, which
+    /// belongs to the user.
     fn empty(&mut self, engines: &mut [Option<Running>]) {
         if self.study.preload.is_some() {
             return;
         }
         for running in engines.iter_mut().flatten().filter(|running| running.is_ours()) {
-            // One that cannot be asked is found out by its next run.
+            // An engine that does not answer is detected by its next run.
             let emptied = running.control().and_then(|mut control| control.ask(&["FLUSHALL"]));
             if let Ok(Value::Error(reason)) = emptied {
                 self.note(format!("{}: FLUSHALL: {}", running.name, String::from_utf8_lossy(&reason)));
@@ -449,8 +456,8 @@ impl<'a> Runner<'a> {
                         continue;
                     }
                     if !self.measure(round, &point, workload, running) {
-                        // What follows in this group fails by its absence;
-                        // dropping it ends its process.
+                        // The later cells of this group fail because the engine is absent. Dropping
+                        // the value ends its process.
                         self.gone.push((slot, running.name.clone()));
                         engines[slot] = None;
                     }
@@ -459,7 +466,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Notes that the engine that was in `slot` could not be measured at `point`.
+    /// Records that the engine of `slot` is missing and could not be measured at `point`.
     fn mark_gone(&mut self, slot: usize, point: &Point) {
         let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
         let engine = self.study.engines.iter().find(|engine| engine.name() == name);
@@ -468,7 +475,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// One run. False when the engine is gone.
+    /// Measures `running` at `point` once. Returns false if the engine has ended or does not
+    /// answer.
     fn measure(
         &mut self,
         round: usize,
@@ -540,7 +548,7 @@ impl<'a> Runner<'a> {
             Err(error) => (None, Some(error.to_string())),
         };
         let alive = running.is_alive();
-        // One that is there and does not answer would be waited for again and again.
+        // An engine that is alive but does not answer would cost a timeout in every later run.
         let answers = alive && (failure.is_none() || self.is_over() || running.answers(self.reply_within()));
         if let Some(reason) = failure.as_ref().filter(|_| !self.is_over()) {
             let gone = match (alive, answers) {
@@ -551,8 +559,8 @@ impl<'a> Runner<'a> {
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }
         let cell = self.cell(&running.name, point);
-        // A run that answered nothing has no figures, and the rate of error replies
-        // is none of the test's.
+        // A run without answers has no figures. A rate of error replies says nothing about the
+        // test.
         cell.rounds.extend(result.filter(|result| result.requests > 0 && result.fault().is_none()));
         cell.failure = failure.or(cell.failure.take());
         answers
@@ -562,12 +570,13 @@ impl<'a> Runner<'a> {
         Duration::from_secs_f64(self.study.load.reply_within_seconds)
     }
 
-    /// The seed of the next run: each draws other keys, the engines that are compared the same.
+    /// Returns the seed of the next run. Each point and round has another seed; all engines at a
+    /// point use the same.
     fn seed(&self) -> u64 {
         self.outcome.seed.unwrap_or_default().wrapping_add(self.points_done)
     }
 
-    /// The load of a run at `point`.
+    /// Returns the load settings of a run at `point`.
     fn load(&self, point: &Point) -> Load {
         let load = &self.study.load;
         Load {
@@ -601,7 +610,7 @@ impl<'a> Runner<'a> {
         &mut cells[at]
     }
 
-    /// Ends the series of this group whose rate has stopped rising over `steps` of connections.
+    /// Adds the series of this group whose rate has stopped rising over `steps` of connections.
     fn find_limits(&self, percent: f64, group: Group, steps: &[usize], at_their_limit: &mut Vec<Series>) {
         let load = &self.study.load;
         let factor =
@@ -627,8 +636,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Notes the link that a run went through, and what its relay took: processor time and the wall
-/// time in which that passed.
+/// Records the link of a run. `passed` is the CPU time of its relay and the wall time in which it
+/// was used. Marks the run as client-bound if the relay was the bottleneck.
 fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, Duration)>) {
     let busy = passed.map(|(cpu, wall)| cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9));
     let per_request = |busy: f64| busy * result.duration_seconds * 1e6 / result.requests.max(1) as f64;
@@ -639,7 +648,7 @@ fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, D
     }
 }
 
-/// What is known of an engine before it was started.
+/// Returns the facts about an engine before its start: its name and its command line or address.
 fn facts_before(engine: &Engine) -> EngineFacts {
     let line = engine.start.as_ref().or(engine.address.as_ref());
     EngineFacts {
@@ -649,7 +658,7 @@ fn facts_before(engine: &Engine) -> EngineFacts {
     }
 }
 
-/// A transport as reports call it.
+/// Returns the name of a transport in reports.
 pub fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "TCP",
@@ -658,7 +667,7 @@ pub fn transport_name(transport: Transport) -> &'static str {
     }
 }
 
-/// A point in words, for progress lines and problems.
+/// Describes a point in words, for progress lines and problems.
 fn describe(point: &Point) -> String {
     let link = match point.round_trip_ms {
         0 => String::new(),
@@ -676,7 +685,7 @@ fn describe(point: &Point) -> String {
 }
 
 impl Machine {
-    /// This one.
+    /// Reads the properties of this machine.
     pub fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let value = |text: &str, name: &str| {

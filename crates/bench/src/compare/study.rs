@@ -1,7 +1,8 @@
-//! The study file: which servers, what load, how often. docs/benchmarking.md describes its keys.
+//! The study file: the servers, the load and the number of rounds. docs/benchmarking.md describes
+//! its keys.
 //!
-//! The file is read strictly: an unknown key, a wrong type or a value that makes no sense
-//! (`check.rs`) is one line with its place in the file, before anything is started.
+//! The file is parsed strictly. An unknown key, a wrong type or an invalid value (`check.rs`) is
+//! reported as one line with its position, before anything is started.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +16,13 @@ use crate::workload::{
     Content, DefaultTestOptions, KeyPattern, Keys, Sizes, TemplateOptions, Values, Workload,
 };
 
-/// Requests of a run where the study says neither requests nor seconds: redis-benchmark's.
+/// The number of requests of a run if the study has neither `requests` nor `seconds`:
+/// redis-benchmark's default.
 pub(super) const REQUESTS_DEFAULT: u64 = 100_000;
-/// Rounds of `--quick` where the study does not say.
+/// The largest number of rounds under `--quick`, if the study has no other.
 const QUICK_ROUNDS: u32 = 2;
-/// Requests and seconds of a run of `--quick` where the study does not say.
+/// The number of requests, or the duration in seconds, of a run under `--quick`, if the study has
+/// no other.
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
 
@@ -27,42 +30,43 @@ const QUICK_SECONDS: f64 = 0.3;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// The headline of its reports.
+    /// The title of its reports.
     pub title: String,
-    /// What it is for, a few sentences.
+    /// The purpose of the study, a few sentences.
     #[serde(default)]
     pub description: String,
-    /// How often everything is measured.
+    /// The number of rounds.
     #[serde(default = "default_rounds")]
     pub rounds: u32,
-    /// The engine that differences are relative to; the first that runs when absent.
+    /// The engine that differences are relative to; the first engine with results when absent.
     #[serde(default)]
     pub baseline: Option<Spanned<String>>,
-    /// Goes on when engines differ in maxmemory, save or appendonly; the reports say so.
+    /// True to measure even if engines differ in maxmemory, maxmemory-policy, save or appendonly.
+    /// The reports list the differences.
     #[serde(default)]
     pub allow_different_settings: bool,
-    /// The seed of all random choices; a fresh one when absent.
+    /// The seed of all random choices; a new one when absent.
     #[serde(default)]
     pub seed: Option<u64>,
     /// The load that all workloads share.
     #[serde(default)]
     pub load: Load,
-    /// Keys written before anything is measured.
+    /// The keys written before anything is measured.
     #[serde(default)]
     pub preload: Option<Preload>,
-    /// What `--quick` changes.
+    /// The changes of `--quick`.
     #[serde(default)]
     pub quick: Quick,
     /// The servers.
     #[serde(rename = "engine", default)]
     pub engines: Vec<Engine>,
-    /// What is sent.
+    /// The workloads.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<WorkloadEntry>,
-    /// What [`Study::adapt`] made shorter than the file has it, a few words each.
+    /// The parts that [`Study::adapt`] shortened, a few words each.
     #[serde(skip)]
     pub shortened: Vec<String>,
-    /// The requests of a run that [`Study::adapt`] replaced by seconds.
+    /// The number of requests of a run that [`Study::adapt`] replaced by a duration.
     #[serde(skip)]
     pub requests_replaced: Option<u64>,
 }
@@ -71,46 +75,46 @@ fn default_rounds() -> u32 {
     3
 }
 
-/// The load that all workloads share. What is a list is a dimension: everything is
-/// measured for each entry.
+/// The load that all workloads share. A list is a dimension: the study measures each entry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
-    /// Requests of a run.
+    /// The number of requests of a run.
     pub requests: Option<u64>,
-    /// Seconds of a run, instead of `requests`.
+    /// The duration of a run in seconds, instead of `requests`.
     pub seconds: Option<f64>,
-    /// Seconds of load before each run that do not count.
+    /// The duration of the load before each run that is not measured, in seconds.
     pub warm_up_seconds: f64,
-    /// Threads of the load generator.
+    /// The number of threads of the load generator.
     pub client_threads: ClientThreads,
-    /// Connections, of all threads together unless `connections_per_thread`.
+    /// The number of connections of all threads together, or of each thread with
+    /// `connections_per_thread`.
     pub connections: Connections,
-    /// Whether `connections` are those of one client thread.
+    /// True if `connections` is the number of connections of each client thread.
     pub connections_per_thread: bool,
-    /// Requests sent ahead of their replies.
+    /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// 2 or 3.
+    /// The version of RESP: 2 or 3.
     pub resp: u8,
-    /// The password; engines get it as `{password}`.
+    /// The password. The command lines of engines contain it as `{password}`.
     pub password: Option<String>,
-    /// Different keys and members.
+    /// The number of different keys and members.
     pub keyspace: Option<u64>,
-    /// Sizes of values.
+    /// The sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
-    /// Ways to the server.
+    /// The transports to the server.
     pub transports: Vec<Transport>,
-    /// I/O threads of the engines, as `{threads}`.
+    /// The number of I/O threads of the engines, `{threads}` in their command lines.
     pub io_threads: Vec<u32>,
-    /// Round trips of simulated links to the server; 0 is none.
+    /// The round trip times of simulated links, in milliseconds; 0 is no link.
     pub round_trips_ms: Vec<u32>,
-    /// How links are simulated: by netem where the kernel permits it, else by a relay, when absent.
+    /// The simulator of links; when absent, netem if the kernel permits it, otherwise a relay.
     pub link: Option<LinkKind>,
-    /// What links carry in each direction.
+    /// The rate of links in each direction, in megabits per second; unlimited when absent.
     pub link_mbit_per_second: Option<f64>,
-    /// Requests per second on a schedule.
+    /// The requests per second of an open loop; a closed loop when absent.
     pub rate: Option<f64>,
-    /// Seconds that an engine may be silent before it is given up.
+    /// The longest time that an engine may be silent before its run fails, in seconds.
     pub reply_within_seconds: f64,
 }
 
@@ -139,26 +143,26 @@ impl Default for Load {
     }
 }
 
-/// Threads of the load generator.
+/// The number of threads of the load generator.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged, expecting = "client_threads is a number or \"as-engine\"")]
 pub enum ClientThreads {
-    /// So many.
+    /// A fixed number.
     Count(usize),
-    /// As many as the engine has I/O threads.
+    /// A number given by name.
     Named(AsEngine),
 }
 
-/// The one word that `client_threads` takes.
+/// The only name that `client_threads` accepts.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum AsEngine {
-    /// As many as the engine has.
+    /// The number of I/O threads of the engine.
     #[serde(rename = "as-engine")]
     AsEngine,
 }
 
 impl ClientThreads {
-    /// The number beside an engine with `io_threads`.
+    /// Returns the number of threads for an engine with `io_threads`.
     pub fn count(self, io_threads: u32) -> usize {
         match self {
             ClientThreads::Count(count) => count,
@@ -167,28 +171,29 @@ impl ClientThreads {
     }
 }
 
-/// How many connections.
+/// The numbers of connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(
     untagged,
     expecting = "connections are a list of numbers or { from = NUMBER, to = NUMBER, stop_below_percent = NUMBER }"
 )]
 pub enum Connections {
-    /// Each of these.
+    /// A list of numbers.
     List(Vec<usize>),
-    /// Doubling until the rate stops rising.
+    /// Numbers that double until the rate stops rising.
     Rising(Rising),
 }
 
-/// Connections that double.
+/// A number of connections that doubles at each step.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rising {
     /// The first number.
     pub from: usize,
-    /// The last number at most.
+    /// The largest allowed number.
     pub to: usize,
-    /// Two steps in a row that raise the rate by less end it.
+    /// The minimum gain of the rate in percent. Two steps in a row with a smaller gain end the
+    /// series.
     #[serde(default = "default_stop_below")]
     pub stop_below_percent: f64,
 }
@@ -198,7 +203,7 @@ fn default_stop_below() -> f64 {
 }
 
 impl Connections {
-    /// The numbers in order.
+    /// Returns the numbers in order.
     pub fn steps(&self) -> Vec<usize> {
         match self {
             Connections::List(list) => list.clone(),
@@ -210,7 +215,8 @@ impl Connections {
         }
     }
 
-    /// The gain of the rate in percent below which connections have risen enough.
+    /// Returns the minimum gain of the rate in percent below which connections stop rising; `None`
+    /// for a list.
     pub fn stop_below_percent(&self) -> Option<f64> {
         match self {
             Connections::List(_) => None,
@@ -219,14 +225,15 @@ impl Connections {
     }
 }
 
-/// Keys written into an engine right after its start. From its growth comes the memory per key.
+/// The keys written into an engine right after its start. The growth of its memory gives the memory
+/// per key.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preload {
-    /// How many requests, as a share of the keyspace: below 1 some reads will miss.
+    /// The number of requests as a share of the keyspace. Below 1, some reads will miss.
     #[serde(default = "default_share")]
     pub share: f64,
-    /// The command; `{keyspace}` and `{value_bytes}` stand for the study's.
+    /// The command. `{keyspace}` and `{value_bytes}` are replaced by the study's values.
     #[serde(default = "default_preload")]
     pub command: Spanned<String>,
 }
@@ -239,7 +246,7 @@ fn default_preload() -> Spanned<String> {
     Spanned::new(0..0, "SET {key sequence {keyspace}} {value {value_bytes}}".to_owned())
 }
 
-/// What `--quick` puts in place of the study's.
+/// The values of `--quick`, which replace the study's values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quick {
@@ -257,29 +264,29 @@ pub struct Quick {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
-    /// What reports call it.
+    /// The name in reports.
     pub name: Spanned<String>,
     /// The command line that starts it, with placeholders.
     #[serde(default)]
     pub start: Option<Spanned<String>>,
-    /// What `start` gets in addition where TLS is measured, with
-    /// `{tls_port}`, `{cert}` and `{key}`.
+    /// The options that are appended to `start` if TLS is measured, with `{tls_port}`, `{cert}` and
+    /// `{key}`.
     #[serde(default)]
     pub tls_options: Option<Spanned<String>>,
-    /// Where one runs already, `host:port` or the path of a socket.
+    /// The address of a running server: `host:port` or the path of a Unix socket.
     #[serde(default)]
     pub address: Option<Spanned<String>>,
-    /// The folder that it has as its root, where it runs in a chroot or a container: its scratch
-    /// folder is made there, and it is told paths as it sees them.
+    /// The root directory of an engine that runs in a chroot or a container. Its scratch directory
+    /// is created there, and its paths are relative to it.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// What its version must begin with.
+    /// The required prefix of its version.
     #[serde(default)]
     pub expect_version: Option<String>,
-    /// Ways to reach it, where not all; others are left out with a line.
+    /// The transports to measure; all when absent. Others are left out with a note.
     #[serde(default)]
     pub transports: Option<Vec<Transport>>,
-    /// Seconds that it may take to start.
+    /// The longest time for a start, in seconds.
     #[serde(default = "default_ready_within")]
     pub ready_within_seconds: f64,
 }
@@ -288,60 +295,60 @@ fn default_ready_within() -> f64 {
     30.0
 }
 
-/// What the command line changes of a study.
+/// The changes that the command line makes to a study.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
-    /// The engines that are measured; all when empty.
+    /// The names of the engines to measure; all when empty.
     pub engines: &'a [String],
-    /// Programs of engines, as NAME=PROGRAM.
+    /// The programs of engines, as NAME=PROGRAM.
     pub programs: &'a [String],
-    /// What engines have as their root, as NAME=FOLDER.
+    /// The root directories of engines, as NAME=FOLDER.
     pub roots: &'a [String],
-    /// Rounds.
+    /// The number of rounds.
     pub rounds: Option<u32>,
-    /// Seconds of a run.
+    /// The duration of a run, in seconds.
     pub seconds: Option<f64>,
     /// The seed of all random choices.
     pub seed: Option<u64>,
 }
 
-/// What is sent: tests of redis-benchmark, or commands.
+/// A workload of the study: tests of redis-benchmark, or commands.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadEntry {
-    /// Names of redis-benchmark's tests.
+    /// The names of redis-benchmark's tests.
     #[serde(default)]
     pub tests: Option<Vec<Spanned<String>>>,
-    /// What reports call the commands.
+    /// The name of the commands in reports.
     #[serde(default)]
     pub name: Option<String>,
-    /// Commands, each with a weight and a colon ahead of it if that is not 1.
+    /// The commands. A weight and a colon precede a command if its weight is not 1.
     #[serde(default)]
     pub commands: Option<Vec<Spanned<String>>>,
 }
 
-/// A workload as a study runs it.
+/// A workload with its name and its preparation.
 #[derive(Clone, Debug)]
 pub struct NamedWorkload {
-    /// What reports call it: `LRANGE_100`.
+    /// The name in reports: `LRANGE_100`.
     pub name: String,
-    /// What is sent.
+    /// The requests that are measured.
     pub workload: Workload,
-    /// Sent before it and not measured.
+    /// The workload that is sent before it and not measured.
     pub fill: Option<Workload>,
 }
 
-/// How much of a study is run.
+/// The part of a study that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// All of it.
+    /// The whole study.
     Whole,
-    /// A short demonstration, as its `[quick]` says.
+    /// A short demonstration with the changes of `[quick]`.
     Quick,
 }
 
 impl Study {
-    /// Reads the study in `path`, shortened as `length` says.
+    /// Reads the study in `path` and shortens it according to `length`.
     pub fn read(path: &Path, length: Length) -> Result<Study, BenchError> {
         let unreadable = |error| BenchError::Usage(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -351,7 +358,7 @@ impl Study {
         })
     }
 
-    /// Parses a study. Its `[quick]` must make sense even where it is not wanted.
+    /// Parses a study. `[quick]` must be valid even if `length` does not use it.
     pub fn parse(text: &str, length: Length) -> Result<Study, Located> {
         let parsed: Result<Study, toml::de::Error> = toml::from_str(text);
         let study = parsed.map_err(|error| Mistake::of_reader(&error).located(text))?;
@@ -365,7 +372,7 @@ impl Study {
         })
     }
 
-    /// Puts `[quick]` in place.
+    /// Applies `[quick]`.
     fn shorten(&mut self) {
         let quick = std::mem::take(&mut self.quick);
         let load = &mut self.load;
@@ -390,7 +397,7 @@ impl Study {
         }
     }
 
-    /// Puts what the command line says in place.
+    /// Applies the changes of the command line, and checks the study again.
     pub fn adapt(&mut self, changes: &Changes<'_>) -> Result<(), BenchError> {
         let Changes { engines, programs, roots, rounds, seconds, seed } = *changes;
         let known = |study: &Study, name: &str| match study.engines.iter().any(|engine| engine.name() == name)
@@ -445,7 +452,7 @@ impl Study {
         self.check().map_err(|mistake| BenchError::Usage(mistake.reason()))
     }
 
-    /// The workloads of entry `at`, with values of `value_bytes`.
+    /// Returns the workloads of entry `at` with values of `value_bytes` bytes.
     pub(super) fn workloads_of_entry(
         &self,
         at: usize,
@@ -466,7 +473,8 @@ impl Study {
         }
     }
 
-    /// The workloads of a checked study.
+    /// Returns all workloads of a checked study. Panics if the study was not checked with this
+    /// size.
     pub fn workloads_of(&self, value_bytes: usize) -> Vec<NamedWorkload> {
         let of_entry =
             |at| self.workloads_of_entry(at, value_bytes).expect("the study was checked with each size");
@@ -488,7 +496,7 @@ impl Study {
             let built = Workload::default_tests(&[test.get_ref()], &options);
             let mut fill = None;
             for workload in built.map_err(|error| Mistake::at(test, error))? {
-                // redis-benchmark fills the list of its LRANGE tests by a test of its own.
+                // redis-benchmark fills the list of its LRANGE tests with a separate test.
                 if workload.name.contains("needed to benchmark") {
                     fill = Some(workload);
                     continue;
@@ -514,7 +522,7 @@ impl Study {
                 .split_once(':')
                 .and_then(|(weight, rest)| Some((weight.trim().parse().ok()?, rest.trim().to_owned())));
             let (weight, line) = weighted.unwrap_or((1, text));
-            // Alone first: a mistake is told of the command that has it.
+            // Parsed alone first, so that a mistake is reported at its command.
             Workload::from_templates(name, &[(weight, &line)], &options)
                 .map_err(|error| Mistake::at(command, error))?;
             lines.push((weight, line));
@@ -524,7 +532,7 @@ impl Study {
         Ok(NamedWorkload { name: workload.name.clone(), workload, fill: None })
     }
 
-    /// What is sent before anything is measured, and how often.
+    /// Returns the preload and its number of requests; `None` if the study has no preload.
     pub(super) fn preload_workload(&self, value_bytes: usize) -> Result<Option<(Workload, u64)>, Mistake> {
         let Some(preload) = &self.preload else { return Ok(None) };
         let Some(keyspace) = self.load.keyspace else {
@@ -542,7 +550,8 @@ impl Study {
         Ok(Some((workload, requests)))
     }
 
-    /// The preload of a checked study and how many requests it is.
+    /// Returns the preload of a checked study and its number of requests. Panics if the study was
+    /// not checked with this size.
     pub fn preload_of(&self, value_bytes: usize) -> Option<(Workload, u64)> {
         self.preload_workload(value_bytes).expect("the study was checked with each size")
     }
@@ -565,37 +574,37 @@ impl Study {
 }
 
 impl Engine {
-    /// What reports call it.
+    /// Returns the name in reports.
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// A path of this machine as the engine sees it.
+    /// Converts a path of this machine to the engine's view: relative to its root, if it has one.
     pub fn sees(&self, path: &Path) -> PathBuf {
         let within = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok());
         within.map_or_else(|| path.to_owned(), |within| Path::new("/").join(within))
     }
 
-    /// Whether it is to be measured over `transport`.
+    /// Returns true if the engine is measured over `transport`.
     pub fn takes(&self, transport: Transport) -> bool {
         self.transports.as_ref().is_none_or(|list| list.contains(&transport))
     }
 }
 
-/// Where in the space of dimensions a cell lies.
+/// A point of measurement: one value of each dimension of the study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The workload's name.
+    /// The name of the workload.
     pub test: String,
-    /// The way to the server.
+    /// The transport to the server.
     pub transport: Transport,
-    /// Round trip of the simulated link; 0 without one.
+    /// The round trip time of the simulated link, in milliseconds; 0 without one.
     pub round_trip_ms: u32,
-    /// I/O threads asked of the engine.
+    /// The number of I/O threads requested of the engine.
     pub io_threads: u32,
-    /// Size of values.
+    /// The size of values, in bytes.
     pub value_bytes: usize,
-    /// Connections of all client threads together.
+    /// The number of connections of all client threads together.
     pub connections: usize,
 }
 
