@@ -1,16 +1,16 @@
-//! Medians over rounds and how sure they are.
+//! Medians over rounds, and their confidence intervals.
 //!
-//! The confidence interval of a median comes from order statistics: of `n` values in order, the
-//! interval from the k-th smallest to the k-th largest holds the true median with probability
-//! `1 - 2 * P(Binomial(n, 1/2) < k)`, whatever the distribution. The narrowest one of at least 95 %
-//! is taken. Below six rounds none is as sure; then it is the whole range, and its own coverage is
-//! told: 50 % for two rounds, 75 % for three, 94 % for five. Source: David and Nagaraja, Order
-//! Statistics, 7.1.
-//! Rejected: the bootstrap, which is too narrow for so few values and needs randomness.
+//! The confidence interval of a median comes from order statistics. Take `n` sorted values. The
+//! interval from the k-th smallest to the k-th largest contains the true median with probability `1
+//! - 2 * P(Binomial(n, 1/2) < k)`, for any distribution. The narrowest interval of at least 95 % is
+//! used. With fewer than six values no interval reaches 95 %. Then the interval is the whole range,
+//! and its lower coverage is reported: 50 % for two rounds, 75 % for three, 94 % for five. Source:
+//! David and Nagaraja, Order Statistics, 7.1. Rejected: the bootstrap, which is too narrow for this
+//! few values and needs randomness.
 
 use serde::{Deserialize, Serialize};
 
-/// The coverage that is wanted.
+/// The minimum coverage of an interval.
 const COVERAGE_WANTED: f64 = 0.95;
 
 /// A median and its confidence interval.
@@ -20,14 +20,15 @@ pub struct Estimate {
     pub median: f64,
     /// The lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
-    /// How sure it is that the interval holds the true median, 0 to 1; 0 for a single round.
+    /// The probability that the interval contains the true median, from 0 to 1; 0 for a single
+    /// round.
     pub coverage: f64,
 }
 
 impl Estimate {
-    /// The estimate from `values`; `None` without any. O(n log n).
+    /// Computes the estimate from `values`; `None` without finite values. O(n log n).
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -36,14 +37,13 @@ impl Estimate {
         Some(Self { median, low: values[at], high: values[values.len() - 1 - at], coverage })
     }
 
-    /// Whether the intervals of the two have nothing in common: the difference
-    /// is more than the noise.
+    /// Returns true if the two intervals do not overlap: the difference is larger than the noise.
     pub fn is_apart(&self, other: &Estimate) -> bool {
         self.low > other.high || other.low > self.high
     }
 }
 
-/// The median of `values` in any order; `None` without any.
+/// Returns the median of `values` in any order; `None` without finite values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -59,9 +59,10 @@ fn median_of_sorted(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// How many values to leave out at each end of `n`, and the coverage of the interval that remains.
+/// Returns the number of values to leave out at each end of `n` values, and the coverage of the
+/// remaining interval.
 fn rank(n: usize) -> (usize, f64) {
-    // P(Binomial(n, 1/2) = i), from i = 0 upwards.
+    // P(Binomial(n, 1/2) = i), starting with i = 0.
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = probability;
     let mut best = (0, (1.0 - 2.0 * below).max(0.0));
@@ -77,20 +78,22 @@ fn rank(n: usize) -> (usize, f64) {
     best
 }
 
-/// The difference of `value` to `base` in percent; `None` where there is no ratio.
+/// Returns the difference between `value` and `base` in percent of `base`; `None` if `base` is not
+/// positive.
 pub fn percent(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| (value / base - 1.0) * 100.0)
 }
 
-/// The geometric mean: what ratios are averaged by. `None` without any positive value.
+/// Returns the geometric mean of the positive values, the correct average of ratios; `None` without
+/// any.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = values.into_iter().filter(|value| *value > 0.0).map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Whether rates over rising connections have reached their limit: neither of the last two is
-/// above the best before them by `percent`. One step may be noise. A rate of 0 is a run that
-/// failed, and ends it at once.
+/// Returns true if rates over rising connections have stopped rising. Neither of the last two rates
+/// is above the best rate before them by `percent` or more. A single step may be noise. A last rate
+/// of 0, from a failed run, also returns true.
 pub fn has_stopped_rising(rates: &[f64], percent: f64) -> bool {
     let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
     match rates {

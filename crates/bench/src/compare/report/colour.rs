@@ -1,18 +1,18 @@
-//! Which colour an engine has. It follows from the engine's name, not from its place in the study,
-//! so that the same engine looks the same in every report. No colour is near to the green and the
+//! The colour of an engine. It depends on the engine's name, not on its position in the study. The
+//! same engine thus has the same colour in every report. No colour is close to the green and the
 //! red of better and worse.
 
-/// How many colours there are; the style sheet of pictures (`charts/svg.rs`) says which.
+/// The number of colours. The style sheet of the charts (`charts/svg.rs`) defines them.
 pub const COLOURS: usize = 8;
 
-/// Engines whose colour is reserved; the names of their variants begin alike.
+/// The engines with reserved colours. Variants of an engine have names with the same prefix.
 const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
 
-/// The colour of each of `names`. Two names that want the same one get different ones, up
-/// to [`COLOURS`] engines.
+/// Returns the colour of each of `names`. Names with the same preferred colour get different ones,
+/// up to [`COLOURS`] engines.
 pub fn of(names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
-    // Known names come first and choose freely; the order of the study has no say.
+    // Known names choose first. The order of the study does not matter.
     order.sort_by_key(|at| (rank(names[*at]), names[*at]));
     let mut colours = vec![0; names.len()];
     let mut taken: Vec<usize> = Vec::new();
@@ -25,7 +25,7 @@ pub fn of(names: &[&str]) -> Vec<usize> {
     colours
 }
 
-/// 0 for a known name, 1 for a variant of one, 2 for others.
+/// Returns 0 for a known name, 1 for a variant of one, and 2 for others.
 fn rank(name: &str) -> u8 {
     match known(name) {
         Some((known, _)) => u8::from(known.len() < name.len()),
@@ -39,7 +39,7 @@ fn known(name: &str) -> Option<(&'static str, usize)> {
 }
 
 fn wanted(name: &str) -> usize {
-    // Those that nobody knows begin behind the reserved colours.
+    // Unknown names prefer a colour after the reserved ones.
     let sum = || name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     known(name).map_or_else(|| KNOWN.len() + sum() % (COLOURS - KNOWN.len()), |(_, colour)| colour)
 }

@@ -1,5 +1,5 @@
-//! results.csv: a line per cell with redis-benchmark's columns, then ours. Figures are medians over
-//! the rounds; what is not known is empty.
+//! results.csv: one line per cell, with redis-benchmark's columns, then additional ones. Figures
+//! are medians over the rounds. An unknown figure is empty.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use csv::{QuoteStyle, WriterBuilder};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::rounds::transport_name;
 
-/// redis-benchmark's columns, as its --csv prints them.
+/// The columns of `redis-benchmark --csv`.
 const THEIRS: [&str; 8] = [
     "test",
     "rps",
@@ -52,7 +52,7 @@ const OURS: [&str; 29] = [
     "failure",
 ];
 
-/// All of it.
+/// Returns the text of results.csv.
 pub fn text(outcome: &Outcome) -> io::Result<String> {
     let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Always).from_writer(Vec::new());
     writer.write_record(THEIRS.iter().chain(&OURS))?;

@@ -1,4 +1,4 @@
-//! results.json: all rounds of all cells, as measured.
+//! results.json: all rounds of all cells.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::compare::outcome::Outcome;
 
-/// The outcome as JSON.
+/// Returns the outcome as JSON.
 pub fn text(outcome: &Outcome) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(outcome)? + "\n")
 }
 
-/// Writes results.json into `folder`. What was there stays whole until the new one is.
+/// Writes results.json into `folder`. The old file stays complete until the new one replaces it.
 pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     let unfinished = folder.join("results.json.part");
     fs::write(&unfinished, text(outcome)?)?;

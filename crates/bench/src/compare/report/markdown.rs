@@ -1,5 +1,5 @@
-//! summary.md: tables as people publish them. Per test the values of all engines and the difference
-//! to the baseline in percent: 🟢 better, 🔴 worse, ⚪ the confidence intervals overlap.
+//! summary.md: tables for publication. For each test they show the values of all engines and the
+//! difference to the baseline in percent: 🟢 better, 🔴 worse, ⚪ the confidence intervals overlap.
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use super::text;
 use super::view::{self, Engine, Row, Verdict, View, views};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 
-/// What beside requests/s and latencies gets a table, where it is known.
+/// The additional metrics with a table, apart from requests/s and latencies. A metric without
+/// values has none.
 const FURTHER: [Metric; 8] = [
     Metric::ServerCpu,
     Metric::ClientCpu,
@@ -19,10 +20,11 @@ const FURTHER: [Metric; 8] = [
     Metric::HitRate,
 ];
 
-/// Up to so many tests are told in a table each, more of them in a table per metric.
+/// The largest number of tests in a view that get one table each. With more tests, each metric gets
+/// a table.
 const FEW_TESTS_MAX: usize = 2;
 
-/// All of it.
+/// Returns the text of summary.md.
 pub fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     write_all(&mut out, outcome).expect("writing to a String does not fail");
@@ -88,7 +90,7 @@ fn all_metrics() -> impl Iterator<Item = Metric> {
     [Metric::Rate].into_iter().chain(Metric::LATENCIES).chain(FURTHER)
 }
 
-/// The heading of a table and the rule below it.
+/// Writes the header row of a table and the rule below it.
 fn heading(out: &mut String, first: &str, engines: &[Engine<'_>], base: usize) -> std::fmt::Result {
     let mut heading = format!("| {first} |");
     let mut rule = "|---|".to_owned();
@@ -103,7 +105,7 @@ fn heading(out: &mut String, first: &str, engines: &[Engine<'_>], base: usize) -
     writeln!(out, "{heading}\n{rule}")
 }
 
-/// All figures of one test: a line per metric.
+/// Writes all figures of one test: a line per metric.
 fn table_of_test(out: &mut String, outcome: &Outcome, row: &Row<'_>) -> std::fmt::Result {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -119,7 +121,7 @@ fn table_of_test(out: &mut String, outcome: &Outcome, row: &Row<'_>) -> std::fmt
     writeln!(out)
 }
 
-/// The figures of a line, and the differences to the baseline.
+/// Writes the figures of a line, and the differences to the baseline.
 fn figures(
     out: &mut String,
     row: &Row<'_>,
@@ -135,7 +137,7 @@ fn figures(
     writeln!(out)
 }
 
-/// A metric of all tests of a view: a line per test.
+/// Writes one metric of all tests of a view: a line per test.
 fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -> std::fmt::Result {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -156,12 +158,12 @@ fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -
     writeln!(out)
 }
 
-/// The engines in the order of the columns: the baseline first.
+/// Returns the indexes of the engines in column order: the baseline first.
 pub fn order(engines: usize, base: usize) -> impl Iterator<Item = usize> {
     std::iter::once(base).chain((0..engines).filter(move |at| *at != base)).take(engines)
 }
 
-/// The figure of an engine, with what must be known of it.
+/// Formats the figure of an engine, with its warnings.
 fn value(row: &Row<'_>, at: usize, metric: Metric) -> String {
     let Some(cell) = row.cells[at] else { return "–".to_owned() };
     let mark = if metric == Metric::Rate { cell.mark() } else { bound_only(cell) };
@@ -174,7 +176,7 @@ fn bound_only(cell: &Cell) -> String {
     if cell.client_bound().is_some() { "client-bound".to_owned() } else { String::new() }
 }
 
-/// A figure in the unit of its metric's title.
+/// Formats a figure in the unit of its metric's title.
 pub fn figure(value: f64, metric: Metric) -> String {
     match metric {
         Metric::Rate => thousands(value),
@@ -184,7 +186,7 @@ pub fn figure(value: f64, metric: Metric) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -231,7 +233,7 @@ fn memory(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    // Units such as p99 stay as they are written.
+    // Words that begin with `p`, such as p99, keep their case.
     match chars.next() {
         Some(first) if !text.starts_with('p') => first.to_uppercase().chain(chars).collect(),
         _ => text.to_owned(),

@@ -1,5 +1,5 @@
-//! Reports of a study: results.csv, results.json, summary.md, report.html and the pictures, all
-//! made of an [`Outcome`] alone, so that they can be made anew from results.json.
+//! The reports of a study: results.csv, results.json, summary.md, report.html and the charts. All
+//! are made from an [`Outcome`] alone, so that they can be made again from results.json.
 
 pub mod charts;
 mod colour;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::compare::outcome::Outcome;
 
-/// The folder of the pictures, within that of the reports.
+/// The directory of the charts, inside the directory of the reports.
 const PICTURES: &str = "pictures";
 
 /// Writes all reports of `outcome` into `folder`.
@@ -26,7 +26,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     fs::write(folder.join("results.csv"), csv::text(outcome)?)?;
     fs::write(folder.join("summary.md"), markdown::text(outcome))?;
     let groups = charts::all(outcome);
-    // Pictures of an earlier study in the same folder would be taken for this one's.
+    // Charts of an earlier study in the same directory would be mistaken for charts of this study.
     for entry in fs::read_dir(folder.join(PICTURES))?.flatten() {
         if entry.path().extension().is_some_and(|extension| extension == "svg") {
             fs::remove_file(entry.path())?;

@@ -1,6 +1,6 @@
-//! Numbers and moments as people read them.
+//! Numbers and times as text for people.
 
-/// A rate or count in three digits: `1.23M`, `45.6k`, `789`.
+/// Formats a rate or a count with three digits: `1.23M`, `45.6k`, `789`.
 pub fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         big if big >= 999_500_000.0 => (value / 1e9, "G"),
@@ -11,7 +11,7 @@ pub fn short(value: f64) -> String {
     digits(value) + unit
 }
 
-/// Microseconds in three digits with a unit: `12.3 µs`, `4.56 ms`, `1.2 s`.
+/// Formats microseconds with three digits and a unit: `12.3 µs`, `4.56 ms`, `1.2 s`.
 pub fn duration(us: f64) -> String {
     match us.abs() {
         big if big >= 999_500.0 => digits(us / 1e6) + " s",
@@ -20,7 +20,8 @@ pub fn duration(us: f64) -> String {
     }
 }
 
-/// Three significant digits, more before the point; whole numbers without one.
+/// Formats a number with three significant digits, at most two of them after the point. Removes
+/// trailing zeros after the point.
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         big if big >= 99.95 => 0,
@@ -31,20 +32,20 @@ fn digits(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A difference with its sign: `+12.3 %`.
+/// Formats a difference in percent with its sign: `+12.3 %`.
 pub fn percent(value: f64) -> String {
     let places = if value.abs() < 99.95 { 1 } else { 0 };
-    // Minus zero is no difference.
+    // Avoids `-0.0`.
     format!("{:+.places$} %", if value.abs() < 0.05 { 0.0 } else { value })
 }
 
-/// `1 I/O thread`, `2 I/O threads`.
+/// Returns `1 I/O thread` or `2 I/O threads`.
 pub fn io_threads_name(count: u32) -> String {
     format!("{count} I/O thread{}", if count == 1 { "" } else { "s" })
 }
 
-/// Unix time in milliseconds as `2026-07-05 14:03 UTC`. Source: the days-to-civil
-/// algorithm of H. Hinnant.
+/// Formats Unix time in milliseconds as `2026-07-05 14:03 UTC`. Source: the days-to-civil algorithm
+/// of H. Hinnant.
 pub fn moment(unix_ms: u64) -> String {
     let minutes = unix_ms / 60_000;
     let days = minutes / 1440 + 719_468;
@@ -58,7 +59,7 @@ pub fn moment(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
 }
 
-/// A name as part of a file's: lower case letters, digits and dashes.
+/// Converts a name to a part of a file name: lower case letters, digits and dashes.
 pub fn slug(name: &str) -> String {
     let dashed: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();

@@ -1,6 +1,6 @@
-//! Cells put into tables: a view holds what was measured under the same conditions, a row per
-//! test and a column per engine. Where connections rose until the rate stopped rising, a row
-//! takes each engine's best.
+//! The cells as tables. A view contains the measurements under the same conditions, with a row per
+//! test and a column per engine. If connections rose until the rate stopped rising, a row contains
+//! the best cell of each engine.
 
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::report::colour;
@@ -12,58 +12,59 @@ use crate::results::Transport;
 /// The conditions of a view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
-    /// Round trip of the simulated link.
+    /// The round trip time of the simulated link, in milliseconds; 0 without one.
     pub round_trip_ms: u32,
-    /// The way to the server.
+    /// The transport to the server.
     pub transport: Transport,
-    /// I/O threads.
+    /// The number of I/O threads.
     pub io_threads: u32,
-    /// Size of values.
+    /// The size of values, in bytes.
     pub value_bytes: usize,
-    /// Connections; `None` where each engine's best is taken.
+    /// The number of connections; `None` if the best number of each engine is used.
     pub connections: Option<usize>,
 }
 
-/// What was measured under the same conditions.
+/// The measurements under the same conditions.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The conditions.
     pub conditions: Conditions,
-    /// The conditions in words: those that differ within the study, or all where none does.
+    /// The conditions in words: the conditions that differ within the study, or all if none
+    /// differs.
     pub title: String,
-    /// A row per test.
+    /// The rows, one per test.
     pub rows: Vec<Row<'a>>,
 }
 
 /// A test under the conditions of its view.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    /// The test.
+    /// The name of the test.
     pub test: &'a str,
-    /// A cell per engine of [`engines`]; absent where nothing was tried.
+    /// The cell of each engine of [`engines`]; `None` if it was not measured.
     pub cells: Vec<Option<&'a Cell>>,
 }
 
-/// An engine as reports show it.
+/// An engine in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine<'a> {
-    /// Its name.
+    /// The name of the engine.
     pub name: &'a str,
-    /// Its colour, by the number that the style sheet has for it.
+    /// The colour of the engine, as its number in the style sheet.
     pub colour: usize,
 }
 
-/// The engines that have cells, in the study's order.
+/// Returns the engines that have cells, in the study's order.
 pub fn engines(outcome: &Outcome) -> Vec<Engine<'_>> {
-    // Those that were left out keep their colours from the others.
+    // Engines that were left out also reserve their colours.
     let names: Vec<&str> = outcome.engines.iter().map(|engine| engine.name.as_str()).collect();
     let colours = colour::of(&names);
     let has_cells = |engine: &Engine<'_>| outcome.cells.iter().any(|cell| cell.engine == engine.name);
     names.iter().zip(colours).map(|(name, colour)| Engine { name, colour }).filter(has_cells).collect()
 }
 
-/// The rows over which engines are compared as a whole: those that all engines have a figure for,
-/// of the engines that have any. Figures over different rows would compare the rows.
+/// Returns the rows in which all engines have a value of `metric`. Engines without any value are
+/// ignored. Totals over different rows would compare the rows, not the engines.
 pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row<'a>> {
     let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
     let engines = rows.first().map_or(0, |row| row.cells.len());
@@ -73,12 +74,12 @@ pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row
     rows.iter().copied().filter(is_common).collect()
 }
 
-/// The place of the baseline among [`engines`].
+/// Returns the index of the baseline in [`engines`], or 0 if it has no cells.
 pub fn baseline_at(outcome: &Outcome) -> usize {
     engines(outcome).iter().position(|engine| engine.name == outcome.baseline).unwrap_or(0)
 }
 
-/// The entries of `items` without repetition, in the order of their first.
+/// Returns the items without repetition, in the order of first occurrence.
 pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for item in items {
@@ -89,7 +90,7 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// All views, in the order in which they were measured.
+/// Returns all views, in order of measurement.
 pub fn views(outcome: &Outcome) -> Vec<View<'_>> {
     let engines = engines(outcome);
     let all = distinct(outcome.cells.iter().map(|cell| conditions(outcome, &cell.point)));
@@ -125,7 +126,7 @@ fn conditions(outcome: &Outcome, point: &Point) -> Conditions {
     }
 }
 
-/// The conditions that differ among `all`; all of them where none does.
+/// Describes the conditions that differ among `all`, or all conditions if none differs.
 fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> String {
     let link = outcome.link_name(conditions.round_trip_ms);
     let connections = match conditions.connections {
@@ -155,12 +156,12 @@ fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> Stri
 }
 
 impl Row<'_> {
-    /// The median of `metric` of the engine at `at`.
+    /// Returns the median of `metric` of the engine at index `at`.
     pub fn median(&self, at: usize, metric: Metric) -> Option<f64> {
         self.cells[at]?.median(metric)
     }
 
-    /// How the engine at `at` stands to that at `base`.
+    /// Compares the engine at index `at` with the engine at index `base`.
     pub fn difference(&self, at: usize, base: usize, metric: Metric) -> Option<Difference> {
         let (value, base) = (self.cells[at]?.estimate(metric)?, self.cells[base]?.estimate(metric)?);
         let percent = crate::compare::stats::percent(value.median, base.median)?;
@@ -174,31 +175,31 @@ impl Row<'_> {
         Some(Difference { percent, verdict })
     }
 
-    /// The best median of `metric`.
+    /// Returns the best median of `metric`.
     pub fn best(&self, metric: Metric) -> Option<f64> {
         let values = (0..self.cells.len()).filter_map(|at| self.median(at, metric));
         if metric.more_is_better() { values.max_by(f64::total_cmp) } else { values.min_by(f64::total_cmp) }
     }
 }
 
-/// How one engine stands to another.
+/// The comparison of one engine with another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// Of the medians, in percent.
+    /// The difference of the medians, in percent.
     pub percent: f64,
-    /// What it means.
+    /// The meaning of the difference.
     pub verdict: Verdict,
 }
 
-/// What a difference means.
+/// The meaning of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Better by more than the noise.
     Better,
     /// Worse by more than the noise.
     Worse,
-    /// The intervals overlap.
+    /// Within the noise: the intervals overlap.
     Noise,
-    /// More of it is neither better nor worse.
+    /// Neither better nor worse: the metric is not judged.
     None,
 }

@@ -1,49 +1,50 @@
-//! Places for short texts beside the dots of a picture, so that they hide neither dots nor each
-//! other as far as there is room: the first free place of eight around the dot, else the
-//! nearest one farther away, which a line joins to its dot, else the one of the eight that
-//! hides least. O(n²) for n texts.
+//! The placement of short labels beside the dots of a chart. Labels avoid dots and other labels if
+//! there is room. The choice is the best of eight places around the dot, if it covers nothing.
+//! Otherwise it is the nearest free place farther away, and a line joins it to its dot. Otherwise
+//! it is the place of the eight that covers least. O(n²) for n labels.
 
 use std::f64::consts::TAU;
 
 use super::svg::small_width;
 
-/// Height of small text above its base line.
+/// The height of small text above its baseline.
 const TEXT_HEIGHT: f64 = 9.0;
-/// What counts as hiding nothing.
+/// The largest covered area that counts as none.
 const HIDDEN_MAX: f64 = 1e-6;
-/// Between a dot and its text.
+/// The space between a dot and its label.
 const GAP: f64 = 3.0;
 
-/// How far away a text may be, and in how many directions it is tried.
+/// The distances of places farther away, and the number of directions to try.
 const DISTANCES: [f64; 7] = [12.0, 18.0, 25.0, 33.0, 42.0, 52.0, 64.0];
 const DIRECTIONS: u32 = 24;
 
-/// Where a text is.
+/// The position of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// The beginning of its base line.
+    /// The start of its baseline.
     pub text: (f64, f64),
-    /// The end of the line that joins it to its dot, where it is not beside it.
+    /// The end of the line that joins it to its dot; `None` for a label beside its dot.
     pub joint: Option<(f64, f64)>,
 }
 
 /// A rectangle: left, top, right, bottom.
 type Area = (f64, f64, f64, f64);
 
-/// What is taken already.
+/// The areas that are already in use.
 pub struct Labels {
     frame: Area,
     taken: Vec<Area>,
 }
 
 impl Labels {
-    /// No text yet within `frame`, and dots of `radius` at `dots`.
+    /// Creates an empty chart with `frame` and dots of `radius` at `dots`.
     pub fn new(frame: Area, dots: impl IntoIterator<Item = (f64, f64)>, radius: f64) -> Self {
         let area = |(x, y): (f64, f64)| (x - radius, y - radius, x + radius, y + radius);
         Self { frame, taken: dots.into_iter().map(area).collect() }
     }
 
-    /// The place of `text`, which belongs to the dot of `radius` at (`x`, `y`).
+    /// Chooses and reserves the position of `text`, which belongs to the dot of `radius` at (`x`,
+    /// `y`).
     pub fn place(&mut self, (x, y): (f64, f64), radius: f64, text: &str) -> Place {
         let width = small_width(text);
         let (right, left, centre) = (x + radius + GAP, x - radius - GAP - width, x - width / 2.0);
@@ -80,7 +81,7 @@ impl Labels {
     }
 }
 
-/// The size of what two areas have in common.
+/// Returns the size of the intersection of two areas.
 fn common(one: Area, other: Area) -> f64 {
     let width = one.2.min(other.2) - one.0.max(other.0);
     let height = one.3.min(other.3) - one.1.max(other.1);

@@ -1,4 +1,4 @@
-//! Lines and points over two axes: percentile curves, scaling, throughput against latency.
+//! Line and scatter charts with two axes: percentile curves, scaling, throughput against latency.
 
 use maud::{Markup, html};
 
@@ -7,14 +7,14 @@ use super::svg::{Picture, Scale, WIDTH, colour, cut, n, small_width};
 use crate::compare::report::view::Engine;
 
 const LEFT: f64 = 54.0;
-/// Half of the longest word below the axis.
+/// Half of the width of the longest label below the axis.
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
-/// The same where dots have numbers.
+/// The height of a chart whose dots have numbers.
 const HEIGHT_NUMBERED: f64 = 300.0;
 const DOT_RADIUS: f64 = 4.0;
-/// A line of what numbers mean, and the longest word of it.
+/// The height of a line of the key, and the maximum number of characters of its words.
 const KEY_LINE: f64 = 17.0;
 const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
@@ -22,69 +22,70 @@ const BOTTOM: f64 = 40.0;
 /// A point of a line.
 #[derive(Clone, Debug, Default)]
 pub struct Dot {
-    /// Its place.
+    /// The horizontal value.
     pub x: f64,
-    /// Its place.
+    /// The vertical value.
     pub y: f64,
     /// The ends of its whisker, along y.
     pub interval: Option<(f64, f64)>,
-    /// What is told of it when asked.
+    /// The text of its tooltip.
     pub label: String,
-    /// What stands beside it.
+    /// The text beside it.
     pub text: String,
-    /// Whether the client was the limit there; it is hollow then.
+    /// True if the client was the bottleneck; the dot is then hollow.
     pub bound: bool,
 }
 
-/// A line of one engine.
+/// The line of one engine.
 pub struct Series {
-    /// The engine's place, which is its colour.
+    /// The index of the engine in [`Plot::engines`].
     pub engine: usize,
-    /// Its points in order.
+    /// The points in order.
     pub dots: Vec<Dot>,
-    /// Whether points are joined.
+    /// True if a line joins the points.
     pub joined: bool,
-    /// Whether points are shown.
+    /// True if the points are visible.
     pub dotted: bool,
 }
 
-/// A picture to draw.
+/// A chart to draw.
 pub struct Plot<'a> {
-    /// Its file's name without the ending.
+    /// The name of its file without the extension.
     pub id: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// All engines; series say which of them is theirs.
+    /// All engines; each series belongs to one of them.
     pub engines: &'a [Engine<'a>],
     /// The lines.
     pub series: Vec<Series>,
-    /// The axis to the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// What the numbers beside dots mean, from 1.
+    /// The meanings of the numbers beside dots, from 1.
     pub key: Vec<String>,
 }
 
-/// An axis.
+/// An axis of the chart.
 pub struct Axis {
-    /// Its name and unit.
+    /// The name and the unit.
     pub title: &'static str,
-    /// Its kind.
+    /// The kind of scale.
     pub kind: Kind,
-    /// How its figures are written.
+    /// The format of its figures.
     pub format: fn(f64) -> String,
-    /// Values that it reaches at least, so that pictures beside each other have the same scale.
+    /// The values that the axis includes at least, so that charts side by side have the same scale.
     pub reach: Option<(f64, f64)>,
 }
 
-/// What an axis does with values.
+/// The mapping of an axis from values to positions.
 pub enum Kind {
-    /// From 0.
+    /// A linear scale from 0.
     Linear,
-    /// By ratio.
+    /// A logarithmic scale.
     Logarithmic,
-    /// At these places, with these words, from the first to the last.
+    /// A linear scale with ticks only at these values, labelled with these words. It ends at the
+    /// last value.
     Marks(Vec<(f64, String)>),
 }
 
@@ -101,7 +102,7 @@ impl Axis {
             Kind::Linear => named(Scale::linear(max, range)),
             Kind::Logarithmic => named(Scale::logarithmic(min, max, range)),
             Kind::Marks(marks) => {
-                // The last mark is where the scale ends, as round as it may be.
+                // The scale ends exactly at the last mark, even if that is not a round value.
                 let last = marks.last().map_or(max, |(at, _)| *at);
                 let whole = Scale::linear(last, (0.0, 1.0)).at(last);
                 let end = range.0 + (range.1 - range.0) / whole;
@@ -111,7 +112,7 @@ impl Axis {
     }
 }
 
-/// What `series` reach along y, whiskers included, for [`Axis::reach`].
+/// Returns the range of `series` along y, including whiskers, for [`Axis::reach`].
 pub fn reach<'a>(series: impl IntoIterator<Item = &'a Series>) -> Option<(f64, f64)> {
     let dots = series.into_iter().flat_map(|series| &series.dots);
     let ends =
@@ -187,7 +188,8 @@ fn draw_dot(dot: &Dot, (x, y): (f64, f64), engine: Engine<'_>, up: &Scale) -> Ma
     }
 }
 
-/// What numbers mean, in as many columns as there is room for, from `top` on; and its height.
+/// Draws the key of the numbers from `top` on, in as many columns as fit. Returns the drawing and
+/// its height.
 fn draw_key(key: &[String], top: f64) -> (Markup, f64) {
     let entry = |(at, word): (usize, &String)| format!("{} {}", at + 1, cut(word, KEY_CHARS_MAX));
     let entries: Vec<String> = key.iter().enumerate().map(entry).collect();

@@ -1,9 +1,9 @@
-//! The pictures of a study, as SVG. A picture is drawn once and used twice: inlined in report.html,
-//! whose style sheet colours it, and as a file of its own that carries the same rules. Engines keep
-//! their colour over all pictures; light and dark follow the reader's system.
+//! The charts of a study, as SVG. A chart is drawn once and used twice. It is inlined in
+//! report.html, whose style sheet colours it, and written to its own file with the same style.
+//! Engines keep their colour in all charts. Light and dark mode follow the reader's system.
 //!
-//! The markup is maud's, as in the page. A chart library would bring fixed colours and pixel fonts;
-//! what is left to do without one are scales and ticks (`svg.rs`).
+//! The markup is made with maud, like the page. A chart library would bring fixed colours and pixel
+//! fonts, and would save only the scales and ticks (`svg.rs`).
 
 mod bars;
 mod heat;

@@ -1,4 +1,4 @@
-//! A radar: an axis per test, an outline per engine, relative to each test's best.
+//! A radar chart: an axis per test and an outline per engine, relative to the best of each test.
 
 use std::f64::consts::TAU;
 
@@ -7,17 +7,18 @@ use maud::html;
 use super::svg::{Picture, WIDTH, colour, cut, n, small_width};
 use crate::compare::report::view::Engine;
 
-/// Names of tests at the rim have so many characters at most.
+/// The maximum number of characters of a test's name at the rim.
 const NAME_CHARS_MAX: usize = 16;
-/// Where names begin, over the radius.
+/// The distance of names from the centre, as a multiple of the radius.
 const NAMES_AT: f64 = 1.08;
-/// Room for names above and below.
+/// The space for names above and below.
 const MARGIN: f64 = 26.0;
-/// With more tests than this, the names at the top and at the bottom give way to their neighbours.
+/// With more tests than this, the names at the top and at the bottom are moved away from their
+/// neighbours.
 const TESTS_APART: usize = 8;
 const STEP_ASIDE: f64 = 12.0;
 
-/// Draws `outlines`, one per engine with a share from 0 to 1 per test.
+/// Draws `outlines`: one per engine, with a share from 0 to 1 per test.
 pub fn draw(
     id: String,
     title: String,

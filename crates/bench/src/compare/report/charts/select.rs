@@ -1,4 +1,4 @@
-//! Which pictures a study gets: what its dimensions allow.
+//! The choice of charts for a study, according to its dimensions.
 
 use super::bars::{self, Bar, BarGroup};
 use super::heat::{self, Place};
@@ -12,14 +12,15 @@ use crate::compare::rounds::transport_name;
 use crate::compare::stats;
 use crate::results::{Bucket, Transport};
 
-/// Most pictures of one kind; the rest is in the tables and in results.json.
+/// The maximum number of charts of one kind; further data is in the tables and in results.json.
 const PICTURES_MAX: usize = 24;
-/// Rows of a heat map of all tests; with more, each test has a map of its own.
+/// The maximum number of rows of a heat map with all tests. With more rows, each test has its own
+/// map.
 const HEAT_ROWS_MAX: usize = 24;
-/// Points of a percentile curve.
+/// The number of points of a percentile curve.
 const CURVE_POINTS: usize = 64;
 
-/// All pictures of `outcome`, by kind.
+/// Returns all charts of `outcome`, by kind.
 pub fn all(outcome: &Outcome) -> Vec<Group> {
     let engines = engines(outcome);
     let views = views(outcome);
@@ -55,7 +56,7 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
         memory(outcome, &engines),
     ];
     groups.retain(|group| !group.pictures.is_empty());
-    // Under one condition most kinds are one picture; pages show those side by side.
+    // Under one condition most kinds have a single chart. The page shows these side by side.
     if groups.first().is_some_and(|group| group.pictures.len() == 1) {
         groups.sort_by_key(|group| group.pictures.len() > 1);
     }
@@ -86,17 +87,18 @@ fn row_bars(row: &Row<'_>, label: &str, metric: Metric) -> BarGroup {
     BarGroup { label: label.to_owned(), bars }
 }
 
-/// Pictures of one metric as bars.
+/// The settings of the bar charts of one metric.
 struct MetricBars {
     metric: Metric,
-    /// How a value is written.
+    /// The format of a value.
     format: fn(f64) -> String,
     id: &'static str,
     title: &'static str,
     about: &'static str,
 }
 
-/// Bars of a metric: a picture per view, or per test where there are fewer of those.
+/// Draws the bar charts of a metric: one per view, or one per test if there are fewer tests than
+/// views.
 fn metric_bars(wanted: &MetricBars, (engines, views): (&[Engine<'_>], &[View<'_>])) -> Group {
     let MetricBars { metric, format, id, title, about } = *wanted;
     let tests = distinct(views.iter().flat_map(|view| view.rows.iter().map(|row| row.test)));
@@ -187,7 +189,8 @@ fn radars(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// Latency at `share` of all requests, of a merged histogram in ascending order.
+/// Returns the latency below which the share `share` of all requests lies. `histogram` is merged
+/// and ascending.
 fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     let wanted = (share * total as f64).ceil().max(1.0) as u64;
     let mut seen = 0;
@@ -200,7 +203,7 @@ fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     histogram.last().map_or(0.0, |bucket| bucket.upper_us)
 }
 
-/// The percentile curve of all rounds of a cell together: x is how many nines.
+/// Returns the percentile curve of all rounds of a cell together. x is the number of nines.
 fn curve(cell: &Cell) -> Vec<Dot> {
     let mut histogram: Vec<Bucket> = cell.rounds.iter().flat_map(|run| run.histogram.clone()).collect();
     histogram.sort_by(|one, other| one.upper_us.total_cmp(&other.upper_us));
@@ -208,7 +211,7 @@ fn curve(cell: &Cell) -> Vec<Dot> {
     if total == 0 {
         return Vec::new();
     }
-    // Beyond one request in `total` there is nothing to tell.
+    // A total of `total` requests has no percentiles beyond one request in `total`.
     let nines_max = (total as f64).log10().min(4.0);
     let dot = |at: usize| {
         let x = at as f64 / CURVE_POINTS as f64 * nines_max;
@@ -254,7 +257,8 @@ fn latency_curves(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// What a picture over one dimension keeps fixed beside the test.
+/// Groups the measured cells by `key`, the dimensions that stay fixed in a chart. Order of first
+/// occurrence.
 fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K, Vec<&Cell>)> {
     let measured = || outcome.cells.iter().filter(|cell| !cell.rounds.is_empty());
     let keys = distinct(measured().map(&key));
@@ -266,12 +270,14 @@ fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K
         .collect()
 }
 
-/// The words of a family: the test and what differs among all cells of the study.
+/// Returns the name of a family: the test, and the dimensions that differ among the cells of the
+/// study.
 fn family_name(outcome: &Outcome, cell: &Cell) -> String {
     family_words(outcome, cell, Some(cell.point.transport))
 }
 
-/// The words of a family over all transports; over one of them where `transport` says which.
+/// Returns the name of a family. `transport` is its transport, or `None` for a family over all
+/// transports.
 fn family_words(outcome: &Outcome, cell: &Cell, transport: Option<Transport>) -> String {
     let point = &cell.point;
     let differs = |same: fn(&Cell, &Cell) -> bool| outcome.cells.iter().any(|other| !same(cell, other));
@@ -297,7 +303,7 @@ fn dot(cell: &Cell, x: f64, y: Metric, label: String) -> Option<Dot> {
     Some(Dot { x, y: estimate.median, interval, label, bound, ..Dot::default() })
 }
 
-/// p99 over requests/s: a line over rising connections, or a point per test.
+/// Draws p99 against requests/s: a line over rising connections, or a point per test.
 fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let place = |cell: &Cell, text: String| {
         let rate = cell.median(Metric::Rate)?;
@@ -318,8 +324,8 @@ fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
         (test, point.transport, point.round_trip_ms, point.value_bytes, point.io_threads)
     };
     for ((test, _, _, _, io_threads), cells) in families(outcome, key) {
-        // A dot of a line has its number of connections beside it, another one
-        // the number of its test.
+        // A dot of a line is labelled with its number of connections, another dot with the number
+        // of its test.
         let tests = distinct(cells.iter().map(|cell| cell.point.test.clone()));
         let number = |cell: &Cell| match &test {
             Some(_) => cell.point.connections,
@@ -407,7 +413,7 @@ fn scaling(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     }
 }
 
-/// Each way to the server beside plain TCP.
+/// Draws the rate of each transport next to plain TCP.
 fn transports(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let ways = distinct(outcome.cells.iter().map(|cell| cell.point.transport));
     let mut pictures = Vec::new();

@@ -1,22 +1,22 @@
-//! What all pictures share: the frame, the colours, scales with round ticks, the legend.
+//! Common parts of all charts: the frame, the colours, scales with round ticks, the legend.
 
 use maud::{Markup, PreEscaped, html};
 
 use crate::compare::report::view::Engine;
 
-/// The width of every picture in its own units: that of a phone, so that text
-/// has its full size there.
+/// The width of every chart in its own units. It is the width of a phone, so that text has its full
+/// size there.
 pub const WIDTH: f64 = 360.0;
-/// Sizes of the text of legends and headings, and of small text, as [`STYLE`] has them.
+/// The font size of legends and headings, and of small text, as in [`STYLE`].
 const FONT_SIZE: f64 = 12.5;
 const FONT_SIZE_SMALL: f64 = 11.5;
-/// The same of the strong text of titles, and the height of a line of it.
+/// The width of a character of the bold titles, and the height of a title line.
 const TITLE_CHAR_WIDTH: f64 = 7.7;
 const TITLE_LINE: f64 = 16.0;
-/// Height of a line of the legend.
+/// The height of a line of the legend.
 const LEGEND_LINE: f64 = 20.0;
 
-/// Colours and text of pictures; report.html and each file hold it.
+/// The style sheet of the charts. report.html and each file include it.
 pub const STYLE: &str = "\
 :root{--paper:#fff;--ink:#1c2430;--dim:#5b6675;--grid:#e3e8ef;--heat:#12935f;\
 --e0:#2563eb;--e1:#e08a00;--e2:#7c3aed;--e3:#0891b2;--e4:#c026d3;--e5:#8b5e34;--e6:#64748b;--e7:#1f2937}\
@@ -32,35 +32,36 @@ pub const STYLE: &str = "\
 .chart .over{paint-order:stroke;stroke:var(--paper);stroke-width:2.5;stroke-linejoin:round}\
 .c0{--c:var(--e0)}.c1{--c:var(--e1)}.c2{--c:var(--e2)}.c3{--c:var(--e3)}.c4{--c:var(--e4)}.c5{--c:var(--e5)}.c6{--c:var(--e6)}.c7{--c:var(--e7)}";
 
-/// The class that gives `engine` its colour.
+/// Returns the CSS class that gives `engine` its colour.
 pub fn colour(engine: Engine<'_>) -> String {
     format!("c{}", engine.colour)
 }
 
-/// Pictures that show the same kind of thing.
+/// A group of charts of the same kind.
 pub struct Group {
-    /// Its anchor.
+    /// The anchor in the page.
     pub id: &'static str,
-    /// Its headline.
+    /// The heading.
     pub title: String,
-    /// How to read it.
+    /// The explanation for the reader.
     pub about: String,
-    /// The pictures.
+    /// The charts.
     pub pictures: Vec<Picture>,
 }
 
-/// A picture.
+/// A chart.
 pub struct Picture {
-    /// Its file's name without the ending, and its anchor.
+    /// The name of its file without the extension, and its anchor in the page.
     pub id: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
     height: f64,
     drawing: Markup,
 }
 
 impl Picture {
-    /// A picture of `drawing`, `height` units high, below its title and the legend of `engines`.
+    /// Creates a chart of `drawing`, which is `height` units high, below a title and the legend of
+    /// `engines`.
     pub fn new(id: String, title: String, height: f64, engines: &[Engine<'_>], drawing: &Markup) -> Self {
         let (legend, legend_height) = legend(engines);
         let lines = title_lines(&title);
@@ -75,7 +76,7 @@ impl Picture {
         Self { id, title, height: top + height + legend_height, drawing }
     }
 
-    /// As part of a page that holds [`STYLE`].
+    /// Returns the chart as part of a page that includes [`STYLE`].
     pub fn inline(&self) -> Markup {
         html! {
             svg class="chart" id=(self.id) role="img" aria-label=(self.title)
@@ -83,7 +84,7 @@ impl Picture {
         }
     }
 
-    /// As a file.
+    /// Returns the chart as the text of a separate file.
     pub fn file(&self) -> String {
         let (width, height) = (WIDTH + 32.0, self.height + 32.0);
         let svg = html! {
@@ -99,7 +100,7 @@ impl Picture {
     }
 }
 
-/// A title in as many lines as it needs, broken behind commas.
+/// Splits a title into as many lines as it needs, after commas.
 fn title_lines(title: &str) -> Vec<String> {
     let chars_max = (WIDTH / TITLE_CHAR_WIDTH) as usize;
     let mut lines: Vec<String> = Vec::new();
@@ -114,7 +115,8 @@ fn title_lines(title: &str) -> Vec<String> {
     lines
 }
 
-/// Engines with their colours, in as many lines as they need; and its height.
+/// Draws the engines with their colours in as many lines as needed. Returns the drawing and its
+/// height.
 fn legend(engines: &[Engine<'_>]) -> (Markup, f64) {
     let (mut x, mut y) = (0.0, 0.0);
     let mut places = Vec::new();
@@ -135,12 +137,12 @@ fn legend(engines: &[Engine<'_>]) -> (Markup, f64) {
     (markup, if engines.is_empty() { 0.0 } else { y + LEGEND_LINE + 4.0 })
 }
 
-/// About the width of `text` in legends and headings. Fonts differ; this is one of the wide ones.
+/// Estimates the width of `text` in legends and headings, for a wide font.
 pub fn text_width(text: &str) -> f64 {
     em_width(text) * FONT_SIZE
 }
 
-/// The same of small text.
+/// Estimates the width of small text.
 pub fn small_width(text: &str) -> f64 {
     em_width(text) * FONT_SIZE_SMALL
 }
@@ -155,7 +157,7 @@ fn em_width(text: &str) -> f64 {
     text.chars().map(of).sum()
 }
 
-/// `text`, cut short with dots where it has more than `chars_max` characters.
+/// Shortens `text` with an ellipsis if it has more than `chars_max` characters.
 pub fn cut(text: &str, chars_max: usize) -> String {
     match text.chars().count() > chars_max {
         true => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
@@ -163,35 +165,36 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// A coordinate, short.
+/// Formats a coordinate with at most one decimal.
 pub fn n(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// The attribute that moves a group.
+/// Returns the value of the attribute that moves a group.
 pub fn translate(x: f64, y: f64) -> String {
     format!("translate({} {})", n(x), n(y))
 }
 
-/// A scale from values to coordinates.
+/// A scale that maps values to coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Values at the ends.
+    /// The values at the ends.
     domain: (f64, f64),
-    /// Coordinates at the ends.
+    /// The coordinates at the ends.
     range: (f64, f64),
     logarithmic: bool,
 }
 
 impl Scale {
-    /// From 0 to `max` or somewhat more, so that the last tick is round.
+    /// Creates a linear scale from 0 to `max` or slightly more, so that the last tick is round.
     pub fn linear(max: f64, range: (f64, f64)) -> Self {
         let step = step(max);
         Self { domain: (0.0, (max / step).ceil().max(1.0) * step), range, logarithmic: false }
     }
 
-    /// From `min` to `max`, ends moved outwards to 1, 2 or 5 times a power of ten.
+    /// Creates a logarithmic scale from `min` to `max`. The ends are moved outwards to 1, 2 or 5
+    /// times a power of ten.
     pub fn logarithmic(min: f64, max: f64, range: (f64, f64)) -> Self {
         let min = min.max(f64::MIN_POSITIVE);
         let ticks = decade_ticks(min / 5.0, max.max(min * 1.01) * 5.0);
@@ -200,7 +203,7 @@ impl Scale {
         Self { domain: (low, high.fold(max * 5.0, f64::min)), range, logarithmic: true }
     }
 
-    /// The coordinate of `value`, kept within the range.
+    /// Returns the coordinate of `value`, clamped to the range.
     pub fn at(&self, value: f64) -> f64 {
         let map = |value: f64| if self.logarithmic { value.max(self.domain.0).ln() } else { value };
         let (low, high) = (map(self.domain.0), map(self.domain.1));
@@ -208,11 +211,11 @@ impl Scale {
         self.range.0 + part * (self.range.1 - self.range.0)
     }
 
-    /// Round values within the domain.
+    /// Returns round values within the domain.
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let ticks = decade_ticks(self.domain.0 * 0.999, self.domain.1 * 1.001);
-            // Over many decades only the powers of ten.
+            // Over many decades, only the powers of ten.
             let is_power = |tick: &f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
             return if ticks.len() > 7 { ticks.into_iter().filter(is_power).collect() } else { ticks };
         }
@@ -221,7 +224,7 @@ impl Scale {
     }
 }
 
-/// A round step with four or five of them up to `max`.
+/// Returns a round step between a quarter and a half of `max`.
 fn step(max: f64) -> f64 {
     let rough = max.max(1e-9) / 4.0;
     let power = 10f64.powf(rough.log10().floor());
@@ -229,7 +232,7 @@ fn step(max: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// 1, 2 and 5 times the powers of ten from `min` to `max`.
+/// Returns 1, 2 and 5 times the powers of ten from `min` to `max`.
 fn decade_ticks(min: f64, max: f64) -> Vec<f64> {
     let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
     let all = (first..=last).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
