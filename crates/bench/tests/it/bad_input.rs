@@ -1,5 +1,5 @@
-//! Servers that refuse or go away, and arguments that make no sense: one clear line, exit code 2,
-//! and what was measured until then.
+//! Servers that reject or close connections, and invalid arguments. Each gives one clear line, exit
+//! code 2 and the results measured up to then.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -11,12 +11,13 @@ use bench::{BenchError, run};
 
 use crate::slow_server::{Oddities, SlowServer, pem};
 
-/// Runs the binary.
+/// Runs the binary with `run` and `arguments`.
 fn saker_bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_saker-bench")).arg("run").args(arguments).output().unwrap()
 }
 
-/// Asserts exit code 2 and one line on standard error that holds `part`; what was printed.
+/// Checks for exit code 2 and one line on standard error that contains `part`. Returns standard
+/// output.
 fn fails(arguments: &[&str], part: &str) -> String {
     let output = saker_bench(arguments);
     let error = String::from_utf8(output.stderr).unwrap();
@@ -64,7 +65,7 @@ fn flags_that_name_the_server_and_its_user_mean_what_they_mean_to_redis_benchmar
 fn a_test_that_gets_nothing_but_errors_has_failed() {
     let server = SlowServer::start(Oddities { error_every: Some(1), ..Oddities::default() });
     let port = server.port().to_string();
-    // The tests behind it are run, and all figures printed.
+    // The tests after it are run, and all figures are printed.
     let flags = ["-p", &port, "-n", "100", "-c", "2", "-q", "-t", "set,get"];
     let printed = fails(&flags, "SET: all 100 replies were errors, the first one: ");
     assert_eq!(printed.lines().count(), 2, "{printed}");
@@ -110,7 +111,7 @@ fn a_certificate_that_cannot_be_trusted_is_told() {
     let port = server.port().to_string();
     let ca = pem("ca.pem");
     let ca = ca.to_str().unwrap();
-    // Whether the system trusts anybody or nobody, it does not trust this one.
+    // The system does not trust this certificate, even if it trusts other authorities.
     fails(&["-p", &port, "--tls", "-t", "set"], "TLS: ");
     fails(&["-p", &port, "--tls", "--cacertdir", "/nowhere", "-t", "set"], "TLS: /nowhere");
     fails(
@@ -122,7 +123,7 @@ fn a_certificate_that_cannot_be_trusted_is_told() {
         &["-p", &port, "--tls", "--cacert", ca, "--sni", "other.example", "-t", "set"],
         "TLS: invalid peer certificate",
     );
-    // A server that does not speak TLS, and one that speaks nothing else.
+    // A server without TLS, and a server with TLS only.
     let plain = SlowServer::start(Oddities::default()).port().to_string();
     let output = saker_bench(&["-p", &plain, "--tls", "--insecure", "-t", "set", "--reply-within", "1"]);
     assert_eq!(output.status.code(), Some(2));
@@ -221,6 +222,6 @@ fn errors_are_printed_as_they_come_where_that_is_asked_for() {
         text.lines().filter(|line| line.starts_with("Error from server: ")).count()
     };
     assert_eq!(lines(&[]), 0);
-    // One a second: a slow machine may begin a second one.
+    // At most one per second: on a slow machine the run may reach the next second.
     assert!((1..50).contains(&lines(&["-e"])));
 }

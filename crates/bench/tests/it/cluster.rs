@@ -1,6 +1,6 @@
-//! A real cluster of three nodes: every test and template goes to the right nodes,
-//! redirections are followed while a slot moves, a node that dies is told. Where there is no
-//! real server this says so.
+//! A real cluster of three nodes. Every test and template must reach the right nodes. Redirections
+//! are followed while a slot moves. The death of a node is reported. Without a real server the test
+//! is skipped with a message.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use testkit::process::{ServerProcess, free_port, peer};
 
 use crate::slow_server::pem;
 
-/// How long the nodes may take to agree, and to see what a run does.
+/// The longest wait until the nodes agree or see the effect of a run.
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
-/// The tag of the slot that moves.
+/// The hash tag of the slot that moves.
 const TAG: &str = "moves";
 
-/// Three nodes, each with a third of the slots.
+/// A cluster of three nodes, each with a third of the slots.
 struct Cluster {
     nodes: Vec<ServerProcess>,
-    /// Where they speak TLS, if they can.
+    /// The TLS ports of the nodes; empty if they have no TLS.
     tls_ports: Vec<u16>,
-    /// What the nodes write, and what was written for them to read.
+    /// The files that the nodes write, and the files that were written for them.
     files: Vec<PathBuf>,
 }
 
@@ -38,14 +38,14 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.nodes.clear();
         for file in &self.files {
-            // One that was not written is not there.
+            // A file that was not written does not exist.
             let _ = fs::remove_file(file);
         }
     }
 }
 
 impl Cluster {
-    /// Starts it and waits until all nodes know all slots.
+    /// Starts the cluster and waits until all nodes know all slots.
     fn start() -> Self {
         let mut cluster = Self { nodes: Vec::new(), tls_ports: Vec::new(), files: Vec::new() };
         let tls = cluster.prepare_tls();
@@ -94,19 +94,19 @@ impl Cluster {
         cluster
     }
 
-    /// The certificate, its key and its authority's, where a server that can speak TLS
-    /// in a cluster finds them.
+    /// Writes the certificate, its key and the CA certificate to a place that the server can read,
+    /// and returns their paths. `None` if the server cannot speak TLS in a cluster.
     fn prepare_tls(&mut self) -> Option<[String; 3]> {
         let probe = peer::start().unwrap();
         let mut client = probe.connect();
         let info = text(&mut client, &["INFO", "server"]);
         let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
-        // Before 7.2 a node had one port only to tell.
+        // Before 7.2 a node announced only one port.
         let old = ["6.", "7.0."].iter().any(|old| version.starts_with(old));
         if old || client.command(&["CONFIG", "SET", "tls-auth-clients", "no"]).is_error() {
             return None;
         }
-        // The server may see a part of this machine's files only.
+        // The server may see only a part of this machine's files.
         let root = fs::read_link(format!("/proc/{}/root", probe.pid())).unwrap_or_else(|_| "/".into());
         Some(["cert.pem", "key.pem", "ca.pem"].map(|file| {
             let path = format!("/tmp/saker-bench-{}-{file}", std::process::id());
@@ -117,7 +117,7 @@ impl Cluster {
         }))
     }
 
-    /// A run of `workload` through node 0.
+    /// Creates a run of `workload` through node 0.
     fn spec(&self, workload: Workload, limit: Limit) -> RunSpec {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: self.nodes[0].port() };
         RunSpec {
@@ -137,7 +137,7 @@ impl Cluster {
     }
 }
 
-/// The folder that a server works in, as this process sees it.
+/// Returns the working directory of a server, as seen by this process.
 fn folder(server: &ServerProcess) -> PathBuf {
     fs::read_link(format!("/proc/{}/cwd", server.pid())).unwrap_or_else(|_| server.dir().to_owned())
 }
@@ -159,7 +159,7 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// How often the server has run `command`, by INFO commandstats.
+/// Returns how often the server has run `command`, from INFO commandstats.
 fn calls(client: &mut Client, command: &str) -> u64 {
     let stats = text(client, &["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -175,7 +175,7 @@ fn cluster_use(result: &RunResult) -> &ClusterUse {
     result.cluster.as_ref().unwrap()
 }
 
-/// Asserts that every request had an answer from the node that it was sent to first.
+/// Checks that every request was answered by the node to which it was sent first.
 fn check_straight(result: &RunResult) {
     assert_eq!((&result.ending, &result.first_error), (&Ending::Complete, &None), "{}", result.test);
     let cluster = cluster_use(result);
@@ -218,7 +218,8 @@ fn default_tests_and_templates_reach_the_right_nodes(cluster: &Cluster) {
     for workload in tests.into_iter().chain(templates) {
         check_straight(&run(&cluster.spec(workload, Limit::Requests(300))).unwrap());
     }
-    // A hash tag holds all keys at one node, and the nodes themselves count what the result says.
+    // A hash tag keeps all keys at one node. The nodes' own counts must equal the counts of the
+    // result.
     let mut clients = cluster.clients();
     for client in &mut clients {
         ok(client, &["FLUSHALL"]);
@@ -275,7 +276,7 @@ fn redirections_are_followed_while_a_slot_moves(cluster: &Cluster) {
     let to = (from + 1) % 3;
     let mut clients = cluster.clients();
     let ids: Vec<String> = clients.iter_mut().map(|client| text(client, &["CLUSTER", "MYID"])).collect();
-    // All keys are there.
+    // All keys exist.
     let key = format!("{{{TAG}}}:{{key sequence 200}}");
     let fill = cluster.spec(workload(&[(1, &format!("SET {key} {{value 20}}"))]), Limit::Requests(200));
     assert_eq!(run(&fill).unwrap().requests, 200);
@@ -284,7 +285,7 @@ fn redirections_are_followed_while_a_slot_moves(cluster: &Cluster) {
     let over = Arc::new(AtomicBool::new(false));
     spec.watch.interrupt = Some(Arc::clone(&over));
     let measured = thread::spawn(move || run(&spec).unwrap());
-    // Half of the keys move, and the slot stays open until somebody was sent after them.
+    // Half of the keys move. The slot stays open until a client has been redirected to them.
     let slot_text = moving.to_string();
     let mut set_slot = |node: usize, state: &str, of: usize| {
         ok(&mut clients[node], &["CLUSTER", "SETSLOT", &slot_text, state, &ids[of]]);
@@ -304,7 +305,7 @@ fn redirections_are_followed_while_a_slot_moves(cluster: &Cluster) {
     migrate(&mut clients[from], &keys[..100]);
     wait_until(|| calls(&mut clients[to], "asking") > 0);
     migrate(&mut clients[from], &keys[100..]);
-    // From here on the old node says MOVED.
+    // From now on the old node replies MOVED.
     for node in [to, from] {
         ok(&mut clients[node], &["CLUSTER", "SETSLOT", &slot_text, "NODE", &ids[to]]);
     }
@@ -345,7 +346,7 @@ fn a_node_that_dies_ends_the_run_with_its_name(cluster: &mut Cluster) {
     let measured = thread::spawn(move || run(&spec).unwrap());
     let before = calls(&mut client, "incr");
     wait_until(|| calls(&mut client, "incr") > before + 100);
-    // Killed.
+    // Dropping the node kills it.
     drop(cluster.nodes.pop());
     let result = measured.join().unwrap();
     assert!(

@@ -1,5 +1,5 @@
-//! Runs and studies that end before their time: by Ctrl-C, or because a server
-//! goes away or falls silent.
+//! Runs and studies that end early: by Ctrl-C, or because a server closes its connections or stops
+//! replying.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::slow_server::{Oddities, SlowServer};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_saker-bench");
 
-/// Starts saker-bench; its engines tell of themselves in `folder`.
+/// Starts saker-bench. Its engines write their process IDs to `folder`.
 fn start(arguments: &[&str], folder: &Path) -> Child {
     let mut command = engine_process::told_in(Command::new(BENCH), folder);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
@@ -29,7 +29,7 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// The exit code, and what was printed.
+/// Returns the exit code, standard output and standard error.
 fn ended(child: Child) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
@@ -49,7 +49,7 @@ fn started(name: &str) -> String {
     format!("[[engine]]\nname = '{name}'\nstart = '{}'\n", start_line(name))
 }
 
-/// The lines of the study's CSV that hold `part`.
+/// Returns the lines of the study's CSV that contain `part`.
 fn csv_lines(dir: &TempDir, part: &str) -> Vec<String> {
     let csv = fs::read_to_string(dir.path().join("out/results.csv")).unwrap();
     csv.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
@@ -98,7 +98,7 @@ fn ctrl_c_ends_the_search_of_a_rate() {
 
 #[test]
 fn ctrl_c_ends_a_run_that_has_not_begun() {
-    // It takes connections in and says nothing.
+    // It accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port().to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn idle_connections_are_kept_until_ctrl_c() {
     let mut said = String::new();
     BufReader::new(run.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "7 idle connections, until Ctrl-C\n");
-    // Beside the one that looks whether the server is there.
+    // One more connection checks if the server exists.
     assert_eq!((server.connections(), server.requests()), (8, 0));
     signal(pid(&run), Signal::INT);
     assert_eq!(ended(run), (Some(130), String::new(), String::new()));
@@ -126,13 +126,13 @@ fn idle_connections_are_kept_until_ctrl_c() {
 
 #[test]
 fn a_second_ctrl_c_ends_a_run_at_once() {
-    // Whoever waits for the map of a cluster cannot be interrupted for some seconds.
+    // A client that waits for the slot map of a cluster cannot be interrupted for some seconds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port().to_string();
     let dir = tempfile::tempdir().unwrap();
     let run = start(&["run", "-p", &port, "--cluster", "-t", "set"], dir.path());
     let accepted = [silent.accept().unwrap(), silent.accept().unwrap()];
-    // Two different ones: two alike may be told as one.
+    // Two different signals, because two equal pending signals may be delivered as one.
     signal(pid(&run), Signal::INT);
     signal(pid(&run), Signal::TERM);
     let (code, printed, errors) = ended(run);
@@ -164,7 +164,7 @@ fn a_second_ctrl_c_ends_a_study_at_once_and_its_engines_too() {
     let study = start_study(&dir, "seconds = 60\nconnections = [2]", &started("stubborn"));
     let engine = busy(dir.path(), "stubborn");
     signal(pid(&study), Signal::INT);
-    // What was measured is safe, and the engine is asked to end, which it does not want.
+    // The results are saved. The engine gets SIGTERM, which it ignores.
     wait_until(|| dir.path().join("out/results.json").exists());
     let begin = Instant::now();
     signal(pid(&study), Signal::INT);

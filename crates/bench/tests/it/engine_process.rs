@@ -1,5 +1,4 @@
-//! An odd server as a process of its own: this test program, started anew
-//! with the name of one test.
+//! An odd server as a separate process: this test program, started again with the name of one test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,34 +12,34 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::slow_server::{Oddities, SlowServer};
 
-/// The folder in which engines tell of themselves.
+/// The environment variable with the directory in which engines write their process IDs.
 const FOLDER: &str = "SAKER_BENCH_TEST_ENGINES";
-/// Requests after which an engine says that it is at work.
+/// The number of requests after which an engine reports that it is busy.
 const BUSY_REQUESTS: u64 = 50;
-/// How long anything may take that is waited for.
+/// The longest wait for any event.
 const SOON: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Ends with this value.
+/// A running engine. Dropping this value kills it.
 pub struct EngineProcess(Child);
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
-        // Both fail only when it has ended.
+        // Both fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The command line of an engine called `name` for a study, `{port}` included. `slow` in its name
-/// delays its replies, `stubborn` ignores SIGTERM.
+/// Returns the command line of an engine called `name` for a study, with `{port}`. A name with
+/// `slow` delays replies. A name with `stubborn` ignores SIGTERM.
 pub fn start_line(name: &str) -> String {
     let program = env::current_exe().unwrap();
     let test = "engine_process::serves_when_it_is_told_a_port";
     format!("{} --exact {test} --nocapture {name} {{port}}", program.display())
 }
 
-/// Starts an engine called `name` at `port`, which tells of itself in `folder`.
+/// Starts an engine called `name` at `port`. It writes its process ID to `folder`.
 pub fn spawn(name: &str, port: u16, folder: &Path) -> EngineProcess {
     let line = start_line(name).replace("{port}", &port.to_string());
     let mut words = line.split(' ').map(OsString::from);
@@ -51,25 +50,25 @@ pub fn spawn(name: &str, port: u16, folder: &Path) -> EngineProcess {
     EngineProcess(child)
 }
 
-/// A command whose engines tell of themselves in `folder`.
+/// Sets the directory in which the engines of `command` write their process IDs.
 pub fn told_in(mut command: Command, folder: &Path) -> Command {
     command.env(FOLDER, folder);
     command
 }
 
-/// The process of engine `name` once it is at work.
+/// Waits until engine `name` is busy, and returns its process ID.
 pub fn busy(folder: &Path, name: &str) -> Pid {
     let file = folder.join(format!("{name}.busy"));
     wait_until(|| file.exists());
     process(folder, name)
 }
 
-/// The process of engine `name`, which has started.
+/// Returns the process ID of engine `name`, which must have started.
 pub fn process(folder: &Path, name: &str) -> Pid {
     Pid::from_raw(fs::read_to_string(folder.join(name)).unwrap().parse().unwrap()).unwrap()
 }
 
-/// Whether the process has ended, be it that nobody asked how.
+/// Returns true if the process has ended; a zombie counts as ended.
 pub fn is_gone(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
@@ -87,7 +86,8 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// No test unless it is started as an engine: then it serves until it is ended.
+/// Serves as an engine until it is killed, if the test program was started as one. Otherwise the
+/// test does nothing.
 #[test]
 fn serves_when_it_is_told_a_port() {
     let arguments: Vec<String> = env::args().collect();
@@ -109,6 +109,6 @@ fn serves_when_it_is_told_a_port() {
         thread::sleep(POLL);
     }
     tell(format!("{name}.busy"));
-    // An engine whose study has ended it is killed; one that was forgotten ends by itself.
+    // The study kills its engine. A forgotten engine ends by itself.
     thread::sleep(2 * SOON);
 }

@@ -1,4 +1,4 @@
-//! saker-bench against servers whose truth is known.
+//! Tests of saker-bench against servers with known behaviour.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 

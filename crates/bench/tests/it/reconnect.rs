@@ -1,10 +1,11 @@
-//! A connection for each request: none is left open, and where too few may be open this is told.
+//! Tests with a new connection for each request. No connection may stay open. Too low a limit of
+//! open files must be reported.
 
 use std::process::{Command, Output};
 
 use crate::slow_server::{Oddities, SlowServer, pem};
 
-/// Runs saker-bench with at most `files` open files.
+/// Runs saker-bench with a limit of `files` open files.
 fn with_few_files(files: u32, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("ulimit -n {files}; exec \"$@\"")).arg("sh");
@@ -26,7 +27,7 @@ fn connections_are_closed_over_every_transport_and_back_end() {
     ];
     for way in ways {
         for backend in ["epoll", "auto"] {
-            // More requests than files: whoever leaves connections open runs out of them.
+            // More requests than files: a client that leaves connections open reaches the limit.
             let load =
                 ["-k", "0", "-c", "5", "-n", "300", "-q", "--csv", "--io-backend", backend, "-t", "set"];
             let output = with_few_files(64, &[&way[..], &load[..]].concat());

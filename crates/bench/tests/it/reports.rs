@@ -1,5 +1,5 @@
-//! Reports of a fixed outcome are what they were: golden files in `tests/golden`, written anew with
-//! `SAKER_BLESS=1`. And every picture is there, as the page has it and as a file.
+//! Tests of the reports of a fixed outcome. They are compared with golden files in `tests/golden`;
+//! `SAKER_BLESS=1` rewrites these. Every chart must exist, in the page and as a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use bench::results::{
     ServerUse, Settings, Transport,
 };
 
-/// A run at `rate` requests/s; the other figures follow from it.
+/// Returns a run at `rate` requests/s. The other figures are derived from it.
 fn run(point: &Point, rate: f64, round: u32) -> RunResult {
     let slow = 1e6 * point.connections as f64 / rate;
     let buckets = [(0.5, 6_000), (1.0, 3_000), (2.0, 900), (5.0, 90), (20.0, 10)];
@@ -83,7 +83,7 @@ fn run(point: &Point, rate: f64, round: u32) -> RunResult {
     }
 }
 
-/// All cells of two engines: two of them did not end as they should.
+/// Returns all cells of two engines. One cell is partial, one has failed.
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for io_threads in [1, 2, 4] {
@@ -100,7 +100,7 @@ fn cells() -> Vec<Cell> {
                     };
                     let tls = if transport == Transport::Tls { 0.7 } else { 1.0 };
                     let rate = base * factor * tls * f64::from(io_threads).powf(0.7);
-                    // LPUSH differs by less than it wavers.
+                    // LPUSH differs by less than its noise.
                     let (spread, rate) = if test == "LPUSH" { (0.4, base * tls) } else { (0.02, rate) };
                     let rounds =
                         (0..3).map(|round| run(&point, rate * (1.0 + spread * f64::from(round)), round));
@@ -122,8 +122,9 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// Two engines and one that is not there: two tests, three thread counts, plain and TLS, a
-/// client-bound cell, one that ended early, one that failed.
+/// Returns the outcome of two engines and a third that is not installed: three tests, three numbers
+/// of threads, plain TCP and TLS. It has a client-bound cell, a cell that ended early and a cell
+/// that failed.
 fn outcome() -> Outcome {
     let engine = |name: &str, version: &str, left_out: Option<&str>| EngineFacts {
         name: name.to_owned(),
@@ -170,7 +171,7 @@ fn outcome() -> Outcome {
     }
 }
 
-/// The outcome as if all of TLS were measured over a relay of 30 ms.
+/// Returns the outcome with a relay of 30 ms in place of TLS.
 fn linked() -> Outcome {
     let mut outcome = outcome();
     outcome.links.insert(30, LinkKind::Relay);
@@ -223,12 +224,12 @@ fn markdown_is_what_it_was() {
 #[test]
 fn json_is_what_it_was_and_reads_back() {
     let mut outcome = outcome();
-    // Two cells have all there is to the format.
+    // Two cells contain all parts of the format.
     outcome.cells.drain(2..5);
     outcome.cells.truncate(3);
     golden("results.json", &json::text(&outcome).unwrap());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/results.json");
-    // A float may lose its last bit on the way, which no report shows.
+    // A float may lose its last bit in JSON. No report shows that bit.
     let again = json::read(&path).unwrap();
     assert_eq!(csv::text(&again).unwrap(), csv::text(&outcome).unwrap());
     assert_eq!(markdown::text(&again), markdown::text(&outcome));
@@ -268,14 +269,14 @@ fn the_page_needs_nothing_else_and_marks_what_is_client_bound() {
     }
 }
 
-/// The outcome under one condition.
+/// Returns the outcome under a single condition.
 fn under_one_condition() -> Outcome {
     let mut outcome = outcome();
     outcome.cells.retain(|cell| (cell.point.io_threads, cell.point.transport) == (4, Transport::Tcp));
     outcome
 }
 
-/// The file of the only picture whose name begins with `id`.
+/// Returns the file of the only chart whose name begins with `id`.
 fn picture(groups: &[charts::Group], id: &str) -> String {
     let mut found =
         groups.iter().flat_map(|group| &group.pictures).filter(|picture| picture.id.starts_with(id));
@@ -297,7 +298,7 @@ fn the_setting_tells_the_keys_of_those_runs_that_have_keys() {
 #[test]
 fn cards_compare_engines_over_the_rows_that_all_of_them_have() {
     let mut outcome = outcome();
-    // beta has no TLS, and is as much faster over TCP as it was.
+    // beta has no TLS. Over TCP its advantage is as before.
     outcome.cells.retain(|cell| cell.engine == "alpha" || cell.point.transport != Transport::Tls);
     outcome.engines.push(EngineFacts { name: "delta".to_owned(), ..EngineFacts::default() });
     let alphas: Vec<Cell> = outcome.cells.iter().filter(|cell| cell.engine == "alpha").cloned().collect();

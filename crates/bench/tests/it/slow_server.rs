@@ -1,6 +1,6 @@
-//! A deliberately odd server: it delays, stalls, forgets, errs and vanishes as it is told, so that
-//! a test knows what a client must have seen. A thread per connection; SET and GET work on one map,
-//! anything else is answered with `+OK`.
+//! A deliberately odd server. It delays, stalls, loses replies, returns errors and closes
+//! connections as configured, so that a test knows the expected figures. It has a thread per
+//! connection. SET and GET work on one map; any other request is answered with `+OK`.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -18,33 +18,34 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// What is odd about the server. Requests are counted over all connections, PING and AUTH left out.
+/// The odd behaviour of the server. Requests are counted over all connections, without PING, AUTH,
+/// HELLO, SELECT, CLIENT, COMMAND and CLUSTER SLOTS.
 #[derive(Clone, Debug, Default)]
 pub struct Oddities {
-    /// Each reply comes so much later.
+    /// The delay of each reply.
     pub delay: Duration,
-    /// Every so many requests, this one is delayed as well.
+    /// An additional delay of every n-th request.
     pub slow_every: Option<(u64, Duration)>,
-    /// From this request on nothing is answered for so long, once.
+    /// A single stall: from this request on, no request is answered for this duration.
     pub stall: Option<(u64, Duration)>,
-    /// Every so many requests the reply is an error.
+    /// Every n-th request gets an error reply.
     pub error_every: Option<u64>,
-    /// All connections are closed at this request.
+    /// The number of the request at which all connections are closed.
     pub vanish_at: Option<u64>,
-    /// Nothing but PING is answered from this request on.
+    /// The number of the request from which on no counted request is answered.
     pub silent_from: Option<u64>,
-    /// AUTH is refused.
+    /// True to reject AUTH.
     pub refuses_auth: bool,
-    /// GET finds something other than what was set.
+    /// True if GET returns another value than SET wrote.
     pub forges: bool,
 }
 
-/// A file of `tests/tls`.
+/// Returns the path of a file in `tests/tls`.
 pub fn pem(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
 }
 
-/// A running odd server; its threads end with the connections.
+/// A running odd server. Its threads end with their connections.
 pub struct SlowServer {
     address: SocketAddr,
     state: Arc<State>,
@@ -60,7 +61,7 @@ struct State {
     sockets: Mutex<Vec<TcpStream>>,
     /// The reply to CLUSTER SLOTS.
     slots: Mutex<Vec<u8>>,
-    /// What was said until the first PING.
+    /// The commands received up to and including the first PING.
     first_words: Mutex<Vec<String>>,
 }
 
@@ -69,12 +70,12 @@ impl SlowServer {
         Self::start_with(oddities, None, 0)
     }
 
-    /// One at a port that was chosen already.
+    /// Starts a server at a given port.
     pub fn start_at(port: u16, oddities: Oddities) -> Self {
         Self::start_with(oddities, None, port)
     }
 
-    /// One that speaks TLS, with the certificate in `tests/tls`.
+    /// Starts a server that speaks TLS, with the certificate in `tests/tls`.
     pub fn start_tls(oddities: Oddities) -> Self {
         let chain = CertificateDer::pem_file_iter(pem("cert.pem")).unwrap();
         let chain = chain.collect::<Result<_, _>>().unwrap();
@@ -115,7 +116,7 @@ impl SlowServer {
         Self { address, state }
     }
 
-    /// One at a Unix socket, which has no oddities.
+    /// Starts a server without odd behaviour at a Unix socket.
     pub fn start_unix(path: &Path) {
         let listener = UnixListener::bind(path).unwrap();
         let state = Arc::new(State::default());
@@ -131,7 +132,7 @@ impl SlowServer {
         self.address.port()
     }
 
-    /// Says from now on that the slots are served by those at `ports`, in equal parts.
+    /// Sets the reply to CLUSTER SLOTS: the servers at `ports` serve equal parts of the slots.
     pub fn serve_slots_with(&self, ports: [u16; 2]) {
         let mut reply = b"*2\r\n".to_vec();
         for (port, (first, last)) in ports.into_iter().zip([(0, 8191), (8192, 16383)]) {
@@ -141,27 +142,27 @@ impl SlowServer {
         *self.state.slots.lock().unwrap() = reply;
     }
 
-    /// Requests received, PING and AUTH left out.
+    /// Returns the number of requests received, counted as in [`Oddities`].
     pub fn requests(&self) -> u64 {
         self.state.requests.load(SeqCst)
     }
 
-    /// What its first client said until its first PING, that included.
+    /// Returns the commands received up to and including the first PING.
     pub fn first_words(&self) -> Vec<String> {
         self.state.first_words.lock().unwrap().clone()
     }
 
-    /// What was SET.
+    /// Returns the value of `key` that SET wrote.
     pub fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.state.map.lock().unwrap().get(key).cloned()
     }
 
-    /// Connections accepted.
+    /// Returns the number of connections accepted.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(SeqCst)
     }
 
-    /// A run against it: `line` over `connections` until `limit`.
+    /// Creates a run against this server: `line` over `connections` until `limit`.
     pub fn spec(&self, line: &str, connections: usize, limit: Limit) -> RunSpec {
         let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: self.port() };
         RunSpec {
@@ -173,8 +174,8 @@ impl SlowServer {
     }
 }
 
-/// Starts a server that answers PING, and nothing else, at hardly any cost; its
-/// port. It only counts bytes.
+/// Starts a server that replies to PING only, at minimal cost: it only counts bytes. Returns its
+/// port.
 pub fn start_instant() -> u16 {
     const REQUEST_LEN: usize = b"*1\r\n$4\r\nPING\r\n".len();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -199,7 +200,7 @@ pub fn start_instant() -> u16 {
 }
 
 impl State {
-    /// Serves one connection to its end.
+    /// Serves one connection until it is closed.
     fn serve(&self, mut socket: impl Read + Write) {
         let (mut input, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
         loop {
@@ -222,7 +223,7 @@ impl State {
         }
     }
 
-    /// The reply to a request, late if it is to be late; `None` for none at all.
+    /// Returns the reply to a request, after its delay; `None` for no reply.
     fn reply(&self, arguments: &[&[u8]]) -> Option<Vec<u8>> {
         let odd = &self.oddities;
         if self.requests.load(SeqCst) == 0 {
@@ -259,7 +260,7 @@ impl State {
         Some(self.answer(arguments))
     }
 
-    /// Notes what the first client says ahead of its requests.
+    /// Records the commands before the first request, up to the first PING.
     fn hear(&self, arguments: &[&[u8]]) {
         let mut words = self.first_words.lock().unwrap();
         if words.last().is_none_or(|last| last != "PING") {
@@ -269,7 +270,7 @@ impl State {
         }
     }
 
-    /// Sleeps while the stall lasts that request `number` begins.
+    /// Starts the stall if request `number` is configured to, and sleeps until the stall ends.
     fn stall(&self, number: u64) {
         let mut until = self.stalled_until.lock().unwrap();
         if let Some((at, length)) = self.oddities.stall

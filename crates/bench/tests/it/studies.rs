@@ -1,4 +1,4 @@
-//! Studies that go wrong: one clear line, exit code 2, and reports of what was measured.
+//! Studies that fail: one clear line, exit code 2, and reports of the measured part.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::slow_server::{Oddities, SlowServer};
 
-/// Runs `study` with reports in `dir`.
+/// Runs `study` and writes its reports into `dir`.
 fn compare(dir: &Path, study: &str) -> Output {
     let path = dir.join("study.toml");
     fs::write(&path, study).unwrap();
@@ -15,17 +15,17 @@ fn compare(dir: &Path, study: &str) -> Output {
     command.output().unwrap()
 }
 
-/// The exit code and the last line on standard error.
+/// Returns the exit code and the last line of standard error.
 fn ending(output: &Output) -> (Option<i32>, String) {
     let error = String::from_utf8_lossy(&output.stderr);
     (output.status.code(), error.lines().last().unwrap_or_default().to_owned())
 }
 
-/// The head of a study whose first engine is not installed.
+/// The beginning of a study whose first engine is not installed.
 const ABSENT: &str =
     "title = 'x'\nrounds = 1\n[[engine]]\nname = 'none'\nstart = 'no-such-server --port {port}'\n";
 
-/// An engine called `name`, which is `server`.
+/// Returns the study's entry of an engine called `name` that runs as `server`.
 fn running(name: &str, server: &SlowServer) -> String {
     format!("[[engine]]\nname = '{name}'\naddress = '127.0.0.1:{}'\n", server.port())
 }

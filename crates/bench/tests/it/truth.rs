@@ -1,6 +1,6 @@
-//! Figures against a server whose delays are known. What is asserted is what must hold on any
-//! machine, however busy: a reply cannot have come before the server sent it, and a request that
-//! was due within a stall cannot have been answered before the stall ended.
+//! Tests of figures against a server with known delays. They check only conditions that hold on any
+//! machine, however busy. A reply cannot arrive before the server sent it. A request that was due
+//! within a stall cannot be answered before the stall ended.
 
 use std::fs;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::slow_server::{self, Oddities, SlowServer, pem};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Requests that took at least `ms` milliseconds.
+/// Returns the number of requests that took at least `ms` milliseconds.
 fn slower_than(result: &RunResult, ms: f64) -> u64 {
     let slow = result.histogram.iter().filter(|bucket| bucket.upper_us >= ms * 1e3);
     slow.map(|bucket| bucket.count).sum()
@@ -33,14 +33,15 @@ fn a_constant_delay_is_in_every_figure() {
     let latency = &result.latency;
     assert!(latency.min_us >= 4_990.0 && latency.p50_us >= 4_990.0, "{latency:?}");
     assert!(latency.mean_us <= latency.max_us && latency.p50_us <= latency.p99_us, "{latency:?}");
-    // Four connections, each with at most one request in 5 ms.
+    // Four connections, each with at most one request per 5 ms.
     assert!(result.requests_per_second <= 801.0, "{}", result.requests_per_second);
     assert!(result.duration_seconds >= 0.124, "{}", result.duration_seconds);
     assert!(result.client.busy[0] < 0.95, "a waiting client is not busy: {:?}", result.client);
     assert_eq!(result.ending, Ending::Complete);
 }
 
-/// Hits among the GETs of `-t set,get` on an empty server with `keys` keys and as many requests.
+/// Returns the hit rate of GET and the seed after `-t set,get` on an empty server, with `keys` keys
+/// and as many requests.
 fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
     let server = SlowServer::start(Oddities::default());
     let dir = tempfile::tempdir().unwrap();
@@ -57,8 +58,8 @@ fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
 
 #[test]
 fn a_get_test_does_not_ask_for_the_very_keys_of_the_set_test() {
-    // As many random SETs as there are keys leave out 1/e of them; five
-    // standard deviations are 0.02.
+    // As many random SETs as there are keys leave out 1/e of the keys. Five standard deviations are
+    // 0.02.
     let (share, seed) = hits_after_sets(20_000, &[]);
     assert!((share - 0.632).abs() < 0.02, "{share}");
     assert_ne!(seed, hits_after_sets(20_000, &[]).1, "a fresh seed for each run");
@@ -92,8 +93,8 @@ fn rare_slow_requests_show_where_they_belong() {
     assert!(result.latency.p50_us < 59_900.0, "{:?}", result.latency);
 }
 
-/// A stall of 400 ms seen by requests every millisecond: `rate` plans them, else one
-/// connection sends them as it can.
+/// Runs requests through a stall of 400 ms. With `rate` they are sent on schedule, otherwise one
+/// connection sends them in a closed loop.
 fn through_a_stall(rate: Option<f64>) -> RunResult {
     let server = SlowServer::start(Oddities { stall: Some((100, 400 * MS)), ..Oddities::default() });
     let mut spec = server.spec("DO it", 1, Limit::Requests(700));
@@ -105,7 +106,7 @@ fn through_a_stall(rate: Option<f64>) -> RunResult {
 fn an_open_loop_counts_the_wait_of_requests_that_were_due_in_a_stall() {
     let result = through_a_stall(Some(1000.0));
     assert_eq!(result.settings.loop_mode, LoopMode::Open { requests_per_second: 1000.0 });
-    // Those due in its first half waited for at least the other half.
+    // Requests due in the first half of the stall waited for at least the second half.
     let waited = slower_than(&result, 200.0);
     assert!((199..=700).contains(&waited), "{waited}");
     assert!(result.latency.p75_us >= 200_000.0 || waited < 175, "{:?}", result.latency);
@@ -121,7 +122,8 @@ fn a_closed_loop_sees_a_stall_once_per_connection() {
 
 #[test]
 fn a_sweep_finds_no_rate_that_the_server_cannot_serve() {
-    // Four connections with one request in 5 ms each: 800 a second at most, none within 4 ms.
+    // Four connections with one request per 5 ms each: at most 800 per second, and none within 4
+    // ms.
     let server = SlowServer::start(Oddities { delay: 5 * MS, ..Oddities::default() });
     let mut spec = server.spec("DO it", 4, Limit::Duration(80 * MS));
     spec.load.rate = Some(200.0);
@@ -148,15 +150,14 @@ fn an_open_loop_sends_what_is_planned_and_no_more() {
     let begin = Instant::now();
     spec.load.limit = Limit::Requests(40);
     assert_eq!(run(&spec).unwrap().requests, 40);
-    // Number 40 is due 97.5 ms after the first.
+    // Request number 40 is due 97.5 ms after the first.
     assert!(begin.elapsed() >= 97 * MS);
 }
 
 #[test]
 fn a_client_without_rest_says_so() {
-    // A reply costs this server next to nothing, so the client never finds it unready,
-    // unless the machine gives the server no processor: then the client rests indeed, and
-    // the next try may do better.
+    // A reply costs this server almost nothing, so the client never waits for it. Only if the
+    // machine gives the server no processor does the client wait; the next try may then succeed.
     let port = slow_server::start_instant();
     let bound = (0..10).any(|_| {
         let server = SlowServer::start(Oddities::default());
@@ -234,7 +235,8 @@ fn a_mix_is_sent_in_its_ratio() {
     })
     .unwrap();
     let result = run(&spec).unwrap();
-    // Of 3,200 draws 3,000 are expected to read, give or take 14; five times that is never seen.
+    // Of 3,200 draws 3,000 are expected to read, with a standard deviation of 14. Five times that
+    // does not occur.
     let reads = result.hits + result.misses;
     assert!((2_930..=3_070).contains(&reads), "{reads}");
 }
@@ -247,7 +249,7 @@ fn reconnecting_opens_a_connection_for_each_request() {
     spec.target.password = Some("pw".to_owned());
     let result = run(&spec).unwrap();
     assert_eq!((result.requests, server.requests()), (60, 60), "{result:?}");
-    // Beside the one that looks whether the server is there.
+    // One more connection checks if the server exists.
     assert!((60..=63).contains(&server.connections()), "{}", server.connections());
 }
 
@@ -258,7 +260,7 @@ fn tls_carries_every_kind_of_load() {
     spec.target.tls = Some(Tls { ca: Some(pem("ca.pem")), ..Tls::default() });
     let result = run(&spec).unwrap();
     assert_eq!((result.requests, result.settings.transport), (300, Transport::Tls));
-    // Large values fill more than one record in both directions.
+    // Large values fill more than one TLS record in both directions.
     let lines = [(1, "SET {key uniform 5} {value 40000-50000}"), (1, "GET {key uniform 5}")];
     spec.workload = Workload::from_templates("mix", &lines, &TemplateOptions::default()).unwrap();
     (spec.load.verify, spec.load.pipeline) = (true, 4);
@@ -284,9 +286,8 @@ fn a_cluster_gets_each_key_at_its_own_node() {
         let result = run(&spec).unwrap();
         assert!(result.errors.is_empty() && result.requests == 400, "{result:?}");
         let (here, there) = (one.requests() - before, other.requests() - other_before);
-        // Keys are spread evenly enough that neither half of the slots goes without; a key
-        // that were looked for at one node and written at another would be missed more
-        // often than 30 first reads.
+        // The keys are spread evenly enough that both halves of the slots get requests. A key
+        // written at one node and read at another would miss more often than the 30 first reads.
         assert!(here > 20 && there > 20 && here + there == 400, "{here} {there}");
     }
 }

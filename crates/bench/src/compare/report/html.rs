@@ -1,5 +1,5 @@
-//! report.html: one file with everything in it, readable without a network, on a
-//! phone, in light and dark.
+//! report.html: one file with all tables and charts, readable without a network, on a phone, in
+//! light and dark mode.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -10,12 +10,12 @@ use super::view::{self, Row, Verdict, View, views};
 use crate::compare::outcome::{Metric, Outcome};
 use crate::compare::stats;
 
-/// The look of the page; pictures bring theirs.
+/// The style sheet of the page; the charts have their own.
 const PAGE_STYLE: &str = include_str!("page.css");
-/// What the page does by itself: a table's metric is chosen, pictures are enlarged.
+/// The script of the page: it switches the metric of tables and enlarges charts.
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
-/// The metrics that the table of a view offers.
+/// The metrics that the tables offer.
 const METRICS: [Metric; 15] = [
     Metric::Rate,
     Metric::P50,
@@ -34,7 +34,7 @@ const METRICS: [Metric; 15] = [
     Metric::HitRate,
 ];
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(outcome: &Outcome, groups: &[Group]) -> String {
     let views = views(outcome);
     let page = html! {
@@ -99,7 +99,7 @@ fn header(outcome: &Outcome) -> Markup {
     }
 }
 
-/// What a reader must know before reading figures.
+/// Renders the warnings and notes that a reader needs before the figures.
 fn notes(outcome: &Outcome) -> Markup {
     let bound = outcome.cells.iter().filter(|cell| cell.client_bound().is_some()).count();
     html! {
@@ -125,7 +125,8 @@ fn notes(outcome: &Outcome) -> Markup {
     }
 }
 
-/// The whole study in a card per engine: the geometric mean of its ratios to the baseline.
+/// Renders a card per engine with the result of the whole study: the geometric mean of its ratios
+/// to the baseline.
 fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -178,7 +179,7 @@ fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     }
 }
 
-/// The metrics that are known at all.
+/// Returns the metrics that at least one cell has.
 fn known(outcome: &Outcome) -> Vec<Metric> {
     let is_known = |metric: &Metric| outcome.cells.iter().any(|cell| cell.median(*metric).is_some());
     METRICS.into_iter().filter(is_known).collect()
@@ -194,7 +195,8 @@ fn metric_choice(outcome: &Outcome) -> Markup {
     }
 }
 
-/// A view's figures: a body per metric, of which the script shows one. Without a script all show.
+/// Renders the table of a view with a body per metric. The script shows one body at a time; without
+/// a script all are visible.
 fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -223,7 +225,7 @@ fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     }
 }
 
-/// Shown below a table that is wider than its place.
+/// Renders the hint below a table that is wider than the page.
 fn scroll_hint() -> Markup {
     html! { p.hint { "The table goes on to the side: scroll it. →" } }
 }
@@ -271,7 +273,7 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Whether it takes no more than a column.
+/// Returns true if the group has a single chart, which needs only one column.
 fn is_single(group: &Group) -> bool {
     group.pictures.len() == 1
 }
@@ -288,7 +290,7 @@ fn section(group: &Group) -> Markup {
     }
 }
 
-/// `1 thread`, or `1 to 8 threads` where runs differ.
+/// Returns `1 thread`, or `1 to 8 threads` if the runs differ.
 fn client_threads(outcome: &Outcome) -> String {
     let all = || outcome.cells.iter().flat_map(|cell| &cell.rounds).map(|run| run.settings.threads);
     match (all().min().unwrap_or(0), all().max().unwrap_or(0)) {
@@ -298,8 +300,8 @@ fn client_threads(outcome: &Outcome) -> String {
     }
 }
 
-/// `1,000 keys`, or `1,000 to 9,000 keys` where runs differ; `None` where all
-/// requests used the same key.
+/// Returns `1,000 keys`, or `1,000 to 9,000 keys` if the runs differ; `None` if all requests used
+/// the same key.
 fn keyspace(outcome: &Outcome) -> Option<String> {
     let runs = outcome.cells.iter().flat_map(|cell| &cell.rounds);
     let counts: Vec<u64> = runs.map(|run| run.settings.keyspace).filter(|count| *count > 0).collect();

@@ -1,4 +1,5 @@
-//! Horizontal bars with confidence whiskers, grouped: a heading per group, a bar per engine.
+//! Horizontal bar charts with confidence whiskers. Bars are grouped: a heading per group, a bar per
+//! engine.
 
 use maud::{Markup, html};
 
@@ -9,34 +10,34 @@ const BAR_HEIGHT: f64 = 13.0;
 const BAR_STEP: f64 = 17.0;
 const HEADING_HEIGHT: f64 = 19.0;
 const GROUP_GAP: f64 = 9.0;
-/// Between a figure, its bar and its note.
+/// The space between a figure, its bar and its note.
 const GAP: f64 = 7.0;
-/// Half of the last word of the axis.
+/// Half of the width of the last axis label.
 const RIGHT: f64 = 18.0;
 const AXIS_HEIGHT: f64 = 20.0;
 
-/// A bar.
+/// A bar of the chart.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Its length.
+    /// The value that the bar shows.
     pub value: f64,
     /// The ends of its whisker.
     pub interval: Option<(f64, f64)>,
-    /// Why the client was the limit; the bar is hollow then.
+    /// The reason why the client was the bottleneck; the bar is then hollow.
     pub bound: Option<String>,
-    /// What stands at its right.
+    /// The text on its right.
     pub note: String,
 }
 
-/// Bars with a common heading, one per engine.
+/// A group of bars with a common heading, one per engine.
 pub struct BarGroup {
     /// The heading.
     pub label: String,
-    /// A bar per engine, as far as there is one.
+    /// The bar of each engine; `None` if it has no value.
     pub bars: Vec<Option<Bar>>,
 }
 
-/// Draws `groups`, figures written by `format`.
+/// Draws `groups`. `format` writes the figures.
 pub fn draw(
     id: String,
     title: String,
@@ -47,11 +48,11 @@ pub fn draw(
     let all = || groups.iter().flat_map(|group| group.bars.iter().flatten());
     let max =
         all().map(|bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value))).fold(0.0, f64::max);
-    // Figures stand ahead of their bars, in a column: at the end of a whisker they would
-    // seem to be its figure.
+    // Figures are in a column before their bars. At the end of a whisker they would look like the
+    // value of the whisker.
     let figures = all().map(|bar| small_width(&format(bar.value))).fold(0.0, f64::max);
     let left = figures + GAP;
-    // The longest that the axis may be so that the note of `bar` has room behind it.
+    // Returns the largest axis length that leaves room for the note of `bar` after it.
     let room = |bar: &Bar| {
         let end = bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value));
         let share = Scale::linear(max, (0.0, 1.0)).at(end).max(0.01);
