@@ -82,7 +82,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
                     }
                 };
                 start.wait();
-                // Not set when another thread could not start.
+                // The times are not set if another thread could not start.
                 Some(worker?.run(place, *times.get()?))
             };
             workers.push(scope.spawn(work));

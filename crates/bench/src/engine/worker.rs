@@ -482,7 +482,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts a reply.
+    /// Counts a reply of the measured part: its latency, and an error, a hit or a miss.
     #[inline]
     fn answered(&mut self, sent: &Sent, reply: Reply, scanner: &ReplyScanner, now_ns: u64) {
         if sent.due_ns < self.times.measured_ns {
