@@ -7,7 +7,7 @@
 //!                          └─ the calling thread: progress, samples, Ctrl-C
 //!                     ─► RunResult ─► text, CSV, JSON │ compare: rounds, reports
 //! ```
-//! [`run`] is the only entry point. A [`RunSpec`](spec::RunSpec) names the server, the requests and
+//! [`run`] is the main entry point. A [`RunSpec`](spec::RunSpec) names the server, the requests and
 //! the load; a [`RunResult`](results::RunResult) holds the results. A result always shows if the
 //! client was the bottleneck, if replies were errors and if the run ended early.
 #![forbid(unsafe_code)]

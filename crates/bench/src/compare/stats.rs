@@ -1,12 +1,13 @@
 //! Medians over rounds, and their confidence intervals.
 //!
 //! The confidence interval of a median comes from order statistics. Take `n` sorted values. The
-//! interval from the k-th smallest to the k-th largest contains the true median with probability `1
-//! - 2 * P(Binomial(n, 1/2) < k)`, for any distribution. The narrowest interval of at least 95 % is
-//! used. With fewer than six values no interval reaches 95 %. Then the interval is the whole range,
-//! and its lower coverage is reported: 50 % for two rounds, 75 % for three, 94 % for five. Source:
-//! David and Nagaraja, Order Statistics, 7.1. Rejected: the bootstrap, which is too narrow for this
-//! few values and needs randomness.
+//! interval from the k-th smallest to the k-th largest contains the true median with this
+//! probability, for any distribution:
+//! `1 - 2 * P(Binomial(n, 1/2) < k)`. The narrowest interval of at least 95 % is used. With fewer
+//! than six values no interval reaches 95 %. Then the interval is the whole range, and its lower
+//! coverage is reported: 50 % for two rounds, 75 % for three, 94 % for five. Source: David and
+//! Nagaraja, Order Statistics, 7.1. Rejected: the bootstrap, which is too narrow for this few
+//! values and needs randomness.
 
 use serde::{Deserialize, Serialize};
 

@@ -19,10 +19,10 @@ use crate::workload::{
 /// The number of requests of a run if the study has neither `requests` nor `seconds`:
 /// redis-benchmark's default.
 pub(super) const REQUESTS_DEFAULT: u64 = 100_000;
-/// The largest number of rounds under `--quick`, if the study has no other.
+/// The largest number of rounds under `--quick`, if `[quick]` does not set it.
 const QUICK_ROUNDS: u32 = 2;
-/// The number of requests, or the duration in seconds, of a run under `--quick`, if the study has
-/// no other.
+/// The number of requests, or the duration in seconds, of a run under `--quick`, if `[quick]` sets
+/// neither.
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
 

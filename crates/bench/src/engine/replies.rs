@@ -1,5 +1,5 @@
 //! A scanner for replies that arrive in pieces. It finds the end of each reply and reports null and
-//! errors. It keeps nothing else.
+//! errors. It keeps bulk strings only on request ([`ReplyScanner::keep_bodies`]).
 //!
 //! A reply is a tree. The scanner needs only the number of values still to come. Nesting therefore
 //! costs neither memory nor stack, whatever a server claims. State between two pieces:

@@ -42,7 +42,7 @@ use sending::Sending;
 /// The maximum number of connections with queued requests. With more, the server would wait for
 /// this thread.
 const QUEUED_MAX: usize = 32;
-/// The number of requests that a thread claims at once from the shared count.
+/// The largest number of requests that a thread claims at once from the shared count.
 const TAKEN_AT_ONCE: u64 = 64;
 /// The maximum duration of a poll. A stop is noticed within this time.
 const POLL_MAX: Duration = Duration::from_millis(100);
@@ -88,8 +88,8 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
-/// A client sends a batch and waits for its replies. It has one connection, or one to each node of
-/// a cluster.
+/// A client that sends a batch and waits for its replies. It has one connection, or one to each
+/// node of a cluster.
 struct Client {
     /// The connection to a single server; `None` in a cluster.
     conn: Option<ConnId>,
