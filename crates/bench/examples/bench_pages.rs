@@ -1,5 +1,5 @@
-//! Writes the manual pages of saker-bench, and its completions for bash, zsh and fish: `cargo run
-//! -p bench --example bench_pages -- FOLDER`.
+//! Writes the manual pages of saker-bench, and its completions for bash, zsh and fish:
+//! `cargo run -p bench --example bench_pages -- FOLDER`.
 
 use std::path::Path;
 use std::process::ExitCode;

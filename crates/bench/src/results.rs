@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The result of one workload against one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
-    /// The name of the test as redis-benchmark prints it (`SET`, `LRANGE_100 (first 100
-    /// elements)`), or the command template.
+    /// The name of the test as redis-benchmark prints it (`SET`,
+    /// `LRANGE_100 (first 100 elements)`), or the command template.
     pub test: String,
     /// The command template. A mix has one template per line, each with its weight.
     pub command: String,

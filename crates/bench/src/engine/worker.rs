@@ -539,8 +539,8 @@ impl<'a> Worker<'a> {
         self.next_requests(client)
     }
 
-    /// Sends the next batch of `client` in a closed loop. In an open loop, adds `client` to the list
-    /// of free clients.
+    /// Sends the next batch of `client` in a closed loop. In an open loop, adds `client` to the
+    /// list of free clients.
     fn next_requests(&mut self, client: usize) -> Result<(), Stop> {
         if let Some(schedule) = &mut self.schedule {
             if !std::mem::replace(&mut self.clients[client].listed, true) {
