@@ -73,14 +73,14 @@ use crate::shared::{Listening, Message, Shared};
 /// The engine of an I/O thread.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// Longest sleep while clients have pending output: their soft limits are exceeded after some
+/// Longest sleep while clients have pending output, because their soft limits may be exceeded with
 /// time.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// Longest sleep while a busy script keeps the thread from its work.
+/// Longest sleep while a busy script keeps the thread outside the gate.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
-/// Longest sleep while writes wait for the change log. The merging thread makes room, but may
-/// wake others later, when replies are released.
+/// Longest sleep while writes wait for the change log. The merging thread makes room, but may wake
+/// the waiting threads later, when replies are released.
 const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
 /// A client of this thread: its session and the state of its connection.
@@ -138,8 +138,8 @@ pub struct Worker<'s> {
     engine: Box<Engine<'s>>,
     /// The engine that serves other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
-    /// True while a busy script of this thread is served in between: the thread's pass is the
-    /// script's.
+    /// True while a busy script of this thread lets the thread serve other clients in between. The
+    /// thread's pass through the gate belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
     /// Connections with input to parse.
@@ -163,9 +163,9 @@ pub struct Worker<'s> {
     /// Clients whose connections were closed while a script was busy; their watches and blocks on
     /// keys must still be removed.
     departed: Vec<Client>,
-    /// Clients with output that did not or may not fit their sockets: checked after a flush.
+    /// Clients with output that did not or may not fit into their sockets; checked after a flush.
     pending_output: VecDeque<ConnId>,
-    /// The number of the last change of users for which sessions were checked.
+    /// The number of the last change of users after which sessions were checked.
     closings_seen: u64,
     /// The listeners of this thread; only the first thread accepts, for all threads.
     listeners: Vec<(ListenerId, Listening)>,
@@ -217,7 +217,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Replaces the TCP listeners: adds `add`, closes all except `keep`.
+    /// Replaces the TCP listeners: adds `add` and closes all except `keep`.
     fn listen_elsewhere(&mut self, add: Vec<Listener>, keep: &[Listening]) {
         let net = &mut self.net;
         self.listeners.retain(|(id, listening)| {
@@ -254,7 +254,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs a turn for the events of the kernel, with the pass `barred` or a new one.
+    /// Runs a turn for the kernel's events, with the pass `barred` or with a new one.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, barred: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -310,7 +310,7 @@ impl<'s> Worker<'s> {
         executor.meter.turn.end(Instant::now(), executor.stats());
         executor.free_displaced_values(|_| began.elapsed());
         self.check_pending_output();
-        // Clients on any thread were evicted because of unread output.
+        // The checks of pending output may have evicted clients of any thread.
         self.wake_others();
         self.shared.engine.pubsub.note_sent(self.thread);
     }
@@ -363,8 +363,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Returns the time until the thread's next deadline (pause, timeout, retry); `None` without
-    /// one.
+    /// Returns the time until the thread's next deadline (pause, timeout, retry); `None` if it has
+    /// none.
     fn timeout(&self) -> Option<Duration> {
         if !self.engine.executor.is_inside {
             // A deadline that has passed must not keep the thread awake: it is handled inside the

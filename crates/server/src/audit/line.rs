@@ -1,4 +1,4 @@
-//! How a line of the audit log looks: a JSON object without line ends in it.
+//! The format of an audit log line: a JSON object without line breaks.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,19 +6,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::client::ClientInfo;
 use stdx::utc::utc;
 
-/// Keys that a line names; further ones are counted.
+/// Maximum number of keys that a line names; further keys are counted.
 const KEYS_MAX: usize = 32;
-/// Bytes of a name that a line shows.
+/// Maximum number of bytes of a name that a line shows.
 const NAME_LEN_BYTES_MAX: usize = 128;
 
-/// What happened.
+/// The outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done.
+    /// The command ran, or the login succeeded.
     Allowed,
-    /// It waits for EXEC.
+    /// The command was queued and waits for EXEC.
     Queued,
-    /// It was refused; why, in a word.
+    /// Rejected, with the reason in one word.
     Denied(&'static str),
 }
 
@@ -32,21 +32,21 @@ impl Outcome {
     }
 }
 
-/// An event. Values and secrets are no part of it.
+/// An event of the audit log, without values and secrets.
 pub struct Event<'a, K> {
-    /// When, in Unix milliseconds.
+    /// The time, in Unix milliseconds.
     pub unix_ms: i64,
     /// `auth` or `command`.
     pub kind: &'static str,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whose session it is, or who they said they were.
+    /// The user of the session, or the name that a failed login gave.
     pub user: &'a [u8],
-    /// From where.
+    /// The client.
     pub client: &'a ClientInfo,
     /// The full name of the command.
     pub command: &'a str,
-    /// Its keys, as far as its arguments name them.
+    /// The keys that the arguments name.
     pub keys: K,
 }
 
@@ -90,7 +90,7 @@ pub fn append<'k>(out: &mut Vec<u8>, event: Event<'_, impl Iterator<Item = &'k [
     out.extend_from_slice(b"}\n");
 }
 
-/// A time in Unix milliseconds as ISO 8601 has it: `2026-11-23T09:40:18.007Z`.
+/// Formats a time in Unix milliseconds in ISO 8601: `2026-11-23T09:40:18.007Z`.
 pub fn time(unix_ms: i64) -> String {
     let (seconds, millis) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
     let text = utc(seconds).replacen(' ', "T", 1);
@@ -102,8 +102,8 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a vector cannot fail");
 }
 
-/// A JSON string of any bytes: those that are no UTF-8 are shown as U+0080 to U+00FF, what is
-/// beyond the limit as `…`.
+/// Appends a JSON string of any bytes. Bytes that are not UTF-8 become U+0080 to U+00FF. A text
+/// beyond the limit is cut and ends with `…`.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let cut = &bytes[..bytes.len().min(NAME_LEN_BYTES_MAX)];
@@ -115,7 +115,8 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
                 '\t' => out.extend_from_slice(b"\\t"),
-                // Line ends of Unicode too: a reader may take them for such.
+                // Unicode's line ends are escaped too: a reader may take them for the end of a
+                // line.
                 '\0'..='\x1f' | '\x7f' | '\u{2028}' | '\u{2029}' => {
                     put(out, format_args!("\\u{:04x}", u32::from(letter)));
                 }

@@ -1,17 +1,18 @@
-//! The audit log: who did what, from where, and whether it was permitted, a line of JSON each.
+//! The audit log: one line of JSON for each event, with the user, the client and the outcome.
 //!
 //! ```text
 //!   I/O threads ─► queue, at most QUEUE_BYTES_MAX ─► thread `audit` ─► the file
 //! ```
-//! An I/O thread makes its line and appends it to the queue under a lock that nobody holds while a
-//! file is written. A slow or full disk, or a pipe that nobody reads, loses lines and never delays
-//! a request: a line that finds the queue full, or that cannot be written, is counted (INFO's
-//! `audit_log_lost`), and the file says how many are missing. `audit-log-events` and
-//! `audit-log-users` choose the events; a server without `audit-log-file` pays a comparison per
-//! request.
+//! An I/O thread formats its line and appends it to the queue. No thread holds the queue's lock
+//! while a file is written. So a slow or full disk, or a pipe without a reader, loses lines and
+//! never delays a request. A line is lost if the queue is full or the line cannot be written.
+//! INFO's `audit_log_lost` counts lost lines, and a line in the file reports their number.
 //!
-//! Lines hold names of commands, keys and users. Values, passwords and other arguments are no part
-//! of them. Keys are those that a request's arguments name: of a script those that it declares.
+//! `audit-log-events` and `audit-log-users` choose the events. A server without `audit-log-file`
+//! pays one comparison per request.
+//!
+//! Lines contain names of commands, keys and users. They never contain values, passwords and other
+//! arguments. The keys are those that a request's arguments name; of a script, its declared keys.
 
 mod line;
 
@@ -31,9 +32,9 @@ use stdx::glob::glob_match;
 pub use self::line::{Event, Outcome};
 use crate::log_file::LogFile;
 
-/// Bytes of lines that wait for the file; further lines are lost.
+/// Maximum size of the queue, in bytes. Lines that do not fit are lost.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// The lines that wait when the server stops are lost if they are not written within this time.
+/// Time limit for writing the queued lines when the server stops. Later lines are lost.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
 /// The audit log of a server.
@@ -41,33 +42,33 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 pub struct Audit {
     file: Option<LogFile>,
     queue: Mutex<Queue>,
-    /// A line waits, the file is to be opened anew, or the server stops.
+    /// Signaled when a line is queued, the file must be reopened, or the server stops.
     awake: Condvar,
-    /// The thread has ended.
+    /// Signaled when the writing thread has ended.
     over: Condvar,
-    /// Lines that were queued.
+    /// Number of queued lines.
     lines: AtomicU64,
-    /// Lines that found the queue full, or could not be written.
+    /// Number of lines that found the queue full or could not be written.
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// Lines that were lost since the last one that had room.
+    /// Number of lines lost since the queue last had room.
     lost: u64,
     reopens: bool,
     ends: bool,
     is_over: bool,
 }
 
-/// A login, or a try.
+/// A login attempt.
 pub struct Login<'a> {
-    /// When, in Unix milliseconds.
+    /// The time, in Unix milliseconds.
     pub unix_ms: i64,
-    /// Whether it was permitted.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
-    /// The user, of a failed login the name that was given.
+    /// The user; of a failed login, the name that was given.
     pub user: &'a [u8],
     /// The client.
     pub client: &'a ClientInfo,
@@ -76,29 +77,29 @@ pub struct Login<'a> {
 }
 
 impl Audit {
-    /// With the file at `path`, which is created; without one nothing is noted.
+    /// Opens or creates the file at `path`; without a path no event is recorded.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let file = path.map(|path| LogFile::open_private(path, loss_now)).transpose()?;
         Ok(Self { file, ..Self::default() })
     }
 
-    /// Whether there is a file.
+    /// Returns true if there is a file.
     pub fn is_on(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Has the thread open the file anew. Never waits for the file.
+    /// Requests that the thread reopens the file. Does not wait for the file.
     pub fn reopen(&self) {
         self.lock().reopens = true;
         self.awake.notify_one();
     }
 
-    /// Lines that were queued, and lines that were lost.
+    /// Returns the numbers of queued and of lost lines.
     pub fn figures(&self) -> (u64, u64) {
         (self.lines.load(Relaxed), self.lost.load(Relaxed))
     }
 
-    /// Notes an event, if the filter lets that of its user through.
+    /// Records an event if the filter selects its user.
     #[cold]
     pub fn note<'k>(&self, filter: &AuditFilter, event: Event<'_, impl Iterator<Item = &'k [u8]>>) {
         if self.file.is_none() || !is_noted(filter, event.user) {
@@ -109,7 +110,7 @@ impl Audit {
         self.push(&text);
     }
 
-    /// Notes a login, if the filter lets that of its user through.
+    /// Records a login attempt if the filter selects its user and logins.
     pub fn note_login(&self, filter: &AuditFilter, login: Login<'_>) {
         if filter.events.intersects(AuditEvents::AUTH | AuditEvents::ALL) {
             let Login { unix_ms, outcome, user, client, by } = login;
@@ -138,8 +139,8 @@ impl Audit {
         }
     }
 
-    /// Ends the thread that writes, once all that waits is written, and waits for that. A file that
-    /// takes nothing, such as a full pipe, does not keep the server from stopping.
+    /// Ends the writing thread after it has written all queued lines, and waits for its end. The
+    /// wait is bounded, because a full pipe must not keep the server from stopping.
     pub fn end(&self) {
         let mut queue = self.lock();
         queue.ends = true;
@@ -156,14 +157,14 @@ impl Audit {
     }
 }
 
-/// The line that says how many lines are missing.
+/// Formats the line that reports `lost` missing lines, with the current time.
 fn loss_now(lost: u64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = line::time(since.as_millis() as i64);
     format!("{{\"time\":\"{time}\",\"event\":\"lost\",\"lines\":{lost}}}\n")
 }
 
-/// Whether the events of a user are noted.
+/// Returns true if the events of a user are recorded. The last matching pattern decides.
 fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     let decides = filter.users.iter().rev().find_map(|pattern| match pattern.strip_prefix(b"!") {
         Some(pattern) => glob_match(pattern, user).then_some(false),
@@ -172,7 +173,7 @@ fn is_noted(filter: &AuditFilter, user: &[u8]) -> bool {
     decides.unwrap_or(false)
 }
 
-/// Writes what is noted until the server stops. The body of the thread `audit`.
+/// Writes queued lines until the server stops. The body of the thread `audit`.
 pub fn run(audit: &Audit) {
     let Some(file) = &audit.file else { return };
     let mut lines = Vec::new();
@@ -200,7 +201,7 @@ pub fn run(audit: &Audit) {
     }
 }
 
-/// Whether a command that was run is one of those that are noted.
+/// Returns true if the events that are recorded include this command.
 pub fn notes_command(events: AuditEvents, registered: &Registered) -> bool {
     let command = &registered.command;
     events.contains(AuditEvents::ALL)
@@ -236,7 +237,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let audit = Arc::new(Audit::open(Some(&path)).expect("opens"));
         let line = [&[b'x'; 1023][..], b"\n"].concat();
-        // Nobody writes yet.
+        // No thread writes yet.
         for _ in 0..QUEUE_BYTES_MAX / line.len() + 3 {
             audit.push(&line);
         }

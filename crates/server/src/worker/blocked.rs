@@ -15,21 +15,22 @@ use stdx::ByteQueue;
 use super::figures::note_output;
 use super::{Worker, session_of};
 
-/// When blocked clients stop waiting, soonest first.
+/// The deadlines of blocked clients, soonest first.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// By the deadline, in milliseconds of the server's clock, and the ticket of the wait.
+    /// The connections, by the deadline in milliseconds of the server's clock and the ticket of the
+    /// wait.
     conns: BTreeMap<(u64, u64), ConnId>,
 }
 
 impl Timeouts {
-    /// Whether no client waits with a timeout.
+    /// Returns true if no client waits with a timeout.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
 
-    /// The first deadline, in milliseconds of the server's clock.
+    /// Returns the first deadline, in milliseconds of the server's clock.
     pub(super) fn first_ms(&self) -> Option<u64> {
         self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
@@ -48,8 +49,8 @@ impl Timeouts {
         }
     }
 
-    /// Takes out a wait whose deadline has passed at `now_ms`: its connection
-    /// and its ticket. O(log n).
+    /// Removes a wait whose deadline has passed at `now_ms`. Returns its connection and its ticket.
+    /// O(log n).
     fn take_passed(&mut self, now_ms: u64) -> Option<(ConnId, u64)> {
         let first = self.conns.first_entry().filter(|first| first.key().0 <= now_ms)?;
         let ((_, ticket), conn) = first.remove_entry();
@@ -57,7 +58,7 @@ impl Timeouts {
     }
 }
 
-/// The reply of WAITAOF for what is safe here; there are no replicas.
+/// Writes WAITAOF's reply for writes that are synced on this server; there are no replicas.
 fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
     let mut reply = Reply::new(out, protocol);
     reply.array(2);
@@ -66,7 +67,7 @@ fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
 }
 
 impl Worker<'_> {
-    /// A client has begun to wait for a key: notes for how long.
+    /// Records the deadline of a client that has begun to wait for a key.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
@@ -77,19 +78,20 @@ impl Worker<'_> {
         }
     }
 
-    /// Hands waiting clients the replies that others made for them, and closes killed clients.
+    /// Sends blocked clients the replies that other threads made for them, and closes killed
+    /// clients.
     pub(super) fn take_inbound(&mut self) {
         if let Some(inbound) = self.shared.engine.threads.take(self.thread) {
             self.pass_on(inbound);
         }
     }
 
-    /// Hands blocked clients their replies, and closes clients that others asked to close.
+    /// Sends blocked clients their replies, and closes clients that other clients killed.
     #[inline(never)]
     fn pass_on(&mut self, inbound: Inbound) {
         let shared = self.shared;
         let Inbound { deliveries, kills } = inbound;
-        // Messages about what was done before a waiting client was served.
+        // Messages that were published before a blocked client was served come before its reply.
         self.take_publications();
         for delivery in deliveries {
             let Some(session) = self.session(delivery.conn) else { continue };
@@ -123,7 +125,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Answers clients of WAITAOF whose writes are safe.
+    /// Answers clients of WAITAOF whose writes are synced.
     #[cold]
     fn end_syncs(&mut self) {
         let append_only = Arc::clone(&self.shared.append_only);
@@ -154,7 +156,8 @@ impl Worker<'_> {
             let info = Arc::clone(&session.info);
             let blocked = self.shared.engine.blocked.of(&info);
             let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
-            // Served at this very moment: its reply is on the way.
+            // If `end` returns false, another thread has just served the client, and its reply will
+            // arrive.
             if self.shared.engine.blocked.end(&waiter) {
                 let position = self.session(conn).map_or(0, |session| session.seen_position());
                 let is_safe =
@@ -168,8 +171,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Resumes a blocked client with a reply that took this long and of which this many bytes were
-    /// sent before. It is not served again.
+    /// Resumes a blocked client with its reply. The reply took `took`, and `ahead_bytes` of it were
+    /// sent before. The client is not served again.
     fn end_wait(
         &mut self,
         conn: ConnId,
@@ -192,7 +195,7 @@ impl Worker<'_> {
             reply(protocol, out);
         }
         let reply_bytes = out.len_bytes() - before;
-        // Messages that come with the reply follow it.
+        // Messages that come with the reply follow the reply.
         self.mark_seen(conn, before);
         if let Some(waiter) = waiter {
             self.timeouts.remove(waiter.deadline_ms, waiter.ticket);

@@ -1,4 +1,4 @@
-//! Running scripts: while one of this thread is busy, the thread looks after its other connections
+//! Running scripts. While a script of this thread is busy, the thread serves its other connections
 //! in between.
 //!
 //! ```text
@@ -6,12 +6,15 @@
 //!                       ▲  every millisecond or so                                    │
 //!                       └─────────────────────────────────────────────────────────────┘
 //! ```
-//! What the script uses is taken out of the worker before it begins: its client, the bytes of its
-//! request, the engine, in whose place a stand-in answers the others. It has no scripts, and stays
-//! outside the gate, where it runs what is allowed while a script is busy and answers all else
-//! `-BUSY`, as a thread does that a busy script on another thread keeps outside. The connection
-//! whose script runs is not received from; its pipelined requests run afterwards. Those of the same
-//! batch that have not begun go back to the queue, and are answered like the rest.
+//! The script's resources are taken out of the worker before it begins: its client, the bytes of
+//! its request, and the engine. A stand-in engine takes the engine's place and answers the other
+//! clients. The stand-in runs no scripts and stays outside the gate. There it runs the commands
+//! that are allowed while a script is busy, and answers `-BUSY` to all others. A thread that a busy
+//! script of another thread keeps outside the gate behaves in the same way.
+//!
+//! Nothing is received from the connection of the running script; its pipelined requests run
+//! afterwards. Visits of the same batch that have not begun return to the queue and are answered
+//! like all others.
 
 use std::time::{Duration, Instant};
 
@@ -26,27 +29,28 @@ use super::requests::{BatchRun, OUTPUT_PENDING_BYTES_MAX, Visited};
 use super::{Client, Worker};
 use crate::run_queue::Visit;
 
-/// The script has so much time between two looks at the other connections, at least.
+/// Minimum time of the script between two turns for the other connections.
 const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Buffers above this size are not kept for the next script, in bytes.
+/// Maximum capacity of a buffer that is kept for the next script, in bytes. Larger ones are freed.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// What a busy script of the thread lets work in between.
+/// The work that a busy script of the thread allows in between.
 struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
     /// The connection whose script runs.
     conn: ConnId,
-    /// What its client has seen of the change log, and where in its queue that begins.
+    /// The log position that the script's client has seen, and the length of its queue, in bytes,
+    /// from which the output shows that position.
     seen: (u64, usize),
     next_turns: &'w [ConnTurn<Visit>],
-    /// When it looks after the other connections again; `None`: it has not yet.
+    /// The time of the next turn for the other connections; `None` before the first one.
     due: Option<Instant>,
     events: Vec<Event>,
 }
 
 impl Attendant<'_, '_> {
-    /// The script has become busy: others are served from now on.
+    /// Starts to serve the other connections, because the script has become busy.
     #[cold]
     fn begin(&mut self) {
         let (position, from_bytes) = self.seen;
@@ -67,7 +71,7 @@ impl Meanwhile for Attendant<'_, '_> {
             None => self.begin(),
         }
         if let Err(error) = self.worker.net.poll(Some(Duration::ZERO), &mut self.events) {
-            // The next poll, at the end of the script, reports it again.
+            // The next poll, at the end of the script, reports the error again.
             tracing::error!(%error, "an event loop failed while a script was busy");
             self.worker.shared.stop();
         }
@@ -134,8 +138,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// The script has ended: its connection goes on. What stood in its queue, of which
-    /// `queued_bytes` were there when the script began, may be sent.
+    /// Resumes the connection of a script that has ended. The output in its queue may be sent;
+    /// `queued_bytes` of it existed when the script began.
     #[cold]
     fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
         self.attends = false;
@@ -143,11 +147,11 @@ impl<'s> Worker<'s> {
         visited.sent_bytes += queued_bytes - visited.pending_before;
         let pending_bytes = self.net.output(visited.conn).len_bytes();
         (visited.from_bytes, visited.pending_before) = (pending_bytes, pending_bytes);
-        // What arrived meanwhile was not reported.
+        // Input that arrived during the script was not reported.
         visited.has_more = true;
     }
 
-    /// Puts the client of a script that was attended back into the thread's list; whether it is
+    /// Puts the client of an attended script back into the thread's list. Returns true if it is
     /// still connected.
     #[cold]
     pub(super) fn take_back(&mut self, mut client: Box<Client>) -> bool {
@@ -156,9 +160,9 @@ impl<'s> Worker<'s> {
             self.let_go(*client);
             return false;
         }
-        // It may have been taken off the list without being looked at.
+        // The client may have been removed from that queue without a check.
         client.has_pending_output = false;
-        // Nor was it looked at whether its user is gone.
+        // Nor was the client checked after changes of users.
         self.closings_seen = self.closings_seen.wrapping_sub(1);
         self.clients[conn.index()] = Some(client);
         if self.net.split().1.len_bytes(conn) > 0 {

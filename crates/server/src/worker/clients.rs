@@ -1,5 +1,5 @@
-//! Clients come and go: a new connection is refused or given to a thread, a closed one is taken off
-//! every list, one that was held back goes on.
+//! New and closed connections. A new connection is refused or given to a thread. A closed one is
+//! removed from every list. Postponed ones are resumed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,8 @@ use crate::config::table::tls as options;
 use crate::shared::Message;
 use crate::tls::certificate;
 
-/// What a client outside the loopback is told in protected mode. The first two sentences are those
-/// of Redis, which tools look for.
+/// The error for clients that do not come from the loopback in protected mode. Its first two
+/// sentences are Redis' own, because tools search for them.
 const PROTECTED_MODE_LINE: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is \
 enabled and no password is set for the default user. In this mode connections are only accepted from the \
 loopback interface. To let others in: set a password (requirepass); or, where nobody untrusted can reach the \
@@ -27,8 +27,8 @@ port, 'CONFIG SET protected-mode no' from a client on this machine, made permane
 'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
-    /// Gives a new connection to the thread with the fewest, or refuses it. One with a busy
-    /// script gets it only if all have one.
+    /// Gives a new connection to the thread with the fewest connections, or refuses it. A thread
+    /// with a busy script gets the connection only if all threads have one.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -49,26 +49,26 @@ impl Worker<'_> {
         if index == own {
             self.adopt(socket);
         } else if let Err(Message::Adopt(socket)) = shared.ports[index].mailbox.send(Message::Adopt(socket)) {
-            // Thousands of connections wait there already: this one stays here.
+            // Thousands of connections wait in that mailbox: this one stays on this thread.
             port.load.fetch_sub(1, Relaxed);
             shared.engine.threads[own].load.fetch_add(1, Relaxed);
             self.adopt(socket);
         }
     }
 
-    /// Why a new connection is not taken in, as the line to send.
+    /// Returns the error line if a new connection is refused.
     fn refusal(&self, socket: &Socket) -> Option<&'static [u8]> {
         let settings = &self.engine.executor.settings;
         let open: usize = self.shared.engine.threads.iter().map(|port| port.load.load(Relaxed)).sum();
         if open >= settings.clients.maxclients {
             return Some(b"-ERR max number of clients reached\r\n");
         }
-        // An encrypted one is told once it can be.
+        // An encrypted connection gets this error after its handshake.
         let is_denied = !socket.is_encrypted() && self.is_protected_from(socket.peer_address());
         is_denied.then_some(PROTECTED_MODE_LINE)
     }
 
-    /// Whether protected mode keeps a client of this address out.
+    /// Returns true if protected mode refuses a client with this address.
     fn is_protected_from(&self, peer: &Address) -> bool {
         let settings = &self.engine.executor.settings;
         let is_foreign = matches!(peer, Address::Tcp(peer) if !peer.ip().to_canonical().is_loopback());
@@ -77,7 +77,8 @@ impl Worker<'_> {
             && self.shared.engine.acl.users.default_user().needs_no_password()
     }
 
-    /// The TLS handshake of a connection is over: its client is served from now on.
+    /// Handles a completed TLS handshake: logs the client in by its certificate, and checks
+    /// protected mode.
     pub(super) fn secured(&mut self, conn: ConnId) {
         let Some(agreed) = self.net.agreed(conn) else { return };
         let tls = &self.shared.tls;
@@ -95,8 +96,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a session the first user's of these names who is there and on; if none is, it stays
-    /// what it was.
+    /// Logs a session in as the first of these users that exists and is on. If there is none, the
+    /// session keeps its user.
     fn log_in_by_certificate(&mut self, conn: ConnId, names: Vec<Vec<u8>>) {
         let users = &self.shared.engine.acl.users;
         let found = names.into_iter().find_map(|name| {
@@ -116,7 +117,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The TLS handshake of a connection failed, which is closed.
+    /// Counts and logs a failed TLS handshake. The connection is closed.
     pub(super) fn handshake_failed(&mut self, conn: ConnId, reason: &str) {
         self.shared.tls.failed_handshakes.fetch_add(1, Relaxed);
         let (peer, local) = (self.net.peer_address(conn), self.net.local_address(conn));
@@ -125,7 +126,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A connection is closed.
+    /// Handles a closed connection: counts and logs a TLS failure, and removes the client.
     pub(super) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
         match reason {
             CloseReason::Tls(TlsFailure::Handshake) | CloseReason::PeerClosed | CloseReason::Flushed => {}
@@ -197,7 +198,7 @@ impl Worker<'_> {
         self.forget(conn);
     }
 
-    /// Closes sessions whose user was removed, or has lost a channel that they listen to.
+    /// Closes sessions whose user was removed or may no longer access a subscribed channel.
     #[cold]
     pub(super) fn close_former_users(&mut self) {
         let users = &self.shared.engine.acl.users;
@@ -215,7 +216,7 @@ impl Worker<'_> {
         former.into_iter().for_each(|conn| self.close(conn));
     }
 
-    /// Lets go of a connection that is closed.
+    /// Removes the client of a closed connection.
     pub(super) fn forget(&mut self, conn: ConnId) {
         if self.session(conn).is_some()
             && let Some(client) = self.clients[conn.index()].take()
@@ -224,7 +225,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets go of a client whose connection is closed and that is in the thread's list no more.
+    /// Removes a client whose connection is closed and that is no longer in the thread's list.
     pub(super) fn let_go(&mut self, mut client: Client) {
         let conn = client.session.conn;
         if !self.release.is_empty() {
@@ -236,7 +237,7 @@ impl Worker<'_> {
         let session = &mut client.session;
         let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
         if let Some(blocked_by) = blocked.of(&session.info) {
-            // Whoever serves it now is the last: the reply finds no client.
+            // A thread that serves the client after this ends no wait; its reply finds no client.
             blocked.end(&blocked_by);
             self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
         }
@@ -250,8 +251,8 @@ impl Worker<'_> {
         self.give_up_keys();
     }
 
-    /// Has clients that left give up the keys that they watched, waited for or cached, as soon as
-    /// no script is busy.
+    /// Removes departed clients from the keys that they watched, blocked on or cached. Clients stay
+    /// in the list while a script is busy.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {
@@ -262,12 +263,12 @@ impl Worker<'_> {
             blocked.unblock(keyspace, &session.info);
             session.stop_tracking(tracking, keyspace);
             session.unwatch(watchers, keyspace);
-            // A script may have become busy meanwhile.
+            // `unwatch` keeps the keys if a script has become busy meanwhile.
             session.watch.is_some()
         });
     }
 
-    /// Lets a session that was held back for `reason` go on with its waiting input.
+    /// Resumes a session that was held back for `reason`, with its waiting input.
     pub(super) fn resume(&mut self, conn: ConnId, reason: Flow) {
         let Some(session) = self.session(conn) else { return };
         if session.flow != reason {
@@ -279,7 +280,7 @@ impl Worker<'_> {
         self.make_ready(conn);
     }
 
-    /// Has what a connection sent parsed and run in this turn, or the next.
+    /// Queues a connection, so that its input is parsed and run in this turn or the next.
     #[inline]
     pub(super) fn make_ready(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)

@@ -1,5 +1,5 @@
-//! Clients of a thread whose scripts are debugged: what they send goes to the threads that run
-//! these (`debugger`), and what those have for them is sent.
+//! Clients of a thread that debug their scripts. Their input is passed to the threads that run the
+//! scripts (`debugger`), and the output of these threads is sent to them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::figures::note_output;
 use super::{Worker, debugger, session_of};
 
 impl Worker<'_> {
-    /// A client's script is to be debugged: begins its thread.
+    /// Starts the thread of a script that a client debugs.
     pub(super) fn begin_debugging(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(link) = self.shared.debuggers.of(session.id) {
@@ -20,7 +20,7 @@ impl Worker<'_> {
         self.pass_to_debugger(conn);
     }
 
-    /// Passes on what a client has sent whose script is debugged.
+    /// Passes the input of a client that debugs a script to the script's thread.
     pub(super) fn pass_to_debugger(&mut self, conn: ConnId) {
         let bytes = self.net.inputs().bytes(conn);
         if let Some(link) = self.debugged.iter().find(|link| link.conn() == conn)
@@ -33,7 +33,7 @@ impl Worker<'_> {
         self.keep_input(conn);
     }
 
-    /// Sends what debuggers have for their clients.
+    /// Sends the output of debuggers to their clients.
     #[cold]
     pub(super) fn send_for_debuggers(&mut self) {
         for link in self.debugged.clone() {
@@ -60,7 +60,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A client has left: its script gets no more of its commands.
+    /// Ends the input of a debugged script, because its client has disconnected.
     pub(super) fn leave_debugger(&mut self, conn: ConnId) {
         self.debugged.retain(|link| {
             let stays = link.conn() != conn;

@@ -1,5 +1,5 @@
-//! The thread of a script that is debugged: SYNC has it own the keyspace, YES has it run on an
-//! engine of its own, to which keys are copied as they are used (`engine::debugging`).
+//! The thread of a debugged script. With SCRIPT DEBUG SYNC the script owns the keyspace. With YES
+//! it runs on a separate engine, to which keys are copied when they are used (`engine::debugging`).
 
 use std::sync::Arc;
 use std::thread;
@@ -22,14 +22,15 @@ use crate::context::{ServerHost, SystemClock};
 use crate::scripting::debugging::Link;
 use crate::shared::{Message, Shared};
 
-/// When a script that does not stop is taken for one that never ends, without the option.
+/// Time after which a script that does not stop counts as endless, while `busy-reply-threshold`
+/// sets no time.
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The client, as the debugger sees it.
+/// The debugging client of the script: the debugger's view of the connection.
 struct Speaker {
     shared: Arc<Shared>,
     link: Arc<Link>,
-    /// When the client was received from last.
+    /// Time of the last receive from the client.
     received: Instant,
 }
 
@@ -51,13 +52,13 @@ impl DebugClient for Speaker {
     }
 }
 
-/// Has the client's I/O thread look at its links.
+/// Makes the client's I/O thread check its links to debuggers.
 fn wake(shared: &Shared, link: &Link) {
-    // A full mailbox belongs to a thread that is awake: it looks at its links each turn.
+    // A full mailbox belongs to a thread that is awake: it checks its links in each turn.
     let _ = shared.ports[link.client.thread].mailbox.send(Message::Delivered);
 }
 
-/// Begins the thread of a client that debugs.
+/// Starts the thread of a client that debugs a script.
 pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
     let (of_thread, debugged) = (host.clone(), Arc::clone(link));
     let begun = thread::Builder::new().name("debugger".to_owned()).spawn(move || {
@@ -74,13 +75,13 @@ pub(super) fn begin(host: &ServerHost, link: &Arc<Link>) {
 }
 
 fn end(shared: &Shared, link: &Link, reply: ByteQueue, position: u64) {
-    // First: a client that is answered may begin anew.
+    // Removed first: a client that has its reply may start another script.
     shared.debuggers.remove(link);
     link.end(reply, position);
     wake(shared, link);
 }
 
-/// Runs the script; its reply, and what that shows of the change log.
+/// Runs the script. Returns its reply, and the log position that the reply shows.
 fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
     let engine = &host.shared().engine;
     let clock_and_host = (SystemClock, host.clone());
@@ -104,7 +105,7 @@ fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
         seed: std::array::from_fn(|_| fastrand::u64(..)),
         now: engine.started(),
     });
-    // What the script's user may do is the same there.
+    // The script's user has the same permissions there.
     apart.acl.users.replace_all(engine.acl.users.all().iter().map(|user| User::clone(user)));
     let mut executor = Executor::new(&apart, Some(0), seed, clock_and_host);
     executor.debug(Some(Original::new(engine, link.slot)));

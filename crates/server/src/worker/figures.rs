@@ -1,5 +1,5 @@
-//! What other threads can see of a client's activity and buffers. Its own
-//! thread is the only writer.
+//! The statistics of a client that other threads read: its activity and its buffers. Only the
+//! client's own thread writes them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +9,8 @@ use engine::session::Session;
 
 use super::Engine;
 
-/// Writes down, for others to see, that a client was active. Its own thread is the only writer, so
-/// plain loads and stores do.
+/// Records a client's activity for other threads. Only the client's own thread writes, so plain
+/// loads and stores suffice.
 #[inline]
 pub(super) fn note_activity(
     engine: &Engine<'_>,
@@ -30,15 +30,14 @@ pub(super) fn note_activity(
     note_output(engine, info, output_bytes);
 }
 
-/// Writes down, for others to see, how much a client was sent. Messages are counted
-/// where they are delivered.
+/// Records the number of bytes of a client's new output. Messages are counted at their delivery.
 #[inline]
 pub(super) fn note_output(engine: &Engine<'_>, info: &ClientInfo, len_bytes: usize) {
     info.count_output(len_bytes as u64);
     engine.executor.stats().output_bytes.add(len_bytes as u64);
 }
 
-/// Writes down, for others to see, what of a client's input is not consumed.
+/// Records the size and the spare capacity of a client's unconsumed input, in bytes.
 #[inline]
 pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     let (unread, capacity) = (inputs.len_bytes(session.conn), inputs.capacity_bytes(session.conn));
@@ -46,7 +45,7 @@ pub(super) fn note_unread(session: &Session, inputs: &net::Inputs) {
     session.info.held.input_room_bytes.store(capacity.saturating_sub(unread) as u64, Relaxed);
 }
 
-/// Writes down, for others to see, what of a client's output is not sent.
+/// Records the size and the memory of a client's unsent output, in bytes.
 #[cold]
 pub(super) fn note_unsent(session: &Session, outputs: &net::Outputs) {
     let (info, conn) = (&session.info, session.conn);

@@ -1,5 +1,5 @@
-//! What a client may make the server hold: its unsent output, its query buffer, its share of
-//! `maxmemory-clients`; and how long it may be idle.
+//! The limits of a client: its unsent output, its query buffer, its share of `maxmemory-clients`,
+//! and its idle time.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,32 +11,34 @@ use net::ConnId;
 use super::figures::{note_unread, note_unsent};
 use super::{Worker, session_of};
 
-/// Clients with unsent output that are looked at after one flush; more of them take turns.
+/// Maximum number of clients with unsent output that are checked after a flush. More clients take
+/// turns.
 const PENDING_OUTPUT_CHECKED_MAX: usize = 64;
 
-/// Up to so much unsent counts as nothing for the output limits, as what fits into Redis' fixed
-/// buffer of a client does: the smallest limit leaves a client that reads alone.
+/// Unsent output up to this size counts as zero for the output limits, in bytes. Redis does not
+/// count output in its fixed client buffer either. So even the smallest limit does not close a
+/// client that reads.
 const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
-/// Unread input that a client may pile up before it has authenticated, as in Redis: its requests
-/// are of ten words of 16 KiB at most, but some may be sent ahead, behind AUTH.
+/// Maximum unread input of a client that has not authenticated, in bytes, as in Redis. Its requests
+/// have at most ten words of 16 KiB, but several may be sent ahead after AUTH.
 const UNAUTHENTICATED_QUERY_BYTES_MAX: u64 = 1 << 20;
 
-/// What a client may leave unread before it has authenticated, as in Redis: nothing beyond what
-/// does not count.
+/// The output limit of a client that has not authenticated, as in Redis: nothing beyond the
+/// uncounted output.
 const UNAUTHENTICATED_OUTPUT_LIMIT: OutputLimit =
     OutputLimit { hard_bytes: 1024, soft_bytes: 0, soft_seconds: 0 };
 
-/// Since when a client's unsent output is over its soft limit.
+/// The time since which a client's unsent output exceeds its soft limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OverSoftLimit {
-    /// In milliseconds of the server's clock; `None` while it is not over.
+    /// The time in milliseconds of the server's clock; `None` while the output is below the limit.
     since_ms: Option<u64>,
 }
 
 impl OverSoftLimit {
-    /// Whether a client with `unsent` bytes of output at `now_ms` has exceeded its limit: the hard
-    /// one, or the soft one for longer than it allows.
+    /// Returns true if a client with `unsent` bytes of output at `now_ms` has exceeded its limit.
+    /// It exceeds the hard limit at once, the soft limit after more than `soft_seconds`.
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
         let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         if limit.hard_bytes > 0 && counted > limit.hard_bytes {
@@ -52,8 +54,8 @@ impl OverSoftLimit {
 }
 
 impl Worker<'_> {
-    /// Writes down what of a connection's input stays for a later turn, and enforces the limits on
-    /// that; whether the connection stays too.
+    /// Records a connection's input that stays for a later turn, and enforces the limits on it.
+    /// Returns true if the connection stays open.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let Some(session) = session_of(&self.clients, conn) else { return false };
         let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
@@ -71,7 +73,7 @@ impl Worker<'_> {
         self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
-    /// Whether a connection must be closed for what it has not read.
+    /// Returns true if a connection must be closed because of its unsent output.
     pub(super) fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
@@ -89,7 +91,7 @@ impl Worker<'_> {
             settings.clients.output_limit
         };
         if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.has_pending_output, true) {
-            // What is less leaves at the end of this turn.
+            // Less output is sent at the end of this turn.
             self.pending_output.push_back(conn);
         }
         let exceeds = client.over_soft_limit.exceeds(&limit, unsent, now);
@@ -102,8 +104,8 @@ impl Worker<'_> {
         exceeds
     }
 
-    /// Looks, after a flush, at clients that were not or may not have been sent all of their
-    /// output: writes down how much is left, and enforces the limits on it.
+    /// Checks clients whose output was not or may not be sent completely by the flush: records
+    /// their unsent output, and enforces the limits.
     #[inline]
     pub(super) fn check_pending_output(&mut self) {
         for conn in self.net.split().1.take_behind() {
@@ -115,7 +117,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Has a client looked at after each flush until all of its output is sent.
+    /// Adds a client to the queue whose clients are checked after each flush until all of their
+    /// output is sent.
     #[cold]
     pub(super) fn add_pending_output(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
@@ -132,7 +135,8 @@ impl Worker<'_> {
         let Some(session) = session_of(&self.clients, conn) else { return };
         note_unsent(session, self.net.split().1);
         if self.exceeds_output_limit(conn) {
-            // It leaves the queues of its keys, under the locks of their shards.
+            // Closing removes the client from the queues of its keys, under the locks of their
+            // shards.
             let gate = &self.shared.engine.gate;
             let pass =
                 if self.attends { gate.barred(self.thread) } else { gate.shared_unless_busy(self.thread) };
@@ -147,7 +151,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts all clients of this thread anew for `maxmemory-clients`. O(clients).
+    /// Counts the memory of all clients of this thread again for `maxmemory-clients`. O(clients).
     pub(super) fn count_clients(&mut self) {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
         if limit == 0 {
@@ -166,8 +170,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Counts what a client makes the server hold, where there is a limit to that;
-    /// whether it was evicted.
+    /// Counts a client's memory if `maxmemory-clients` is set. Returns true if the client was
+    /// evicted.
     #[cold]
     pub(super) fn is_evicted(&mut self, conn: ConnId) -> bool {
         let limit = self.engine.executor.settings.clients.maxmemory_clients_bytes;
@@ -179,7 +183,7 @@ impl Worker<'_> {
         session.info.state.kill_requested.load(Relaxed)
     }
 
-    /// Closes clients that have been silent, or unauthenticated, for too long. O(clients).
+    /// Closes clients that were idle, or not authenticated, for too long. O(clients).
     pub(super) fn close_idle(&mut self) {
         self.close_unauthenticated();
         let timeout_ms = self.engine.executor.settings.clients.timeout_s * 1000;
@@ -202,9 +206,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Closes clients that have not authenticated for longer than `authentication-timeout`. A
-    /// second exact, as often as it is called: a client that authenticates and resets itself in
-    /// between counts from the last time that it was seen authenticated.
+    /// Closes clients that have not authenticated within `authentication-timeout`, and clients
+    /// whose token has expired. The time is exact to a second, the interval of the calls. A client
+    /// that authenticates and resets itself between two calls counts from the last call that found
+    /// it authenticated.
     fn close_unauthenticated(&mut self) {
         let timeout_ms = self.engine.executor.settings.clients.authentication_timeout_s * 1000;
         let now = self.engine.executor.now.uptime_ms;

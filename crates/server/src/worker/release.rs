@@ -1,4 +1,4 @@
-//! Replies and messages that wait until the change log has released what they show.
+//! Replies and messages that wait until the change log has released the changes that they show.
 //!
 //! ```text
 //!   appended, shows a position that is not released ─► mark
@@ -6,12 +6,14 @@
 //!                                   not yet         ─► held back in `net`, filed by position
 //!   woken: released                                 ─► leaves with this flush, in order
 //! ```
-//! What a connection was sent from its first such mark of a turn on is one part, with the largest
-//! position of the turn's marks. **Order:** a part's position is at least that of the part before
-//! it, and a position's parts are released in the order of their numbers: so the parts of a
-//! connection leave first to last. What is appended behind a part without a mark stays behind it.
-//! **Bound:** beyond [`PARTS_PER_CONN_MAX`] a connection's last part takes in what follows. Their
-//! bytes count as unsent for every limit.
+//! The output of a connection from its first mark of a turn on is one part. Its position is the
+//! largest one of the turn's marks. **Order:** the position of a part is at least that of the part
+//! before it. Parts with the same position are released in the order of their numbers. So the parts
+//! of a connection leave first to last. Output without a mark that follows a part stays behind the
+//! part.
+//!
+//! **Bound:** once a connection has [`PARTS_PER_CONN_MAX`] parts, further output is added to its
+//! last part. The bytes of parts count as unsent for every limit.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,29 +25,30 @@ use net::{ConnId, Outputs};
 
 use crate::shared::ReplyWaits;
 
-/// Parts that a connection may have, each with a buffer of its own.
+/// Maximum number of parts of a connection. Each part has its own buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
-/// Of equal positions, the part that was made first is released first.
+/// The log position and the number of a part. Of equal positions, the part that was made first is
+/// released first.
 type PartKey = (u64, u64);
 
-/// See the module. Of one I/O thread.
+/// The held output of an I/O thread's connections (see the module).
 #[derive(Default)]
 pub(super) struct ReleaseQueue {
-    /// Of this turn, in the order of what was appended.
+    /// The marks of this turn, in the order in which the output was appended.
     marks: Vec<Mark>,
-    /// The largest position of a mark of this turn.
+    /// The largest position of this turn's marks.
     marked_position: u64,
     parts: BTreeMap<PartKey, Part>,
     /// The number of the next part.
     next_number: u64,
-    /// By index of the connection.
+    /// The connections' held parts, by the connection's index.
     conns: Vec<HeldConn>,
     /// The position for which this thread will be woken.
     awaited_position: Option<u64>,
 }
 
-/// What was appended to a connection's queue behind its first `from_bytes` shows this position.
+/// A mark: the output in the connection's queue after its first `from_bytes` shows this position.
 struct Mark {
     conn: ConnId,
     from_bytes: usize,
@@ -57,7 +60,7 @@ struct Part {
     since: Instant,
 }
 
-/// What is held of a connection.
+/// The held parts of a connection.
 #[derive(Clone, Copy, Default)]
 struct HeldConn {
     generation: u32,
@@ -66,14 +69,14 @@ struct HeldConn {
 }
 
 impl ReleaseQueue {
-    /// Whether nothing is held and nothing was marked.
+    /// Returns true if no output is held and none is marked.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.parts.is_empty()
     }
 
-    /// Notes that what a client was sent behind the first `from_bytes` of its connection's queue
-    /// shows all that it has seen, if that is more than is released.
+    /// Marks the output in a client's queue after its first `from_bytes`, if the client has seen a
+    /// position that is not released. The output shows all that the client has seen.
     #[inline]
     pub(super) fn mark_seen(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.seen_position();
@@ -82,7 +85,7 @@ impl ReleaseQueue {
         }
     }
 
-    /// Notes that what was appended to the queue of `conn` behind its first `from_bytes` shows
+    /// Marks the output in the queue of `conn` after its first `from_bytes`. The output shows
     /// changes up to `position`, which is not released.
     #[cold]
     pub(super) fn mark(&mut self, conn: ConnId, from_bytes: usize, position: u64) {
@@ -93,9 +96,9 @@ impl ReleaseQueue {
         }
     }
 
-    /// Holds back what was marked and is not released yet, and lets go of what is released by now.
-    /// Between merging the log and the flush. Gives the longest time that a part that is let go of
-    /// has waited. The thread will be woken when the next part is released.
+    /// Holds back marked output that is not released, and releases parts whose position is. Called
+    /// between merging the log and the flush. Returns the longest time that a released part has
+    /// waited. The thread is woken when the next part can be released.
     #[inline(never)]
     pub(super) fn end_turn(
         &mut self,
@@ -118,7 +121,7 @@ impl ReleaseQueue {
                 self.awaited_position = None;
                 break;
             };
-            // Who released what is awaited after the look at it above wakes this thread.
+            // A thread that releases the awaited position after the check above wakes this thread.
             if self.awaited_position == Some(first) {
                 break;
             }
@@ -133,7 +136,8 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Makes parts of what was marked, unless it is released and nothing of its connection is held.
+    /// Makes parts of the marked output. Output is not held if its position is released and its
+    /// connection has no parts.
     fn hold_marked(&mut self, outputs: &mut Outputs, released: u64, now: Instant) {
         let first_number = self.next_number;
         self.marked_position = 0;
@@ -160,7 +164,8 @@ impl ReleaseQueue {
         }
     }
 
-    /// Lets all parts go that are released. O(parts released × log parts).
+    /// Releases all parts whose position is released. Returns the longest wait of a released part.
+    /// O(parts released × log parts).
     fn release(
         &mut self,
         outputs: &mut Outputs,
@@ -180,7 +185,7 @@ impl ReleaseQueue {
         longest
     }
 
-    /// What is held of `conn`.
+    /// Returns the held parts of `conn`.
     fn held(&mut self, conn: ConnId) -> &mut HeldConn {
         if self.conns.len() <= conn.index() {
             self.conns.resize(conn.index() + 1, HeldConn::default());
@@ -192,7 +197,7 @@ impl ReleaseQueue {
         held
     }
 
-    /// Forgets what is held of a connection that is closed. O(parts).
+    /// Removes all marks and parts of a closed connection. O(parts).
     #[cold]
     pub(super) fn forget(&mut self, conn: ConnId, waits: &ReplyWaits) {
         if self.held(conn).parts > 0 {

@@ -1,5 +1,5 @@
-//! From input to replies: which connections' requests run in a turn, in which batch, and what
-//! follows for a connection.
+//! From input to replies: which requests of which connections run in a turn and in a batch, and the
+//! effects on a connection.
 
 use std::iter::Peekable;
 use std::slice;
@@ -24,25 +24,25 @@ use super::{Client, NetOutputs, Worker, session_mut, session_of};
 use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
 
-/// After so many times its budget a turn begins no further request of a batch either. More than
-/// once, since what was parsed for nothing is parsed again.
+/// Multiple of the turn's budget after which a batch begins no further request. It is more than
+/// one, because requests that were parsed but did not run are parsed again.
 const TURN_BUDGETS_MAX: u32 = 2;
 
-/// What a batch may take in any case: connections that were left over from an earlier turn make
-/// progress in each turn, however much arrives.
+/// Minimum time of a batch. So connections left over from an earlier turn make progress in each
+/// turn, whatever the amount of input.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
-/// Unsent replies from which on a client's requests wait until it has read some: what one client
-/// that does not read can make the server hold, besides the last reply.
+/// Maximum size of unsent replies, in bytes, before a client's requests wait until it has read
+/// some. It bounds the memory for one client that does not read, besides its last reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// The number of missing bytes from which on the length of a request is noted, so that its buffer
-/// grows no further.
+/// The number of missing bytes from which the length of a request is noted, so that its buffer does
+/// not grow beyond it.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 * 1024;
 
 impl Worker<'_> {
-    /// Runs what ready connections sent, batch after batch, until the turn's budget is spent, so
-    /// that what arrived meanwhile is read, and replies leave.
+    /// Runs the requests of ready connections, batch after batch, until the turn's budget is used
+    /// up. Then new input can be read and replies can be sent.
     pub(super) fn run_ready(&mut self, began: Instant, pass: &mut SharedPass<'_>) {
         self.engine.executor.stats().reads.add(self.run_queue.begin_turn() as u64);
         let budget = self.engine.executor.settings.turn_budget;
@@ -74,7 +74,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets a connection whose visit could not begin be the next in its queue.
+    /// Queues a connection whose visit could not begin as the next one of its queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
         if let Some(client) = self.client(visit.conn)
@@ -84,7 +84,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Puts a connection that has more to run behind the others.
+    /// Queues a connection that has more requests behind the others.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -94,7 +94,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds what a connection sent to the batch, as far as it is whole and fits.
+    /// Adds a connection's complete requests to the batch, as far as they fit.
     fn collect(&mut self, visit: Visit) {
         let (conn, limits) = (visit.conn, self.engine.executor.settings.parse_limits());
         let Some(session) = self.session(conn) else { return };
@@ -102,13 +102,13 @@ impl Worker<'_> {
             if session.flow == Flow::Debugging {
                 self.pass_to_debugger(conn);
             } else if session.flow == Flow::Blocked {
-                // It is listened to all the same, so that its end is noticed.
+                // Its input is read nevertheless, so that its disconnection is noticed.
                 self.keep_input(conn);
             }
             return;
         }
         if self.engine.executor.settings.clients.maxmemory_clients_bytes > 0 {
-            // What lies in the memory that all share for a turn is none of the client's.
+            // Bytes in the receive memory that all connections share for a turn do not count.
             let inputs = self.net.inputs();
             let held = inputs.len_bytes(conn).min(inputs.capacity_bytes(conn));
             if let Some(session) = session_of(&self.clients, conn) {
@@ -129,15 +129,16 @@ impl Worker<'_> {
             if here > 0 && missing >= EXPECTED_LEN_BYTES_MIN {
                 self.net.expect_input(conn, here + missing);
             }
-            // Nothing is whole yet, so nothing will run and be settled.
+            // No request is complete, so no visit will enforce the limits.
             self.keep_input(conn);
         }
     }
 
-    /// Runs the batch, connection by connection. Begins no request after `deadline`, the first one
-    /// excepted. When it ended.
+    /// Runs the batch, connection by connection. Begins no request after `deadline`, except the
+    /// first one. Returns the time of the end.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
-        // While a script of the batch is busy, others are collected into another one.
+        // While a script of the batch is busy, requests of other clients are collected into another
+        // batch.
         let batch = std::mem::take(&mut self.batch);
         let timed = Timing::start(&self.engine.executor);
         let watch = Watch::of(&self.engine.executor.settings);
@@ -159,13 +160,15 @@ impl Worker<'_> {
         ended
     }
 
-    /// Lets connections whose visits could not begin be the next ones, in the same order.
+    /// Puts connections whose visits could not begin back to the front of their queues, in the same
+    /// order.
     #[cold]
     pub(super) fn put_back(&mut self, turns: &[ConnTurn<Visit>]) {
         turns.iter().rev().for_each(|turn| self.run_first(turn.visit));
     }
 
-    /// Runs what the batch has of one connection, at least one request, and settles with it.
+    /// Runs a connection's requests in the batch, at least one, and then its effects on the
+    /// connection.
     fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
         let turn = &run.batch.turns[at];
         let conn = turn.visit.conn;
@@ -198,7 +201,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs requests of a visit, one by one, up to the next that runs scripts.
+    /// Runs the requests of a visit one by one. Returns the next request that runs scripts, if one
+    /// remains.
     #[inline]
     fn run_requests<'b>(
         &mut self,
@@ -225,9 +229,11 @@ impl Worker<'_> {
                 return None;
             };
             if session.subscriptions.is_some() {
-                // What was published before, by itself too, comes before the next reply.
+                // Messages that were published before, also by this client, come before the next
+                // reply.
                 let before = out.len_bytes();
-                // Its replies so far come before its own messages, whose mark begins behind them.
+                // The replies so far come before the client's messages. The mark of the messages
+                // begins behind them.
                 self.release.mark_seen(session, visited.from_bytes, &run.shared.engine.log);
                 let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
@@ -237,7 +243,8 @@ impl Worker<'_> {
                 visited.pending_before += out.len_bytes() - before;
             }
             let replied = out.len_bytes();
-            // A pass through the gate that became exclusive must hold no lock: none is held here.
+            // When a pass through the gate becomes exclusive, it must hold no lock: none is held
+            // here.
             if pass.is_wanted() {
                 self.engine.yield_to_owner(pass, &mut run.timed);
             }
@@ -267,8 +274,7 @@ impl Worker<'_> {
         None
     }
 
-    /// After a connection's requests ran: acts on what they made of its flow,
-    /// and enforces its limits.
+    /// Handles the flow of a connection after its requests ran, and enforces its limits.
     pub(super) fn settle(&mut self, conn: ConnId) {
         if self.exceeds_output_limit(conn) {
             return self.close(conn);
@@ -282,7 +288,8 @@ impl Worker<'_> {
             Flow::Blocked => self.settle_blocked(conn),
             Flow::Debugging => self.begin_debugging(conn),
             Flow::Closing => {
-                // Known to others before the last reply leaves: who redirects to it, say.
+                // Set before the last reply leaves, for clients that redirect invalidations to this
+                // client.
                 session.info.state.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);
             }
@@ -306,34 +313,35 @@ impl Worker<'_> {
     }
 }
 
-/// What the visits of one batch share.
+/// The state that the visits of one batch share.
 pub(super) struct BatchRun<'a> {
     pub(super) shared: &'a Shared,
     pub(super) batch: &'a Batch<Visit>,
-    /// No request begins after it, but a visit's first.
+    /// The time after which no request begins, except the first one of a visit.
     deadline: Instant,
-    /// No visit begins any more: those that were left are in the queue again.
+    /// True if no further visit begins. The remaining ones were put back into the queue.
     pub(super) is_over: bool,
     pub(super) timed: Timing,
     pub(super) watch: Watch,
 }
 
-/// A visit that is under way.
+/// A visit in progress.
 pub(super) struct Visited<'b> {
-    /// Who is visited: out of the thread's list meanwhile.
+    /// The visited client, which is not in the thread's list during the visit.
     pub(super) client: Box<Client>,
     pub(super) conn: ConnId,
-    /// The requests that are left.
+    /// The remaining requests.
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
-    /// The visits of the batch that follow.
+    /// The following visits of the batch.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
-    /// What shows what the visit has seen stands behind so much of the connection's queue.
+    /// The length of the connection's queue, in bytes, after which the output shows all that the
+    /// visit has seen.
     pub(super) from_bytes: usize,
-    /// So much of the queue is not replies of this visit, and stands before them.
+    /// The number of bytes in the queue before this visit's replies, messages included.
     pub(super) pending_before: usize,
-    /// Replies of this visit that left the queue already.
+    /// Bytes of this visit's replies that were already sent.
     pub(super) sent_bytes: usize,
-    /// Input that was run.
+    /// Bytes of input whose requests were run.
     pub(super) done_bytes: usize,
     pub(super) ran: i64,
     ran_all: bool,
@@ -360,7 +368,7 @@ impl<'b> Visited<'b> {
 }
 
 impl BatchRun<'_> {
-    /// Wakes the threads for whose clients something was left.
+    /// Wakes the threads whose clients have deliveries.
     #[inline]
     pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {
@@ -368,14 +376,14 @@ impl BatchRun<'_> {
         }
     }
 
-    /// Whether the batch has taken all of its time, as far as the clock was read.
+    /// Returns true if the batch has used up its time, by the last reading of the clock.
     #[inline]
     fn is_late(&self) -> bool {
         self.timed.now() >= self.deadline
     }
 }
 
-/// Answers bytes that are no request; the connection closes.
+/// Replies with an error to malformed input, and closes the connection.
 #[cold]
 fn refuse_broken(session: &mut Session, parsed: &ParsedRequest, out: &mut ByteQueue) {
     if let Work::Broken(error) = &parsed.work {

@@ -24,14 +24,15 @@ use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
-/// Compiled scripts that a thread keeps; others are compiled anew.
+/// Maximum number of compiled scripts that a thread keeps; others are compiled again.
 const COMPILED_MAX: usize = 2048;
 
-/// A change of the memory of a thread's Lua that INFO shows.
+/// The change of a thread's Lua memory, in bytes, after which the number that INFO shows is
+/// updated.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// A script or function as a thread knows it. Its counts of references are the thread's own: those
-/// of what all threads share would be written by all of them, at each call.
+/// A prepared script or function. Its reference counts belong to the thread. All threads would
+/// write the shared ones at each call.
 #[derive(Clone)]
 enum Current {
     Script(Rc<Compiled>),
@@ -70,7 +71,7 @@ pub struct ThreadScripts {
 }
 
 impl ThreadScripts {
-    /// For one thread; its Lua is made with the first script.
+    /// Creates the scripts of a thread. Its Lua state is created for the first script.
     pub fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -85,14 +86,14 @@ impl ThreadScripts {
         }
     }
 
-    /// For one run of one script, which a client debugs.
+    /// Creates the scripts for a single run of a script that a client debugs.
     pub fn debugged(shared: &Arc<Shared>, script: &[u8], client: Box<dyn DebugClient>) -> Self {
         let mut scripts = Self::new(shared);
         scripts.vm = Some(Vm::debugged(&vm_options(), script, client));
         scripts
     }
 
-    /// The script, compiled here.
+    /// Returns the compiled script. Compiles it first if this thread has not yet.
     fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
         if let Some(found) = self.compiled.get(&sha) {
@@ -130,7 +131,7 @@ impl ThreadScripts {
         Ok(self.keep(script))
     }
 
-    /// Remembers a compiled script, and forgets others for it.
+    /// Adds a compiled script, and removes others when the table is full.
     fn keep(&mut self, script: Arc<CachedScript>) -> Rc<Compiled> {
         if self.compiled.len() >= COMPILED_MAX {
             let vm = &mut self.vm;
@@ -166,7 +167,7 @@ impl ThreadScripts {
         Ok(prepared)
     }
 
-    /// Finds a function, and loads its library where this thread has not yet.
+    /// Finds a function, and loads its library if this thread has not yet.
     fn find_function(&mut self, name: &[u8]) -> Result<Rc<Found>, CommandError> {
         let version = self.shared.persistence.functions_version();
         if self.functions_version != version || self.functions.len() >= COMPILED_MAX {
@@ -278,7 +279,7 @@ impl Drop for ThreadScripts {
     }
 }
 
-/// What a script or function says about itself, for the engine.
+/// Returns the engine's form of the flags that a script or function declares.
 fn traits(flags: ScriptFlags) -> ScriptTraits {
     let mut traits = ScriptTraits::empty();
     for (flag, is) in [
@@ -295,7 +296,7 @@ fn failed(line: &[u8]) -> ScriptEnd {
     ScriptEnd::Failed { line: line.to_vec(), is_counted: false }
 }
 
-/// The engine, as Lua sees it.
+/// The engine, as the Lua state sees it.
 struct Server<'a> {
     shared: &'a Shared,
     commands: &'a mut dyn ScriptCommands,
@@ -329,7 +330,7 @@ impl Commands for Server<'_> {
     }
 
     fn set_repl(&mut self, repl: Repl) {
-        // The append-only file is all that reads the change log: there are no replicas.
+        // Only the append-only file reads the change log: there are no replicas.
         let to = if repl.aof { Propagation::Log } else { Propagation::Nowhere };
         self.commands.propagate(to);
     }

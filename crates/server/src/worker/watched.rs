@@ -1,5 +1,5 @@
-//! What is done around a request where an option asks for it: tries to log in wait
-//! (`auth-failure-delay`), the audit log notes what was done (`audit-log-file`).
+//! Optional checks around a request. Login attempts can be delayed (`auth-failure-delay`), and the
+//! audit log can record commands (`audit-log-file`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,33 +18,34 @@ use crate::audit::{Event, Outcome, notes_command};
 use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
 use crate::shared::Shared;
 
-/// What is asked for; a batch looks once.
+/// The checks that the settings ask for, read once per batch.
 pub(super) struct Watch {
-    /// The settings from before the batch, where there is an audit log: a request that changes what
-    /// is noted is noted by what held before.
+    /// The settings from before the batch, if there is an audit log. A request that changes the
+    /// audit settings is recorded by the settings that it replaces.
     audited: Option<Arc<Settings>>,
     delay_ms: u64,
-    /// What the client had queued before the request ran.
+    /// The number of queued commands of the client's transaction before the request ran.
     queued: u64,
-    /// Who the client was then, where there is an audit log and RESET makes it another.
+    /// The client's user before the request, if there is an audit log and the request is RESET,
+    /// which changes the user.
     user_before: Vec<u8>,
 }
 
 impl Watch {
-    /// What the settings ask for.
+    /// Returns the checks that the settings ask for.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
         Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
     }
 
-    /// Whether anything is asked for.
+    /// Returns true if any check is on.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.audited.is_some() || self.delay_ms > 0
     }
 
-    /// Looks at a request that is about to run; whether it may. Otherwise the session says what
-    /// follows.
+    /// Checks a request that is about to run. Returns true if the request may run now; otherwise
+    /// the session's flow says how to continue.
     #[cold]
     pub(super) fn admits(
         &mut self,
@@ -57,14 +58,15 @@ impl Watch {
         if self.audited.is_some() && command_of(request).is_some_and(is_reset) {
             self.user_before = session.identity.name().to_vec();
         }
-        // What is queued runs later: it is looked at then.
+        // A queued command is checked at EXEC, when it runs.
         if self.delay_ms == 0 || session.transaction.is_some() {
             return true;
         }
         let Some(user) = login_of(request) else { return true };
         let now_ms = shared.uptime_ms();
         if session.login_slot_ms == 0 {
-            // Counted from the next whole millisecond: the wait is not shorter than was set.
+            // The delay starts at the next whole millisecond, so it is never shorter than the
+            // setting.
             match shared.login_delays.take_slot(&session.info.peer, user, now_ms + 1, self.delay_ms) {
                 Delay::None => return true,
                 Delay::Until(slot_ms) => session.login_slot_ms = slot_ms,
@@ -84,8 +86,9 @@ impl Watch {
         true
     }
 
-    /// Notes a request that ran, or was refused for want of a login. What rules refused was noted
-    /// when they were asked; logins note themselves.
+    /// Records a request in the audit log, if the request ran, was queued, or was rejected because
+    /// the client must authenticate. Rejections by ACL rules and logins are recorded where they
+    /// happen.
     #[cold]
     pub(super) fn note(
         &self,
@@ -127,17 +130,17 @@ impl Watch {
     }
 }
 
-/// The command of a request, or its subcommand; nothing where there is no such command.
+/// Returns the command or subcommand of a request; `None` if it does not exist.
 fn command_of(request: &Incoming<'_>) -> Option<&'static Registered> {
     request.registered.map(|registered| registered.called_by(&request.args))
 }
 
-/// Whether a command makes its client another user, though it is no login.
+/// Returns true if the command changes the client's user without a login.
 fn is_reset(registered: &Registered) -> bool {
     registered.full_name == "reset"
 }
 
-/// The user that a request tries to log in as.
+/// Returns the name of the user that a login attempt gives; `None` for other requests.
 fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
     let args = request.args;
     match (request.registered?.full_name, args.len()) {
@@ -155,7 +158,7 @@ fn login_of<'r>(request: &Incoming<'r>) -> Option<&'r [u8]> {
 }
 
 impl Worker<'_> {
-    /// Resumes clients whose try to log in has waited long enough.
+    /// Resumes clients whose login attempts have waited long enough.
     #[cold]
     pub(super) fn resume_logins(&mut self) {
         let now_ms = self.shared.uptime_ms();
