@@ -1,4 +1,4 @@
-//! INFO and MEMORY STATS: where the memory is.
+//! INFO and MEMORY STATS: the use of memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,34 +7,34 @@ use structures::alloc;
 use super::Fields;
 use crate::shared::Shared;
 
-/// The memory figures of one moment, in bytes.
+/// The memory statistics at one time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryFigures {
-    /// Handed out by the allocator.
+    /// Memory handed out by the allocator.
     pub used: u64,
-    /// The most that `used` ever was, as sampled ten times a second.
+    /// The maximum of `used` so far, sampled ten times a second.
     pub peak: u64,
-    /// `used` when the server had started.
+    /// `used` at the end of the server's start.
     pub startup: u64,
-    /// Resident, by the kernel's account.
+    /// Resident memory of the process, as the kernel counts it.
     pub rss: u64,
-    /// The part of `rss` that is no file's: the heap and the threads' stacks.
+    /// The part of `rss` without file-backed pages: the heap and the threads' stacks.
     pub heap_rss: u64,
-    /// What the allocator holds: `used`, and free memory that it keeps, without
-    /// what was never touched.
+    /// The allocator's memory: `used`, and free memory that it keeps, without memory that was never
+    /// touched.
     pub active: u64,
-    /// Tables of all databases, without keys and values, as estimated.
+    /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
-    /// `used` without what the server needs at its start, for clients, and for tables.
+    /// `used` without the memory of the start, of clients and of tables.
     pub dataset: u64,
-    /// Input and output that clients make the server hold.
+    /// The input and output buffers of clients.
     pub clients: u64,
-    /// The machine's.
+    /// The memory of the machine.
     pub system: u64,
 }
 
 impl MemoryFigures {
-    /// The figures of now.
+    /// Reads the current statistics.
     pub fn now(shared: &Shared) -> Self {
         let used = alloc::used_memory_bytes() as u64;
         let clients = shared.engine.clients.all();
@@ -57,17 +57,17 @@ impl MemoryFigures {
         }
     }
 
-    /// Data as a share of what was allocated since the start, in percent.
+    /// Returns the data's share of the memory allocated since the start, in percent.
     pub fn dataset_percent(&self) -> f64 {
         100.0 * ratio(self.dataset, self.used.saturating_sub(self.startup))
     }
 
-    /// What `used` is besides the data.
+    /// Returns the part of `used` that is not data, in bytes.
     pub fn overhead(&self) -> u64 {
         self.used - self.dataset
     }
 
-    /// From what was handed out to what is resident, step by step, and as a whole.
+    /// Compares neighbors on the way from used to resident memory, and finally these two.
     pub fn beyond(&self) -> [Excess; 4] {
         let step = |info, stats, more, less| Excess { info, stats, more, less };
         [
@@ -83,31 +83,31 @@ impl MemoryFigures {
         ]
     }
 
-    /// Resident memory over used memory.
+    /// Returns resident memory divided by used memory.
     pub fn fragmentation(&self) -> f64 {
         ratio(self.rss, self.used)
     }
 }
 
-/// How far one figure is beyond another.
+/// The excess of one statistic over another.
 #[derive(Clone, Copy, Debug)]
 pub struct Excess {
-    /// The name in INFO, before `_ratio` and `_bytes`.
+    /// The name in INFO, without `_ratio` and `_bytes`.
     pub info: &'static str,
-    /// The names of both in MEMORY STATS.
+    /// The names of the ratio and of the difference in MEMORY STATS.
     pub stats: [&'static str; 2],
-    /// The larger one, as a rule.
+    /// The usually larger number, in bytes.
     pub more: u64,
-    /// The other.
+    /// The other number, in bytes.
     pub less: u64,
 }
 
-/// `a / b`, zero where there is nothing to divide by.
+/// Returns `a / b`, or zero if `b` is zero.
 pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-/// What scripts take. Functions run in the same Lua as scripts.
+/// Writes the memory of scripts. Functions run in the same Lua as scripts.
 fn scripts(shared: &Shared, fields: &mut Fields) {
     let cache = &shared.script_cache;
     let (vm_bytes, text_bytes) = (cache.vm_bytes(), cache.memory_bytes() as u64);
@@ -128,7 +128,7 @@ fn scripts(shared: &Shared, fields: &mut Fields) {
     fields.size("used_memory_scripts", text_bytes + code_bytes);
 }
 
-/// The Memory section.
+/// Writes the Memory section.
 pub fn memory(shared: &Shared, fields: &mut Fields) {
     let figures = MemoryFigures::now(shared);
     let settings = shared.engine.settings.get();

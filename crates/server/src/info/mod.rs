@@ -1,7 +1,7 @@
-//! INFO: every section is a function that writes its fields from what the threads count and share.
+//! INFO. Each section is a function that writes its fields from the statistics of the threads.
 //!
-//! The field names and their order are Redis'. A field of something this server does not do (forks,
-//! modules) is there with the value Redis shows when it is not in use, because monitors ask for it.
+//! The fields have Redis' names and order. A field about a feature that this server does not have
+//! (forks, modules) has Redis' value for an unused feature, because monitoring tools ask for it.
 
 use std::fmt::Write;
 
@@ -15,13 +15,13 @@ mod stats;
 
 pub use memory::{Excess, MemoryFigures, ratio};
 
-/// A section: its name in a request, its heading, whether a plain INFO shows it, and its writer.
+/// A section of INFO: its name in a request, its heading and its writer.
 pub struct Section {
-    /// As a client asks for it.
+    /// The name in a request, in lower case.
     pub name: &'static str,
     heading: &'static str,
     by_default: bool,
-    /// Whoever writes it must be inside the gate.
+    /// True if the writer locks shards. Its caller must be inside the gate.
     locks_shards: bool,
     write: fn(&Shared, &mut Fields),
 }
@@ -62,34 +62,34 @@ pub static SECTIONS: &[Section] = &[
     Section::new("keysizes", "Keysizes", stats::keysizes),
 ];
 
-/// Fields of a section on their way into the reply.
+/// The fields of a section that are being written.
 #[derive(Default)]
 pub struct Fields(String);
 
 impl Fields {
-    /// One field.
+    /// Adds a field.
     pub fn add(&mut self, name: &str, value: impl std::fmt::Display) {
         // Writing to a String cannot fail.
         let _ = write!(self.0, "{name}:{value}\r\n");
     }
 
-    /// Several fields that are all zero here.
+    /// Adds several fields with the value zero.
     pub fn zeros(&mut self, names: &[&str]) {
         for name in names {
             self.add(name, 0);
         }
     }
 
-    /// A size twice: in bytes, and readable.
+    /// Adds a size as two fields: in bytes, and readable.
     pub fn size(&mut self, name: &str, bytes: u64) {
         self.add(name, bytes);
         self.add(&format!("{name}_human"), stdx::memory_size::format_memory(bytes));
     }
 }
 
-/// Visits all fields of the `wanted` sections: the section's name, the field's, its value.
-/// For a thread that is outside the gate: it is inside, at `slot`, only while a section that
-/// locks shards is written.
+/// Visits all fields of the `wanted` sections with the section's name, the field's name and its
+/// value. The calling thread is outside the gate. It enters the gate at `slot` only while a section
+/// that locks shards is written. Skips these sections while a busy script owns the keyspace.
 pub fn each_field(
     shared: &Shared,
     slot: GateSlot,
@@ -101,7 +101,7 @@ pub fn each_field(
         let enter = || shared.engine.gate.shared_unless_busy(shared.engine.gate_index(slot));
         let pass = section.locks_shards.then(enter);
         if pass.as_ref().is_some_and(|pass| !pass.is_inside()) {
-            // A busy script owns the keyspace: its figures are for the next time.
+            // A busy script owns the keyspace: this section is skipped this time.
             continue;
         }
         (section.write)(shared, &mut fields);
@@ -112,7 +112,8 @@ pub fn each_field(
     }
 }
 
-/// INFO's text for the asked sections (lower case); none for the default ones.
+/// Returns INFO's text for the sections in `asked` (lower case); for the default ones if it is
+/// empty.
 pub fn text(shared: &Shared, asked: &[String]) -> String {
     let has = |word: &str| asked.iter().any(|name| name == word);
     let all = has("all") || has("everything");

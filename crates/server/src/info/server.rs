@@ -1,4 +1,4 @@
-//! INFO: the server itself, its clients, threads, persistence, replication and CPU.
+//! INFO: the server itself, its clients, threads, persistence, replication, TLS and CPU.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::tls::certificate::Facts;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// The Server section.
+/// Writes the Server section.
 pub fn server(shared: &Shared, fields: &mut Fields) {
     let uptime_s = shared.uptime_ms() / 1000;
     let system = rustix::system::uname();
@@ -63,8 +63,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// One text for TCP with all its addresses, which share a port, one for each Unix socket, and one
-/// for TLS as for TCP.
+/// Describes the listeners. One text covers all TCP addresses, which share a port. Another covers
+/// those of TLS. Each Unix socket has its own.
 fn listeners(listening: &[Listening]) -> Vec<String> {
     let tcp = |name: &str, is_encrypted: bool| {
         let of_kind = listening.iter().filter(|listening| listening.is_encrypted == is_encrypted);
@@ -80,7 +80,7 @@ fn listeners(listening: &[Listening]) -> Vec<String> {
     tcp("tcp", false).into_iter().chain(unix).chain(tcp("tls", true)).collect()
 }
 
-/// The TLS section: Valkey's fields, and how handshakes went.
+/// Writes the TLS section: Valkey's fields, and the counters of handshakes.
 pub fn tls(shared: &Shared, fields: &mut Fields) {
     for (name, facts) in ["server", "client", "ca"].iter().zip(shared.tls.facts()) {
         let serial = facts.as_ref().map_or("none", |facts| &facts.serial);
@@ -93,7 +93,7 @@ pub fn tls(shared: &Shared, fields: &mut Fields) {
     fields.add("tls_failed_handshakes", shared.tls.failed_handshakes.load(Relaxed));
 }
 
-/// The Clients section.
+/// Writes the Clients section.
 pub fn clients(shared: &Shared, fields: &mut Fields) {
     let clients = shared.engine.clients.all();
     let largest =
@@ -128,7 +128,7 @@ pub fn clients(shared: &Shared, fields: &mut Fields) {
     fields.add("paused_timeout_milliseconds", paused_ms);
 }
 
-/// The Persistence section.
+/// Writes the Persistence section.
 pub fn persistence(shared: &Shared, fields: &mut Fields) {
     let standing = &shared.engine.standing;
     fields.add("loading", u8::from(standing.is_loading.load(Relaxed)));
@@ -136,7 +136,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     let Figures { record, current } = shared.persistence.figures();
     let snapshot = shared.engine.keyspace.snapshot();
     let peak = snapshot.handed_over_len_bytes_peak();
-    // What writers handed over takes the place of the pages that a fork would copy.
+    // The values that writers handed over correspond to the pages that a fork would copy.
     fields.add("current_cow_peak", if current.is_some() { peak } else { 0 });
     fields.add("current_cow_size", snapshot.handed_over_len_bytes());
     fields.add("current_cow_size_age", 0);
@@ -173,7 +173,7 @@ pub fn persistence(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The append-only file, in the Persistence section.
+/// Writes the fields of the append-only file in the Persistence section.
 fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: &mut Fields) {
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
     let status = |is_ok: bool| if is_ok { "ok" } else { "err" };
@@ -191,7 +191,7 @@ fn append_only_figures(shared: &Shared, figures: &append_only::Figures, fields: 
     fields.add("aof_last_cow_size", shared.engine.keyspace.snapshot().handed_over_len_bytes_peak());
 }
 
-/// The files of an append-only file that is written.
+/// Writes the fields about the files of an active append-only file.
 fn append_only_files(figures: &append_only::Figures, writer: &writer::Figures, fields: &mut Fields) {
     fields.add("aof_current_size", figures.len_bytes);
     fields.add("aof_base_size", figures.base_len_bytes);
@@ -201,7 +201,7 @@ fn append_only_files(figures: &append_only::Figures, writer: &writer::Figures, f
     fields.add("aof_delayed_fsync", writer.delayed);
 }
 
-/// How far loading is, in the Persistence section.
+/// Writes the progress of loading in the Persistence section.
 fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
     let (began_s, total) = (loading.began_s.load(Relaxed), loading.total_bytes.load(Relaxed));
     let loaded = loading.loaded_bytes.load(Relaxed);
@@ -216,8 +216,8 @@ fn loading_figures(loading: &LoadFigures, fields: &mut Fields) {
     fields.add("loading_eta_seconds", left_s);
 }
 
-/// The Threads section: what each I/O thread did; how long it ran on a core, and how long it was
-/// ready to run and had none, by the kernel's account.
+/// Writes the Threads section: the work of each I/O thread. `busy_usec` is its time on a core,
+/// `wait_usec` its time ready to run without a core, both as the kernel counts them.
 pub fn threads(shared: &Shared, fields: &mut Fields) {
     for (index, port) in shared.engine.threads.iter().enumerate() {
         let stats = &port.stats;
@@ -235,7 +235,7 @@ pub fn threads(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The Replication section.
+/// Writes the Replication section.
 pub fn replication(shared: &Shared, fields: &mut Fields) {
     fields.add("role", "master");
     fields.add("connected_slaves", 0);
@@ -249,7 +249,7 @@ pub fn replication(shared: &Shared, fields: &mut Fields) {
     fields.zeros(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
 }
 
-/// The CPU section, as the kernel accounts for this process.
+/// Writes the CPU section, as the kernel accounts for this process.
 pub fn cpu(shared: &Shared, fields: &mut Fields) {
     let (user, system) = crate::process::cpu_time();
     let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
@@ -257,7 +257,7 @@ pub fn cpu(shared: &Shared, fields: &mut Fields) {
     fields.add("used_cpu_user", seconds(user));
     fields.add("used_cpu_sys_children", "0.000000");
     fields.add("used_cpu_user_children", "0.000000");
-    // What Redis does on its main thread, the I/O threads do here.
+    // The I/O threads do the work of Redis' main thread.
     let times = shared.ports.iter().map(|port| crate::process::thread_cpu_time(port.tid.load(Relaxed)));
     let (user, system) =
         times.fold((Duration::ZERO, Duration::ZERO), |sum, time| (sum.0 + time.0, sum.1 + time.1));
@@ -265,7 +265,7 @@ pub fn cpu(shared: &Shared, fields: &mut Fields) {
     fields.add("used_cpu_user_main_thread", seconds(user));
 }
 
-/// The Cluster section.
+/// Writes the Cluster section.
 pub fn cluster(_shared: &Shared, fields: &mut Fields) {
     fields.add("cluster_enabled", 0);
 }

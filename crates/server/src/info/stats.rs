@@ -15,7 +15,8 @@ use crate::context::unix_ms;
 use crate::oidc::Oidc;
 use crate::shared::Shared;
 
-/// The fields of keys' sizes, in the order of [`SizedType::ALL`]. Redis has none of streams.
+/// The fields of the Keysizes section, in the order of [`SizedType::ALL`]. Redis has none for
+/// streams.
 const SIZE_FIELDS: [(SizedType, &str); 5] = [
     (SizedType::String, "strings_sizes"),
     (SizedType::List, "lists_items"),
@@ -24,7 +25,7 @@ const SIZE_FIELDS: [(SizedType, &str); 5] = [
     (SizedType::Hash, "hashes_items"),
 ];
 
-/// The Stats section.
+/// Writes the Stats section.
 pub fn stats(shared: &Shared, fields: &mut Fields) {
     requests(shared, fields);
     fields.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
@@ -51,7 +52,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("tracking_total_prefixes", shared.engine.tracking.prefix_count());
     fields.add("unexpected_error_replies", shared.engine.threads.sum(|stats| &stats.unexpected_errors));
     fields.add("total_error_replies", shared.engine.threads.sum(|stats| &stats.errors));
-    // Every payload is looked at in depth.
+    // Every RESTORE validates its payload in depth.
     let commands = (0..shared.engine.table.id_count()).map(|id| shared.engine.table.by_id(id));
     let restores = commands.filter(|command| command.full_name == "restore");
     let payloads: u64 =
@@ -89,7 +90,7 @@ pub fn stats(shared: &Shared, fields: &mut Fields) {
     fields.add("oidc_keys", keys);
 }
 
-/// Connections, requests and bytes.
+/// Writes the fields about connections, requests and bytes.
 fn requests(shared: &Shared, fields: &mut Fields) {
     let samples = &shared.samples;
     let kbps = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
@@ -106,7 +107,8 @@ fn requests(shared: &Shared, fields: &mut Fields) {
     fields.add("rejected_connections", shared.rejected_connections.load(Relaxed));
 }
 
-/// What expired: met by a command after its time, or found by the housekeeper.
+/// Writes the fields about expired keys and fields, whether found by a command or by the
+/// housekeeper.
 fn expired(shared: &Shared, fields: &mut Fields) {
     let expiry = &shared.engine.expiry;
     let hash_fields = shared.engine.threads.sum(|stats| &stats.expired_fields) + expiry.fields.get();
@@ -119,7 +121,7 @@ fn expired(shared: &Shared, fields: &mut Fields) {
     fields.add("expire_cycle_cpu_milliseconds", expiry.nanos.get() / 1_000_000);
 }
 
-/// What was evicted, and for how long memory was over its limit.
+/// Writes the fields about evictions, runs of scripts, and the time with memory over its limit.
 fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("evicted_keys", shared.engine.threads.sum(|stats| &stats.evicted_keys));
     fields.add("evicted_clients", shared.engine.threads.sum(|stats| &stats.evicted_clients));
@@ -133,7 +135,7 @@ fn evicted(shared: &Shared, fields: &mut Fields) {
     fields.add("current_eviction_exceeded_time", current.as_millis());
 }
 
-/// The turns of the event loops, all threads together.
+/// Writes the fields about the turns of all threads' event loops.
 fn turns(shared: &Shared, fields: &mut Fields) {
     let usec = |counter: fn(&ThreadStats) -> &Counter| shared.engine.threads.sum(counter) / 1000;
     fields.add("eventloop_cycles", shared.engine.threads.sum(|stats| &stats.cycles));
@@ -145,13 +147,14 @@ fn turns(shared: &Shared, fields: &mut Fields) {
     fields.add("instantaneous_eventloop_duration_usec", nanos / cycles.max(1) / 1000);
 }
 
-/// The Changelog section: how far the change log is, and how replies wait for its readers.
+/// Writes the Changelog section: the positions of the change log, and the replies that wait for its
+/// readers.
 pub fn change_log(shared: &Shared, fields: &mut Fields) {
     let log = &shared.engine.log;
     let (merged, is_attached) = (log.progress(), log.is_attached());
     fields.add("change_log_active", u8::from(is_attached));
     fields.add("change_log_position", log.drawn());
-    // Without a reader nothing waits.
+    // Without a reader no reply waits.
     let released = if is_attached { log.released().min(log.drawn()) } else { log.drawn() };
     fields.add("change_log_released_position", released);
     fields.add("change_log_offset", merged.offset_bytes);
@@ -165,7 +168,7 @@ pub fn change_log(shared: &Shared, fields: &mut Fields) {
     fields.add("change_log_reply_wait_usec_max", nanos_max / 1000);
 }
 
-/// The Commandstats section: commands that were called.
+/// Writes the Commandstats section: the commands that were called.
 pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     for id in 0..shared.engine.table.id_count() {
         let sum = |counter: fn(&engine::stats::CommandCounters) -> u64| -> u64 {
@@ -187,8 +190,8 @@ pub fn commandstats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The Latencystats section: percentiles of the times of each command that was run, by itself and
-/// from the arrival of the request to the sending of the reply.
+/// Writes the Latencystats section: percentiles of the duration of each command. Separate fields
+/// cover the time from the arrival of the request to the sending of the reply.
 pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     if !shared.engine.settings.get().thresholds.histograms {
         return;
@@ -211,22 +214,22 @@ pub fn latencystats(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// The Errorstats section: error replies by their first word.
+/// Writes the Errorstats section: error replies by their first word.
 pub fn errorstats(shared: &Shared, fields: &mut Fields) {
     for (code, count) in shared.engine.errors.by_code() {
         fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
-/// The Hotkeys section: the last window that `hotkeys-top-k` asked for.
+/// Writes the Hotkeys section: the last window of `hotkeys-top-k`.
 pub fn hotkeys(shared: &Shared, fields: &mut Fields) {
     let (samples, took) = shared.engine.hot_keys.windows.last();
     fields.add("hotkeys_last_window_samples", samples);
     fields.add("hotkeys_last_window_duration_ms", took.as_millis());
 }
 
-/// The Keysizes section: how many strings are how long, how many collections
-/// have how many elements.
+/// Writes the Keysizes section: the distribution of the lengths of strings and of the sizes of
+/// collections.
 pub fn keysizes(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.engine.keyspace.db_count() {
         let counts = shared.engine.keyspace.sizes().counts(db);
@@ -241,13 +244,13 @@ pub fn keysizes(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// A power of two as `512`, `4K`, `2M`.
+/// Formats a power of two as `512`, `4K`, `2M`.
 fn short_size(size: u64) -> String {
     let unit = size.checked_ilog2().unwrap_or(0) / 10;
     format!("{}{}", size >> (10 * unit), ["", "K", "M", "G", "T", "P", "E"][unit as usize])
 }
 
-/// The Keyspace section: databases that are not empty.
+/// Writes the Keyspace section: the databases that are not empty.
 pub fn keyspace(shared: &Shared, fields: &mut Fields) {
     for db in 0..shared.engine.keyspace.db_count() {
         let size = shared.engine.keyspace.reachable_db_size(db);

@@ -1,7 +1,8 @@
-//! What a certificate says: whom it names, until when, its serial number.
+//! The contents of a certificate: the names, the time of expiry, the serial number.
 //!
-//! Names are compared as bytes, so one with a zero byte in it names nobody: what reads text up to a
-//! zero would take it for another. A certificate with several common names has none.
+//! Names are compared as bytes. A name with a zero byte is ignored, because a program that reads
+//! text up to a zero byte would take it for another name. A certificate with several common names
+//! has none.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,20 +16,20 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::config::choices::CertificateUser;
 
-/// `2.5.4.3`
+/// The attribute type of common names.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// What INFO shows of a certificate.
+/// The facts about a certificate that INFO shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its serial number in hex digits.
+    /// The serial number in hexadecimal digits.
     pub serial: String,
-    /// Until when it is valid, Unix seconds.
+    /// The time of expiry, in Unix seconds.
     pub not_after_unix_s: u64,
 }
 
 impl Facts {
-    /// Those of a certificate; `None` for one that cannot be read.
+    /// Reads the facts of a certificate; `None` if it cannot be parsed.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?.tbs_certificate;
         let serial = certificate.serial_number.as_bytes();
@@ -37,20 +38,20 @@ impl Facts {
         Some(Self { serial, not_after_unix_s })
     }
 
-    /// Seconds until it expires, 0 when it has.
+    /// Returns the seconds until the certificate expires; 0 if it has expired.
     pub fn expires_in_s(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.not_after_unix_s.saturating_sub(now)
     }
 }
 
-/// The public key of a certificate, as `SubjectPublicKeyInfo`.
+/// Returns the public key of a certificate, encoded as `SubjectPublicKeyInfo`.
 pub fn public_key(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = Certificate::from_der(certificate).ok()?;
     certificate.tbs_certificate.subject_public_key_info.to_der().ok()
 }
 
-/// The common name of a certificate's subject, if it has exactly one.
+/// Returns the common name of a certificate's subject, if it has exactly one.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let attributes = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
@@ -59,7 +60,7 @@ pub fn common_name(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     text(&name.value).filter(|name| is_name(name))
 }
 
-/// The URIs that a certificate names its subject by, in its order.
+/// Returns the URIs among the certificate's subject alternative names, in their order.
 pub fn uris(certificate: &CertificateDer<'_>) -> Vec<Vec<u8>> {
     let Ok(certificate) = Certificate::from_der(certificate) else { return Vec::new() };
     let Ok(Some((_, names))) = certificate.tbs_certificate.get::<SubjectAltName>() else { return Vec::new() };
@@ -70,7 +71,8 @@ pub fn uris(certificate: &CertificateDer<'_>) -> Vec<Vec<u8>> {
     uris.filter(|uri| is_name(uri)).collect()
 }
 
-/// The users that a certificate may log in, by the field that `tls-auth-clients-user` says.
+/// Returns the users that a certificate may log in, from the field that `tls-auth-clients-user`
+/// chooses.
 pub fn user_names(certificate: &CertificateDer<'_>, field: CertificateUser) -> Vec<Vec<u8>> {
     match field {
         CertificateUser::Off => Vec::new(),
@@ -83,7 +85,7 @@ fn is_name(bytes: &[u8]) -> bool {
     !bytes.is_empty() && !bytes.contains(&0)
 }
 
-/// The bytes of a text in one of the forms whose bytes are the text.
+/// Returns the bytes of a text, for the string types whose bytes are the text.
 fn text(value: &Any) -> Option<Vec<u8>> {
     let bytes = match value.tag() {
         Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_bytes().to_vec(),

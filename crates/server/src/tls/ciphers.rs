@@ -1,11 +1,11 @@
-//! Versions and cipher suites by the names that OpenSSL has for them, as in Redis' options.
+//! Protocol versions and cipher suites by their OpenSSL names, as in Redis' options.
 
 use net::cipher_suites;
 use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The versions that `tls-protocols` permits; nothing means all. TLS 1.0 and 1.1 may be named, as
-/// in Redis, and are not offered.
+/// Parses `tls-protocols`: the permitted versions, all if the option is empty. TLS 1.0 and 1.1 may
+/// be named, as in Redis, but are not offered.
 pub fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     let (mut with_12, mut with_13) = (false, false);
     let mut words = words.split(' ').filter(|word| !word.is_empty()).peekable();
@@ -34,7 +34,7 @@ pub fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, S
     Ok(versions)
 }
 
-/// The suites of TLS 1.3 that `tls-ciphersuites` names, and in that order; all without names.
+/// Parses `tls-ciphersuites`: the suites of TLS 1.3, in that order; all if the option is empty.
 pub fn suites_13(names: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     if names.is_empty() {
         return Ok(known(&TLS13));
@@ -52,8 +52,8 @@ pub fn suites_13(names: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     Ok(suites)
 }
 
-/// The suites of TLS 1.2 that `tls-ciphers` names, in OpenSSL's notation for lists; all
-/// without a list. As in OpenSSL, what is not known is passed over as long as something is left.
+/// Parses `tls-ciphers`: the suites of TLS 1.2, as a list in OpenSSL's notation; all if the list is
+/// empty. As in OpenSSL, unknown names are ignored as long as a suite remains.
 pub fn suites_12(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     if list.is_empty() {
         return Ok(known(&TLS12));
@@ -108,7 +108,8 @@ fn listed(version: &'static SupportedProtocolVersion) -> String {
     known(version).iter().map(openssl_name).collect::<Vec<_>>().join(" ")
 }
 
-/// `TLS_AES_128_GCM_SHA256` of TLS 1.3, `ECDHE-RSA-AES128-GCM-SHA256` of TLS 1.2.
+/// Returns the OpenSSL name of a suite: `TLS_AES_128_GCM_SHA256` of TLS 1.3,
+/// `ECDHE-RSA-AES128-GCM-SHA256` of TLS 1.2.
 pub fn openssl_name(suite: &SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if suite.tls13().is_some() {
@@ -118,8 +119,8 @@ pub fn openssl_name(suite: &SupportedCipherSuite) -> String {
     name.replace("POLY1305-SHA256", "POLY1305")
 }
 
-/// Whether a suite of TLS 1.2 is one of those that OpenSSL means by `pattern`: a name, or words
-/// that all must hold.
+/// Returns true if OpenSSL's `pattern` selects a suite of TLS 1.2. A pattern is a name, or words
+/// joined by `+` that must all apply.
 fn matches(suite: &SupportedCipherSuite, pattern: &str) -> bool {
     let name = openssl_name(suite);
     let iana = format!("{:?}", suite.suite());

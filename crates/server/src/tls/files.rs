@@ -1,5 +1,5 @@
-//! Certificates and keys from PEM files, keys also encrypted with a password: PKCS #8 (PBES2), and
-//! as OpenSSL wrote them before 1.0 (`Proc-Type: 4,ENCRYPTED`).
+//! Certificates and keys from PEM files. Keys may be encrypted with a password: as PKCS #8 (PBES2),
+//! or in the form of OpenSSL before 1.0 (`Proc-Type: 4,ENCRYPTED`).
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use pem::Pem;
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The most bytes of a file that are read: hundreds of certificates.
+/// Maximum size of a file, in bytes: enough for hundreds of certificates.
 const FILE_LEN_BYTES_MAX: u64 = 16 << 20;
 
-/// All certificates of a file, in its order; at least one.
+/// Reads all certificates of a file, in their order; at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let blocks = blocks(path)?
         .into_iter()
@@ -23,7 +23,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     if found.is_empty() { Err("it has no certificate".to_owned()) } else { Ok(found) }
 }
 
-/// The key of a file, encrypted with `password` or not at all.
+/// Reads the first key of a file, which may be encrypted with `password`.
 pub fn key(path: &Path, password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let block = blocks(path)?.into_iter().find(|block| block.tag().ends_with("PRIVATE KEY"));
     let block = block.ok_or_else(|| "it has no private key".to_owned())?;
@@ -58,7 +58,7 @@ fn blocks(path: &Path) -> Result<Vec<Pem>, String> {
     pem::parse_many(text).map_err(|error| format!("not PEM: {error}"))
 }
 
-/// What OpenSSL encrypted by the cipher and the initialization vector that `info` names.
+/// Decrypts a key that OpenSSL encrypted with the cipher and initialization vector in `info`.
 fn decrypt_old(info: &str, encrypted: &[u8], password: &[u8]) -> Option<Vec<u8>> {
     let (cipher, iv) = info.split_once(',')?;
     let iv = unhex(iv.trim())?;
@@ -76,7 +76,8 @@ fn decrypt<C: KeyIvInit + BlockDecryptMut>(key: &[u8], iv: &[u8], encrypted: &[u
     C::new_from_slices(key, iv).ok()?.decrypt_padded_vec_mut::<Pkcs7>(encrypted).ok()
 }
 
-/// OpenSSL's EVP_BytesToKey with MD5, once: hashes of the last hash, the password and the salt.
+/// Derives a key as OpenSSL's EVP_BytesToKey with MD5 and one iteration. Each hash covers the last
+/// hash, the password and the salt.
 fn old_key(password: &[u8], salt: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut key: Vec<u8> = Vec::new();
     let mut last: Vec<u8> = Vec::new();

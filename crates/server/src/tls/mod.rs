@@ -1,16 +1,16 @@
-//! TLS of the server: from the options to what listeners encrypt with, and what is known of it.
+//! TLS of the server: the configuration of listeners, made from the options, and its state.
 //!
 //! | Module | Part |
 //! |---|---|
-//! | this one | what is in use, and its replacement |
+//! | this one | the configuration in use, and its replacement |
 //! | `settings` | the options, checked, as configurations of rustls |
 //! | `files` | certificates and keys from PEM files |
 //! | `ciphers` | OpenSSL's names of versions and suites |
 //! | `resumption` | sessions that clients resume |
 //! | `certificate` | names and expiry of certificates |
 //!
-//! The handshake and the records are `net`'s. Options take effect at once, for connections to
-//! come; what cannot be loaded leaves everything as it was.
+//! `net` handles handshakes and records. Changed options apply at once to new connections. If new
+//! files cannot be loaded, the old configuration stays in use.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -33,33 +33,34 @@ mod files;
 mod resumption;
 pub mod settings;
 
-/// The TLS of a server. The lock is a leaf.
+/// The TLS state of a server. Its lock is a leaf.
 #[derive(Default)]
 pub struct Tls {
     current: Mutex<Option<Current>>,
-    /// Handshakes that a thread goes on with in a turn: `max-new-tls-connections-per-cycle`.
+    /// Maximum number of handshakes that a thread continues in a turn
+    /// (`max-new-tls-connections-per-cycle`).
     pub handshakes_per_turn: AtomicU64,
-    /// Handshakes that made new keys.
+    /// Number of full handshakes, which agree on new keys.
     pub full_handshakes: AtomicU64,
-    /// Handshakes that resumed a session.
+    /// Number of handshakes that resumed a session.
     pub resumed_handshakes: AtomicU64,
-    /// Handshakes that failed, or took too long.
+    /// Number of handshakes that failed or timed out.
     pub failed_handshakes: AtomicU64,
 }
 
-/// What is in use.
+/// The configuration in use.
 struct Current {
     server: TlsServer,
-    /// For connections to other nodes, where those are encrypted.
+    /// The configuration of connections to other nodes, if `tls-cluster` encrypts them.
     nodes: Option<Arc<ClientConfig>>,
     facts: [Option<Facts>; 3],
     resumption: Option<(Resumption, u64)>,
-    /// When the files were read last, and how they looked then.
+    /// The time of the last check of the files; `stamps` has the state of the files then.
     read: Instant,
     stamps: Vec<Stamp>,
 }
 
-/// A file, and what tells it from an earlier one.
+/// A file, and the modification time and size that distinguish its versions.
 type Stamp = (PathBuf, Option<(SystemTime, u64)>);
 
 fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
@@ -71,14 +72,16 @@ fn stamps(settings: &TlsSettings) -> Vec<Stamp> {
     settings.files().into_iter().map(stamp).collect()
 }
 
-/// Whether the options ask for TLS.
+/// Returns true if the options ask for TLS.
 pub fn is_wanted(store: &ConfigStore) -> bool {
     options::PORT.of(store) != 0 || options::REPLICATION.of(store) || options::CLUSTER.of(store)
 }
 
 impl Tls {
-    /// Takes the options of `store`, for connections to come. An error, for the log, leaves things
-    /// as they were.
+    /// Applies the options of `store` to new connections.
+    /// # Errors
+    /// If the options or their files are invalid. The message is for the log; the old configuration
+    /// stays.
     pub fn configure(&self, store: &ConfigStore) -> Result<TlsServer, String> {
         let settings = TlsSettings::of(store);
         let stamps = stamps(&settings);
@@ -104,28 +107,28 @@ impl Tls {
         Ok(server)
     }
 
-    /// Takes the limits of the options.
+    /// Applies the limits of the options.
     pub fn follow_limits(&self, store: &ConfigStore) {
         self.handshakes_per_turn.store(options::MAX_NEW_CONNECTIONS.of(store), Relaxed);
     }
 
-    /// Whether something else than `store` says is in use: an attempt to change it went so far.
+    /// Returns true if the configuration in use may be newer than `store`, after a failed change.
     pub fn is_ahead_of(&self, store: &ConfigStore) -> bool {
         self.lock().is_some() && is_wanted(store)
     }
 
-    /// The side of listeners, once it was configured.
+    /// Returns the configuration of listeners, if there is one.
     pub fn server(&self) -> Option<TlsServer> {
         self.lock().as_ref().map(|current| current.server.clone())
     }
 
-    /// The side of connections to other nodes, where `tls-cluster` encrypts them.
+    /// Returns the configuration of connections to other nodes, if `tls-cluster` encrypts them.
     pub fn nodes(&self) -> Option<Arc<ClientConfig>> {
         self.lock().as_ref().and_then(|current| current.nodes.clone())
     }
 
-    /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and they have
-    /// changed. What cannot be loaded is reported in the log, and stays as it was.
+    /// Reads certificates and keys again if `tls-auto-reload-interval` has passed and their files
+    /// have changed. A failure is logged, and the old ones stay in use.
     pub fn reload_if_due(&self, store: &ConfigStore) {
         let interval = Duration::from_secs(options::AUTO_RELOAD_INTERVAL.of(store));
         let settings = TlsSettings::of(store);
@@ -136,7 +139,7 @@ impl Tls {
                 return;
             }
             current.read = Instant::now();
-            // What cannot be read is tried once.
+            // A changed file that cannot be read is tried once.
             let now = stamps(&settings);
             std::mem::replace(&mut current.stamps, now.clone()) != now
         };
@@ -150,8 +153,8 @@ impl Tls {
         }
     }
 
-    /// What is known of the server's certificate, of the one for other servers, and of the first of
-    /// the authorities'.
+    /// Returns the facts of the server's certificate, of the one for other servers, and of the
+    /// first authority's.
     pub fn facts(&self) -> [Option<Facts>; 3] {
         self.lock().as_ref().map_or([const { None }; 3], |current| current.facts.clone())
     }

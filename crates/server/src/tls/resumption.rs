@@ -1,6 +1,6 @@
-//! Sessions that clients may resume: by tickets, which they keep, and by identifiers of TLS 1.2,
-//! whose keys are kept here. Both for `tls-session-cache-timeout`; of the latter at most
-//! `tls-session-cache-size`, the oldest of which go first.
+//! TLS sessions that clients may resume. Tickets are stored by the clients. The sessions of TLS 1.2
+//! with identifiers are stored here. Both are valid for `tls-session-cache-timeout`. At most
+//! `tls-session-cache-size` sessions are stored; the oldest are removed first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,12 +11,14 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessions};
 
-/// What `tls-session-cache-size 0`, no limit in Redis, means here.
+/// Maximum number of stored sessions. Also used for `tls-session-cache-size 0`, which means no
+/// limit in Redis.
 const SESSIONS_MAX: usize = 1 << 20;
-/// Tickets that a client of TLS 1.3 gets with each handshake: it gets another with the next.
+/// Number of tickets that a TLS 1.3 client receives with each handshake. It receives another one
+/// with the next handshake.
 const TICKETS: usize = 1;
 
-/// What the sessions of a server are resumed with. Clones are one.
+/// The tickets and stored sessions of a server. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Resumption {
     tickets: Arc<Tickets>,
@@ -24,7 +26,9 @@ pub struct Resumption {
 }
 
 impl Resumption {
-    /// Nothing to resume yet. An error: there is no randomness.
+    /// Creates a store without sessions.
+    /// # Errors
+    /// If the system has no random numbers.
     pub fn new(size: usize, timeout_s: u32) -> Result<Self, String> {
         let inner = Ticketer::new().map_err(|error| error.to_string())?;
         let count_max = if size == 0 { SESSIONS_MAX } else { size.min(SESSIONS_MAX) };
@@ -35,7 +39,7 @@ impl Resumption {
         })
     }
 
-    /// Has a server resume with this, or nothing at all.
+    /// Makes a server resume sessions with `resumption`, or no sessions if it is `None`.
     pub fn put_into(resumption: Option<&Self>, config: &mut ServerConfig) {
         match resumption {
             Some(resumption) => {
@@ -55,7 +59,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// rustls' tickets, whose keys change every six hours, with the time of their making within.
+/// rustls' tickets, whose keys change every six hours. Each ticket contains its creation time.
 struct Tickets {
     inner: Arc<dyn ProducesTickets>,
     timeout_s: u32,
@@ -89,7 +93,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// Sessions by their identifiers. The lock is a leaf.
+/// The stored sessions by their identifiers. The lock is a leaf.
 struct Sessions {
     kept: Mutex<Kept>,
     count_max: usize,
@@ -99,7 +103,7 @@ struct Sessions {
 #[derive(Default)]
 struct Kept {
     by_id: HashMap<Vec<u8>, (u64, Vec<u8>)>,
-    /// The identifiers in the order in which they came, gone ones included.
+    /// The identifiers in the order of insertion, including removed ones.
     order: VecDeque<Vec<u8>>,
 }
 

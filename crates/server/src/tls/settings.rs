@@ -1,4 +1,4 @@
-//! From the options about TLS to the configuration of both sides, all of it checked.
+//! The TLS options, checked and converted to the configurations of servers and clients.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ use crate::config::choices::AuthClients;
 use crate::config::handle::Choice as _;
 use crate::config::table::tls as options;
 
-/// Where certificates of authorities come from.
+/// The file and folder with the certificates of authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authorities {
     file: PathBuf,
     folder: PathBuf,
 }
 
-/// A certificate with its key, as files.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     certificate: PathBuf,
@@ -41,11 +41,11 @@ struct Identity {
     password: Vec<u8>,
 }
 
-/// The options about TLS.
+/// The values of the TLS options.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     identity: Identity,
-    /// What other servers are shown.
+    /// The certificate for connections to other servers.
     client_identity: Identity,
     authorities: Authorities,
     auth_clients: AuthClients,
@@ -58,20 +58,22 @@ pub struct TlsSettings {
     caching: Option<(usize, u32)>,
 }
 
-/// What the options have become.
+/// The result of applying the options.
 pub struct Built {
     /// The configuration of listeners.
     pub server: ServerConfig,
-    /// The server's certificate, the one for other servers, and the first of the authorities'.
+    /// The facts of the server's certificate, of the one for other servers, and of the first
+    /// authority's.
     pub facts: [Option<Facts>; 3],
-    /// What sessions are resumed with; `None` where they are not.
+    /// The sessions that clients may resume; `None` without session caching.
     pub resumption: Option<Resumption>,
-    /// What decides whom sessions may be resumed by.
+    /// A hash of the settings that decide about trust in clients. Sessions stay resumable while it
+    /// is the same.
     pub trust: u64,
 }
 
 impl TlsSettings {
-    /// Those of `store`. Paths are relative to the folder of the process.
+    /// Reads the options of `store`. Paths are relative to the working folder of the process.
     pub fn of(store: &ConfigStore) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let identity = Identity {
@@ -111,7 +113,7 @@ impl TlsSettings {
         }
     }
 
-    /// All files that they name.
+    /// Returns all files that the options name.
     pub fn files(&self) -> Vec<PathBuf> {
         let Identity { certificate, key, .. } = &self.client_identity;
         let own = &self.identity;
@@ -122,8 +124,8 @@ impl TlsSettings {
         files
     }
 
-    /// The configuration of listeners. Sessions of `earlier`, with what decided about it, can be
-    /// resumed still where the same clients are trusted. An error is for the log.
+    /// Builds the configuration of listeners. The sessions of `earlier` stay resumable if the trust
+    /// in clients is unchanged. An error is for the log.
     pub fn build(&self, earlier: Option<&(Resumption, u64)>) -> Result<Built, String> {
         if self.identity.certificate.as_os_str().is_empty() {
             return Err("No tls-cert-file configured!".to_owned());
@@ -166,7 +168,7 @@ impl TlsSettings {
         Resumption::put_into(resumption.as_ref(), &mut server);
         let client_facts = match self.client_identity == self.identity {
             true => None,
-            // As in Redis, it is looked at when it is needed.
+            // As in Redis, this certificate is loaded when it is needed.
             false => files::certificates(&self.client_identity.certificate)
                 .ok()
                 .and_then(|chain| Facts::of(&chain[0])),
@@ -175,8 +177,8 @@ impl TlsSettings {
         Ok(Built { server, facts: [own_facts, client_facts, authority_facts], resumption, trust })
     }
 
-    /// The configuration for connections to other servers: their certificates must descend from the
-    /// authorities, whatever name they have, as in Redis.
+    /// Builds the configuration for connections to other servers. Their certificates must be issued
+    /// by the authorities; their names are not checked, as in Redis.
     pub fn build_client(&self) -> Result<ClientConfig, String> {
         if self.authorities.is_empty() {
             return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified".to_owned());
@@ -185,8 +187,9 @@ impl TlsSettings {
         self.client(Trust::Authorities(roots))
     }
 
-    /// The configuration of the health check, which asks the server of this very configuration and
-    /// tells it no secret but the password: its certificate must be the configured one.
+    /// Builds the configuration of the health check. It connects to the server with this very
+    /// configuration and sends no secret but the password. The server must present the configured
+    /// certificate.
     pub fn build_check(&self) -> Result<ClientConfig, String> {
         let chain = files::certificates(&self.identity.certificate)
             .map_err(|error| format!("{}: {error}", self.identity.certificate.display()))?;
@@ -207,7 +210,7 @@ impl TlsSettings {
         builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())
     }
 
-    /// The permitted ciphers, and versions.
+    /// Returns the permitted cipher suites and versions.
     fn provider(
         &self,
     ) -> Result<(Arc<CryptoProvider>, Vec<&'static rustls::SupportedProtocolVersion>), String> {
@@ -218,7 +221,7 @@ impl TlsSettings {
         Ok((Arc::new(provider), versions))
     }
 
-    /// Who decides which clients may come; `None` where they show no certificate.
+    /// Returns the verifier of client certificates; `None` if clients need none.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -236,7 +239,7 @@ impl TlsSettings {
         Ok(Some(builder.build().map_err(|error| error.to_string())?))
     }
 
-    /// A number for what decides about clients and their sessions.
+    /// Hashes the settings that decide about clients and their sessions.
     fn trust(&self, authorities: &[CertificateDer<'static>]) -> u64 {
         let mut hasher = DefaultHasher::new();
         for certificate in authorities {
@@ -247,8 +250,8 @@ impl TlsSettings {
     }
 }
 
-/// A certificate with its key, which must be its own. rustls itself reads no certificate of the
-/// first version, and a server may have one.
+/// Combines a certificate with its key, and checks that they belong together. rustls itself rejects
+/// X.509 version 1 certificates, and a server may have one.
 fn certified(
     provider: &CryptoProvider,
     chain: Vec<CertificateDer<'static>>,
@@ -287,8 +290,8 @@ impl Authorities {
         self.file.as_os_str().is_empty() && self.folder.as_os_str().is_empty()
     }
 
-    /// The certificates of the file and of all files of the folder that have some. As in Redis, a
-    /// folder that is not there has none.
+    /// Reads the certificates of the file and of all files in the folder that have some. As in
+    /// Redis, a missing folder counts as empty.
     fn load(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let mut found = Vec::new();
         if !self.file.as_os_str().is_empty() {
@@ -305,7 +308,7 @@ impl Authorities {
     }
 }
 
-/// The files of a folder, in the order of their names.
+/// Lists the files of a folder, in the order of their names.
 fn folder_files(folder: &Path) -> Vec<PathBuf> {
     if folder.as_os_str().is_empty() {
         return Vec::new();
@@ -317,15 +320,16 @@ fn folder_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Which certificates of servers are taken.
+/// The accepted certificates of servers.
 enum Trust {
-    /// Those that descend from these.
+    /// Certificates issued by these authorities.
     Authorities(Vec<CertificateDer<'static>>),
-    /// This chain.
+    /// Only the first certificate of this chain.
     Exactly(Vec<CertificateDer<'static>>),
 }
 
-/// Checks the certificate of a server but not its name: an address of a configuration leads to it.
+/// A verifier of server certificates that ignores the name. Configured addresses lead to the
+/// server.
 #[derive(Debug)]
 struct AnyName {
     roots: RootCertStore,
