@@ -1,5 +1,5 @@
-//! ACL: users shown, changed, read from and written to their file; what they may do, and what they
-//! were refused. What users are is in `engine::acl`, where they come from in `crate::users`.
+//! ACL: shows, changes, loads and saves users, and shows denied requests. `engine::acl` defines
+//! users, `crate::users` loads them.
 
 use std::fmt::Write;
 
@@ -17,17 +17,17 @@ use crate::users;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 
-/// Bits of a password that ACL GENPASS makes, if it is not told how many, and at most.
+/// Default and maximum number of bits of a password that ACL GENPASS makes.
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
-/// How subcommands about users behave.
+/// The flags of subcommands about users.
 const FLAGS: Flags = ANYBODYS.union(Flags::ADMIN);
-/// How subcommands behave that tell nothing of users.
+/// The flags of subcommands that reveal nothing about users.
 const ANYBODYS: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
-/// What access control calls subcommands about users.
+/// The ACL categories of subcommands about users.
 const CATEGORIES: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// What reaches all nodes of a cluster.
+/// The tips of subcommands that a cluster client sends to all nodes.
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 static ACL: Command<Runner> = Command {
@@ -58,7 +58,7 @@ static ACL: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// What ACL answers where a subcommand with optional arguments has too many.
+/// Returns the error for too many arguments of a subcommand with optional arguments.
 fn too_many(args: &Args<'_>) -> CommandError {
     let after = "'. Try ACL HELP.";
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), after)
@@ -75,7 +75,7 @@ static ACL_CAT: Command<Runner> = Command {
     run: Runner::Server(acl_cat),
     ..ACL_USERS
 };
-/// ACL CAT [category]: names of commands are in lower case, subcommands behind a bar.
+/// Handles ACL CAT [category]. Names of commands are in lower case, with a bar before a subcommand.
 fn acl_cat(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(too_many(args));
@@ -106,7 +106,7 @@ static ACL_DELUSER: Command<Runner> = Command {
     run: Runner::Server(acl_deluser),
     ..ACL_USERS
 };
-/// ACL DELUSER username [username ...]: how many were removed.
+/// Handles ACL DELUSER username [username ...]: replies with the number of removed users.
 fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|name| name == DEFAULT_USER) {
         return Err(CommandError::Line("ERR The 'default' user cannot be removed"));
@@ -119,7 +119,8 @@ fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Ends sessions whose users were removed or have lost a channel, this one behind its reply.
+/// Ends sessions whose users were removed or have lost a channel. This session ends after its
+/// reply.
 fn end_sessions(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.session.refresh_rights(&ctx.shared.engine.acl.users);
     users::close_sessions(ctx.shared);
@@ -135,7 +136,8 @@ static ACL_DRYRUN: Command<Runner> = Command {
     run: Runner::Server(acl_dryrun),
     ..ACL_USERS
 };
-/// ACL DRYRUN username command [arg ...]: OK, or why not as a string.
+/// Handles ACL DRYRUN username command [arg ...]: replies OK, or the reason for a denial as a
+/// string.
 fn acl_dryrun(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let engine = &ctx.shared.engine;
     let Some(user) = engine.acl.users.get(args.get(2)) else {
@@ -169,7 +171,8 @@ static ACL_GENPASS: Command<Runner> = Command {
     run: Runner::Server(acl_genpass),
     ..ACL_USERS
 };
-/// ACL GENPASS [bits]: hexadecimal digits of random numbers from the kernel, four bits each.
+/// Handles ACL GENPASS [bits]: replies with random hexadecimal digits from the kernel, four bits
+/// each.
 fn acl_genpass(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let bits = match args.len() {
         2 => PASSWORD_BITS,
@@ -189,7 +192,7 @@ fn acl_genpass(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Random bytes fit for secrets.
+/// Returns random bytes that are secure enough for secrets.
 fn random_bytes(len: usize) -> rustix::io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -223,7 +226,7 @@ static ACL_GETUSER: Command<Runner> = Command {
     run: Runner::Server(acl_getuser),
     ..ACL_USERS
 };
-/// ACL GETUSER username: a map, null for a user that is not there.
+/// Handles ACL GETUSER username: replies with a map, or null if the user does not exist.
 fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let reply = &mut ctx.reply;
     let Some(user) = ctx.shared.engine.acl.users.get(args.get(2)) else {
@@ -248,7 +251,8 @@ fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// How many pairs describe a selector: `databases` is one where these are not all.
+/// Returns the number of pairs that describe a selector. `databases` is one of them unless all are
+/// permitted.
 fn selector_fields(selector: &Selector) -> usize {
     3 + selector.database_text().iter().len()
 }
@@ -274,7 +278,7 @@ static ACL_LIST: Command<Runner> = Command {
     run: Runner::Server(acl_list),
     ..ACL_USERS
 };
-/// ACL LIST: a line for each user.
+/// Handles ACL LIST: replies with a line for each user.
 fn acl_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let users = ctx.shared.engine.acl.users.all();
     ctx.reply.array(users.len());
@@ -288,7 +292,7 @@ static ACL_LOAD: Command<Runner> = Command {
     run: Runner::Server(acl_load),
     ..ACL_USERS
 };
-/// ACL LOAD: all of the file, or nothing.
+/// Handles ACL LOAD: loads the whole file, or changes nothing.
 fn acl_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
     let new = users::new_users(&ctx.shared.engine, ctx.settings);
@@ -300,7 +304,7 @@ fn acl_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// Why LOAD and SAVE do nothing without a file.
+/// The error of LOAD and SAVE without an ACL file.
 const NO_FILE: CommandError = CommandError::Line(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL \
      SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order \
@@ -314,7 +318,7 @@ static ACL_SAVE: Command<Runner> = Command {
     run: Runner::Server(acl_save),
     ..ACL_USERS
 };
-/// ACL SAVE: the file is replaced at once, and is on the disk before the reply.
+/// Handles ACL SAVE: replaces the file atomically. It is synced to disk before the reply.
 fn acl_save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let path = users::file(&ctx.shared.config()).ok_or(NO_FILE)?;
     let all = ctx.shared.engine.acl.users.all();
@@ -338,7 +342,7 @@ static ACL_LOG: Command<Runner> = Command {
     run: Runner::Server(acl_log),
     ..ACL_USERS
 };
-/// ACL LOG [count | RESET].
+/// Handles ACL LOG [count | RESET].
 fn acl_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     const COUNT: i64 = 10;
     let log = &ctx.shared.engine.acl.log;
@@ -404,7 +408,7 @@ static ACL_SETUSER: Command<Runner> = Command {
     run: Runner::Server(acl_setuser),
     ..ACL_USERS
 };
-/// ACL SETUSER username [rule ...]: all rules are applied, or none.
+/// Handles ACL SETUSER username [rule ...]: applies all rules or none.
 fn acl_setuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let name = args.get(2);
     if !check_name(name) {
@@ -446,7 +450,7 @@ static ACL_USERS: Command<Runner> = Command {
     run: Runner::Server(acl_users),
     ..Command::DEFAULT
 };
-/// ACL USERS.
+/// Handles ACL USERS.
 fn acl_users(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let users = ctx.shared.engine.acl.users.all();
     ctx.reply.array(users.len());
@@ -463,7 +467,7 @@ static ACL_WHOAMI: Command<Runner> = Command {
     run: Runner::Server(acl_whoami),
     ..ACL_USERS
 };
-/// ACL WHOAMI.
+/// Handles ACL WHOAMI.
 fn acl_whoami(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(ctx.session.identity.name());
     Ok(())
@@ -478,7 +482,7 @@ static ACL_HELP: Command<Runner> = Command {
     run: Runner::Server(acl_help),
     ..ACL_USERS
 };
-/// ACL HELP.
+/// Handles ACL HELP.
 fn acl_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

@@ -10,12 +10,12 @@ use crate::context::ServerCtx;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&BIGKEYS];
 
-/// Keys that are shown unless told otherwise.
+/// Default number of keys in the reply.
 const SHOWN: usize = 10;
-/// Keys that are shown at most.
+/// Maximum number of keys in the reply.
 const SHOWN_MAX: i64 = 1000;
 
-/// The types by the names that TYPE gives.
+/// The types by their names in TYPE's replies.
 const TYPES: [(&str, SizedType); 6] = [
     ("string", SizedType::String),
     ("list", SizedType::List),
@@ -43,10 +43,13 @@ static BIGKEYS: Command<Runner> = Command {
     run: Runner::Server(bigkeys),
     ..Command::DEFAULT
 };
-/// BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: a map. `keys` has the biggest first, each
-/// a map of its key, database, type, bytes and elements (0 for a string); `exact` is 1, or 0 where
-/// each may be up to a quarter smaller than the one that should stand in its place; `known` is how
-/// many keys are big at all: from 8 KiB or 1,024 elements on. Smaller keys are not known.
+/// Handles BIGKEYS [BYTES | ELEMENTS] [TYPE type] [COUNT count]: replies with a map.
+///
+/// - `keys`: the biggest keys first, each a map of its key, database, type, bytes and elements. The
+///   elements of a string are 0.
+/// - `exact`: 1, or 0 if each key may be up to a quarter smaller than the correct key at its place.
+/// - `known`: the number of big keys, which have at least 8 KiB or 1,024 elements. Smaller keys are
+///   not in the index.
 fn bigkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut measure, mut kind, mut count) = (Measure::Bytes, None, SHOWN);
     let mut at = 1;

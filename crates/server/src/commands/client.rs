@@ -1,4 +1,4 @@
-//! CLIENT: what connections are there, and what becomes of them.
+//! CLIENT: shows connections and changes their state.
 
 mod filter;
 mod list;
@@ -70,7 +70,7 @@ static CLIENT_CAPA: Command<Runner> = Command {
     run: Runner::Server(client_capa),
     ..Command::DEFAULT
 };
-/// CLIENT CAPA capability [...]: what is not known is passed over.
+/// Handles CLIENT CAPA capability [...]. Unknown capabilities are ignored.
 fn client_capa(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.from(2).any(|capability| capability.eq_ignore_ascii_case(b"redirect")) {
         ctx.session.info.choices.handles_redirects.store(true, Relaxed);
@@ -92,7 +92,7 @@ static CLIENT_IMPORT_SOURCE: Command<Runner> = Command {
     run: Runner::Server(client_import_source),
     ..Command::DEFAULT
 };
-/// CLIENT IMPORT-SOURCE ON|OFF: anything but OFF only while `import-mode` is on.
+/// Handles CLIENT IMPORT-SOURCE ON|OFF. Only OFF is valid while `import-mode` is off.
 fn client_import_source(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !args.is(2, "OFF") && !replication::IMPORT_MODE.of(&ctx.shared.config()) {
         return Err(CommandError::Line("ERR Server is not in import mode"));
@@ -114,7 +114,7 @@ static CLIENT_GETNAME: Command<Runner> = Command {
     run: Runner::Server(client_getname),
     ..Command::DEFAULT
 };
-/// CLIENT GETNAME: null while the connection has no name.
+/// Handles CLIENT GETNAME: replies with null while the connection has no name.
 fn client_getname(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let names = ctx.session.info.names();
     if names.name.is_empty() {
@@ -137,7 +137,7 @@ static CLIENT_HELP: Command<Runner> = Command {
     run: Runner::Server(client_help),
     ..Command::DEFAULT
 };
-/// CLIENT HELP.
+/// Handles CLIENT HELP.
 fn client_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -200,7 +200,7 @@ static CLIENT_ID: Command<Runner> = Command {
     run: Runner::Server(client_id),
     ..Command::DEFAULT
 };
-/// CLIENT ID.
+/// Handles CLIENT ID.
 fn client_id(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.session.id as i64);
     Ok(())
@@ -219,7 +219,7 @@ static CLIENT_INFO: Command<Runner> = Command {
     run: Runner::Server(client_info),
     ..Command::DEFAULT
 };
-/// CLIENT INFO: the line CLIENT LIST has of this connection.
+/// Handles CLIENT INFO: replies with this connection's line of CLIENT LIST.
 fn client_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let own: Vec<&[u8]> = args.from(0).collect();
     let line = client_line(ctx.shared, &ctx.session.info, &own);
@@ -240,7 +240,7 @@ static CLIENT_NO_EVICT: Command<Runner> = Command {
     run: Runner::Server(client_no_evict),
     ..Command::DEFAULT
 };
-/// CLIENT NO-EVICT ON|OFF.
+/// Handles CLIENT NO-EVICT ON|OFF.
 fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let clients = &ctx.shared.engine.clients;
     match switch(args)? {
@@ -251,7 +251,7 @@ fn client_no_evict(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// The ON or OFF at argument 2.
+/// Parses argument 2, which is ON or OFF.
 fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
     match (args.is(2, "ON"), args.is(2, "OFF")) {
         (true, _) => Ok(true),
@@ -273,7 +273,7 @@ static CLIENT_NO_TOUCH: Command<Runner> = Command {
     run: Runner::Server(client_no_touch),
     ..Command::DEFAULT
 };
-/// CLIENT NO-TOUCH ON|OFF.
+/// Handles CLIENT NO-TOUCH ON|OFF.
 fn client_no_touch(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.info.choices.no_touch.store(switch(args)?, Relaxed);
     ctx.reply.ok();
@@ -287,7 +287,7 @@ static CLIENT_REPLY: Command<Runner> = Command {
     group: Group::Connection,
     complexity: "O(1)",
     arity: Arity::Exactly(3),
-    // Valkey 9 refuses it in a transaction, too: EXEC's array would be shorter than it says.
+    // Valkey 9 rejects it in a transaction too, because EXEC's array would have too few elements.
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::NO_MULTI),
     acl: Acl::CONNECTION,
     args: &[Arg::one_of(
@@ -297,7 +297,7 @@ static CLIENT_REPLY: Command<Runner> = Command {
     run: Runner::Server(client_reply),
     ..Command::DEFAULT
 };
-/// CLIENT REPLY ON|OFF|SKIP: only ON answers.
+/// Handles CLIENT REPLY ON|OFF|SKIP. Only ON has a reply.
 fn client_reply(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.get(2).to_ascii_lowercase().as_slice() {
         b"on" => {
@@ -329,7 +329,7 @@ static CLIENT_SETINFO: Command<Runner> = Command {
     run: Runner::Server(client_setinfo),
     ..Command::DEFAULT
 };
-/// CLIENT SETINFO LIB-NAME|LIB-VER value.
+/// Handles CLIENT SETINFO LIB-NAME|LIB-VER value.
 fn client_setinfo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (option, value) = (args.get(2), args.get(3));
     let is_name = option.eq_ignore_ascii_case(b"lib-name");
@@ -365,15 +365,15 @@ static CLIENT_SETNAME: Command<Runner> = Command {
     run: Runner::Server(client_setname),
     ..Command::DEFAULT
 };
-/// CLIENT SETNAME name: an empty one takes the name away.
+/// Handles CLIENT SETNAME name. An empty name removes the name.
 fn client_setname(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.session.info.names().name = valid_name(args.get(2))?;
     ctx.reply.ok();
     Ok(())
 }
 
-/// A connection's name, if it is one: printable ASCII without spaces, so that CLIENT LIST stays
-/// readable.
+/// Checks a connection's name, and returns it. A name has printable ASCII characters without
+/// spaces, so that CLIENT LIST stays readable.
 pub fn valid_name(name: &[u8]) -> Result<Vec<u8>, CommandError> {
     if !is_printable(name) {
         return Err(CommandError::Line(

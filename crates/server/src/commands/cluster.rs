@@ -1,4 +1,4 @@
-//! CLUSTER and its kin: the answers of a server that is no node of a cluster. As in Redis with
+//! CLUSTER and related commands on a server that is not a cluster node. As in Redis with
 //! `cluster-enabled no`, each request is checked and then refused.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
@@ -10,14 +10,14 @@ use crate::context::ServerCtx;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
 
-/// How subcommands behave that only tell something.
+/// The flags of subcommands that only return information.
 const READ: Flags = Flags::STALE;
-/// How administrative ones behave.
+/// The flags of administrative subcommands.
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
-/// How those behave that change the cluster.
+/// The flags of subcommands that change the cluster.
 const CHANGES: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
-/// Answers every request.
+/// Refuses every request.
 fn disabled(_ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::Line("ERR This instance has cluster support disabled"))
 }
@@ -88,7 +88,7 @@ static CLUSTER: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// A subcommand; the administrative ones are dangerous.
+/// Creates the record of a subcommand. Administrative ones are also in the category `dangerous`.
 const fn subcommand(
     name: &'static str,
     summary: &'static str,
@@ -110,7 +110,7 @@ const fn subcommand(
     }
 }
 
-/// What differs from one moment to the next.
+/// The tips of subcommands whose replies differ from call to call.
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 static CLUSTER_ADDSLOTS: Command<Runner> = subcommand(

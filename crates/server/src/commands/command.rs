@@ -1,4 +1,4 @@
-//! COMMAND: what commands there are, told from their records.
+//! COMMAND: the description of all commands, from their records.
 
 use ::commands::table::{
     Acl, Arg, ArgKind, Arity, Begin, Command, Find, Flags, Group, History, KeyFlags, KeySpec, category_names,
@@ -20,7 +20,7 @@ use request_keys::keys_of;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMAND];
 
-/// How all of them behave.
+/// The flags of COMMAND and its subcommands.
 const FLAGS: Flags = Flags::LOADING.union(Flags::STALE);
 
 static COMMAND: Command<Runner> = Command {
@@ -45,7 +45,7 @@ static COMMAND: Command<Runner> = Command {
     run: Runner::Server(command),
     ..Command::DEFAULT
 };
-/// COMMAND: COMMAND INFO of all commands.
+/// Handles COMMAND: replies like COMMAND INFO without a name.
 fn command(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     write_all_infos(ctx);
     Ok(())
@@ -63,7 +63,7 @@ static COMMAND_COUNT: Command<Runner> = Command {
     run: Runner::Server(command_count),
     ..Command::DEFAULT
 };
-/// COMMAND COUNT: subcommands do not count.
+/// Handles COMMAND COUNT. Subcommands do not count.
 fn command_count(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.table.iter().count() as i64);
     Ok(())
@@ -83,7 +83,7 @@ static COMMAND_INFO: Command<Runner> = Command {
     run: Runner::Server(command_info),
     ..Command::DEFAULT
 };
-/// COMMAND INFO [name ...]: null for a command that is not there.
+/// Handles COMMAND INFO [name ...]: an unknown command is null.
 fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() == 2 {
         write_all_infos(ctx);
@@ -99,7 +99,7 @@ fn command_info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// All commands, by name.
+/// Returns all commands, sorted by name.
 fn sorted(table: &CommandTable) -> Vec<&'static Registered> {
     let mut all: Vec<&'static Registered> = table.iter().collect();
     all.sort_unstable_by_key(|registered| registered.full_name);
@@ -136,14 +136,15 @@ fn write_info(reply: &mut Reply<'_>, registered: &Registered) {
     }
 }
 
-/// A set of simple strings.
+/// Writes a set of simple strings.
 fn write_words(reply: &mut Reply<'_>, words: impl Iterator<Item = String>) {
     let words: Vec<String> = words.collect();
     reply.set(words.len());
     words.iter().for_each(|word| reply.simple(word));
 }
 
-/// The names of key flags: what happens to a key is in capitals, what happens to its data is not.
+/// Returns the names of key flags. Flags about the key are in capitals, flags about its data in
+/// lower case.
 fn key_flag_names(flags: KeyFlags) -> impl Iterator<Item = String> {
     flags.iter_names().map(|(name, _)| match name {
         "RW" | "RO" | "OW" | "RM" => name.to_owned(),
@@ -216,7 +217,7 @@ static COMMAND_DOCS: Command<Runner> = Command {
     run: Runner::Server(command_docs),
     ..Command::DEFAULT
 };
-/// COMMAND DOCS [name ...]: a map that leaves out what is not there.
+/// Handles COMMAND DOCS [name ...]: replies with a map without the unknown commands.
 fn command_docs(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found: Vec<&'static Registered> = if args.len() == 2 {
         sorted(&ctx.shared.engine.table)
@@ -280,7 +281,7 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     reply.end_map(begun, pairs);
 }
 
-/// Those of the texts that are there, each behind its name; gives how many.
+/// Writes each present text after its name. Returns the number of pairs.
 fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     let mut pairs = 0;
     for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
@@ -291,8 +292,8 @@ fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     pairs
 }
 
-/// The set of those marks that are set, behind its name, if there are any; gives
-/// how many pairs that is.
+/// Writes the set of the marks that are true after its name, if there are any. Returns the number
+/// of pairs.
 fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
     let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
     if set.is_empty() {
@@ -345,7 +346,7 @@ static COMMAND_GETKEYS: Command<Runner> = Command {
     run: Runner::Server(command_getkeys),
     ..Command::DEFAULT
 };
-/// COMMAND GETKEYS command [arg ...].
+/// Handles COMMAND GETKEYS command [arg ...].
 fn command_getkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
     let keys = keys_of(&ctx.shared.engine.table, &request)?;
@@ -367,7 +368,7 @@ static COMMAND_GETKEYSANDFLAGS: Command<Runner> = Command {
     run: Runner::Server(command_getkeysandflags),
     ..Command::DEFAULT
 };
-/// COMMAND GETKEYSANDFLAGS command [arg ...].
+/// Handles COMMAND GETKEYSANDFLAGS command [arg ...].
 fn command_getkeysandflags(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = args.tail(2);
     let keys = keys_of(&ctx.shared.engine.table, &request)?;
@@ -403,7 +404,8 @@ static COMMAND_LIST: Command<Runner> = Command {
     run: Runner::Server(command_list),
     ..Command::DEFAULT
 };
-/// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too.
+/// Handles COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]. Lists
+/// subcommands too.
 fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let table = &ctx.shared.engine.table;
     let wanted: Box<dyn Fn(&Registered) -> bool> = if args.len() == 2 {
@@ -447,7 +449,7 @@ static COMMAND_HELP: Command<Runner> = Command {
     run: Runner::Server(command_help),
     ..Command::DEFAULT
 };
-/// COMMAND HELP.
+/// Handles COMMAND HELP.
 fn command_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

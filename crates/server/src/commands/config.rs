@@ -30,9 +30,9 @@ use crate::{limits, listen, logging, tls, users};
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&CONFIG];
 
-/// How all subcommands but HELP behave.
+/// The flags of all subcommands except HELP.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
-/// What access control calls them.
+/// The ACL categories of all subcommands except HELP.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
 
 static CONFIG: Command<Runner> = Command {
@@ -62,7 +62,7 @@ static CONFIG_GET: Command<Runner> = Command {
     run: Runner::Server(config_get),
     ..Command::DEFAULT
 };
-/// CONFIG GET pattern [pattern ...]: a map.
+/// Handles CONFIG GET pattern [pattern ...]: replies with a map.
 fn config_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let patterns: Vec<&[u8]> = args.from(2).collect();
     let found = ctx.shared.config().matching(&patterns);
@@ -88,7 +88,7 @@ static CONFIG_SET: Command<Runner> = Command {
     run: Runner::Server(config_set),
     ..Command::DEFAULT
 };
-/// CONFIG SET name value [name value ...].
+/// Handles CONFIG SET name value [name value ...].
 fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let words: Vec<&[u8]> = args.from(2).collect();
     let (pairs, []) = words.as_chunks::<2>() else { return Err(CommandError::Syntax) };
@@ -97,7 +97,7 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     let permission = permission(&config, &ctx.session.info.peer);
     let names_folder =
         |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(persistence::DIR.opt.name.as_bytes());
-    // As in Redis: the file that is loaded is in it.
+    // As in Redis, because the file that is being loaded is in this folder.
     if permission == Permission::Protected
         && ctx.shared.engine.standing.is_loading.load(Relaxed)
         && pairs.iter().any(names_folder)
@@ -130,10 +130,10 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// Has the access clocks of all keys mean what the new eviction policy takes them for. O(keys),
-/// with a shard locked at a time.
+/// Converts the access clocks of all keys to the kind that the new eviction policy uses. O(keys);
+/// one shard is locked at a time.
 fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
-    // From here on no thread is in the middle of a request that notes uses by the old policy.
+    // After this step no thread is in a request that records accesses by the old policy.
     ctx.pass.exclusive(|_| ());
     let now_ms = ctx.now_ms;
     let to = match ctx.shared.engine.settings.get().lfu {
@@ -143,7 +143,7 @@ fn convert_access_clocks(ctx: &mut ServerCtx<'_, '_, '_>) {
     (0..SHARD_COUNT).for_each(|shard| access_clock::convert_shard(&ctx.shared.engine.keyspace, shard, to));
 }
 
-/// Whether this client may change protected options.
+/// Returns the permission of this client to change protected options.
 fn permission(config: &ConfigStore, peer: &Address) -> Permission {
     match security::ENABLE_PROTECTED_CONFIGS.of(config).includes(peer) {
         true => Permission::Protected,
@@ -165,8 +165,8 @@ fn refused(name: &[u8], reason: &str) -> CommandError {
     CommandError::Text(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
 }
 
-/// Does what changed options need before their new values hold. An error says which option is to
-/// blame, and that nothing is to change.
+/// Takes the steps that changed options need before their new values apply. An error names the
+/// option that caused it; then no option may change.
 fn prepare(
     shared: &Shared,
     changed: &[&'static Opt],
@@ -177,13 +177,14 @@ fn prepare(
         OnChange::Nothing | OnChange::FollowUp(_) => None,
     };
     let mut steps: Vec<(Prepare, &'static str)> = changed.iter().filter_map(step).collect();
-    // Stable: of several options that need the same, the first that the client named is to blame.
+    // Stable: of several options with the same step, the error names the first one of the request.
     steps.sort_by_key(|(step, _)| step.order());
     steps.dedup_by_key(|(step, _)| step.order());
     steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
 }
 
-/// Takes the certificates of the options as they stay, where others may have been taken already.
+/// Restores the TLS certificates of the unchanged options, if a failed change may have replaced
+/// them.
 fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) {
     let is_read = |option: &&Opt| option.on_change == OnChange::Prepare(Prepare::Tls);
     if changed.iter().any(is_read)
@@ -194,7 +195,7 @@ fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) 
     }
 }
 
-/// Reads what the options about TLS name. A refusal has its cause in the log.
+/// Loads the files that the TLS options name. The reason of a refusal is logged.
 fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     shared.tls.configure(new).map(|_| ()).map_err(|problem| {
         tracing::warn!("{problem}");
@@ -202,7 +203,7 @@ fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     })
 }
 
-/// Does one thing that the new values `new` need.
+/// Takes a step that the new values `new` need.
 fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Refusal> {
     match step {
         Prepare::OpenFiles => fit_open_files(shared, clients::MAXCLIENTS.of(new) as u64),
@@ -245,7 +246,7 @@ fn take_step(shared: &Shared, step: Prepare, new: &ConfigStore) -> Result<(), Re
     }
 }
 
-/// Does what changed options need once their new values hold.
+/// Takes the steps that changed options need after their new values apply.
 fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     let step = |option: &&'static Opt| match option.on_change {
         OnChange::FollowUp(step) | OnChange::Both(_, step) => Some(step),
@@ -279,7 +280,7 @@ fn follow_up(ctx: &mut ServerCtx<'_, '_, '_>, changed: &[&'static Opt]) {
     }
 }
 
-/// Raises the limit of open files for so many clients.
+/// Raises the limit of open files for this number of clients.
 fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
     let possible = limits::raise_open_files(wanted, shared.engine.threads.len());
     if possible < wanted {
@@ -289,7 +290,7 @@ fn fit_open_files(shared: &Shared, wanted: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Listens where the options say. An error is `refusal`, and its cause in the log.
+/// Listens on the configured addresses. Returns `refusal` after an error, whose reason is logged.
 fn listen_as_configured(shared: &Shared, config: &ConfigStore, refusal: &'static str) -> Result<(), Refusal> {
     try_listen(shared, config).map_err(|reason| {
         tracing::warn!("Could not listen on the new addresses: {reason}");
@@ -318,7 +319,7 @@ static CONFIG_RESETSTAT: Command<Runner> = Command {
     run: Runner::Server(config_resetstat),
     ..Command::DEFAULT
 };
-/// CONFIG RESETSTAT.
+/// Handles CONFIG RESETSTAT.
 fn config_resetstat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.threads.all_stats().for_each(engine::stats::ThreadStats::reset);
     let expiry = &ctx.shared.engine.expiry;
@@ -347,13 +348,13 @@ static CONFIG_REWRITE: Command<Runner> = Command {
     run: Runner::Server(config_rewrite),
     ..Command::DEFAULT
 };
-/// CONFIG REWRITE. Writes a file on the I/O thread: it is an operator's rare wish, and a few
-/// kilobytes.
+/// Handles CONFIG REWRITE. Writes the file on the I/O thread, because the command is rare and the
+/// file has a few kilobytes.
 fn config_rewrite(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     rewrite_file(ctx, Added::Changed)
 }
 
-/// Rewrites the configuration file, with what is added of the options that it does not name.
+/// Rewrites the configuration file. `added` selects the options that are added to it.
 pub(super) fn rewrite_file(ctx: &mut ServerCtx<'_, '_, '_>, added: Added) -> Result<(), CommandError> {
     let config = ctx.shared.config().clone();
     let Some(path) = config.file() else {
@@ -381,7 +382,7 @@ static CONFIG_HELP: Command<Runner> = Command {
     run: Runner::Server(config_help),
     ..Command::DEFAULT
 };
-/// CONFIG HELP.
+/// Handles CONFIG HELP.
 fn config_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

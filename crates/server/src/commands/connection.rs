@@ -40,7 +40,7 @@ static AUTH: Command<Runner> = Command {
     run: Runner::Server(auth),
     ..Command::DEFAULT
 };
-/// AUTH [username] password.
+/// Handles AUTH [username] password.
 fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         2 if ctx.shared.engine.acl.users.default_user().needs_no_password()
@@ -59,14 +59,14 @@ fn auth(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandE
     Ok(())
 }
 
-/// Makes the session a user's who has this password, or says why not.
+/// Logs the session in as the user with this name and password, or as a token's user.
 fn authenticate(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
     (name, password): (&[u8], &[u8]),
 ) -> Result<(), CommandError> {
     let (shared, delay_ms) = (ctx.shared, ctx.settings.clients.auth_failure_delay_ms);
-    // Other requests were looked at as they came; a transaction does not wait.
+    // Other requests were checked before they ran; a transaction cannot wait.
     if delay_ms > 0
         && ctx.session.in_exec
         && shared.login_delays.must_wait(&ctx.session.info.peer, shared.uptime_ms())
@@ -91,13 +91,13 @@ fn authenticate(
     Ok(())
 }
 
-/// Whether a password is a token, where tokens are taken.
+/// Returns true if the password is a token and the server accepts tokens.
 fn is_token_login(ctx: &ServerCtx<'_, '_, '_>, password: &[u8]) -> bool {
     ctx.shared.oidc.is_some() && is_token(password)
 }
 
-/// The user that a token logs in as, and when that ends. Without a name, or with that of `default`,
-/// which clients send by themselves, the token decides.
+/// Returns the user that a token logs in as, and the end of the login in Unix seconds. Without a
+/// name, or with `default`, which clients send by themselves, the token decides about the user.
 fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(Arc<User>, u64)> {
     let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
     let login = oidc
@@ -112,7 +112,7 @@ fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(A
     Some((user, login.ends_s.unwrap_or(0)))
 }
 
-/// Notes a login or a try for the audit log, and for those who fail often.
+/// Records a login attempt in the audit log, and counts a failed one for the login delay.
 fn note_login(ctx: &ServerCtx<'_, '_, '_>, user: &[u8], outcome: Outcome) {
     let (client, audit) = (&ctx.session.info, &ctx.settings.audit);
     if matches!(outcome, Outcome::Denied(_)) && ctx.settings.clients.auth_failure_delay_ms > 0 {
@@ -122,7 +122,7 @@ fn note_login(ctx: &ServerCtx<'_, '_, '_>, user: &[u8], outcome: Outcome) {
     ctx.shared.audit.note_login(audit, login);
 }
 
-/// Counts an attempt to log in that failed, and notes it for ACL LOG.
+/// Counts a failed login attempt, and adds it to ACL LOG.
 #[cold]
 fn note_failed_login(ctx: &ServerCtx<'_, '_, '_>, command: &[u8], username: &[u8]) {
     ctx.shared.engine.threads[ctx.thread].stats.denied.auth.add(1);
@@ -152,7 +152,7 @@ static ECHO: Command<Runner> = Command {
     run: Runner::Server(echo),
     ..Command::DEFAULT
 };
-/// ECHO message.
+/// Handles ECHO message.
 fn echo(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.bulk(args.get(1));
     Ok(())
@@ -184,7 +184,7 @@ static HELLO: Command<Runner> = Command {
     run: Runner::Server(hello),
     ..Command::DEFAULT
 };
-/// HELLO [protover [AUTH username password] [SETNAME name]].
+/// Handles HELLO [protover [AUTH username password] [SETNAME name]].
 fn hello(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let protocol = match args.try_get(1) {
         None => ctx.session.protocol(),
@@ -263,11 +263,11 @@ static PING: Command<Runner> = Command {
     run: Runner::Server(ping),
     ..Command::DEFAULT
 };
-/// PING [message].
+/// Handles PING [message].
 fn ping(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol() == Protocol::Resp2 => {
-            // Shaped like a message, so that clients that expect those only can read it.
+            // In the form of a message, so that clients that expect only messages can read it.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(args.try_get(1).unwrap_or_default());
@@ -298,7 +298,7 @@ static QUIT: Command<Runner> = Command {
     run: Runner::Server(quit),
     ..Command::DEFAULT
 };
-/// QUIT: says OK and closes.
+/// Handles QUIT: replies OK and closes the connection.
 fn quit(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.ok();
     ctx.session.flow = Flow::Closing;
@@ -324,11 +324,12 @@ static RESET: Command<Runner> = Command {
     run: Runner::Server(reset),
     ..Command::DEFAULT
 };
-/// RESET: the connection as it was when it was opened.
+/// Handles RESET: restores the state of a new connection.
 fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, scripts, .. } = &ctx.shared.engine;
     if ctx.session.tracking.is_some() && (scripts.is_any_busy() || !ctx.pass.is_inside()) {
-        // Unlike in Redis: what it caches is noted in shards that a script may hold.
+        // Unlike in Redis, because the client's tracked keys are recorded in shards that a script
+        // may hold.
         return Err(scripts.error());
     }
     ctx.session.unsubscribe_all(pubsub, Some(&mut ctx.reply));
@@ -375,7 +376,7 @@ static SELECT: Command<Runner> = Command {
     run: Runner::Server(select),
     ..Command::DEFAULT
 };
-/// SELECT index.
+/// Handles SELECT index.
 fn select(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let index = args.db_index(1, ctx.shared.engine.keyspace.db_count())?;
     ctx.session.info.db.store(index as u64, Relaxed);

@@ -1,9 +1,8 @@
-//! DEBUG: what test suites and people who look into a server ask for. Only with
-//! `enable-debug-command`.
+//! DEBUG: commands for test suites and for examining a server. They require `enable-debug-command`.
 //!
-//! It has no subcommands in the sense of the command table: as in Redis, one record covers all,
-//! and an unknown word and a wrong number of arguments are one error. What would end or damage
-//! the process is refused.
+//! DEBUG has no subcommands in the command table. As in Redis, one record covers all, and an
+//! unknown word and a wrong number of arguments give the same error. Commands that would end or
+//! damage the process are refused.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -50,7 +49,7 @@ static DEBUG: Command<Runner> = Command {
     run: Runner::Server(debug),
     ..Command::DEFAULT
 };
-/// DEBUG subcommand [argument ...].
+/// Handles DEBUG subcommand [argument ...].
 fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !is_permitted(ctx) {
         return Err(CommandError::Line(NOT_PERMITTED));
@@ -100,8 +99,8 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
-        // Replies are written into buffers of their thread: none is a client's
-        // own, to keep or to shrink.
+        // A thread writes replies into its own buffers. No client owns a buffer that could be
+        // resized.
         (b"config-rewrite-force-all", 2) => return super::config::rewrite_file(ctx, Added::All),
         (b"replybuffer", 4) if args.is(2, "RESIZING") || args.is(2, "PEAK-RESET-TIME") => ctx.reply.ok(),
         (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
@@ -127,24 +126,24 @@ const NO_CLUSTER: &str = "ERR Debug option only available for cluster mode enabl
 const FIXED: &str = "ERR this server's tables have no such switch";
 const REFUSED: &str = "ERR refused: no request may end or damage this server. SHUTDOWN stops it";
 
-/// DEBUG STRUCTSIZE: sizes of what the server is made of, in bytes.
+/// Handles DEBUG STRUCTSIZE: replies with the sizes of basic structures, in bytes.
 fn struct_sizes(ctx: &mut ServerCtx<'_, '_, '_>) {
     let (entry, object, key) = (size_of::<KeyEntry>(), size_of::<Object>(), size_of::<Key<'_>>());
     let bits = usize::BITS;
     ctx.reply.simple(&format!("bits:{bits} entry:{entry} object:{object} key:{key}"));
 }
 
-/// Whether `enable-debug-command` lets this client in.
+/// Returns true if `enable-debug-command` permits this client.
 fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
     security::ENABLE_DEBUG_COMMAND.of(&ctx.shared.config()).includes(&ctx.session.info.peer)
 }
 
-/// An integer as C's `atoi` sees one: 0 for what is none.
+/// Parses an integer as C's `atoi`, but any text that is not an integer as a whole is 0.
 fn c_integer(text: &[u8]) -> i64 {
     stdx::number::parse_i64(text).unwrap_or(0)
 }
 
-/// The text without line ends, which would break the protocol.
+/// Replaces line ends by spaces, because they would break the protocol.
 fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
@@ -153,7 +152,7 @@ fn help(ctx: &mut ServerCtx<'_, '_, '_>) {
     super::help(ctx, "DEBUG", HELP);
 }
 
-/// What DEBUG HELP says: words, and lines about them.
+/// The lines of DEBUG HELP: syntax and explanation.
 const HELP: &[(&str, &[&str])] = &[
     (
         "AOF-FLUSH-SLEEP <microseconds>",
@@ -220,7 +219,7 @@ const HELP: &[(&str, &[&str])] = &[
     ("STRUCTSIZE", &["Sizes of the structures that every key has."]),
 ];
 
-/// DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: whether scripts may run all commands.
+/// Handles DEBUG SET-DISABLE-DENY-SCRIPTS 0|1: with 1 scripts may run all commands.
 fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     let scripts = &ctx.shared.engine.scripts;
     if c_integer(allows) == 0 {
@@ -231,14 +230,14 @@ fn allow_in_scripts(ctx: &mut ServerCtx<'_, '_, '_>, allows: &[u8]) {
     ctx.reply.ok();
 }
 
-/// DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1: on each thread from its next turn.
+/// Handles DEBUG SET-SKIP-CHECKSUM-VALIDATION 0|1. It applies to each thread from its next turn.
 fn skip_checksums(ctx: &mut ServerCtx<'_, '_, '_>, skips: &[u8]) {
     let checksums = if c_integer(skips) == 0 { Checksums::Compared } else { Checksums::Skipped };
     ctx.shared.engine.settings.set_checksums(checksums);
     ctx.reply.ok();
 }
 
-/// DEBUG CHANGE-REPL-ID: the history of the data gets another name.
+/// Handles DEBUG CHANGE-REPL-ID: draws a new replication id.
 fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
     tracing::info!("the replication id changes because of DEBUG CHANGE-REPL-ID");
     let (a, b, c) = (ctx.rng.u64(..), ctx.rng.u64(..), ctx.rng.u32(..));
@@ -246,8 +245,8 @@ fn change_repl_id(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.reply.ok();
 }
 
-/// DEBUG QUICKLIST-PACKED-THRESHOLD size: for lists made from now on, on each
-/// thread from its next turn.
+/// Handles DEBUG QUICKLIST-PACKED-THRESHOLD size. It applies to new lists, on each thread from its
+/// next turn.
 fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), CommandError> {
     let refused =
         CommandError::Line("ERR argument must be a memory value bigger than 1 and smaller than 4gb");
@@ -257,10 +256,10 @@ fn packed_threshold(ctx: &mut ServerCtx<'_, '_, '_>, size: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// The longest text that DEBUG STRINGMATCH-LEN makes.
+/// Maximum length of DEBUG STRINGMATCH-LEN's text, in bytes.
 const MATCHED_LEN_BYTES_MAX: i64 = 1 << 20;
 
-/// DEBUG STRINGMATCH-LEN len pattern: how long a pattern takes on a long text.
+/// Handles DEBUG STRINGMATCH-LEN len pattern: matches a long text, to measure slow patterns.
 fn match_length(ctx: &mut ServerCtx<'_, '_, '_>, len: &[u8], pattern: &[u8]) -> Result<(), CommandError> {
     let len = stdx::number::parse_i64(len).ok_or(CommandError::NotAnInteger)?;
     if !(0..=MATCHED_LEN_BYTES_MAX).contains(&len) {
@@ -271,20 +270,20 @@ fn match_length(ctx: &mut ServerCtx<'_, '_, '_>, len: &[u8], pattern: &[u8]) -> 
     Ok(())
 }
 
-/// How long DEBUG SLEEP sleeps before it looks whether the server stops.
+/// Interval at which DEBUG SLEEP checks whether the server stops.
 const SLEEP_STEP: Duration = Duration::from_millis(50);
-/// What DEBUG SLEEP sleeps at most: a year.
+/// Maximum duration of DEBUG SLEEP, in seconds: a year.
 const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 
-/// DEBUG SLEEP seconds. Redis stops as a whole; here the thread of this connection does, with the
-/// other connections it serves. It sleeps outside the gate, so other threads go on even where they
-/// need to be alone, and ends early when the server stops.
+/// Handles DEBUG SLEEP seconds. Redis stops as a whole. Here only the thread of this connection
+/// stops, with its other connections. It sleeps outside the gate, so other threads can even enter
+/// it exclusively. It stops sleeping early when the server stops.
 fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
     let stopping = &ctx.shared.stopping;
     ctx.pass.outside(|| {
-        // Relaxed: a round later is soon enough.
+        // Relaxed: noticing the stop one round later is soon enough.
         while !stopping.load(Relaxed) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -296,16 +295,16 @@ fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     ctx.reply.ok();
 }
 
-/// What `look` tells of the entry at `key` of the selected database, expired or not; `None` where
-/// there is none. Notes no access.
+/// Returns the result of `look` for the entry at `key` of the selected database, expired or not;
+/// `None` if there is none. Does not count as an access.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.engine.keyspace.lock(key.shard());
     let entry = guard.db(ctx.session.db())?.table().get(key.position(), key.bytes)?;
     Some(look(&entry))
 }
 
-/// DEBUG OBJECT key: one line. `serializedlength` is what the value takes in memory:
-/// nothing here writes it out.
+/// Handles DEBUG OBJECT key: replies with one line. `serializedlength` is the memory size of the
+/// value, because the value is not serialized.
 fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let now_s = (ctx.now_ms / 1000) as u32 & 0x00FF_FFFF;
     let shares = ctx.settings.limits.shares_integers;
@@ -328,8 +327,8 @@ fn object(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandEr
     Ok(())
 }
 
-/// What DEBUG OBJECT tells in addition of a quicklist; `ql_compressed` is whether
-/// nodes may be compressed.
+/// Formats the additional fields of DEBUG OBJECT for a quicklist. `ql_compressed` is 1 if nodes may
+/// be compressed.
 fn quicklist_figures(object: &Object) -> String {
     let Object::List(list) = object else { return String::new() };
     let ListView::Quick(quicklist) = list.view() else { return String::new() };
@@ -343,7 +342,7 @@ fn quicklist_figures(object: &Object) -> String {
     )
 }
 
-/// DEBUG LISTPACK key: its figures go to the log.
+/// Handles DEBUG LISTPACK key: logs the numbers of elements and bytes.
 fn listpack(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "listpack" => {
@@ -359,7 +358,8 @@ fn listpack(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Command
     Ok(())
 }
 
-/// DEBUG QUICKLIST key [0|1]: its figures go to the log, whatever level of detail is asked for.
+/// Handles DEBUG QUICKLIST key [0|1]: logs the numbers of elements and nodes. The requested level
+/// of detail is ignored.
 fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let figures = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if object.encoding_name() == "quicklist" => {
@@ -375,8 +375,8 @@ fn quicklist(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Comman
     Ok(())
 }
 
-/// DEBUG SDSLEN key: one line. Key and value share a block unless the value is long, so the block's
-/// bytes stand with the key.
+/// Handles DEBUG SDSLEN key: replies with one line. Key and value share a block unless the value is
+/// long, so the size of the block is reported for the key.
 fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let line = with_entry(ctx, key, |entry| {
         let (len, room, own_bytes) = match entry.view() {
@@ -398,7 +398,7 @@ fn string_sizes(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), Com
     Ok(())
 }
 
-/// DEBUG DIGEST-VALUE key ...: zeros for a key that is not there.
+/// Handles DEBUG DIGEST-VALUE key ...: replies with zeros for a missing key.
 fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     ctx.reply.array(args.len() - 2);
     for at in 2..args.len() {
@@ -407,12 +407,13 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     }
 }
 
-/// Keys that DEBUG POPULATE adds before it lets those in who want to be alone.
+/// Number of keys that DEBUG POPULATE adds before it lets threads pass that wait for exclusive
+/// access.
 const POPULATE_STEP: u64 = 1024;
 
-/// DEBUG POPULATE count [prefix] [size]: strings `prefix:number` with the value
-/// `value:number`, cut or filled up with zeros to `size` bytes. Keys that are there stay.
-/// Stops with an error at `maxmemory`.
+/// Handles DEBUG POPULATE count [prefix] [size]: creates strings `prefix:number` with the value
+/// `value:number`. With `size` the value is cut, or filled with zero bytes, to `size` bytes.
+/// Existing keys stay unchanged. Stops with an error at `maxmemory`.
 fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let positive = |at: usize| {
         let number = args.integer(at).ok().and_then(|number| u64::try_from(number).ok());
@@ -457,7 +458,7 @@ fn populate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     Ok(())
 }
 
-/// DEBUG PROTOCOL type: one value of each type of the protocol, the values Redis has for it.
+/// Handles DEBUG PROTOCOL type: replies with Redis' example of this protocol type.
 #[expect(clippy::approx_constant, reason = "the double that Redis answers")]
 fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandError> {
     let resp3 = ctx.session.protocol() == Protocol::Resp3;
@@ -515,7 +516,7 @@ fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandE
     Ok(())
 }
 
-/// A table's figures in Redis' words.
+/// Formats a table's statistics in Redis' words.
 fn table_text(slots: Option<usize>, elements: usize) -> String {
     if elements == 0 {
         return "No stats available for empty dictionaries\n".to_owned();
@@ -524,7 +525,8 @@ fn table_text(slots: Option<usize>, elements: usize) -> String {
     format!("Hash table 0 stats (main hash table):\n{size} number of elements: {elements}\n")
 }
 
-/// DEBUG HTSTATS db [full]: sizes of a database's tables, all shards together.
+/// Handles DEBUG HTSTATS db [full]: replies with the sizes of a database's tables, summed over all
+/// shards.
 fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let keyspace = &ctx.shared.engine.keyspace;
     let db = usize::try_from(args.integer(2)?).ok().filter(|&db| db < keyspace.db_count());
@@ -541,7 +543,7 @@ fn table_stats(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// DEBUG HTSTATS-KEY key [full]: the size of a collection's table.
+/// Handles DEBUG HTSTATS-KEY key [full]: replies with the size of a collection's table.
 fn value_table_stats(ctx: &mut ServerCtx<'_, '_, '_>, key: Key<'_>) -> Result<(), CommandError> {
     let elements = with_entry(ctx, key, |entry| match entry.view() {
         View::Object(object) if matches!(object.encoding_name(), "hashtable" | "skiplist") => {

@@ -1,8 +1,8 @@
-//! DUMP and RESTORE: a value out as one string, and back in.
+//! DUMP and RESTORE: serialize a value into a string, and create a key from it.
 //!
-//! They stand here and not with the other data commands because the format is `persist`'s, which
-//! the data commands do not know. Payloads are always checked in depth, whatever
-//! `sanitize-dump-payload` says: an unchecked one could break what the types rely on.
+//! These data commands are in this crate, because their format is in `persist`, on which the crate
+//! of data commands does not depend. Payloads are always validated in depth, whatever
+//! `sanitize-dump-payload` says: an invalid payload could break invariants of the types.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError, Ctx, EventClass};
@@ -30,7 +30,8 @@ static DUMP: Command<Runner> = Command {
     run: Runner::Data(dump),
     ..Command::DEFAULT
 };
-/// DUMP key: the payload, or nil when the key is absent. Neither expiry nor access clock is in it.
+/// Handles DUMP key: replies with the payload, or null if the key is missing. The payload has
+/// neither the expiry nor the access clock.
 fn dump(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.get(args.key(1)) {
         Some(entry) => {
@@ -71,8 +72,8 @@ static RESTORE: Command<Runner> = Command {
     run: Runner::Data(restore),
     ..Command::DEFAULT
 };
-/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]: OK. A key with a
-/// time in the past is not created; REPLACE still removes the old key.
+/// Handles RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]. A key
+/// whose time is in the past is not created; REPLACE still removes the old key.
 fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = Options::parse(args)?;
     let key = args.key(1);
@@ -109,7 +110,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         }
     } else {
         if ctx.db.contains(key) {
-            // Replaced: as if it had been deleted before.
+            // The old key is replaced, as if it had been deleted before.
             ctx.db.record_created(key);
         }
         store(ctx, key, value, expiry_ms);
@@ -142,7 +143,7 @@ static RESTORE_ASKING: Command<Runner> = Command {
     ..RESTORE
 };
 
-/// Stores a value that was read, whatever was there.
+/// Stores a value, and replaces any old one.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Option<i64>) {
     let expiry = expiry_ms.map_or(Expiry::Clear, Expiry::At);
     match value {
@@ -151,7 +152,7 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: Key<'_>, value: Value, expiry_ms: Op
     }
 }
 
-/// RESTORE's options.
+/// The options of RESTORE.
 #[derive(Default)]
 struct Options {
     replace: bool,
@@ -192,11 +193,12 @@ impl Options {
         Ok(options)
     }
 
-    /// The access clock they ask for, where the policy keeps that kind of clock.
+    /// Returns the requested access clock, if the eviction policy uses this kind of clock.
     fn access(&self, clock: Access) -> Option<u32> {
         match clock {
             Access::Lru { clock_s } => {
-                // The clock goes around; further back than half of it cannot be told from ahead.
+                // The clock wraps around. More than half of it back cannot be distinguished from
+                // ahead.
                 let idle_s = self.idle_s?.min(1 << 23) as u32;
                 Some(clock_s.wrapping_sub(idle_s) & 0x00FF_FFFF)
             }
@@ -215,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// What RESTORE of a string records, with these words behind the payload.
+    /// Returns the commands that RESTORE of a string records, with these options after the payload.
     fn recorded(ttl: &str, options: &[&str]) -> (Vec<String>, bool) {
         let keyspace = Keyspace::new(1, [1, 2, 3, 4]);
         let (mut effects, mut access_results) = (::commands::Changes::default(), AccessResults::default());
@@ -264,7 +266,7 @@ mod tests {
     fn requests_without_a_relative_time_are_their_own_record() {
         assert_eq!(recorded("0", &[]), (vec![], true));
         assert_eq!(recorded("5000", &["ABSTTL"]), (vec![], true));
-        // In the past: nothing was there, so nothing happened.
+        // The time is in the past and there was no key, so nothing changed.
         assert_eq!(recorded("500", &["ABSTTL"]), (vec![], false));
     }
 }

@@ -1,4 +1,5 @@
-//! FUNCTION: libraries of functions. They are data: in the files, in the change log.
+//! FUNCTION: libraries of functions. Libraries are data: they are saved in the data files and
+//! recorded in the change log.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -16,7 +17,7 @@ use crate::scripting::functions::{Existing, LoadedLibrary, Policy};
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&FUNCTION];
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands' records.
 const FUNCTION_SUB: Command<Runner> = Command {
     history: History::since("7.0.0"),
     group: Group::Scripting,
@@ -25,9 +26,9 @@ const FUNCTION_SUB: Command<Runner> = Command {
     acl: Acl::SCRIPTING,
     ..Command::DEFAULT
 };
-/// The categories of those that change libraries.
+/// The ACL categories of subcommands that change libraries.
 const CHANGING: Acl = Acl::SCRIPTING.union(Acl::WRITE);
-/// Their flags.
+/// The flags of subcommands that change libraries.
 const CHANGES: Flags = Flags::NOSCRIPT.union(Flags::WRITE);
 
 static FUNCTION: Command<Runner> = Command {
@@ -51,13 +52,13 @@ static FUNCTION: Command<Runner> = Command {
     ..FUNCTION_SUB
 };
 
-/// The error of a subcommand with arguments that it does not take.
+/// Returns the error of a subcommand with too many arguments.
 fn too_many(args: &Args<'_>) -> CommandError {
     let end = "'. Try FUNCTION HELP.";
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), end)
 }
 
-/// Notes in the change log, as a unit, that a command has changed the libraries.
+/// Records a command that has changed the libraries in the change log, as a unit.
 fn record(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     let commit = &mut *ctx.data.commit;
     let is_recorded = commit.begin_record();
@@ -84,7 +85,7 @@ static FUNCTION_LOAD: Command<Runner> = Command {
     run: Runner::Server(function_load),
     ..FUNCTION_SUB
 };
-/// FUNCTION LOAD [REPLACE] code: the library's name.
+/// Handles FUNCTION LOAD [REPLACE] code: replies with the library's name.
 fn function_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut existing = Existing::Kept;
     for at in 2..args.len() - 1 {
@@ -112,7 +113,7 @@ static FUNCTION_DELETE: Command<Runner> = Command {
     run: Runner::Server(function_delete),
     ..FUNCTION_SUB
 };
-/// FUNCTION DELETE name
+/// Handles FUNCTION DELETE name.
 fn function_delete(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     if !shared.functions.delete(&shared.persistence, args.get(2), || record(ctx, args)) {
@@ -133,7 +134,7 @@ static FUNCTION_FLUSH: Command<Runner> = Command {
     run: Runner::Server(function_flush),
     ..FUNCTION_SUB
 };
-/// FUNCTION FLUSH [ASYNC | SYNC]
+/// Handles FUNCTION FLUSH [ASYNC | SYNC].
 fn function_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(too_many(args));
@@ -159,7 +160,7 @@ static FUNCTION_LIST: Command<Runner> = Command {
     run: Runner::Server(function_list),
     ..FUNCTION_SUB
 };
-/// FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE]
+/// Handles FUNCTION LIST [LIBRARYNAME pattern] [WITHCODE].
 fn function_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut with_code, mut pattern, mut at) = (false, None, 2);
     while at < args.len() {
@@ -220,7 +221,7 @@ static FUNCTION_DUMP: Command<Runner> = Command {
     run: Runner::Server(function_dump),
     ..FUNCTION_SUB
 };
-/// FUNCTION DUMP
+/// Handles FUNCTION DUMP.
 fn function_dump(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let loaded = ctx.shared.functions.read(&ctx.shared.persistence);
     let sources = loaded.libraries.values().map(|library| library.library.code.as_slice());
@@ -247,7 +248,7 @@ static FUNCTION_RESTORE: Command<Runner> = Command {
     run: Runner::Server(function_restore),
     ..FUNCTION_SUB
 };
-/// FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]
+/// Handles FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE].
 fn function_restore(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many(args));
@@ -284,7 +285,7 @@ static FUNCTION_STATS: Command<Runner> = Command {
     run: Runner::Server(function_stats),
     ..FUNCTION_SUB
 };
-/// FUNCTION STATS
+/// Handles FUNCTION STATS.
 fn function_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let scripts = &shared.engine.scripts;
@@ -330,7 +331,7 @@ static FUNCTION_KILL: Command<Runner> = Command {
     run: Runner::Server(function_kill),
     ..FUNCTION_SUB
 };
-/// FUNCTION KILL: ends functions, not scripts.
+/// Handles FUNCTION KILL. It ends functions, not scripts.
 fn function_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::script::kill(ctx, ScriptKind::Function)
 }
@@ -344,7 +345,7 @@ static FUNCTION_HELP: Command<Runner> = Command {
     run: Runner::Server(function_help),
     ..FUNCTION_SUB
 };
-/// FUNCTION HELP
+/// Handles FUNCTION HELP.
 fn function_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

@@ -1,9 +1,9 @@
-//! HOTKEYS: which keys take most of the time and of the network, while somebody asks for it, as in
-//! Redis 8.6; and which are asked for most often, as in Valkey 9.2.
+//! HOTKEYS: the keys with the most CPU time and network traffic during a session, as in Redis 8.6,
+//! and the most frequently accessed keys, as in Valkey 9.2.
 //!
-//! Both have HOTKEYS GET and RESET. A session of HOTKEYS START is what somebody asked for by hand,
-//! so GET shows that until it is reset. Without one it shows the last window of `hotkeys-top-k`,
-//! where that is set, and else null, as Redis does. RESET forgets both.
+//! Both servers have HOTKEYS GET and RESET. A user starts a session on purpose with HOTKEYS START,
+//! so GET shows the session until it is reset. Without a session GET shows the last window of
+//! `hotkeys-top-k`. If that is not set, GET replies null, as in Redis. RESET removes both.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ use crate::shared::Shared;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&HOTKEYS];
 
-/// Flags of the subcommands.
+/// The flags of the subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT);
-/// Categories of the subcommands.
+/// The ACL categories of the subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// Keys that are shown unless told otherwise.
+/// Default number of keys in the reply.
 const SHOWN: usize = 10;
-/// The last slot of a server that has them all.
+/// The last hash slot. A server outside a cluster has all slots.
 const LAST_SLOT: i64 = 16_383;
 
 static HOTKEYS: Command<Runner> = Command {
@@ -55,9 +55,9 @@ static HOTKEYS_GET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_get),
     ..Command::DEFAULT
 };
-/// HOTKEYS GET: an array with one map where there is a session. Times and bytes of a key are what
-/// is certain of them; with SAMPLE they are those of the sampled commands. Else, with
-/// `hotkeys-top-k`, an array with a map for each key, and null without.
+/// Handles HOTKEYS GET. With a session it replies with an array of one map. Times and bytes of a
+/// key are lower bounds; with SAMPLE they cover the sampled commands only. Without a session, but
+/// with `hotkeys-top-k`, it replies with an array with a map for each key, and otherwise with null.
 fn hotkeys_get(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let hot_keys = &ctx.shared.engine.hot_keys;
     match hot_keys.report(totals(ctx.shared), ctx.now_ms) {
@@ -144,7 +144,7 @@ static HOTKEYS_HELP: Command<Runner> = Command {
     run: Runner::Server(hotkeys_help),
     ..Command::DEFAULT
 };
-/// HOTKEYS HELP.
+/// Handles HOTKEYS HELP.
 fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -182,7 +182,7 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_reset),
     ..Command::DEFAULT
 };
-/// HOTKEYS RESET: OK.
+/// Handles HOTKEYS RESET.
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
     ctx.shared.engine.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;
@@ -217,8 +217,8 @@ static HOTKEYS_START: Command<Runner> = Command {
     run: Runner::Server(hotkeys_start),
     ..Command::DEFAULT
 };
-/// HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]: OK. SLOTS
-/// is for servers that have some of the slots.
+/// Handles HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio].
+/// SLOTS is only for servers that have a part of the slots.
 fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let in_progress = CommandError::Line("ERR hotkey tracking session already in progress");
     if ctx.shared.engine.hot_keys.is_active(ctx.now_ms) {
@@ -234,7 +234,7 @@ fn hotkeys_start(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// The arguments of HOTKEYS START.
+/// Parses the arguments of HOTKEYS START.
 fn options(args: &Args<'_>) -> Result<SessionOptions, CommandError> {
     let number = |at: usize, range: std::ops::RangeInclusive<i64>, line: &'static str| {
         let number = args.integer(at).ok().filter(|number| range.contains(number));
@@ -255,7 +255,7 @@ fn options(args: &Args<'_>) -> Result<SessionOptions, CommandError> {
         } else if args.is(at, "NET") {
             (&mut options.net, "ERR METRICS NET defined more than once!")
         } else {
-            // A metric of a later version.
+            // The metric may belong to a later version of Redis.
             continue;
         };
         if std::mem::replace(asked, true) {
@@ -294,7 +294,7 @@ static HOTKEYS_STOP: Command<Runner> = Command {
     run: Runner::Server(hotkeys_stop),
     ..HOTKEYS_RESET
 };
-/// HOTKEYS STOP: OK, or an error where nothing is counted.
+/// Handles HOTKEYS STOP. Without an active session it is an error.
 fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     if !ctx.shared.engine.hot_keys.stop(totals(ctx.shared), ctx.now_ms) {
         return Err(CommandError::Line("ERR no hotkey tracking session in progress"));
@@ -303,7 +303,7 @@ fn hotkeys_stop(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// What the process has used so far.
+/// Returns the process' CPU times and network bytes so far.
 fn totals(shared: &Shared) -> Totals {
     let (user, system) = crate::process::cpu_time();
     let threads = &shared.engine.threads;

@@ -1,4 +1,4 @@
-//! LATENCY: how long commands take, and which events took too long.
+//! LATENCY: the durations of commands, and events that took too long.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -14,7 +14,7 @@ use crate::context::ServerCtx;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&LATENCY];
 
-/// Flags of the subcommands.
+/// The flags of the subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 
 static LATENCY: Command<Runner> = Command {
@@ -52,7 +52,7 @@ static LATENCY_HELP: Command<Runner> = Command {
     run: Runner::Server(latency_help),
     ..Command::DEFAULT
 };
-/// LATENCY HELP.
+/// Handles LATENCY HELP.
 fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -90,8 +90,8 @@ static LATENCY_HISTOGRAM: Command<Runner> = Command {
     run: Runner::Server(latency_histogram),
     ..Command::DEFAULT
 };
-/// LATENCY HISTOGRAM [command ...]: unknown commands are passed over, a container
-/// stands for its subcommands.
+/// Handles LATENCY HISTOGRAM [command ...]. Unknown commands are ignored; a container stands for
+/// its subcommands.
 fn latency_histogram(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::times_of);
     Ok(())
@@ -105,13 +105,13 @@ static LATENCY_END_TO_END: Command<Runner> = Command {
     run: Runner::Server(latency_end_to_end),
     ..LATENCY_HISTOGRAM
 };
-/// LATENCY END-TO-END [command ...]: as LATENCY HISTOGRAM.
+/// Handles LATENCY END-TO-END [command ...], with the reply of LATENCY HISTOGRAM.
 fn latency_end_to_end(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_histograms(ctx, args, Threads::end_to_end_of);
     Ok(())
 }
 
-/// Replies with the histograms of the commands that are named from argument 2 on, or of all.
+/// Replies with the histograms of the commands named from argument 2 on, or of all commands.
 fn reply_histograms(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -163,7 +163,7 @@ static LATENCY_DOCTOR: Command<Runner> = Command {
     run: Runner::Server(latency_doctor),
     ..Command::DEFAULT
 };
-/// LATENCY DOCTOR.
+/// Handles LATENCY DOCTOR.
 fn latency_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let thresholds = &ctx.settings.thresholds;
     let at = ReportInput {
@@ -192,7 +192,7 @@ static LATENCY_GRAPH: Command<Runner> = Command {
     run: Runner::Server(latency_graph),
     ..Command::DEFAULT
 };
-/// LATENCY GRAPH event.
+/// Handles LATENCY GRAPH event.
 fn latency_graph(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(series) = ctx.shared.engine.latency_events.series_of(args.get(2)) else {
         return Err(CommandError::quoting("ERR No samples available for event '", args.get(2), "'"));
@@ -207,8 +207,8 @@ static LATENCY_HISTORY: Command<Runner> = Command {
     run: Runner::Server(latency_history),
     ..LATENCY_GRAPH
 };
-/// LATENCY HISTORY event: pairs of Unix time and milliseconds, oldest first;
-/// none for an unknown event.
+/// Handles LATENCY HISTORY event: replies with pairs of Unix time and milliseconds, oldest first.
+/// An unknown event has none.
 fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let samples = ctx
         .shared
@@ -232,7 +232,7 @@ static LATENCY_LATEST: Command<Runner> = Command {
     run: Runner::Server(latency_latest),
     ..LATENCY_DOCTOR
 };
-/// LATENCY LATEST.
+/// Handles LATENCY LATEST.
 fn latency_latest(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let all = ctx.shared.engine.latency_events.series();
     ctx.reply.array(all.len());
@@ -261,7 +261,7 @@ static LATENCY_RESET: Command<Runner> = Command {
     run: Runner::Server(latency_reset),
     ..Command::DEFAULT
 };
-/// LATENCY RESET [event ...]: how many of them had samples.
+/// Handles LATENCY RESET [event ...]: replies with the number of these events that had samples.
 fn latency_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let latency_events = &ctx.shared.engine.latency_events;
     let count = match args.len() {

@@ -1,4 +1,4 @@
-//! MEMORY: where the memory goes.
+//! MEMORY: the use of memory.
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError, generic};
@@ -36,7 +36,7 @@ static MEMORY: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// MEMORY USAGE is a data command: it needs its key's lock and nothing of the server.
+/// MEMORY USAGE, a data command: it locks its key's shard and uses no state of the server.
 static MEMORY_USAGE: Command<Runner> = generic::MEMORY_USAGE.run_by(Runner::Data(generic::MEMORY_USAGE.run));
 
 static MEMORY_DOCTOR: Command<Runner> = Command {
@@ -52,7 +52,7 @@ static MEMORY_DOCTOR: Command<Runner> = Command {
     run: Runner::Server(memory_doctor),
     ..Command::DEFAULT
 };
-/// MEMORY DOCTOR.
+/// Handles MEMORY DOCTOR.
 fn memory_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let around = DoctorInput {
         clients: ctx.shared.engine.threads.sum(|stats| &stats.clients),
@@ -77,7 +77,7 @@ static MEMORY_HELP: Command<Runner> = Command {
     run: Runner::Server(memory_help),
     ..Command::DEFAULT
 };
-/// MEMORY HELP.
+/// Handles MEMORY HELP.
 fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -109,7 +109,7 @@ static MEMORY_MALLOC_STATS: Command<Runner> = Command {
     run: Runner::Server(memory_malloc_stats),
     ..Command::DEFAULT
 };
-/// MEMORY MALLOC-STATS.
+/// Handles MEMORY MALLOC-STATS.
 fn memory_malloc_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.verbatim(*b"txt", structures::alloc::stats_text().as_bytes());
     Ok(())
@@ -128,7 +128,7 @@ static MEMORY_PURGE: Command<Runner> = Command {
     run: Runner::Server(memory_purge),
     ..Command::DEFAULT
 };
-/// MEMORY PURGE.
+/// Handles MEMORY PURGE.
 fn memory_purge(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     structures::alloc::purge();
     ctx.reply.ok();
@@ -148,7 +148,8 @@ static MEMORY_STATS: Command<Runner> = Command {
     run: Runner::Server(memory_stats),
     ..Command::DEFAULT
 };
-/// MEMORY STATS: Redis' fields in its order. What Saker has no memory for is 0.
+/// Handles MEMORY STATS: replies with Redis' fields in its order. Fields without a counterpart here
+/// are 0.
 fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let figures = MemoryFigures::now(ctx.shared);
     let keyspace = &ctx.shared.engine.keyspace;
@@ -199,7 +200,7 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// Fields of MEMORY STATS besides those of databases.
+/// Number of fields of MEMORY STATS besides the databases'.
 const FIELDS_BESIDE_DBS: usize = 33;
 
 fn integer(reply: &mut Reply<'_>, name: &str, value: u64) {

@@ -1,20 +1,20 @@
-//! MIGRATE: keys go to another server, and leave this one when that has said that it has them.
+//! MIGRATE: moves keys to another server. A key is removed here after the target has confirmed it.
 //!
-//! Redis stops as a whole until the other server has answered. Here the thread of this connection
-//! does, for the other connections it serves as well; all others go on, and nothing is locked while
-//! the network is waited for. So a key may change on the way, and this is what then holds:
+//! Redis stops as a whole until the target has replied. Here only the thread of this connection
+//! waits, and with it the other connections of the thread. Nothing is locked while it waits for the
+//! network. So a key may change meanwhile. The steps are:
 //!
 //! ```text
-//!   1. each key's value is written out under its shard's lock
-//!   2. outside of the gate, without a lock: all values are sent, the answers are awaited
-//!   3. under its lock again: a key that still has this value is removed
-//!   4. for keys that changed meanwhile: alone in the gate, as in Redis always, steps 1 to 3 again,
-//!      in the place of the copy that the target just took; a key that was removed or has expired
+//!   1. each key's value is serialized under its shard's lock
+//!   2. outside the gate, without a lock: all values are sent, and the replies are read
+//!   3. under the shard's lock again: a key that still has this value is removed
+//!   4. for keys that changed meanwhile: steps 1 to 3 again with exclusive access, as always in
+//!      Redis; the new value replaces the copy on the target; a key that was removed or has expired
 //!      here is deleted there
 //! ```
-//! So a key is on one of the two servers at any time, never with less than what clients were told
-//! was written, and it leaves here exactly as the target has it. Step 4 holds everybody up for one
-//! answer of the target, at most for the command's timeout per system call.
+//! So a key is on one of the two servers at any time, always with all acknowledged writes, and it
+//! is removed here only in the state that the target has. In step 4 all clients wait for one reply
+//! of the target, at most for the command's timeout per system call.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
 //! ([`ConnectionPool`]). With `tls-cluster` it is encrypted, as in Redis.
@@ -83,9 +83,9 @@ static MIGRATE: Command<Runner> = Command {
     run: Runner::Server(migrate),
     ..Command::DEFAULT
 };
-/// MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user password]
-/// [KEYS key ...]: OK, or NOKEY when none of the keys is there. After an error those keys are
-/// gone that the target took.
+/// Handles MIGRATE host port key|"" db timeout [COPY] [REPLACE] [AUTH password | AUTH2 user
+/// password] [KEYS key ...]: replies OK, or NOKEY if none of the keys exists. After an error, the
+/// keys that the target confirmed are removed.
 fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let way = Way::of(ctx.shared);
     let order = MigrateRequest::parse(args, way)?;
@@ -96,10 +96,10 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
-    // Only a client that imports data finds expired keys. They stay here, as in Valkey.
+    // Only a client that imports data finds expired keys here. They stay, as in Valkey.
     let now_ms = ctx.data.now_ms();
     parcels.retain(|parcel| !parcel.is_expired(now_ms));
-    // The target may take its time: who hears of keys that were found expired does not wait for it.
+    // The target may be slow. Clients that wait for events of expired keys must not wait for it.
     shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
     if !order.copy {
@@ -119,11 +119,11 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
     Ok(())
 }
 
-/// How the options want connections to other servers to be made.
+/// The options for connections to other servers.
 struct Way {
     source: Vec<u8>,
     encryption: Encryption,
-    /// What they are encrypted with.
+    /// The TLS configuration of encrypted connections.
     tls: Option<Arc<ClientConfig>>,
 }
 
@@ -136,7 +136,7 @@ impl Way {
     }
 }
 
-/// What the command asks for.
+/// The parsed arguments of MIGRATE.
 struct MigrateRequest<'a> {
     target: Target,
     tls: Option<Arc<ClientConfig>>,
@@ -146,24 +146,24 @@ struct MigrateRequest<'a> {
     existing: Existing,
     /// The arguments of AUTH.
     credentials: Option<Vec<&'a [u8]>>,
-    /// Indexes of the arguments that are keys.
+    /// The range of argument indexes that are keys.
     keys: std::ops::Range<usize>,
 }
 
-/// What becomes of a key that the target has already.
+/// The treatment of a key that already exists on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
-    /// It stays, and the target refuses the new one.
+    /// The target's key stays, and the target rejects the new one.
     Kept,
-    /// REPLACE.
+    /// The target's key is replaced (REPLACE).
     Replaced,
 }
 
-/// Where no timeout is given that makes sense.
+/// Default timeout in milliseconds, if the given one is not positive.
 const TIMEOUT_MS_DEFAULT: u64 = 1000;
 
 impl<'a> MigrateRequest<'a> {
-    /// Reads the arguments.
+    /// Parses the arguments.
     fn parse(args: &Args<'a>, way: Way) -> Result<Self, CommandError> {
         let (mut copy, mut existing, mut credentials, mut keys) = (false, Existing::Kept, None, 3..4);
         let mut at = 6;
@@ -194,7 +194,7 @@ impl<'a> MigrateRequest<'a> {
         let db = args.integer(4)?;
         let timeout_ms = u64::try_from(timeout_ms).ok().filter(|&ms| ms > 0).unwrap_or(TIMEOUT_MS_DEFAULT);
         let port = stdx::number::parse_i64(args.get(2)).and_then(|port| u16::try_from(port).ok());
-        // A port that is none cannot be connected to, as 0.
+        // An invalid port becomes 0, to which no connection is possible.
         let host = String::from_utf8_lossy(args.get(1)).into_owned();
         let Way { source, encryption, tls } = way;
         let target = Target { host, port: port.unwrap_or(0), source, encryption };
@@ -206,7 +206,7 @@ impl<'a> MigrateRequest<'a> {
 const KEY_BESIDE_KEYS: &str =
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
 
-/// A serialised key.
+/// A serialized key.
 struct SerializedKey<'a> {
     key: Key<'a>,
     payload: Vec<u8>,
@@ -214,7 +214,7 @@ struct SerializedKey<'a> {
 }
 
 impl<'a> SerializedKey<'a> {
-    /// Writes the value of `key` out, if it is there.
+    /// Serializes the value of `key`, if the key exists.
     fn pack(data: &mut DataAccess<'_, '_>, db: usize, key: Key<'a>) -> Option<Self> {
         data.with_key(db, key, |view, _| {
             let entry = view.get(key)?;
@@ -226,17 +226,17 @@ impl<'a> SerializedKey<'a> {
         })
     }
 
-    /// Whether the key had expired at this time.
+    /// Returns true if the key had expired at this time.
     fn is_expired(&self, now_ms: i64) -> bool {
         self.expiry_ms.is_some_and(|at_ms| at_ms < now_ms)
     }
 
-    /// Whether this is what the key holds.
+    /// Returns true if the entry still has the serialized value and expiry.
     fn is_of(&self, entry: &KeyEntry) -> bool {
         entry.expiry_ms() == self.expiry_ms && dump::dump(&entry.view(), Compression::Lzf) == self.payload
     }
 
-    /// Removes the key if its value is still the serialised one; returns whether it was.
+    /// Removes the key if its value is still the serialized one. Returns true if it did.
     fn leave(&self, data: &mut DataAccess<'_, '_>, db: usize) -> bool {
         data.with_key(db, self.key, |view, effects| {
             if !view.peek(self.key).is_some_and(|entry| self.is_of(&entry)) {
@@ -256,7 +256,7 @@ impl<'a> SerializedKey<'a> {
         })
     }
 
-    /// The command that brings it to the target.
+    /// Returns the RESTORE command that creates the key on the target.
     fn request<'p>(&'p self, existing: Existing, now_ms: i64, ttl_text: &'p mut String) -> Vec<&'p [u8]> {
         // Relative, as in Redis: the two servers' clocks may differ.
         *ttl_text = self.expiry_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1)).to_string();
@@ -268,7 +268,8 @@ impl<'a> SerializedKey<'a> {
     }
 }
 
-/// Step 4 for keys that changed after they were written out; the caller is alone in the gate.
+/// Takes step 4 for keys that changed after their serialization. The caller has exclusive access
+/// through the gate.
 fn settle(
     data: &mut DataAccess<'_, '_>,
     db: usize,
@@ -304,19 +305,19 @@ fn settle(
 
 /// The result of sending keys.
 struct SendResult {
-    /// For each request, whether the target did it.
+    /// For each request, true if the target executed it.
     taken: Vec<bool>,
-    /// The first thing that went wrong.
+    /// The first failure.
     failure: Option<Failure>,
 }
 
-/// Why not all keys arrived.
+/// The reason why not all keys were transferred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Failure {
     Connecting,
     Writing,
     Reading,
-    /// The target's error, without its `-`.
+    /// The target's error line, without its `-`.
     Refused(Vec<u8>),
 }
 
@@ -333,8 +334,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Sends all parcels. A connection that was kept open and turns out to be dead
-/// is opened again, once.
+/// Sends all serialized keys. If a reused connection turns out to be closed, a new one is tried
+/// once.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = crate::context::unix_ms();
     loop {
@@ -355,21 +356,21 @@ fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[Seriali
     }
 }
 
-/// A connection to a target, in use.
+/// An open connection to a target.
 struct Link {
     target: Target,
     stream: BufReader<Stream>,
-    /// The database that the target has selected, if that is known.
+    /// The database that the target has selected, if it is known.
     db: Option<i64>,
     was_kept: bool,
     timed_out: bool,
 }
 
-/// Longest line of an answer that is read.
+/// Maximum length of a reply line that is read, in bytes.
 const ANSWER_LEN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Link {
-    /// A connection that was kept, or a new one.
+    /// Takes a connection of the pool, or opens a new one.
     fn open(pool: &ConnectionPool, order: &MigrateRequest<'_>) -> Result<Self, Failure> {
         let target = order.target.clone();
         let link = match pool.take(&target) {
@@ -378,7 +379,7 @@ impl Link {
             }
             None => {
                 let stream = connect(&target, order).map_err(|error| match error.kind() {
-                    // Redis notices that nobody listens when it writes.
+                    // Redis notices a refused connection only when it writes.
                     io::ErrorKind::ConnectionRefused => Failure::Writing,
                     _ => Failure::Connecting,
                 })?;
@@ -389,7 +390,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Authenticates, selects, sends `requests` at once and reads all answers.
+    /// Authenticates, selects the database, sends all `requests` together and reads all replies.
     fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &MigrateRequest<'_>) -> SendResult {
         let count = requests.len();
         let mut delivery = SendResult { taken: vec![false; count], failure: None };
@@ -435,7 +436,7 @@ impl Link {
         delivery
     }
 
-    /// The next answer, which is one line: the text of an error, or nothing.
+    /// Reads the next reply, which is one line. Returns the text of an error, or `None`.
     fn answer(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         (&mut self.stream).take(ANSWER_LEN_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -453,7 +454,7 @@ impl Link {
         self.timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     }
 
-    /// Keeps the connection for the next command, unless its answers are out of step.
+    /// Keeps the connection for the next command, unless a failure left replies unread.
     fn close(self, pool: &ConnectionPool, delivery: &SendResult) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
             pool.keep(self.target, self.stream.into_inner(), self.db);
@@ -461,7 +462,7 @@ impl Link {
     }
 }
 
-/// Has `socket` wait for so long at most.
+/// Sets the read and write timeouts of `socket`.
 fn limit(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(timeout))?;
     socket.set_write_timeout(Some(timeout))
@@ -488,8 +489,8 @@ fn connect(target: &Target, order: &MigrateRequest<'_>) -> io::Result<Stream> {
     Err(failure)
 }
 
-/// Makes a connection to `address` come from `source`. Where that is impossible the system chooses
-/// an address, as it does for the outgoing connections of Redis.
+/// Binds the socket to `source` before it connects to `address`. If that is impossible, the system
+/// chooses an address, as for Redis' outgoing connections.
 fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();

@@ -32,7 +32,7 @@ pub mod server;
 pub mod slowlog;
 pub mod waitaof;
 
-/// All server commands.
+/// Returns all server commands.
 pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     [
         acl::COMMANDS,
@@ -63,7 +63,8 @@ pub fn all() -> impl Iterator<Item = &'static Command<Runner>> {
     .copied()
 }
 
-/// Whether a command, of data or of the server, has this name in capitals. O(commands).
+/// Returns true if a command of this name exists, of data or of the server. `name` is in capitals.
+/// O(commands).
 pub fn is_command(name: &str) -> bool {
     let on_keys = ::commands::all().map(|command| command.name);
     let data = on_keys.chain(::commands::walkers().map(|command| command.name));
@@ -71,7 +72,7 @@ pub fn is_command(name: &str) -> bool {
     data.chain(engines).chain(all().map(|command| command.name)).any(|known| known == name)
 }
 
-/// The joined table of all commands, and the handlers of this crate's by their numbers in it.
+/// Builds the table of all commands, and the handlers of this crate by their numbers in it.
 pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     let handlers = Handlers::default();
     let own = all().map(|command| handlers.register(command));
@@ -79,12 +80,13 @@ pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     (table, handlers.into_shared())
 }
 
-/// Runs a container (CONFIG) without a known subcommand: dispatch has answered.
+/// Handles a container (CONFIG) without a known subcommand. Dispatch has already answered this
+/// case.
 fn container(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::WrongArity(ctx.registered.full_name))
 }
 
-/// Answers a container's HELP: for each subcommand its syntax, then its lines, indented.
+/// Replies to a container's HELP: for each subcommand its syntax, then its lines, indented.
 pub fn help(ctx: &mut ServerCtx<'_, '_, '_>, container: &str, subcommands: &[(&str, &[&str])]) {
     ::commands::help::reply_help(&mut ctx.reply, container, subcommands);
 }
@@ -116,9 +118,9 @@ mod tests {
         let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
         for registered in table().0.iter() {
             let command = &registered.command;
-            // The first keeps its answer in the value, which changes nothing that a
-            // reader could tell; the second changes what its group has read, and Redis
-            // calls that reading the key. What a script does is known when it runs.
+            // The first keeps its result in the value, which no reader can notice. The second
+            // changes the state of its consumer group, and Redis calls that reading the key. The
+            // effects of a script are known only when it runs.
             if ["pfcount", "xreadgroup", "eval", "evalsha", "fcall"].contains(&registered.full_name) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! MODULE: the answers of a server without modules. What would load or unload one is permitted by
-//! `enable-module-command` first, as in Redis, and then fails.
+//! MODULE on a server without modules. As in Redis, loading and unloading require
+//! `enable-module-command`; then they fail.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -39,7 +39,7 @@ static MODULE_LIST: Command<Runner> = Command {
     run: Runner::Server(module_list),
     ..Command::DEFAULT
 };
-/// MODULE LIST: an empty array.
+/// Handles MODULE LIST: replies with an empty array.
 fn module_list(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.empty_array();
     Ok(())
@@ -55,7 +55,7 @@ static MODULE_LOAD: Command<Runner> = Command {
     run: Runner::Server(module_load),
     ..MODULE_LIST
 };
-/// MODULE LOAD path [arg ...].
+/// Handles MODULE LOAD path [arg ...].
 fn module_load(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     check_permitted(ctx)?;
     tracing::warn!("MODULE LOAD refused: this server has no modules");
@@ -83,13 +83,13 @@ static MODULE_UNLOAD: Command<Runner> = Command {
     run: Runner::Server(module_unload),
     ..MODULE_LOAD
 };
-/// MODULE UNLOAD name.
+/// Handles MODULE UNLOAD name.
 fn module_unload(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     check_permitted(ctx)?;
     Err(CommandError::Line("ERR Error unloading module: no such module with that name"))
 }
 
-/// Whether `enable-module-command` lets this client in.
+/// Checks that `enable-module-command` permits this client.
 fn check_permitted(ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let permitted = security::ENABLE_MODULE_COMMAND.of(&ctx.shared.config());
     if permitted.includes(&ctx.session.info.peer) { Ok(()) } else { Err(CommandError::Line(NOT_PERMITTED)) }
@@ -109,7 +109,7 @@ static MODULE_HELP: Command<Runner> = Command {
     run: Runner::Server(module_help),
     ..MODULE_LIST
 };
-/// MODULE HELP.
+/// Handles MODULE HELP.
 fn module_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let subcommands: &[(&str, &[&str])] = &[
         ("LIST", &["List the modules: none, modules cannot be loaded."]),

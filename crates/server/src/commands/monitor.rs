@@ -1,5 +1,5 @@
-//! MONITOR: how a client becomes a monitor. What monitors are sent is
-//! `engine::publish::monitor`'s business.
+//! MONITOR: turns a client into a monitor. The lines for monitors are made in
+//! `engine::publish::monitor`.
 
 use ::commands::table::{Acl, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -21,12 +21,13 @@ static MONITOR: Command<Runner> = Command {
     run: Runner::Server(monitor),
     ..Command::DEFAULT
 };
-/// MONITOR: OK, then a line for each command until RESET or the end of the connection.
+/// Handles MONITOR: replies OK, then a line for each command until RESET or the end of the
+/// connection.
 fn monitor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
-    // A second MONITOR is not answered, as in Redis.
+    // A second MONITOR gets no reply, as in Redis.
     if !ctx.session.is_monitor() {
         ctx.shared.engine.monitors.add(&ctx.session.info);
         ctx.reply.ok();

@@ -1,4 +1,4 @@
-//! Commands to publish and to subscribe.
+//! The commands of publish/subscribe.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 use ::commands::{Args, CommandError};
@@ -21,7 +21,7 @@ pub static COMMANDS: &[&Command<Runner>] = &[
     &UNSUBSCRIBE,
 ];
 
-/// Subscribes to each argument and confirms each.
+/// Subscribes to the name in each argument, and confirms each.
 fn subscribe_to(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -35,7 +35,7 @@ fn subscribe_to(
     Ok(())
 }
 
-/// Takes back the subscription to each argument, or all of the kind, and confirms each.
+/// Unsubscribes from the name in each argument, or from all of the kind, and confirms each.
 fn unsubscribe_from(
     ctx: &mut ServerCtx<'_, '_, '_>,
     args: &Args<'_>,
@@ -56,8 +56,8 @@ fn unsubscribe_from(
     Ok(())
 }
 
-/// Publishes and replies how many get it. A client that crowds an inbox waits
-/// before its next request.
+/// Publishes a message, and replies with the number of its receivers. If the subscribers' queues
+/// are full, the client waits before its next request.
 fn publish_to(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>, kind: Kind) -> Result<(), CommandError> {
     let published = ctx.data.commit.sender().publish(kind, args.get(1), args.get(2));
     if published.subscribers_full && ctx.session.flow == Flow::Running {
@@ -112,7 +112,7 @@ static SUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(subscribe),
     ..Command::DEFAULT
 };
-/// SUBSCRIBE channel [channel …].
+/// Handles SUBSCRIBE channel [channel …].
 fn subscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Channel, "subscribe")
 }
@@ -124,7 +124,7 @@ static PSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(psubscribe),
     ..SUBSCRIBE
 };
-/// PSUBSCRIBE pattern [pattern …].
+/// Handles PSUBSCRIBE pattern [pattern …].
 fn psubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     subscribe_to(ctx, args, Kind::Pattern, "psubscribe")
 }
@@ -138,7 +138,7 @@ static SSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(ssubscribe),
     ..SUBSCRIBE
 };
-/// SSUBSCRIBE shardchannel [shardchannel …].
+/// Handles SSUBSCRIBE shardchannel [shardchannel …].
 fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
@@ -163,7 +163,7 @@ static UNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(unsubscribe),
     ..Command::DEFAULT
 };
-/// UNSUBSCRIBE [channel …].
+/// Handles UNSUBSCRIBE [channel …].
 fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Channel, "unsubscribe")
 }
@@ -175,7 +175,7 @@ static PUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(punsubscribe),
     ..UNSUBSCRIBE
 };
-/// PUNSUBSCRIBE [pattern …].
+/// Handles PUNSUBSCRIBE [pattern …].
 fn punsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Pattern, "punsubscribe")
 }
@@ -189,7 +189,7 @@ static SUNSUBSCRIBE: Command<Runner> = Command {
     run: Runner::Server(sunsubscribe),
     ..UNSUBSCRIBE
 };
-/// SUNSUBSCRIBE [shardchannel …].
+/// Handles SUNSUBSCRIBE [shardchannel …].
 fn sunsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     unsubscribe_from(ctx, args, Kind::Shard, "sunsubscribe")
 }
@@ -211,7 +211,7 @@ static PUBLISH: Command<Runner> = Command {
     run: Runner::Server(publish),
     ..Command::DEFAULT
 };
-/// PUBLISH channel message: how many get it.
+/// Handles PUBLISH channel message: replies with the number of receivers.
 fn publish(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     publish_to(ctx, args, Kind::Channel)
 }
@@ -226,7 +226,7 @@ static SPUBLISH: Command<Runner> = Command {
     run: Runner::Server(spublish),
     ..PUBLISH
 };
-/// SPUBLISH shardchannel message: how many get it.
+/// Handles SPUBLISH shardchannel message: replies with the number of receivers.
 fn spublish(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     publish_to(ctx, args, Kind::Shard)
 }
@@ -265,7 +265,7 @@ static PUBSUB_CHANNELS: Command<Runner> = Command {
     run: Runner::Server(pubsub_channels),
     ..Command::DEFAULT
 };
-/// PUBSUB CHANNELS [pattern].
+/// Handles PUBSUB CHANNELS [pattern].
 fn pubsub_channels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Channel)
 }
@@ -283,7 +283,7 @@ static PUBSUB_NUMSUB: Command<Runner> = Command {
     run: Runner::Server(pubsub_numsub),
     ..Command::DEFAULT
 };
-/// PUBSUB NUMSUB [channel …]: pairs, as a flat array.
+/// Handles PUBSUB NUMSUB [channel …]: replies with pairs in a flat array.
 fn pubsub_numsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Channel)
 }
@@ -300,7 +300,7 @@ static PUBSUB_NUMPAT: Command<Runner> = Command {
     run: Runner::Server(pubsub_numpat),
     ..Command::DEFAULT
 };
-/// PUBSUB NUMPAT.
+/// Handles PUBSUB NUMPAT.
 fn pubsub_numpat(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.pubsub.pattern_count() as i64);
     Ok(())
@@ -313,7 +313,7 @@ static PUBSUB_SHARDCHANNELS: Command<Runner> = Command {
     run: Runner::Server(pubsub_shardchannels),
     ..PUBSUB_CHANNELS
 };
-/// PUBSUB SHARDCHANNELS [pattern].
+/// Handles PUBSUB SHARDCHANNELS [pattern].
 fn pubsub_shardchannels(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     list_channels(ctx, args, Kind::Shard)
 }
@@ -326,7 +326,7 @@ static PUBSUB_SHARDNUMSUB: Command<Runner> = Command {
     run: Runner::Server(pubsub_shardnumsub),
     ..PUBSUB_NUMSUB
 };
-/// PUBSUB SHARDNUMSUB [shardchannel …]: pairs, as a flat array.
+/// Handles PUBSUB SHARDNUMSUB [shardchannel …]: replies with pairs in a flat array.
 fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     count_subscribers(ctx, args, Kind::Shard)
 }
@@ -343,7 +343,7 @@ static PUBSUB_HELP: Command<Runner> = Command {
     run: Runner::Server(pubsub_help),
     ..Command::DEFAULT
 };
-/// PUBSUB HELP.
+/// Handles PUBSUB HELP.
 fn pubsub_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,

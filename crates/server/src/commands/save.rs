@@ -1,4 +1,4 @@
-//! Commands about the files that hold the data: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
+//! Commands about the data files: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, SHUTDOWN.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use crate::snapshots::{Asked, Cancelled};
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&BGREWRITEAOF, &BGSAVE, &LASTSAVE, &SAVE, &SHUTDOWN];
 
-/// The reply while a save is under way.
+/// The error while a save is in progress.
 const IN_PROGRESS: CommandError = CommandError::Line("ERR Background save already in progress");
 
 static SAVE: Command<Runner> = Command {
@@ -31,14 +31,14 @@ static SAVE: Command<Runner> = Command {
     run: Runner::Server(save),
     ..Command::DEFAULT
 };
-/// SAVE: the clients of this I/O thread wait until it is done, the others go on.
+/// Handles SAVE. The clients of this I/O thread wait until the save ends, all others continue.
 fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     if shared.persistence.is_saving() {
         return Err(IN_PROGRESS);
     }
     let saved = ctx.pass.outside(|| persistence::save_as_asked(shared));
-    // Redis says no more either; the log does.
+    // Redis' reply gives no reason either; the log does.
     saved.map_err(|_trouble| CommandError::Line("ERR"))?;
     ctx.reply.simple("OK");
     Ok(())
@@ -63,8 +63,8 @@ static BGSAVE: Command<Runner> = Command {
     run: Runner::Server(bgsave),
     ..Command::DEFAULT
 };
-/// BGSAVE [SCHEDULE|CANCEL]. The file will hold what is there when the reply is sent; of a
-/// transaction it begins when that has ended.
+/// Handles BGSAVE [SCHEDULE|CANCEL]. The file contains the data at the time of the reply. In a
+/// transaction the save begins after EXEC.
 fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let schedules = match args.len() {
@@ -120,7 +120,7 @@ static BGREWRITEAOF: Command<Runner> = Command {
     run: Runner::Server(bgrewriteaof),
     ..Command::DEFAULT
 };
-/// BGREWRITEAOF: of a transaction it begins when that has ended.
+/// Handles BGREWRITEAOF. In a transaction the rewrite begins after EXEC.
 fn bgrewriteaof(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let asked = match ctx.session.in_exec {
@@ -150,7 +150,7 @@ static LASTSAVE: Command<Runner> = Command {
     run: Runner::Server(lastsave),
     ..Command::DEFAULT
 };
-/// LASTSAVE: Unix seconds; of the start, where nothing was saved since.
+/// Handles LASTSAVE: Unix seconds of the last save, or of the server's start if there was none.
 fn lastsave(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.persistence.figures().record.last_save_s);
     Ok(())
@@ -179,7 +179,8 @@ static SHUTDOWN: Command<Runner> = Command {
     run: Runner::Server(shutdown),
     ..Command::DEFAULT
 };
-/// SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]: no reply, the connection ends with the server.
+/// Handles SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]. It has no reply; the connection ends with
+/// the server.
 fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut wish, mut abort) = (ShutdownWish::default(), false);
     for option in args.from(1) {
@@ -209,9 +210,9 @@ fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comm
     const FAILED: CommandError = CommandError::Line("ERR Errors trying to SHUTDOWN. Check logs.");
     let work = last_work(shared, wish).ok_or(FAILED)?;
     if wish.forbids_save && !work.is_nothing() && !ctx.pass.is_inside() {
-        // A script is busy, perhaps on this very thread, which must go on for the script to end.
+        // A script is busy, perhaps on this thread, which must continue so that the script can end.
         ctx.session.reply_mode = ReplyMode::Off;
-        // One thread ends the server, not one for each SHUTDOWN of a pipeline.
+        // Only the first SHUTDOWN of a pipeline starts the thread that ends the server.
         if shared.engine.standing.is_stopping.swap(true, Relaxed) {
             return Ok(());
         }

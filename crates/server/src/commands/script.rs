@@ -1,4 +1,4 @@
-//! SCRIPT: the cache of scripts, and the end of one that runs.
+//! SCRIPT: the script cache, the debug mode, and killing a running script.
 
 use std::thread;
 
@@ -53,7 +53,7 @@ static SCRIPT_EXISTS: Command<Runner> = Command {
     run: Runner::Server(script_exists),
     ..Command::DEFAULT
 };
-/// SCRIPT EXISTS sha1 [sha1 ...]: 1 or 0 for each.
+/// Handles SCRIPT EXISTS sha1 [sha1 ...]: replies 1 or 0 for each.
 fn script_exists(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 2);
     for digest in args.from(2) {
@@ -76,13 +76,13 @@ static SCRIPT_FLUSH: Command<Runner> = Command {
     run: Runner::Server(script_flush),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT FLUSH [ASYNC | SYNC].
+/// Handles SCRIPT FLUSH [ASYNC | SYNC].
 fn script_flush(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 || args.len() == 3 && !args.is(2, "SYNC") && !args.is(2, "ASYNC") {
         return Err(CommandError::Line("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     let old = ctx.shared.script_cache.flush();
-    // Freeing many takes long, and nobody waits for it.
+    // Freeing many scripts takes long, so another thread does it and the client does not wait.
     let freed = thread::Builder::new().name("script-flush".to_owned()).spawn(move || drop(old));
     if let Err(error) = freed {
         tracing::debug!(%error, "flushed scripts were freed at once");
@@ -103,7 +103,7 @@ static SCRIPT_LOAD: Command<Runner> = Command {
     run: Runner::Server(script_load),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT LOAD script: its digest, once it compiles.
+/// Handles SCRIPT LOAD script: compiles it and replies with its digest.
 fn script_load(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let body = args.get(2);
     let sha = Sha::of(body);
@@ -125,7 +125,7 @@ static SCRIPT_SHOW: Command<Runner> = Command {
     run: Runner::Server(script_show),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT SHOW sha1: the text.
+/// Handles SCRIPT SHOW sha1: replies with the script's text.
 fn script_show(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let script = Sha::parse(args.get(2)).and_then(|sha| ctx.shared.script_cache.find(&sha));
     let script = script.ok_or(CommandError::Line("NOSCRIPT No matching script. Please use EVAL."))?;
@@ -148,7 +148,7 @@ static SCRIPT_DEBUG: Command<Runner> = Command {
     run: Runner::Server(script_debug),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT DEBUG YES|SYNC|NO.
+/// Handles SCRIPT DEBUG YES|SYNC|NO.
 fn script_debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.reply.len_bytes_ahead() > 0 {
         return Err(CommandError::Line("ERR SCRIPT DEBUG must be called outside a pipeline"));
@@ -177,12 +177,12 @@ static SCRIPT_KILL: Command<Runner> = Command {
     run: Runner::Server(script_kill),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT KILL: ends scripts, not functions.
+/// Handles SCRIPT KILL. It ends scripts, not functions.
 fn script_kill(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     kill(ctx, ScriptKind::Script)
 }
 
-/// Ends the scripts of a kind.
+/// Ends the running scripts of a kind.
 pub(super) fn kill(ctx: &mut ServerCtx<'_, '_, '_>, kind: ScriptKind) -> Result<(), CommandError> {
     let scripts = &ctx.shared.engine.scripts;
     match scripts.kill(kind) {
@@ -211,7 +211,7 @@ static SCRIPT_HELP: Command<Runner> = Command {
     run: Runner::Server(script_help),
     ..SCRIPT_EXISTS
 };
-/// SCRIPT HELP.
+/// Handles SCRIPT HELP.
 fn script_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     help(
         ctx,

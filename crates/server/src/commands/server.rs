@@ -24,7 +24,7 @@ static INFO: Command<Runner> = Command {
     run: Runner::Server(info),
     ..Command::DEFAULT
 };
-/// INFO [section ...].
+/// Handles INFO [section ...].
 fn info(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let asked: Vec<String> =
         args.from(1).map(|section| String::from_utf8_lossy(section).to_ascii_lowercase()).collect();
@@ -46,7 +46,8 @@ static LOLWUT: Command<Runner> = Command {
     run: Runner::Server(lolwut),
     ..Command::DEFAULT
 };
-/// LOLWUT [VERSION version [arguments]]: a falcon, and the version behind it.
+/// Handles LOLWUT [VERSION version [arguments]]: replies with a drawing of a falcon and the
+/// version.
 fn lolwut(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.is(1, "VERSION") && args.len() > 2 {
         args.integer(2)?;
@@ -77,7 +78,7 @@ static ROLE: Command<Runner> = Command {
     run: Runner::Server(role),
     ..Command::DEFAULT
 };
-/// ROLE: a primary, whose stream of changes nobody follows: it is at offset 0 and has no replicas.
+/// Handles ROLE: the server is a primary at offset 0 without replicas.
 fn role(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
@@ -99,9 +100,9 @@ static TIME: Command<Runner> = Command {
     run: Runner::Server(time),
     ..Command::DEFAULT
 };
-/// TIME: seconds and microseconds.
+/// Handles TIME: replies with Unix seconds and microseconds.
 fn time(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
-    // Transactions and scripts see one time, the one by which their keys expire.
+    // A transaction or script sees a single time, by which its keys expire.
     let unix_us = if ctx.session.in_exec {
         ctx.data.unix_us
     } else {

@@ -1,4 +1,5 @@
-//! SLOWLOG and COMMANDLOG: the logs of notable commands. The first shows the slow ones only.
+//! SLOWLOG and COMMANDLOG: logs of slow commands, large requests and large replies. SLOWLOG shows
+//! only the slow commands.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -10,14 +11,14 @@ use crate::context::ServerCtx;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&COMMANDLOG, &SLOWLOG];
 
-/// Flags of the subcommands.
+/// The flags of the subcommands.
 const FLAGS: Flags = Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE);
-/// Categories of the subcommands.
+/// The ACL categories of the subcommands.
 const ACL: Acl = Acl::ADMIN.union(Acl::DANGEROUS);
-/// Entries that SLOWLOG GET shows unless told otherwise.
+/// Default number of entries in the reply of SLOWLOG GET.
 const SHOWN: usize = 10;
 
-/// The kinds, as an argument.
+/// The argument with the kind of a log.
 const TYPE: Arg =
     Arg::one_of("type", &[Arg::string("slow"), Arg::string("large-request"), Arg::string("large-reply")]);
 
@@ -35,7 +36,7 @@ static COMMANDLOG: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 
-/// Argument `at` as the kind of a log.
+/// Parses argument `at` as the kind of a log.
 fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     match args.get(at).to_ascii_lowercase().as_slice() {
         b"slow" => Ok(Kind::Slow),
@@ -47,7 +48,7 @@ fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     }
 }
 
-/// Argument `at` as a number of entries, -1 for all.
+/// Parses argument `at` as a number of entries; -1 is all.
 fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     match args.integer(at) {
         Ok(-1) => Ok(usize::MAX),
@@ -88,7 +89,7 @@ static COMMANDLOG_GET: Command<Runner> = Command {
     run: Runner::Server(commandlog_get),
     ..Command::DEFAULT
 };
-/// COMMANDLOG GET count type.
+/// Handles COMMANDLOG GET count type.
 fn commandlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = count(args, 2)?;
     show(ctx, kind(args, 3)?, count);
@@ -107,7 +108,7 @@ static COMMANDLOG_HELP: Command<Runner> = Command {
     run: Runner::Server(commandlog_help),
     ..Command::DEFAULT
 };
-/// COMMANDLOG HELP.
+/// Handles COMMANDLOG HELP.
 fn commandlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -142,7 +143,7 @@ static COMMANDLOG_LEN: Command<Runner> = Command {
     run: Runner::Server(commandlog_len),
     ..Command::DEFAULT
 };
-/// COMMANDLOG LEN type.
+/// Handles COMMANDLOG LEN type.
 fn commandlog_len(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let len = ctx.shared.engine.command_logs.len(kind(args, 2)?);
     ctx.reply.integer(len as i64);
@@ -163,7 +164,7 @@ static COMMANDLOG_RESET: Command<Runner> = Command {
     run: Runner::Server(commandlog_reset),
     ..Command::DEFAULT
 };
-/// COMMANDLOG RESET type.
+/// Handles COMMANDLOG RESET type.
 fn commandlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.command_logs.reset(kind(args, 2)?);
     ctx.reply.ok();
@@ -192,7 +193,7 @@ static SLOWLOG_GET: Command<Runner> = Command {
     run: Runner::Server(slowlog_get),
     ..COMMANDLOG_GET
 };
-/// SLOWLOG GET [count].
+/// Handles SLOWLOG GET [count].
 fn slowlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         let line = "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.";
@@ -206,7 +207,7 @@ fn slowlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
 
 static SLOWLOG_HELP: Command<Runner> =
     Command { history: History::since("6.2.0"), run: Runner::Server(slowlog_help), ..COMMANDLOG_HELP };
-/// SLOWLOG HELP.
+/// Handles SLOWLOG HELP.
 fn slowlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     super::help(
         ctx,
@@ -234,7 +235,7 @@ static SLOWLOG_LEN: Command<Runner> = Command {
     run: Runner::Server(slowlog_len),
     ..COMMANDLOG_LEN
 };
-/// SLOWLOG LEN.
+/// Handles SLOWLOG LEN.
 fn slowlog_len(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(ctx.shared.engine.command_logs.len(Kind::Slow) as i64);
     Ok(())
@@ -248,7 +249,7 @@ static SLOWLOG_RESET: Command<Runner> = Command {
     run: Runner::Server(slowlog_reset),
     ..COMMANDLOG_RESET
 };
-/// SLOWLOG RESET.
+/// Handles SLOWLOG RESET.
 fn slowlog_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.command_logs.reset(Kind::Slow);
     ctx.reply.ok();

@@ -1,4 +1,4 @@
-//! WAITAOF: until what a client wrote is safe on disk, here and with replicas.
+//! WAITAOF: waits until a client's writes are safe on disk, here and on replicas.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::context::{Runner, ServerCtx};
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&WAITAOF];
 
-/// See the module.
+/// The record of WAITAOF (see the module).
 pub static WAITAOF: Command<Runner> = Command {
     name: "WAITAOF",
     summary: "Waits until what the client wrote is in the append-only file here and on so many replicas, and \
@@ -30,8 +30,9 @@ pub static WAITAOF: Command<Runner> = Command {
     run: Runner::Server(waitaof),
     ..Command::DEFAULT
 };
-/// WAITAOF numlocal numreplicas timeout: on how many servers it is, this one and replicas, of which
-/// there are none. What the client has seen counts as written by it.
+/// Handles WAITAOF numlocal numreplicas timeout: replies with the numbers of servers and of
+/// replicas that have synced. There are no replicas. All changes that the client has seen count as
+/// its writes.
 fn waitaof(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let local = args.integer(1)?;
     if !(0..=1).contains(&local) {

@@ -1,5 +1,5 @@
-//! The filters of CLIENT LIST and CLIENT KILL, those of Valkey with their NOT- forms included. A
-//! client is chosen if all of them fit it.
+//! The filters of CLIENT LIST and CLIENT KILL, including the NOT- forms of Valkey. A client is
+//! selected if it matches all of them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +10,7 @@ use net::Address;
 use crate::client_line::{address_text, flags};
 use crate::context::ServerCtx;
 
-/// What clients are asked for.
+/// The filters of a request.
 pub(super) struct Filter<'a> {
     conditions: Vec<Condition<'a>>,
     skip_me: bool,
@@ -22,16 +22,16 @@ struct Condition<'a> {
     form: Form,
 }
 
-/// Which of its two forms a filter has.
+/// The form of a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// It must fit.
+    /// Clients must match.
     Plain,
-    /// NOT-: it must not.
+    /// NOT-: clients must not match.
     Negated,
 }
 
-/// What a filter looks at.
+/// The property of a client that a filter compares, and the expected value.
 enum What<'a> {
     Ids(Vec<u64>),
     Type(ClientType),
@@ -49,7 +49,7 @@ enum What<'a> {
     IdleAtLeast(u64),
 }
 
-/// What kind of client a connection is.
+/// The type of a client in the TYPE filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientType {
     Normal,
@@ -63,37 +63,39 @@ impl ClientType {
     }
 }
 
-/// Letters that FLAGS may ask for.
+/// The letters that FLAGS accepts.
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIN";
 
 impl<'a> Filter<'a> {
-    /// The filters of CLIENT LIST.
+    /// Parses the filters of CLIENT LIST.
     pub(super) fn of_list(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], _| match stdx::number::parse_i64(text) {
-            // No client has a number below 1, but asking for one is no error.
+            // No client has an id below 1, but such an id is not an error.
             Some(id) => Ok(u64::try_from(id).unwrap_or(0)),
             None => Err(CommandError::Line("ERR Invalid client ID")),
         };
         Self { conditions: Vec::new(), skip_me: false }.parse(ctx, args, id)
     }
 
-    /// The filters of CLIENT KILL, which spares its own connection unless told otherwise.
+    /// Parses the filters of CLIENT KILL. It spares its own connection unless SKIPME says
+    /// otherwise.
     pub(super) fn of_kill(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], before| match stdx::number::parse_i64(text) {
-            // Rather a filter that there is not.
+            // After a first id, a word that is no number counts as an unknown filter.
             None if before > 0 => Err(CommandError::Syntax),
             _ => positive(text, "ERR client-id should be greater than 0"),
         };
         Self { conditions: Vec::new(), skip_me: true }.parse(ctx, args, id)
     }
 
-    /// Clients that connected from this address.
+    /// Creates the filter of clients that connected from this address.
     pub(super) fn of_address(address: &'a [u8]) -> Self {
         let condition = Condition { what: What::Peer(address), form: Form::Plain };
         Self { conditions: vec![condition], skip_me: false }
     }
 
-    /// Adds what the arguments say. `id` reads a client's number that stands behind so many others.
+    /// Adds the filters of the arguments. `id` parses a client's id after the given number of other
+    /// ids.
     fn parse(
         mut self,
         ctx: &ServerCtx<'_, '_, '_>,
@@ -114,7 +116,7 @@ impl<'a> Filter<'a> {
                         Form::Negated => other_id(text),
                     };
                     let mut ids = vec![id(value, 0)?];
-                    // More of them may follow, up to the next filter.
+                    // More ids may follow, up to the next filter.
                     while at < args.len() && !(is_filter(args.get(at)) && at + 1 < args.len()) {
                         ids.push(id(args.get(at), ids.len())?);
                         at += 1;
@@ -138,7 +140,7 @@ impl<'a> Filter<'a> {
         Ok(self)
     }
 
-    /// Whether all filters fit a client.
+    /// Returns true if a client matches all filters.
     pub(super) fn fits(&self, ctx: &ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
         if self.skip_me && client.id == ctx.session.id {
             return false;
@@ -150,7 +152,7 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> What<'a> {
-    /// The filters that have a NOT- form, but for ID.
+    /// Parses a filter that has a NOT- form, except ID.
     fn parse(
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],
@@ -217,7 +219,7 @@ impl<'a> What<'a> {
     }
 }
 
-/// Whether a word behind an id begins the next filter.
+/// Returns true if a word after an id begins the next filter.
 fn is_filter(word: &[u8]) -> bool {
     let word = word.to_ascii_lowercase();
     let name = word.strip_prefix(b"not-").unwrap_or(&word);
@@ -241,7 +243,7 @@ fn is_filter(word: &[u8]) -> bool {
     names.contains(&name)
 }
 
-/// A number behind NOT-ID, of CLIENT LIST and KILL alike.
+/// Parses an id after NOT-ID, for CLIENT LIST and KILL.
 fn other_id(text: &[u8]) -> Result<u64, CommandError> {
     stdx::number::parse_i64(text).ok_or(CommandError::Syntax)?;
     positive(text, "ERR client-id should be greater than 0")
@@ -252,7 +254,7 @@ fn positive(text: &[u8], line: &'static str) -> Result<u64, CommandError> {
     number.filter(|&number| number > 0).ok_or(CommandError::Line(line))
 }
 
-/// A time in seconds of the filter called `name`.
+/// Parses the seconds of the filter `name`.
 fn seconds(text: &[u8], name: &str) -> Result<u64, CommandError> {
     match stdx::number::parse_i64(text) {
         None => Err(CommandError::Text(format!("ERR {name} is not an integer or out of range"))),
@@ -272,7 +274,7 @@ fn db_index(ctx: &ServerCtx<'_, '_, '_>, text: &[u8], option: &str) -> Result<u6
     }
 }
 
-/// The kind called `name`.
+/// Parses a client type.
 fn client_type(name: &[u8]) -> Result<ClientType, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(ClientType::Normal),

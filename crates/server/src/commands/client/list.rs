@@ -1,4 +1,4 @@
-//! CLIENT LIST and KILL: connections described, chosen by filters, closed.
+//! CLIENT LIST and KILL: describe and close connections, selected by filters.
 
 use ::commands::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use ::commands::{Args, CommandError};
@@ -72,7 +72,7 @@ pub(super) static CLIENT_LIST: Command<Runner> = Command {
     run: Runner::Server(client_list),
     ..Command::DEFAULT
 };
-/// CLIENT LIST [filter ...]: those that all filters fit.
+/// Handles CLIENT LIST [filter ...]: replies with the clients that match all filters.
 fn client_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let filter = Filter::of_list(ctx, args)?;
     let mut lines = String::new();
@@ -152,7 +152,7 @@ pub(super) static CLIENT_KILL: Command<Runner> = Command {
     run: Runner::Server(client_kill),
     ..Command::DEFAULT
 };
-/// CLIENT KILL addr, or CLIENT KILL with filters, all of which must fit.
+/// Handles CLIENT KILL addr, or CLIENT KILL with filters that must all match.
 fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let old_form = args.len() == 3;
     let filter = if old_form { Filter::of_address(args.get(2)) } else { Filter::of_kill(ctx, args)? };
@@ -170,8 +170,9 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Closes a client: the own connection after its reply, another by its thread; that one is off the
-/// lists at once. Whether it was not about to go already: in Redis it would not be there any more.
+/// Closes a client. The own connection closes after its reply. Another one is closed by its thread
+/// and is removed from the lists at once. Returns false if the client was already being closed: in
+/// Redis it would have disappeared.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;

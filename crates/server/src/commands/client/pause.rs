@@ -1,4 +1,4 @@
-//! CLIENT PAUSE, UNPAUSE and UNBLOCK: commands and clients that are held back.
+//! CLIENT PAUSE, UNPAUSE and UNBLOCK: postponed commands and blocked clients.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::context::Runner;
 use crate::context::{ServerCtx, unix_ms};
 use crate::shared::Message;
 
-/// What commands with an optional word at their end say of more than that.
+/// Returns the error for more arguments than an optional last one.
 fn too_many_words(args: &Args<'_>) -> CommandError {
     let before = "ERR unknown subcommand or wrong number of arguments for '";
     CommandError::quoting(before, args.get(1), "'. Try CLIENT HELP.")
@@ -37,7 +37,7 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     run: Runner::Server(client_pause),
     ..Command::DEFAULT
 };
-/// CLIENT PAUSE timeout [WRITE|ALL]: a longer or stricter pause already in force stays.
+/// Handles CLIENT PAUSE timeout [WRITE|ALL]. A longer or stricter pause in force stays.
 fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many_words(args));
@@ -53,18 +53,17 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     if timeout_ms < 0 {
         return Err(CommandError::Line("ERR timeout is negative"));
     }
-    // From the present time, not that of the turn, and upwards: a pause never ends early.
+    // The time is read now, not at the turn's start, and rounded up: a pause never ends early.
     let now_ms = unix_ms();
     let until_ms = now_ms.checked_add(timeout_ms).and_then(|until_ms| until_ms.checked_add(1));
     let until_ms = until_ms.ok_or(CommandError::Line("ERR timeout is out of range"))?;
     let pause = &ctx.shared.engine.pause;
     let in_force = pause.until_ms.load(Relaxed) > now_ms;
     pause.all.store(all || (in_force && pause.all.load(Relaxed)), Relaxed);
-    // Relaxed: a thread notices a turn earlier or later; the exclusive step
-    // below is what orders it.
+    // Relaxed: a thread may notice the pause a turn earlier or later. The exclusive step below
+    // orders it.
     pause.until_ms.fetch_max(until_ms, Relaxed);
-    // Once this returns no turn that began before the pause is still running:
-    // no write is in flight.
+    // After this step no turn that began before the pause is running, so no write is in progress.
     ctx.pass.exclusive(|_alone| ());
     ctx.reply.ok();
     Ok(())
@@ -82,7 +81,7 @@ pub(super) static CLIENT_UNPAUSE: Command<Runner> = Command {
     run: Runner::Server(client_unpause),
     ..Command::DEFAULT
 };
-/// CLIENT UNPAUSE.
+/// Handles CLIENT UNPAUSE.
 fn client_unpause(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.shared.engine.pause.until_ms.store(0, Relaxed);
     ctx.shared.broadcast(|| Message::Resume);
@@ -107,7 +106,8 @@ pub(super) static CLIENT_UNBLOCK: Command<Runner> = Command {
     run: Runner::Server(client_unblock),
     ..Command::DEFAULT
 };
-/// CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: 1 if the client waited and waits no more.
+/// Handles CLIENT UNBLOCK client-id [TIMEOUT|ERROR]: replies 1 if the client was blocked and this
+/// command unblocked it.
 fn client_unblock(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let with_error = match args.len() {
         3 => false,

@@ -31,7 +31,8 @@ pub(super) static CLIENT_TRACKING: Command<Runner> = Command {
     run: Runner::Server(client_tracking),
     ..Command::DEFAULT
 };
-/// CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP].
+/// Handles CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT]
+/// [NOLOOP].
 fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wish = parse(ctx, args)?;
     if args.is(2, "ON") {
@@ -52,7 +53,7 @@ fn client_tracking(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// What CLIENT TRACKING asks for.
+/// Parses the options of CLIENT TRACKING.
 fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOptions<'a>, CommandError> {
     let mut wish = TrackingOptions { mode: Mode::empty(), redirect: 0, prefixes: Vec::new() };
     let mut at = 3;
@@ -87,7 +88,7 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOpt
     Ok(wish)
 }
 
-/// Whether it fits together, and to how the client tracks already.
+/// Checks that the options fit together, and to the client's present tracking mode.
 fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let now = ctx.session.info.tracking.mode();
     let refuse = |line| Err(CommandError::Line(line));
@@ -117,16 +118,18 @@ fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), 
     if wish.mode.contains(Mode::BCAST) { check_overlaps(&wish.prefixes, prefixes_of(ctx)) } else { Ok(()) }
 }
 
-/// The prefixes that the connection has named, in order.
+/// Returns the prefixes that the connection has named, in order.
 fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u8]>>> {
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
 
-/// No prefix may be another's beginning: a key below both would be told twice. The first of the new
-/// ones that is, with the first that it overlaps, is refused. O(n log n) in new prefixes.
+/// Checks that no prefix begins with another one: a change of a key below both would be reported
+/// twice. The error names the first new prefix that overlaps, and the first prefix that it
+/// overlaps. O(n log n) in new prefixes.
 fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<(), CommandError> {
-    // From the last on, so that each meets those behind it. Of two that overlap the shorter one
-    // stays: what overlaps the other overlaps it, too.
+    // From last to first, so that each prefix is compared with the later ones. Of two overlapping
+    // prefixes only the shorter one is kept: every prefix that overlaps the longer one overlaps it
+    // too.
     let mut behind: BTreeSet<&[u8]> = BTreeSet::new();
     let mut first = None;
     for (index, &prefix) in new.iter().enumerate().rev() {
@@ -164,7 +167,8 @@ fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<
     )))
 }
 
-/// The first of the prefixes, which do not overlap, that overlaps another. O(log n).
+/// Returns the first of the prefixes, which do not overlap each other, that overlaps `other`. O(log
+/// n).
 fn overlapping<'a>(prefixes: &'a BTreeSet<Box<[u8]>>, other: &[u8]) -> Option<&'a [u8]> {
     use std::ops::Bound::{Included, Unbounded};
     let before = prefixes.range::<[u8], _>((Unbounded, Included(other))).next_back();
@@ -186,7 +190,7 @@ pub(super) static CLIENT_CACHING: Command<Runner> = Command {
     run: Runner::Server(client_caching),
     ..Command::DEFAULT
 };
-/// CLIENT CACHING YES|NO.
+/// Handles CLIENT CACHING YES|NO.
 fn client_caching(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
@@ -228,7 +232,7 @@ pub(super) static CLIENT_TRACKINGINFO: Command<Runner> = Command {
     run: Runner::Server(client_trackinginfo),
     ..Command::DEFAULT
 };
-/// CLIENT TRACKINGINFO: flags, redirection, prefixes.
+/// Handles CLIENT TRACKINGINFO: replies with flags, redirection and prefixes.
 fn client_trackinginfo(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let state = &ctx.session.info.tracking;
     let mode = state.mode();
@@ -272,13 +276,14 @@ pub(super) static CLIENT_GETREDIR: Command<Runner> = Command {
     run: Runner::Server(client_getredir),
     ..Command::DEFAULT
 };
-/// CLIENT GETREDIR: 0 for the connection itself, -1 if it does not track.
+/// Handles CLIENT GETREDIR: replies 0 without a redirection, -1 if the client does not track.
 fn client_getredir(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.integer(redirection(ctx));
     Ok(())
 }
 
-/// Whom the connection redirects to, 0 for nobody, -1 if it does not track.
+/// Returns the client that invalidations are redirected to: 0 for none, -1 if the client does not
+/// track.
 fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
     let state = &ctx.session.info.tracking;
     if state.mode().contains(Mode::ON) { state.redirect() as i64 } else { -1 }
@@ -288,7 +293,7 @@ fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
 mod tests {
     use super::*;
 
-    /// What is refused, by comparing all with all.
+    /// Finds the first rejected prefix by comparing all pairs.
     fn naive(new: &[&[u8]], named: &BTreeSet<Box<[u8]>>) -> Option<(usize, Vec<u8>)> {
         let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         new.iter().enumerate().find_map(|(index, prefix)| {

@@ -1,5 +1,5 @@
-//! The keys of a request as COMMAND GETKEYS and GETKEYSANDFLAGS tell them: those that dispatch
-//! finds, locks and checks, by the same function ([`for_each_key`]).
+//! The keys of a request for COMMAND GETKEYS and GETKEYSANDFLAGS. The function that dispatch uses
+//! to lock and check keys finds them too ([`for_each_key`]).
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Flags, KeyFlags, KeySpec};
@@ -7,10 +7,10 @@ use ::commands::{Args, CommandError};
 use engine::acl::{actual_flags, keys_of_migrate};
 use engine::table::{CommandTable, Registered};
 
-/// The places of a request's keys, and what happens to them. O(arguments).
+/// Returns the positions of a request's keys, and the flags of each. O(arguments).
 ///
 /// # Errors
-/// For an unknown command, one without keys, and arguments that name none.
+/// For an unknown command, a command without keys, and arguments that name no key.
 pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, KeyFlags)>, CommandError> {
     let unknown = CommandError::Line("ERR Invalid command specified");
     let mut registered = table.find(request.get(0)).ok_or(unknown.clone())?;
@@ -36,7 +36,8 @@ pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, K
     }
 }
 
-/// What the specs find; nothing if one misses a key that must be there. A keyword may be left out.
+/// Returns the keys that the specs find; `None` if a required key is missing. A keyword may be
+/// absent.
 fn keys_by_specs(
     registered: &Registered,
     specs: &[KeySpec],

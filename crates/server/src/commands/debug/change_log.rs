@@ -9,7 +9,7 @@ use engine::log::merger::{LogBatch, LogReader};
 
 use crate::context::ServerCtx;
 
-/// Throws the stream away.
+/// A reader that discards the stream.
 struct Discarding;
 
 impl LogReader for Discarding {
@@ -18,7 +18,7 @@ impl LogReader for Discarding {
     }
 }
 
-/// Confirms nothing by itself: replies wait for DEBUG CHANGE-LOG CONFIRM.
+/// A reader that confirms nothing by itself: replies wait for DEBUG CHANGE-LOG CONFIRM.
 struct Manual;
 
 impl LogReader for Manual {
@@ -27,11 +27,11 @@ impl LogReader for Manual {
     }
 }
 
-/// Writes the stream to a file: replies leave when it is written.
+/// A reader that writes the stream to a file. Replies are released after the write.
 struct Writing {
     file: File,
     path: PathBuf,
-    /// A write has failed: what follows is dropped.
+    /// True after a failed write; all further batches are dropped.
     has_failed: bool,
 }
 
@@ -47,7 +47,7 @@ impl LogReader for Writing {
     }
 }
 
-/// DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL | CONFIRM | OFF).
+/// Handles DEBUG CHANGE-LOG (DISCARD | FILE path | MANUAL | CONFIRM | OFF).
 pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if ctx.session.in_exec {
         return Err(CommandError::Line("ERR DEBUG CHANGE-LOG cannot be part of a transaction"));
@@ -87,10 +87,10 @@ pub(super) fn change_log(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Re
     Ok(())
 }
 
-/// Confirms all that was appended so far, for all readers.
+/// Confirms all changes that were appended so far, for all readers.
 fn confirm(ctx: &mut ServerCtx<'_, '_, '_>) {
     let (log, outbox) = (&ctx.shared.engine.log, &ctx.data.commit.outbox);
-    // Nobody has drawn a position that is not in a buffer, and asking for the readers merges those.
+    // Every drawn position is in a buffer, and `readers` merges the buffers.
     ctx.pass.exclusive(|_alone| {
         let (readers, drawn) = (log.readers(outbox), log.drawn());
         log.confirm(readers.into_iter().map(|reader| (reader, drawn)), outbox);

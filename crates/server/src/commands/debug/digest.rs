@@ -1,8 +1,8 @@
-//! DEBUG DIGEST: one number for a whole keyspace, so that two servers can be compared.
+//! DEBUG DIGEST: a digest of a whole keyspace, so that two servers can be compared.
 //!
-//! The digests are those of Redis 8, byte for byte: 20 bytes that start at zero and take things in
-//! by two steps made of SHA-1. `add` XORs the hash of the bytes in, so the order in which things
-//! are added does not matter; `mix` adds and then hashes the digest itself, so the order does.
+//! The digests are byte for byte those of Redis 8: 20 bytes that start at zero. Two steps with
+//! SHA-1 add data. `add` XORs the hash of the bytes into the digest, so the order of additions does
+//! not matter. `mix` adds the bytes and then hashes the digest itself, so the order matters.
 //!
 //! ```text
 //! keyspace = for each database that is not empty: mix its number; for each key: add its digest
@@ -14,8 +14,8 @@
 //!            stream         for each entry mix `ms.seq`, then each field and its value
 //!            with an expiry: add the word `!!expire!!` (when it is due does not count)
 //! ```
-//! Numbers of types and databases are mixed as 4 bytes, the most significant first; scores in their
-//! shortest digits (`1e+17`).
+//! Numbers of types and databases are mixed as 4 big-endian bytes. Scores are mixed in their
+//! shortest decimal form (`1e+17`).
 
 use std::fmt::Write;
 
@@ -27,13 +27,13 @@ use stdx::number::format_f64_shortest;
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText as ElementText};
 
-/// See the module.
+/// A digest (see the module).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest([u8; 20]);
 
 impl Digest {
-    /// The digest of all databases, expired keys that are still there included. O(all data); the
-    /// caller sees to it that nobody writes meanwhile.
+    /// Computes the digest of all databases, including expired keys that are not removed yet. O(all
+    /// data). The caller ensures that no client writes meanwhile.
     pub fn of_keyspace(keyspace: &Keyspace) -> Self {
         let mut digest = Self::default();
         for db in 0..keyspace.db_count() {
@@ -54,14 +54,14 @@ impl Digest {
         digest
     }
 
-    /// The digest of one value, without its key's name. O(value).
+    /// Computes the digest of a value, without its key's name. O(value).
     pub fn of_value(entry: &KeyEntry) -> Self {
         let mut digest = Self::default();
         digest.mix_value(entry);
         digest
     }
 
-    /// 40 hexadecimal digits.
+    /// Formats the digest as 40 hexadecimal digits.
     pub fn hex(&self) -> String {
         self.0.iter().fold(String::new(), |mut text, byte| {
             // Writing to a String cannot fail.
@@ -84,7 +84,7 @@ impl Digest {
         self.mix(element.text(&mut ElementText::new()));
     }
 
-    /// Adds what `first` and then `second` mix to.
+    /// Adds the digest of the pair: `first` is mixed, then `second` mixes.
     fn add_pair(&mut self, first: Element<'_>, second: impl FnOnce(&mut Self)) {
         let mut pair = Self::default();
         pair.mix_element(first);
@@ -140,7 +140,7 @@ impl Digest {
     }
 }
 
-/// Redis' number of a value's type. 5 are its modules' types.
+/// Returns Redis' number of a value's type. Redis uses 5 for types of modules.
 fn type_number(value: View<'_, Object>) -> u32 {
     match value {
         View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 0,
@@ -161,7 +161,7 @@ mod tests {
         Digest::of_value(&KeyEntry::new(b"k", stored(bytes), expiry_ms, 0)).hex()
     }
 
-    /// As DEBUG DIGEST-VALUE of Redis 8.0.2 gives it.
+    /// Checks the digest of a value against DEBUG DIGEST-VALUE of Redis 8.0.2.
     #[test]
     fn a_number_has_the_digest_that_redis_gives_its_text() {
         assert_eq!(digest_of(b"1", None), "b4fc66738120fba0b5aa500ab5c2bf89cea1c5da");

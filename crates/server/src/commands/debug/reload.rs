@@ -1,4 +1,4 @@
-//! DEBUG RELOAD: all data goes to the file and comes back from it, as by a restart.
+//! DEBUG RELOAD: saves all data to the file and loads it again, as a restart does.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,17 +17,17 @@ use crate::snapshots::{DataFolder, data_file};
 
 const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 
-/// Takes all data out; it comes back.
+/// Removes all data, which is loaded again afterwards.
 fn empty(shared: &Shared) {
     let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
     keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
     shared.engine.freeing.push(freed);
-    // There is nothing to save for it.
+    // Nothing has to be saved for this flush.
     keyspace.snapshot().take_flushed_all();
     shared.persistence.functions().clear();
 }
 
-/// DEBUG LOADAOF: the data that the append-only files hold. Nobody else does anything meanwhile.
+/// Handles DEBUG LOADAOF: loads the data of the append-only files. All other clients wait.
 pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     shared.persistence.cancel(&shared.engine);
@@ -55,8 +55,8 @@ pub(super) fn load_append_only(ctx: &mut ServerCtx<'_, '_, '_>) -> Result<(), Co
     Ok(())
 }
 
-/// DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. Nobody else does anything meanwhile, as in Redis. A key
-/// that is over goes, as by a restart.
+/// Handles DEBUG RELOAD [NOSAVE] [MERGE] [NOFLUSH]. All other clients wait, as in Redis. Expired
+/// keys are removed, as by a restart.
 pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut saves, mut flushes, mut duplicates) = (true, true, Duplicates::Refused);
     for option in args.from(2) {
@@ -68,7 +68,7 @@ pub(super) fn reload(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result
         }
     }
     let shared = ctx.shared;
-    // What is there is not all, and a save would put it in the place of the file.
+    // The data is incomplete, and a save would replace the complete file.
     if shared.engine.standing.is_loading.load(Relaxed) {
         return Err(CommandError::Line("LOADING Redis is loading the dataset in memory"));
     }

@@ -1,5 +1,5 @@
-//! DEBUG SCRIPT-STANDIN: runs as a script does that takes long, as far as others notice. For tests
-//! of what they are answered meanwhile.
+//! DEBUG SCRIPT-STANDIN: imitates a long script, as other clients notice it. Tests use it to check
+//! the replies to other clients meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use keyspace::Key;
 
 use crate::context::ServerCtx;
 
-/// Between two looks at the clock and at whether it shall end.
+/// Time between two checks of the clock and of the kill request.
 const STEP: Duration = Duration::from_millis(1);
 
-/// DEBUG SCRIPT-STANDIN milliseconds SCRIPT|FUNCTION [key ...]: holds the keys' shards, or without
-/// keys the whole keyspace, until the time is over or it is killed.
+/// Handles DEBUG SCRIPT-STANDIN milliseconds SCRIPT|FUNCTION [key ...]. Holds the shards of the
+/// keys, or the whole keyspace without keys, until the time has passed or the stand-in is killed.
 pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let time_ms = stdx::number::parse_i64(args.get(2)).and_then(|ms| u64::try_from(ms).ok());
     let time = Duration::from_millis(time_ms.ok_or(CommandError::NotAnInteger)?);
@@ -58,7 +58,7 @@ pub(super) fn run(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
     }
 }
 
-/// How long it takes.
+/// A simulated script: its duration, and the time after which it is busy.
 struct StandIn<'a> {
     stopping: &'a std::sync::atomic::AtomicBool,
     threshold: Option<Duration>,
@@ -66,11 +66,11 @@ struct StandIn<'a> {
 }
 
 impl StandIn<'_> {
-    /// Lets the time pass, and calls `mark_busy` when the script has become busy; whether it was
-    /// killed.
+    /// Sleeps for the duration, and calls `mark_busy` when the script has become busy. Returns true
+    /// if the script was killed.
     fn take_time(&self, script: &Script<'_>, mut mark_busy: impl FnMut()) -> bool {
         let end = Instant::now() + self.time;
-        // Relaxed: a step later is soon enough.
+        // Relaxed: noticing the stop one step later is soon enough.
         while !self.stopping.load(Relaxed) {
             if script.is_killed() {
                 return true;

@@ -1,30 +1,30 @@
-//! MEMORY DOCTOR: what is unusual about the memory, in words.
+//! MEMORY DOCTOR: a report in words on unusual memory use.
 
 use stdx::memory_size::format_memory;
 
 use crate::info::{MemoryFigures, ratio};
 
-/// Below this much, no figure is a cause for worry.
+/// Sizes below this number of bytes are never reported.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
-/// From this many bytes on, what is resident for no data is worth a word.
+/// Minimum size of resident memory without data that is reported, in bytes.
 const WASTE_BYTES_MIN: u64 = 10 << 20;
-/// What a client's buffers may hold on average.
+/// Maximum average size of a client's buffers that is not reported, in bytes.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;
 
-/// What is looked at besides the memory itself.
+/// The input of the report besides the memory statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct DoctorInput {
-    /// Clients connected.
+    /// Number of connected clients.
     pub clients: u64,
-    /// Bytes that wait to be freed in the background.
+    /// Number of bytes that wait to be freed in the background.
     pub pending_bytes: u64,
-    /// `maxmemory`; 0 for none.
+    /// `maxmemory` in bytes; 0 for no limit.
     pub limit_bytes: u64,
-    /// Whether keys are evicted at the limit.
+    /// True if keys are evicted at the limit.
     pub evicts: bool,
 }
 
-/// The report.
+/// Formats the report.
 pub fn report(figures: &MemoryFigures, around: DoctorInput) -> String {
     if figures.used < WORTH_BYTES_MIN {
         return "This server holds very little data: there is nothing to diagnose yet.\n".to_owned();
@@ -105,7 +105,7 @@ mod tests {
     };
     const CALM: DoctorInput = DoctorInput { clients: 10, pending_bytes: 0, limit_bytes: 0, evicts: false };
 
-    /// The first words of what is found.
+    /// Checks the first words of the findings.
     fn check(figures: MemoryFigures, around: DoctorInput, expected: &[&str]) {
         let found: Vec<String> = findings(&figures, around)
             .iter()
