@@ -34,7 +34,8 @@ use crate::log_file::LogFile;
 
 /// Maximum size of the queue, in bytes. Lines that do not fit are lost.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Time limit for writing the queued lines when the server stops. Later lines are lost.
+/// Time limit for writing the queued lines when the server stops. Lines not written by then are
+/// lost.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
 /// The audit log of a server.

@@ -12,9 +12,9 @@
 //!      Redis; the new value replaces the copy on the target; a key that was removed or has expired
 //!      here is deleted there
 //! ```
-//! So a key is on one of the two servers at any time, always with all acknowledged writes, and it
-//! is removed here only in the state that the target has. In step 4 all clients wait for one reply
-//! of the target, at most for the command's timeout per system call.
+//! So a key is always on at least one of the two servers, with all acknowledged writes. It is
+//! removed here only in the state that the target has. In step 4 all clients wait for one reply of
+//! the target, at most for the command's timeout per system call.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
 //! ([`ConnectionPool`]). With `tls-cluster` it is encrypted, as in Redis.

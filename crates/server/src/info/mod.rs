@@ -1,4 +1,5 @@
-//! INFO. Each section is a function that writes its fields from the statistics of the threads.
+//! INFO. Each section is a function that writes its fields from the counters and the state of the
+//! server.
 //!
 //! The fields have Redis' names and order. A field about a feature that this server does not have
 //! (forks, modules) has Redis' value for an unused feature, because monitoring tools ask for it.

@@ -162,7 +162,7 @@ impl<'s> Worker<'s> {
         }
         // The client may have been removed from that queue without a check.
         client.has_pending_output = false;
-        // Nor was the client checked after changes of users.
+        // The client was not checked after changes of users either.
         self.closings_seen = self.closings_seen.wrapping_sub(1);
         self.clients[conn.index()] = Some(client);
         if self.net.split().1.len_bytes(conn) > 0 {

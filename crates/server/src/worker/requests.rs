@@ -167,7 +167,7 @@ impl Worker<'_> {
         turns.iter().rev().for_each(|turn| self.run_first(turn.visit));
     }
 
-    /// Runs a connection's requests in the batch, at least one, and then its effects on the
+    /// Runs a connection's requests in the batch, at least one. Then handles their effects on the
     /// connection.
     fn visit(&mut self, at: usize, run: &mut BatchRun<'_>, pass: &mut SharedPass<'_>) {
         let turn = &run.batch.turns[at];

@@ -275,8 +275,8 @@ fn a_client_that_waits_for_a_login_gets_what_default_may_do_now() {
     assert!(say(&mut early, "PING").contains("NOAUTH"));
 }
 
-/// As in Redis 8.0.2, the log entry shows the client with the denied command, not the previous
-/// one.
+/// Checks that the log entry shows the client with the denied command, not the previous one, as in
+/// Redis 8.0.2.
 #[test]
 fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     let server = Server::builder().port(0).io_threads(2).start().expect("starts");

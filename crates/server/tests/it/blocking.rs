@@ -141,8 +141,8 @@ fn workers_of_several_queues_are_served_in_their_order_by_whatever_brings_elemen
     });
 }
 
-/// As in Redis: list `b` was created first, so the client blocked on it is served first, from the
-/// first of its lists that has elements.
+/// Checks the order of service, as in Redis: list `b` was created first, so the client blocked on
+/// it is served first. It gets an element of the first of its lists that has elements.
 #[test]
 fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     on_each_back_end(|server| {

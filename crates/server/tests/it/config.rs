@@ -232,7 +232,7 @@ fn is_ignored_here(signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// As with Redis 8.0.2, only termination signals and unhandled signals end a server.
+/// Checks that only termination signals and unhandled signals end a server, as with Redis 8.0.2.
 #[test]
 fn issue_33_signals_without_a_meaning_do_not_end_the_server() {
     let mut server = saker::start_binary(BINARY, &[]).expect("starts");

@@ -1,6 +1,6 @@
-//! The grid: every way a value changes, beside every listener. Each pair of both lists is a cell:
-//! the change happens on an empty server while one listener listens, and the listener hears the
-//! same as on Redis 8.0.2, whose values are in `grid/values.txt`. A new row or column does not
+//! The grid: every kind of change of a value, combined with every listener. A cell is a pair of
+//! both. The change happens on an empty server with one listener, and the listener must be notified
+//! as on Redis 8.0.2. The expected values are in `grid/values.txt`. A new row or column does not
 //! compile before it is handled, and fails without a value. `SAKER_RECORD_GRID=1` writes the file
 //! from the real server, and from Saker for the cells that Redis does not have.
 
@@ -21,9 +21,10 @@ use stage::{Rig, Stage, put};
 /// The first margin before an expiry; it doubles if the machine is too busy.
 const MARGIN_MS: u64 = 40;
 
-/// The time that a cell may wait for a value that does not come at once.
+/// Maximum time that a cell waits for its value.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same once [`WRONG_MANY`] cells are wrong, so that a broken server does not cost an hour.
+/// The same time once [`WRONG_MANY`] cells are wrong, so that a broken server does not take an
+/// hour.
 const PATIENCE_BROKEN: Duration = Duration::from_secs(1);
 const WRONG_MANY: usize = 3;
 
@@ -64,7 +65,7 @@ impl Servers {
         }
     }
 
-    /// Fills one cell: returns what the listener hears, as soon as that is `expected`.
+    /// Runs one cell. Returns the notifications of the listener, as soon as they equal `expected`.
     fn fill(&self, change: Change, listener: Listener, expected: Option<&str>, patience: Duration) -> String {
         let needs_log = change == Change::Loading || listener == Listener::ChangeLog;
         let [here, far] = if needs_log { &self.logged } else { &self.plain };
@@ -136,7 +137,7 @@ fn differs(change: Change, listener: Listener) -> Option<(&'static str, Reason)>
     })
 }
 
-/// The reason why a Redis before 7.2 has another value in a cell.
+/// Returns the reason why a Redis before 7.2 has another value in a cell.
 fn older(change: Change, listener: Listener) -> Option<Reason> {
     match (change, listener) {
         (_, Listener::BlockedReader) => {

@@ -14,7 +14,7 @@ use testkit::{Client, Rng, ServerProcess, saker};
 use crate::append_only::{ON, files_of, folder, kill, ok, requests, start_in};
 use crate::support::{BINARY, happens, info};
 
-/// Combinations that a plain run checks.
+/// Number of combinations in a default run.
 const STARTS: usize = 60;
 /// The bytes of a file that no server can read.
 const FOREIGN: &[u8] = b"the only copy of something else\n";
@@ -35,15 +35,15 @@ const UNFINISHED: &str = "temp-999999.rdb";
 enum State {
     Missing,
     Empty,
-    /// Bytes of something else.
+    /// Bytes that are not in the format of the file.
     Foreign,
-    /// A directory has its name.
+    /// A directory with the name of the file.
     Directory,
-    /// The end is missing.
+    /// A valid file whose end is missing.
     Torn,
-    /// Good, and changed before the other files.
+    /// A valid file, changed before the other files.
     Older,
-    /// Good, and changed after the other files.
+    /// A valid file, changed after the other files.
     Newer,
 }
 
@@ -55,7 +55,7 @@ impl State {
 
 use State::{Directory, Empty, Foreign, Missing, Newer, Older, Torn};
 
-/// The files and the states that each is tried in.
+/// The files, each with the states in which it is tested.
 const FILES: &[(&str, &[State])] = &[
     (SNAPSHOT, &[Missing, Empty, Foreign, Directory, Torn, Older, Newer]),
     (MANIFEST, &[Missing, Empty, Foreign, Directory, Older, Newer, Older, Newer]),
@@ -67,7 +67,7 @@ const FILES: &[(&str, &[State])] = &[
     (UNFINISHED, &[Missing, Foreign]),
 ];
 
-/// The good bytes of each file; each holds one key, which has the file's name.
+/// Creates the valid contents of each file. Each holds one key, which has the file's name.
 fn good_files() -> BTreeMap<&'static str, Vec<u8>> {
     let folder = folder();
     let server = start_in(folder.path(), &[ON, &["--appendfsync", "always"]].concat());
@@ -95,10 +95,10 @@ fn good_files() -> BTreeMap<&'static str, Vec<u8>> {
     ])
 }
 
-/// One combination.
+/// One combination of states and options.
 struct Case {
     states: Vec<(&'static str, State)>,
-    /// The manifest names [`HISTORY`] as history.
+    /// True if the manifest names [`HISTORY`] as history.
     has_history: bool,
     appendonly: Option<&'static str>,
 }
@@ -192,14 +192,14 @@ fn start(folder: &Path, case: &Case) -> Option<(ServerProcess, BTreeSet<String>)
     }
 }
 
-/// Saves and rewrites whatever can be.
+/// Saves a snapshot and rewrites the append-only file, where the files permit it.
 fn write_all(server: &ServerProcess, case: &Case) {
     let mut client = server.connect();
     ok(&mut client, &["SET", "new", "value"]);
-    // It fails where the name of the snapshot is taken by a directory.
+    // SAVE fails if a directory has the name of the snapshot.
     let saved = client.command(&["SAVE"]).to_string();
     assert!(saved == "OK" || case.state(SNAPSHOT) == Directory, "{saved}");
-    // It is refused beside a manifest that cannot be read.
+    // The option is refused beside a manifest that cannot be read.
     let turned_on = client.command(&["CONFIG", "SET", "appendonly", "yes"]).to_string();
     assert!(
         turned_on == "OK" || matches!(case.state(MANIFEST), Directory | Foreign | Empty),
@@ -245,13 +245,13 @@ fn check(case: &Case, good: &BTreeMap<&'static str, Vec<u8>>) -> Vec<String> {
         let is_superseded = match &*name {
             _ if bytes.is_empty() || after.contains(bytes) => true,
             _ if loaded.contains(&name) => true,
-            // The older kind of data, beside the newer one that was loaded.
+            // The older kind of data may be replaced beside the newer one that was loaded.
             SNAPSHOT => is_aof_loaded && matches!(state, Older | Torn) && aof_age_s < Some(state.age_s()),
             BASE | INCR => loaded.contains(SNAPSHOT) && case.age_s(&[SNAPSHOT]) < aof_age_s,
-            // It was read: a later one has its place. Its history goes with it.
+            // The manifest was read, so a newer one replaces it, and its history is removed.
             MANIFEST => matches!(state, Older | Newer),
             HISTORY => case.has_history && matches!(case.state(MANIFEST), Older | Newer),
-            // Nobody will finish it, and the data is complete.
+            // The temporary file of a save that will not continue; the data is complete.
             UNFINISHED => !loaded.is_empty(),
             _ => false,
         };

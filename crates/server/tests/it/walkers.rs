@@ -114,7 +114,7 @@ fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     }
     check(&mut client, &[("PEXPIRE stream 1", ":1")]);
     let invalidated = |cache: &mut Client| notation::one_line(&cache.read().expect("a push"));
-    // PEXPIRE changes the key: it is not tracked for the cache until the cache reads it again.
+    // PEXPIRE changes the key, so it is no longer tracked until the caching client reads it again.
     assert_eq!(invalidated(&mut cache), ">2 \"invalidate\" *1 \"stream\"");
     sleep(LIVED);
     client.command(&walker.split(' ').collect::<Vec<_>>());
@@ -124,7 +124,8 @@ fn others_hear_of_the_removal_by(address: &Address, walker: &str) {
     assert!(is_ended.iter().any(|line| unblocked.starts_with(line)), "{unblocked}");
     check(&mut watcher, &[("EXEC", "*-1")]);
     check(&mut client, &[("DBSIZE", ":0")]);
-    // A key that expires while it is cached is removed by the walker, and the cache is notified.
+    // A key that expires while it is cached is removed by the walker, and the caching client is
+    // notified.
     check(&mut client, &[("SET cached v PX 300", "+OK")]);
     check(&mut cache, &[("GET cached", "\"v\"")]);
     // Long enough for the cache to read the key on a slow machine.

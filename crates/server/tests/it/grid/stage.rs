@@ -7,9 +7,9 @@ use testkit::{Client, Protocol, ServerProcess, Value, peer, saker};
 
 use crate::support::BINARY;
 
-/// The longest wait for one condition or reply, on however busy a machine.
+/// Maximum wait for one condition or reply, also on a very busy machine.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// Keys beside the one that changes where a snapshot is being saved.
+/// Number of other keys while a snapshot is saved.
 const FILLER_KEYS: &str = "100";
 /// Number of elements, fields or bytes that make a value big, for the index of big keys.
 const LARGE_COUNT: usize = 1_100;
