@@ -245,7 +245,7 @@ mod tests {
         let mut exceeds = |unsent: usize, now_ms: u64| over.exceeds(&limit, unsent, now_ms);
         assert!(exceeds(100_001, 0) && !exceeds(100_000, 1_000));
         assert!(!exceeds(50_001, 3_000) && exceeds(50_001, 3_001));
-        // Below the soft limit its time begins anew.
+        // Below the soft limit the time is reset.
         assert!(!exceeds(50_000, 4_000) && !exceeds(60_000, 5_000) && !exceeds(60_000, 7_000));
         assert!(exceeds(60_000, 7_001));
     }

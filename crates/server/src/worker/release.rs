@@ -1,10 +1,10 @@
 //! Replies and messages that wait until the change log has released the changes that they show.
 //!
 //! ```text
-//!   appended, shows a position that is not released ─► mark
-//!   end of the turn, after merging: released by now ─► forgotten, it leaves with this flush
-//!                                   not yet         ─► held back in `net`, filed by position
-//!   woken: released                                 ─► leaves with this flush, in order
+//!   output appended that shows an unreleased position ─► mark
+//!   end of the turn, after merging: position released ─► mark removed, sent with this flush
+//!                                   not released      ─► held back in `net`, filed by position
+//!   thread woken: position released                   ─► part sent with this flush, in order
 //! ```
 //! The output of a connection from its first mark of a turn on is one part. Its position is the
 //! largest one of the turn's marks. **Order:** the position of a part is at least that of the part

@@ -12,7 +12,8 @@
 //!            set            add each member
 //!            hash, zset     add each element's own digest: mix member or field, mix score or value
 //!            stream         for each entry mix `ms.seq`, then each field and its value
-//!            with an expiry: add the word `!!expire!!` (when it is due does not count)
+//!            hash field with an expiry: its own digest adds the word `!!hexpire!!`
+//!            key with an expiry: add the word `!!expire!!` (the time of expiry does not count)
 //! ```
 //! Numbers of types and databases are mixed as 4 big-endian bytes. Scores are mixed in their
 //! shortest decimal form (`1e+17`).
