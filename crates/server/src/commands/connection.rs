@@ -324,7 +324,7 @@ static RESET: Command<Runner> = Command {
     run: Runner::Server(reset),
     ..Command::DEFAULT
 };
-/// Handles RESET: restores the state of a new connection.
+/// Handles RESET: restores the state of a new connection. Only the library's name and version stay.
 fn reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let engine::Shared { pubsub, watchers, tracking, monitors, keyspace, scripts, .. } = &ctx.shared.engine;
     if ctx.session.tracking.is_some() && (scripts.is_any_busy() || !ctx.pass.is_inside()) {

@@ -167,8 +167,8 @@ fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<
     )))
 }
 
-/// Returns the first of the prefixes, which do not overlap each other, that overlaps `other`. O(log
-/// n).
+/// Returns the first of the prefixes, which do not overlap each other, that overlaps `other`.
+/// O(log n).
 fn overlapping<'a>(prefixes: &'a BTreeSet<Box<[u8]>>, other: &[u8]) -> Option<&'a [u8]> {
     use std::ops::Bound::{Included, Unbounded};
     let before = prefixes.range::<[u8], _>((Unbounded, Included(other))).next_back();
