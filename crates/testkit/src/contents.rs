@@ -33,7 +33,7 @@ pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     contents
 }
 
-/// Strict options of loading: nothing in the file may be wrong.
+/// Strict options of loading: any error in the file fails.
 pub const STRICT: LoadOptions =
     LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
 
@@ -144,8 +144,8 @@ fn describe_object(object: &Object) -> String {
     format!("{kind} {}", parts.join(" "))
 }
 
-/// Describes entries and groups of a stream, without the times of consumers and deliveries: the
-/// clock is another one when a change log is replayed.
+/// Describes entries and groups of a stream, without the times of consumers and deliveries, because
+/// a replay of the change log uses another clock.
 fn describe_stream(stream: &Stream) -> String {
     let mut parts = vec![format!(
         "stream {:?} {:?} {}",

@@ -4,8 +4,8 @@
 //! **State after a crash.** All synced bytes of a file remain. Any number of the unsynced bytes
 //! after them remains; each of their sectors is either intact or all zeros. Each name in the folder
 //! refers to the file that it had when the folder was last synced, or to the file of any later
-//! change. Changes of names can survive in another order than they were made in. A rename leaves no
-//! partial file, but its two changes (the new name set, the old one removed) can survive
+//! change. A later change of a name can survive although an earlier change is lost. A rename leaves
+//! no partial file, but its two changes (the new name set, the old one removed) can survive
 //! separately.
 //!
 //! **Failures.** Each operation has a number: a creation, an opening, each part of an append (short
@@ -89,7 +89,7 @@ pub enum Operation {
     Link,
 }
 
-/// The content of a file; copies of the disk's state share it while it is the same.
+/// The content of a file. Copies of the disk's state share it until one of them changes it.
 #[derive(Clone, Debug, Default)]
 struct File {
     /// The bytes that processes read.
@@ -212,16 +212,16 @@ impl SimulatedFolder {
         self.moments = Some(Arc::new(Mutex::new(vec![now])));
     }
 
-    /// Returns the folder after a crash at each recorded moment, as
-    /// [`after_crash`](Self::after_crash) does.
+    /// Returns one possible state of the folder after a crash at each recorded moment, chosen by
+    /// `rng`.
     pub fn crashes(&self, rng: &mut Rng) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
         moments.iter().map(|state| state.after_crash(rng)).collect()
     }
 
-    /// Returns the folder at each recorded moment as the next process finds it when only the
-    /// process has ended.
+    /// Returns the state of the folder that the next process finds if only the process is killed at
+    /// a moment, for each recorded moment. No unsynced bytes are lost.
     pub fn kills(&self) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");
@@ -241,7 +241,7 @@ impl SimulatedFolder {
         }
     }
 
-    /// Runs an operation; its effect depends on whether it fails.
+    /// Runs an operation. `run` receives the fault if the operation fails.
     ///
     /// # Panics
     /// Panics if the operation removes bytes that must stay: see [`ledger`].
@@ -309,7 +309,7 @@ impl State {
             None => drop(names.remove(name)),
         };
         if rng.percent(50) {
-            // A journal: all changes up to one of them survive.
+            // A file system with a journal: all changes up to one of them survive.
             let kept = rng.below(self.unsafe_names.len() + 1);
             self.unsafe_names[..kept].iter().for_each(|change| set(&mut names, change));
         } else {
@@ -327,7 +327,8 @@ impl State {
     }
 }
 
-/// Returns the bytes that a crash leaves of unsynced bytes that begin at `offset`.
+/// Returns the part of the unsynced `bytes` that a crash leaves. `offset` is their place in the
+/// file.
 fn torn(bytes: &[u8], offset: usize, rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(4) {
         0 => 0,

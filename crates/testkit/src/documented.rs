@@ -3,9 +3,9 @@
 //! A request is one random walk over the documented arguments, so it is nearly valid for any
 //! command. The values are few and small, so that requests use each other's keys, or they are at
 //! the limits of numbers. One request of five is then damaged: an argument is left out, doubled,
-//! swapped or replaced, or an option's word stands in place of a value (`GROUP STREAMS c`). There
-//! two parsers of the same arguments may disagree. All choices follow from a seed. The hand-written
-//! rules of [`crate::differential`] make fewer but more effective requests.
+//! swapped or replaced, or an option's word stands in place of a value (`GROUP STREAMS c`). Two
+//! parsers of the same arguments may differ about such a word. All choices follow from a seed. The
+//! hand-written rules of [`crate::differential`] make fewer but more effective requests.
 
 use resp::Value;
 
@@ -201,7 +201,7 @@ impl Documented {
 /// A request under construction.
 struct Walk<'r> {
     rng: &'r mut Rng,
-    /// The number of keys that an earlier argument (`numkeys`) or a block has announced.
+    /// The number of keys that must follow, set by an earlier argument (`numkeys`) or by a block.
     key_count: Option<usize>,
     words: Vec<Vec<u8>>,
 }

@@ -214,7 +214,7 @@ impl<'r> Choices<'r> {
         }
     }
 
-    /// Returns a script of some commands. If histories have single keys, all use one key.
+    /// Returns a script of some commands. With [`Mix::SingleKey`], all of them use one key.
     fn script(&mut self) -> Vec<Vec<u8>> {
         let mut commands: Vec<_> =
             (0..scripts::length(&mut self.rng)).map(|_| self.plain_command()).collect();

@@ -1,17 +1,17 @@
 //! A check whether some sequential order of commands explains a concurrent history.
 //!
 //! A history is linearizable when every operation can be given an instant between its call and its
-//! reply with this property: run one by one in the order of these instants, each operation gets the
-//! reply that it got. Operations of one client keep their order (a pipeline promises this), so
-//! histories may contain overlapping calls of one connection.
+//! reply with this property: if the operations run one by one in the order of these instants, each
+//! gives its recorded reply. Operations of one client keep their order (a pipeline promises this),
+//! so histories may contain overlapping calls of one connection.
 //!
 //! Method: Wing and Gong's search as refined by Lowe. Calls and returns are in one doubly linked
 //! list in time order. The search takes the first call that may come next, checks its reply against
 //! the model, removes its two events from the list and continues. At a return whose call was not
-//! taken it goes back and tries another call. Configurations already tried (the set of completed
-//! operations and the state of the model) are remembered, because two orders that lead to the same
-//! configuration have the same continuations. The search is exponential in the number of operations
-//! in flight at a time, and linear in the length of the history.
+//! taken, the search goes back and tries another call. Configurations already tried (the set of
+//! completed operations and the state of the model) are remembered, because two orders that lead to
+//! the same configuration have the same continuations. The search is exponential in the number of
+//! operations in flight at a time, and linear in the length of the history.
 //!
 //! Linearizability is local: a history is linearizable if and only if it is for each object alone.
 //! Keys that one operation names together (MSET, RENAME) are one object here. Other keys are
@@ -80,8 +80,8 @@ pub fn check(history: &[Operation]) -> Result<(), Box<Counterexample>> {
     Ok(())
 }
 
-/// Checks the operations that had returned by `until`, as [`check`] does. Operations that were in
-/// flight may have taken effect or not.
+/// Checks that the history up to the time `until` is linearizable, starting with empty keys.
+/// Operations in flight at that time may have taken effect or not.
 ///
 /// # Panics
 /// Panics when the model does not know a command of the history.
@@ -123,7 +123,8 @@ fn objects(history: &[Operation]) -> Vec<Vec<&Operation>> {
     by_root.into_values().collect()
 }
 
-/// Finds the first reply that cannot be explained, and the operations before it.
+/// Finds the first reply that cannot be explained, the possible states and the operations before
+/// it.
 fn explain(object: &[&Operation]) -> Counterexample {
     let mut returns: Vec<u64> = object.iter().map(|operation| operation.returned).collect();
     returns.sort_unstable();
@@ -163,7 +164,8 @@ struct Event {
 /// The search over one object's history up to a time.
 struct Search<'a> {
     operations: Vec<&'a Operation>,
-    /// True for operations that must be explained: returned by that time. Others may be in flight.
+    /// True for operations that had returned by that time: their replies must be explained. The
+    /// other operations were in flight and may have had no effect.
     required: Vec<bool>,
     required_left: usize,
     /// The previous operation of the same client, which must come first.
@@ -201,8 +203,8 @@ impl<'a> Search<'a> {
         self.run(|_, _| ())
     }
 
-    /// Returns the states in which every reply that must precede `culprit` is explained but the
-    /// culprit's is not, each with the reply that the model gives to the culprit.
+    /// Returns at most [`POSSIBLE_MAX`] states that explain every required reply except that of
+    /// `culprit`. Each state comes with the reply that the model gives to the culprit in it.
     fn possible_before(mut self, culprit: &Operation) -> Vec<(Database, Value)> {
         let culprit_index = self
             .operations
@@ -223,8 +225,8 @@ impl<'a> Search<'a> {
         possible
     }
 
-    /// Runs the search. Calls `refused` with each operation whose reply did not fit at the place
-    /// tried.
+    /// Runs the search. Calls `refused` with each operation that was tried at a place and could not
+    /// be next: its reply did not fit, or its client's previous operation was not done.
     fn run(&mut self, mut refused: impl FnMut(&Self, usize)) -> bool {
         let mut tried: HashSet<(Vec<u64>, Database)> = HashSet::new();
         let mut taken: Vec<(usize, Database)> = Vec::new();

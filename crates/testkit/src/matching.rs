@@ -20,8 +20,8 @@ pub enum Order {
     Any,
 }
 
-/// Returns true if `actual`, received in `protocol`, matches `expected`. `arrays` applies to the
-/// arrays at every level.
+/// Returns true if `actual`, received in `protocol`, matches `expected`. `arrays` applies to arrays
+/// and pushes at every level.
 pub fn matches(expected: &Expected, actual: &Value, protocol: Protocol, arrays: Order) -> bool {
     let one = |expected: &Expected, actual: &Value| matches(expected, actual, protocol, arrays);
     let resp3 = protocol == Protocol::Resp3;
@@ -87,7 +87,8 @@ fn list_matches<E, A>(expected: &[E], actual: &[A], order: Order, one: impl Fn(&
 }
 
 /// Returns true if the parts of `actual` have the same kinds as those of `expected`; values are
-/// ignored. A map must have at least the expected names. An array may be longer or shorter.
+/// ignored. A RESP3 map must have at least the expected names. An array, set or push may be longer
+/// or shorter: only the common positions are compared. False if `expected` contains patterns.
 pub fn same_kinds(expected: &Expected, actual: &Value, protocol: Protocol) -> bool {
     as_sent(expected, protocol).is_some_and(|expected| alike(&expected, actual))
 }

@@ -209,8 +209,8 @@ pub fn free_port() -> io::Result<u16> {
 pub mod peer {
     use super::*;
 
-    /// Returns true if a real server is available. Otherwise tests that need it print this and
-    /// pass.
+    /// Returns true if a real server is configured or in the PATH. Tests that need one must check
+    /// this first: if there is none, they print a note and pass.
     pub fn is_available() -> bool {
         env::var_os("SAKER_PEER").is_some() || on_path("redis-server").is_some()
     }

@@ -6,14 +6,15 @@
 //! return with a new connection. Every element is pushed once, by one client, and names its origin:
 //! `<client>:<list>:<number>`.
 //!
-//! The final knowledge is exact except for the requests whose replies were never read:
+//! At the end, the test knows the place of each element, except for elements of requests whose
+//! replies were never read. It checks these conditions:
 //!
 //! 1. No element is found twice, in replies, in the destination lists of BLMOVE, or in the
 //!    remaining lists.
-//! 2. No element is found that was not pushed.
+//! 2. Every element that is found was pushed.
 //! 3. Every element whose push was answered is found. Exception: at most as many may be missing as
-//!    the pops with unread replies could have taken. A move (BLMOVE) never loses an element, read
-//!    or not.
+//!    the pops with unread replies could have taken. A move (BLMOVE) never loses an element, even
+//!    if its reply is not read.
 //! 4. The elements that one client receives from one pusher and one list arrive in the order of
 //!    their pushes: elements are pushed on the right and popped from the left. Pushes without an
 //!    answer are left out, because a server may run them after those of the pusher's next
@@ -75,7 +76,7 @@ pub struct Report {
     pub lost_max: usize,
     /// The number of connections that ended with requests in progress.
     pub hung_up: usize,
-    /// The number of these that others killed.
+    /// The number of these connections that the server closed because another client killed them.
     pub killed: usize,
 }
 
@@ -112,7 +113,7 @@ enum Request {
     Kill,
 }
 
-/// The final knowledge of one client.
+/// The results of one client at the end of the run.
 #[derive(Default)]
 struct Known {
     pushed: Vec<Element>,
@@ -257,7 +258,7 @@ impl<'q> Worker<'q> {
         if self.rng.below(1000) < KILL_PERMILLE {
             let other = self.rng.below(self.queue.clients);
             let id = self.common.ids[other].load(Relaxed);
-            // A client does not kill itself: it hangs up by itself.
+            // A client does not kill its own connection: `pipeline` hangs up at random.
             match self.rng.below(3) {
                 0 if other != self.index => send(&format!("CLIENT KILL ID {id}")),
                 1 => send(&format!("CLIENT UNBLOCK {id} ERROR")),

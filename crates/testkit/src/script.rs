@@ -224,7 +224,7 @@ pub struct Script {
 #[derive(Debug)]
 struct ExampleStart {
     title: String,
-    /// The index of the first step. The example ends at the next one.
+    /// The index of the first step. The example ends where the next example starts.
     first: usize,
     /// True if the example is for RESP3 only.
     resp3_only: bool,

@@ -40,7 +40,7 @@ pub struct Database {
 }
 
 /// Returns the keys that a command names, or `None` when it concerns all keys. WATCH concerns all
-/// keys: the client's next transaction depends on it, whatever keys that names.
+/// keys, because the client's next transaction depends on it and may name any key.
 ///
 /// # Panics
 /// Panics when the command names no key and does not concern all.
@@ -435,8 +435,8 @@ fn bulk_or_null(value: Option<&Bytes>) -> Value {
     value.map_or(Value::Null, |bytes| bulk(bytes))
 }
 
-/// Returns the reply for no element, as a null or as a null array: commands that may block have
-/// both.
+/// Returns the reply for no element: a null array if `actual` is one, otherwise a null. Commands
+/// that may block can reply with either.
 fn null_as(actual: &Value) -> Value {
     if *actual == Value::NullArray { Value::NullArray } else { Value::Null }
 }

@@ -14,9 +14,9 @@
 //! 2. No reply takes longer than the read timeout of [`Client`], and 99 of 100 replies to checkers
 //!    take at most [`P99_MAX`].
 //! 3. The server never held more than [`Soak::resident_bytes_max`].
-//! 4. After all clients have closed, nothing of them remains: no client, no blocked client, no
-//!    subscription, no tracked key. After all keys are deleted, the memory in use is back to its
-//!    value at the start.
+//! 4. After all clients have closed, the server holds no state of them: no client, no blocked
+//!    client, no subscription, no tracked key. After all keys are deleted, the memory in use is
+//!    back to its value at the start.
 
 mod checker;
 pub mod crowd;
@@ -33,8 +33,9 @@ use hdrhistogram::Histogram;
 use crate::client::{Address, Client};
 use crate::rng::Rng;
 
-/// Memory limit beyond the use of an idle server, in bytes. It is far less than the volatile keys
-/// would take, and enough for the keys of the checkers and for thousands of clients.
+/// Memory limit in bytes, in addition to the memory of an idle server. It is far less than the keys
+/// with a time to live would need, and enough for the keys of the checkers and for thousands of
+/// clients.
 const MEMORY_BYTES: u64 = 32 << 20;
 /// Maximum 99th percentile of the latency of checkers' requests. It is far above the value on an
 /// idle machine: the clients of the soak use all cores, and other processes may use them too.
@@ -53,7 +54,7 @@ const LEFT_BYTES_MAX: u64 = 16 << 20;
 /// The settings of a soak test.
 #[derive(Clone, Debug)]
 pub struct Soak {
-    /// The address of the server. It has no keys and allows DEBUG to nobody.
+    /// The address of the server. The server has no keys and refuses DEBUG.
     pub address: Address,
     /// The server's process.
     pub pid: u32,
@@ -119,7 +120,7 @@ impl Run<'_> {
         connect(&self.soak.address)
     }
 
-    /// Creates the random numbers of client `index` of kind `kind`.
+    /// Creates the random number generator of client `index` of kind `kind`.
     fn rng(&self, kind: &str, index: usize) -> Rng {
         let kind = kind.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         Rng::new(self.soak.seed.wrapping_mul(1_000_003) ^ kind.wrapping_mul(977).wrapping_add(index as u64))

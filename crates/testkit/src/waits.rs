@@ -112,7 +112,8 @@ impl Report {
         self.late_us.partition_point(|&late_us| late_us < 0)
     }
 
-    /// Returns the lateness in milliseconds that `percent` percent of the waits do not exceed.
+    /// Returns a percentile of the lateness in milliseconds: `percent` percent of the waits are at
+    /// most this late.
     fn late_ms(&self, percent: f64) -> f64 {
         let last = self.late_us.len().saturating_sub(1);
         let at = (last as f64 * percent / 100.0) as usize;
@@ -165,7 +166,7 @@ fn connect(address: &Address) -> Client {
     client
 }
 
-/// Returns the lateness of a wait.
+/// Returns the lateness of a wait in microseconds. `since` is its start, `asked` its timeout.
 fn late_us(since: Instant, asked: Duration) -> i64 {
     since.elapsed().as_micros() as i64 - asked.as_micros() as i64
 }

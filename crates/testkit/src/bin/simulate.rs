@@ -35,7 +35,7 @@ mod simulation {
         /// Ends after this many operations of clients.
         #[arg(long)]
         operations: Option<u64>,
-        /// Runs one scenario only, the one with this seed.
+        /// The seed of the only scenario to run.
         #[arg(long)]
         scenario: Option<u64>,
         /// Prints a failing scenario without shrinking it.

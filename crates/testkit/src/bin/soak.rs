@@ -34,16 +34,17 @@ struct Arguments {
     /// Maximum memory that the server may hold, in megabytes.
     #[arg(long, default_value_t = 1_024)]
     resident_mb_max: u64,
-    /// Only these kinds of trouble (`hog`, `slow reader`; see soak/trouble.rs), without blocked
-    /// clients.
+    /// Kinds of trouble to make (`hog`, `slow reader`; see soak/trouble.rs), without blocked
+    /// clients. By default, all kinds and blocked clients.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Number of connections of a crowd, of which half misbehave; 0 for none. The crowd is an
-    /// additional run for each back end, as long as the others.
+    /// Number of connections of a crowd, of which half misbehave; 0 for no crowd. The crowd is an
+    /// additional run for each back end. It takes 5/3 of the time of another run.
     #[arg(long, default_value_t = 0)]
     crowd: usize,
-    /// Maximum ratio for the latencies of the crowd's good half. It divides the 99th percentile
-    /// while the others misbehave to this server by that while they misbehave to another one.
+    /// Maximum ratio of two 99th percentiles of the latency of the crowd's well-behaved half. The
+    /// first is measured while the other half attacks this server, the second while it attacks
+    /// another server. By default, no limit.
     #[arg(long)]
     crowd_p99_factor: Option<f64>,
     /// The seed of all choices; by default, the current time.
@@ -94,7 +95,7 @@ fn soak(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs a crowd.
+/// Runs a crowd on two new servers. Returns its report.
 fn crowd(
     arguments: &Arguments,
     server: &Path,

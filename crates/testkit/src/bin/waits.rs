@@ -12,7 +12,7 @@ use clap::Parser;
 use testkit::ServerProcess;
 use testkit::waits::{KINDS, Waits, run};
 
-/// Counts waits that end before their timeout, and measures how late the others end.
+/// Counts waits that end before their timeout, and measures the lateness of the others.
 #[derive(Parser)]
 struct Arguments {
     /// The server's command line, split at spaces.
@@ -30,7 +30,7 @@ struct Arguments {
     /// Number of waits of each kind, on all connections together.
     #[arg(long, default_value_t = 100_000)]
     waits: usize,
-    /// Only these commands.
+    /// Commands to measure; all if none is given.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The seed of the timeouts.

@@ -2,7 +2,8 @@
 
 use super::{Change, Difference};
 
-/// Changes that only one side has, or that differ between the sides.
+/// An intended difference: changes that only one of the two streams has, or that differ between
+/// them.
 struct Explained {
     /// The name of the script; empty for all scripts.
     script: &'static str,

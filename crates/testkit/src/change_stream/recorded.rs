@@ -8,7 +8,7 @@ use super::{Change, parse};
 use crate::client::Client;
 use crate::process::{ServerProcess, peer, saker};
 
-/// The oldest major version of Redis whose records Saker's are modeled after.
+/// The oldest major version of Redis whose stream of changes can be compared with Saker's.
 pub const MAJOR_MIN: u32 = 8;
 
 /// A server, and the file to which it writes its changes before it sends replies.
@@ -94,10 +94,10 @@ impl RecordedServer {
         Ok(new)
     }
 
-    /// Returns the changes written since the last call. `db` is the database of the first change
-    /// unless a SELECT precedes it, and becomes the database of the last change. It must be known.
-    /// It is for the first call after the start, and for a call that begins with a command of
-    /// database 0 in both servers.
+    /// Returns the changes written since the last call. A stream has a SELECT only where the
+    /// database changes. So `db` must be the database of the last change before this call; the call
+    /// sets it to that of the last change returned. The value 0 is also right for the first call,
+    /// and for a call whose first change is in database 0.
     ///
     /// # Errors
     /// The file cannot be read, or is malformed.
@@ -108,8 +108,8 @@ impl RecordedServer {
         Ok(changes)
     }
 
-    /// Replaces the content of a Redis by `stream`, as after a restart with this append-only file:
-    /// nothing expires while it loads.
+    /// Replaces the content of a Redis by that of `stream`, with DEBUG LOADAOF. Nothing expires
+    /// while Redis loads it.
     ///
     /// # Errors
     /// The file cannot be written, or Redis does not accept it.

@@ -33,7 +33,7 @@ const DATABASES: u32 = 4;
 /// Percentage of commands that are taken from [`MORTAL`].
 const MORTAL_PERCENT: usize = 12;
 
-/// Commands that change nothing here, or whose number of replies varies.
+/// Commands that are not sent: they change no data, or the number of their replies varies.
 const LEFT_OUT: &[&str] = &[
     "SUBSCRIBE",
     "PSUBSCRIBE",
@@ -48,8 +48,9 @@ const LEFT_OUT: &[&str] = &[
     "NOSUCH",
 ];
 
-/// Commands that the generator leaves out because their replies depend on the moment: keys and
-/// fields that expire during the run, random choices, results stored from sets. `%` is a digit.
+/// Commands that the generator of the differential test leaves out, because their replies depend on
+/// the time or on chance. They use keys and fields that expire during the run, random choices, and
+/// results stored from sets. `%` stands for a random digit.
 const MORTAL: &[&str] = &[
     "SET s% value PX %",
     "SET h% value PX 1%",

@@ -26,7 +26,8 @@ enum Compared {
     Within(i64),
     /// Everything but the times of streams' consumers and the memory layout of a stream.
     ButTimes,
-    /// The type and the length. Errors must be equal.
+    /// The type; for arrays and sets also the length and the types of the elements. Errors must be
+    /// equal.
     Shape,
     /// The type. Errors must be equal.
     Kind,
@@ -116,7 +117,8 @@ fn agree_loosely(args: &[Vec<u8>], a: &Value, b: &Value, protocol: Protocol) -> 
 const TIMES: &[&[u8]] =
     &[b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
 
-/// Returns the value with every time in it set to 0. -1 means no time and stays.
+/// Returns the value with the fields of [`TIMES`] and the times of pending entries set to 0. A
+/// field of -1 means no time and is unchanged.
 fn without_times(value: &Value) -> Value {
     let is_time = |name: &Value| matches!(name, Value::Bulk(name) if TIMES.contains(&&name[..]));
     let timeless = |name: Option<&Value>, value: &Value| match value {

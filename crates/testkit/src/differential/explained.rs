@@ -30,9 +30,9 @@ enum Accepted {
     /// The whole replies, if the first glob matches the one-line form of one and the second the
     /// other.
     Replies(&'static str, &'static str),
-    /// The digits of equal numbers.
+    /// The notation of numbers that have equal values.
     NumbersAsText,
-    /// The digits of numbers after the 16th decimal, where one server cuts them.
+    /// The digits of numbers after the 16th decimal place, which one server cuts off.
     NumbersToDecimals,
 }
 

@@ -72,7 +72,7 @@ impl Grammar {
         names
     }
 
-    /// Returns true if no rule is left.
+    /// Returns true if the grammar has no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.session_rules.is_empty()
     }
@@ -170,10 +170,12 @@ fn generate(nodes: &[Node], clock: &mut u64, rng: &mut Rng, args: &mut Args) {
     }
 }
 
-/// Returns true if the effect of `args` in Redis is not specified. It is an accident of the memory
-/// layout, which no server should copy, or it depends on the moment. LSET far outside of a packed
-/// list overwrites an element. A HyperLogLog's last run, if cut short, is read beyond its end. A
-/// key with a short expiry expires earlier in one server.
+/// Returns true if the effect of `args` in Redis is not specified: it depends on the memory layout,
+/// which no server should copy, or on the time. Examples: LSET far outside of a packed list
+/// overwrites an element. A HyperLogLog whose last run is cut short is read beyond its end. A key
+/// with a short expiry expires earlier in one server.
+///
+/// Also returns true for commands that block for more than [`WAIT_S_MAX`] or that crash Redis.
 fn is_unspecified(args: &Args) -> bool {
     let number = |at: usize| stdx::number::parse_i64(args.get(at)?);
     let behind = |word: &[u8]| {

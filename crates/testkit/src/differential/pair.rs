@@ -5,7 +5,7 @@
 //! in parallel. At the end the whole content is compared: the type of each key, its expiry, its
 //! encoding and its value.
 //!
-//! The reply of EXEC is compared by parts, each as the reply to its queued command. In RESP3
+//! The reply of EXEC is compared by parts, each as the reply to its queued command. In RESP3,
 //! messages arrive between replies. They are separated from the replies and compared in order, as
 //! parts of the reply that they precede.
 
@@ -164,7 +164,7 @@ impl Pair {
         (!self.options.is_empty()).then(|| words.collect())
     }
 
-    /// Returns the command that sets other thresholds; some sequences begin with it.
+    /// Returns the command that sets the options to a random variant; some sequences begin with it.
     pub fn other_options(&self, rng: &mut Rng) -> Option<Args> {
         self.set_options(Some(rng.below(OPTION_VARIANTS.len())))
     }
@@ -226,7 +226,7 @@ impl Pair {
         refusal.map_or(Ok(()), |error| Err(RunError::Setup(format!("setting up a sequence: {error}"))))
     }
 
-    /// Returns the commands that end the whole state of a session.
+    /// Returns the commands that reset the whole state of a session.
     fn fresh_session(&self) -> Vec<Args> {
         let hello = (self.protocol == Protocol::Resp3).then(|| words("HELLO 3"));
         std::iter::once(words("RESET")).chain(hello).collect()

@@ -51,7 +51,8 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Removes smaller and smaller pieces as long as the servers still differ.
+    /// Removes parts of the sequence, at first long ones, then shorter ones, as long as the servers
+    /// still differ.
     fn commands(&mut self, mut kept: Vec<Args>) -> Result<Vec<Args>, RunError> {
         let mut piece = kept.len().div_ceil(2).max(1);
         loop {

@@ -114,7 +114,7 @@ const WORDS: &[&str] = &["a", "b", "c", "d", "foo", "bar", "Foo", "z", "", "ab",
 
 const PATTERNS: &[&str] = &["*", "s*", "?0", "[a-h]*", "[^s]1", "*1", "m*", "f?o", "\\*", "a", "", "h[01]"];
 
-/// Values that are invalid at many places of a command.
+/// Values that are invalid as many kinds of arguments.
 const ODDITIES: &[&str] =
     &["", "abc", "-1", "0", "1.5", "nan", "(", "9223372036854775807", "\u{e9}", "*", "-"];
 
@@ -211,7 +211,7 @@ fn bits_or_hll(class: &str, rng: &mut Rng) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns a value that is probably invalid at its place.
+/// Returns a value that is probably invalid for its argument.
 pub fn oddity(rng: &mut Rng) -> Vec<u8> {
     one_of(ODDITIES, rng)
 }

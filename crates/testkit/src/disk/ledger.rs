@@ -1,15 +1,19 @@
-//! The ledger of a simulated disk: checks before each operation that removes bytes that they may be
-//! removed. These operations are a removal, a rename over a file, and the cut of a log file's end
-//! when it is opened.
+//! The ledger of a simulated disk: before an operation that removes bytes, it checks that these
+//! bytes may be removed. Such operations are the removal of a file, a rename over a file, and the
+//! cut of a log file's end when it is opened.
 //!
-//! - Bytes of an empty or unfinished file (`temp-…`), or of a file with a further name: always.
-//! - A part of an append-only file: if no manifest that a crash can leave loads it. In addition,
-//!   each of these manifests names it as history, or the present process created the file.
-//! - A manifest: if a synced manifest replaces it. The new one must name all parts that the old one
-//!   loads; its own parts must have synced names, and its base must be synced.
-//! - Another file, for example a snapshot: if a synced file replaces it, and the present process
-//!   created or loaded it.
-//! - The end of a log file: if it contains no whole unit, or the present process appended it.
+//! The present process *knows* a file that it has created or loaded. Bytes may be removed in these
+//! cases:
+//!
+//! - An empty or unfinished file (`temp-…`), or a file with a further name: always.
+//! - A part of an append-only file: if no manifest that a crash can leave loads it. In addition, a
+//!   part that the process does not know must be history in each of these manifests, of which there
+//!   is at least one.
+//! - A manifest: if a synced manifest replaces it. The new manifest must name all parts that the
+//!   old one loads. The names of the parts that it loads must be synced, and the content of its
+//!   base.
+//! - Another file, for example a snapshot: if a synced file replaces it, and the process knows it.
+//! - The end of a log file: if it contains no whole unit, or the process knows the file.
 
 use persist::aof::manifest::Manifest;
 use persist::aof::reader::{End, Next, Reader};
@@ -29,8 +33,8 @@ fn loads(manifest: &Manifest, name: &str) -> bool {
 }
 
 impl State {
-    /// Checks that the file with this name may lose the name, to the file `successor` if there is
-    /// one. Runs before the operation. Records a violation in `broken`.
+    /// Checks that the name may be removed from its file, or given to the file `successor`. Called
+    /// before the operation. Records a violation in `broken`.
     pub(super) fn check_name_goes(&mut self, name: &str, successor: Option<usize>) {
         let Some(&number) = self.names.get(name) else { return };
         let has_further_name = self.names.iter().any(|(other, &file)| file == number && other != name);
@@ -132,7 +136,7 @@ mod tests {
     const MANIFEST: &str = "a.manifest";
     const UNIT: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
-    /// Returns a folder with these files, as the next process finds it.
+    /// Returns a folder with these files in the state that the next process finds.
     fn found(files: &[(&str, &[u8])]) -> SimulatedFolder {
         let mut folder = SimulatedFolder::new(1);
         folder.note_moments();

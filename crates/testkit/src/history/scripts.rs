@@ -21,14 +21,15 @@ enum Declares {
     None,
 }
 
-/// The operations that a script may do beyond running its commands.
+/// The changes to its commands that a random script may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Uses only the keys of its commands, and runs each command.
+    /// The script uses only the keys of its commands. No command or condition is added.
     Plain,
-    /// Uses only the keys of its commands, and may skip commands.
+    /// The script uses only the keys of its commands. PING, SELECT and conditions may be added.
     Named,
-    /// Uses other keys of the same kind as well; this is their number.
+    /// The same as [`Reach::Named`], but the script also uses other keys of the same kind, of which
+    /// there are this many.
     Among(usize),
 }
 
@@ -78,7 +79,8 @@ pub fn script(commands: Vec<Args>, reach: Reach, rng: &mut fastrand::Rng) -> Arg
     args
 }
 
-/// Returns a key as it is written in a program.
+/// Returns the notation of a key in a program: in full, `@n`, or with `%n` at its end. Adds the key
+/// to `declared` if the script declares it.
 fn key(
     name: Vec<u8>,
     (declares, reach): (Declares, Reach),
@@ -109,7 +111,7 @@ fn key(
     format!("@{}", at + 1).into()
 }
 
-/// Adds commands that use no key of the selected database.
+/// Adds PING and SELECT before some commands.
 fn with_asides(commands: Vec<Args>, rng: &mut fastrand::Rng) -> Vec<Args> {
     let mut all = Vec::new();
     for command in commands {

@@ -170,7 +170,7 @@ impl<'r> Script<'r> {
     }
 
     /// Returns the transaction that writes a value back incremented. It must fail if another client
-    /// was faster.
+    /// has changed the value since.
     fn increment(&mut self, key: Vec<u8>, value: &Value) -> Call {
         let old: Option<i64> = match value {
             Value::Null => Some(0),
@@ -242,8 +242,8 @@ fn words(line: &str) -> Args {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Returns a call as the words of a history: one operation, or for a blocking command its begin and
-/// its end.
+/// Returns the operations by which a history represents a call: one, or for a blocking command its
+/// begin and its end.
 pub fn in_history(call: &Call) -> Vec<Args> {
     match call {
         Call::Command(args) => vec![args.clone()],
@@ -320,8 +320,8 @@ struct Observer {
 }
 
 impl Observer {
-    /// Number of checks. A client that none of them sees blocked has already been served, or is
-    /// late.
+    /// Number of checks. If none of them finds the client blocked, it has already been served, or
+    /// the server has not yet run its command.
     const LOOKS: usize = 3;
 
     fn of(client: &mut Client, recording: &Recording) -> Result<Self, ClientError> {
@@ -332,7 +332,7 @@ impl Observer {
         Ok(Self { connection: Client::connect(&recording.address)?, id })
     }
 
-    /// Returns true if a check sees the client blocked.
+    /// Returns true if a check finds the client blocked.
     fn sees_it_wait(&mut self) -> Result<bool, ClientError> {
         for _ in 0..Self::LOOKS {
             let list = self.connection.request(&["CLIENT", "LIST", "ID", &self.id])?;

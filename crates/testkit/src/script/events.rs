@@ -22,7 +22,7 @@ use super::{Encodings, Script, Step, Variant, Wanted};
 use crate::client::Client;
 use crate::notation::{command_line, quote};
 
-/// The channel of our own messages.
+/// The channel of the messages that mark the end of a command's events.
 const MARK: &str = "end of a command";
 
 /// Maximum length of a command in bytes; longer ones are cut.

@@ -11,7 +11,7 @@ use crate::notation::{Expected, expected_lines};
 pub struct Example<'s> {
     /// The subject of the example, in a few words.
     pub title: &'s str,
-    /// True if the example is for RESP3 only; then the answers for RESP2 are the same.
+    /// True if the example is for RESP3 only; then the answers for RESP2 repeat those for RESP3.
     pub resp3_only: bool,
     /// The commands, in order.
     pub exchanges: Vec<Exchange<'s>>,
@@ -63,8 +63,8 @@ impl Script {
     }
 
     /// Returns each command of the script with the kind of each of its RESP3 replies. The kind is
-    /// the character that marks it in the notation; `_` is any null. Errors and replies to queued
-    /// commands (`+QUEUED`) are left out.
+    /// the character that marks it in the notation; `_` is any null. Left out are errors, replies
+    /// to queued commands (`+QUEUED`), and patterns that allow several kinds.
     pub fn reply_kinds(&self) -> Vec<(&[Vec<u8>], char)> {
         let mut kinds = Vec::new();
         for step in &self.steps {
@@ -99,8 +99,8 @@ impl Script {
     }
 }
 
-/// Returns the character that marks replies like `expected` in the notation; `None` if a pattern
-/// leaves it open.
+/// Returns the character that marks replies like `expected` in the notation. `None` for errors, for
+/// `+QUEUED`, and for a pattern that allows several kinds.
 fn kind(expected: &Expected) -> Option<char> {
     let line = match expected {
         Expected::Glob(pattern) => match pattern[..] {

@@ -1,5 +1,4 @@
-//! A test of the checker: a simulated server with planted faults, whose histories must be found
-//! wrong.
+//! A test of the checker: it must reject the histories of a simulated server with planted faults.
 //!
 //! Clients run their scripts against one model in random turns. A call begins, takes effect in one
 //! step (or, with a fault, in several), and returns, each in its own turn. Without a fault every

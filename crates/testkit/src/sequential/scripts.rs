@@ -104,8 +104,9 @@ fn is_refusal(reply: &Value) -> bool {
     matches!(reply, Value::Error(line) if line.starts_with(b"MISCONF"))
 }
 
-/// Returns the error with which the server refused a write because it could not write its file at
-/// that moment.
+/// Returns the error (MISCONF) if the server refused this command because it could not write its
+/// file. `actual` is the reply of the script, `part` that of the command, and `before` the number
+/// of replies before it.
 fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     let line = match (actual, part) {
         (Value::Error(line), _) => line.strip_prefix(format!("FAILED {} ", before + 1).as_bytes())?,
@@ -115,7 +116,8 @@ fn refusal(actual: &Value, part: &Value, before: usize) -> Option<Bytes> {
     line.starts_with(b"MISCONF").then(|| line.to_vec())
 }
 
-/// Replaces a word of a program by its value.
+/// Replaces `@n` by the declared key, and `%n` by the number computed from the last reply. Returns
+/// other words unchanged.
 fn in_full(word: &[u8], declared: &[&[u8]], last: &Value) -> Bytes {
     match word {
         [b'@', number] => declared[usize::from(number - b'1')].to_vec(),

@@ -1,6 +1,6 @@
 //! The state of sessions in the model: transactions, watched keys, blocked clients.
 //!
-//! Words of histories that no server knows:
+//! Commands that occur in histories only, not in servers:
 //!
 //! - `EXEC SET a 1 ; GET a` is a whole transaction. It runs at one instant, and its reply is that
 //!   of EXEC.
@@ -8,18 +8,18 @@
 //!   the instant of `BEGIN` it pops an existing element, or the client joins the end of the queue.
 //!   `END` carries the command's reply. Its instant is the timeout or, if the client was served,
 //!   any later instant.
-//! - `BLPOP a b <timeout>` unchanged: at one instant it pops an existing element, or no element
-//!   exists at one instant. This is weaker. It is for histories with commands that a server serves
-//!   step by step (BLMOVE).
+//! - `BLPOP a b <timeout>` unchanged: at one instant it pops an existing element or finds no
+//!   element. This check is weaker. It is for histories with commands that a server serves step by
+//!   step (BLMOVE).
 //!
 //! From `BEGIN` and `END` the model knows the blocked clients and requires Redis' order. A created
 //! key serves the client that has been blocked longest, at the instant of the command or
 //! transaction that created the key. No other client can pop an element before.
 //!
-//! The check is as strict as the two instants are known. `BEGIN` returns when the client was seen
-//! blocked. `END` of a client that was not served is called after its timeout, if that time is
-//! known. Otherwise the client may have timed out at once. Then a server that forgot to serve it is
-//! detected only when the key is created again and serves the client.
+//! The check is stricter if the two instants are known more exactly. `BEGIN` returns when the
+//! client was seen blocked. `END` of a client that was not served is called after its timeout, if
+//! that time is known. Otherwise the client may have timed out at once. Then a server that forgot
+//! to serve it is detected only when the key is created again and serves the client.
 //!
 //! A watched key counts as changed when a command changes its value, or writes the same value again
 //! (`SET`).
@@ -218,7 +218,8 @@ impl Database {
         }
     }
 
-    /// Runs a blocking command that does not block.
+    /// Runs a blocking command that has no `BEGIN` and `END`: it pops an existing element, or times
+    /// out at once. Returns `None` for other commands.
     pub(super) fn impatient(&mut self, words: &[&[u8]], actual: &Value) -> Option<Answer> {
         let (verb, keys) = match words {
             [verb @ (b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX"), keys @ .., _timeout] => (*verb, keys),

@@ -3,8 +3,8 @@
 //! `server/src/persistence/aof.rs`. The decisions are made in `persist::aof`.
 //!
 //! In parallel the change log is recorded on a tape ([`super::disk`]). Each promise is recorded
-//! with the number of the disk's next operation: a crash from there on leaves at least that many
-//! bytes of the tape, see [`super::crashes`].
+//! with the number of the disk's next operation: a crash at this operation or a later one leaves at
+//! least the promised bytes of the tape, see [`super::crashes`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,10 +65,10 @@ impl World {
         self.threads() + 2
     }
 
-    /// Wakes the thread that writes, and the saver if a rewrite is due.
+    /// Wakes the thread that writes, and asks the saver to rewrite the file if a rewrite is due.
     pub fn wake_aof(&self) {
         self.kernel.ports[self.aof_port()].poll.wake();
-        // A full mailbox: the saver checks for a due rewrite after each message.
+        // A full mailbox does no harm: the saver checks for a due rewrite after each message.
         let _ = self.kernel.ports[self.threads() + 1].mailbox.send(Message::RewriteIfDue);
     }
 }
@@ -98,7 +98,8 @@ pub(super) fn run(world: &World) {
                 continue;
             }
             Some((next, active)) => {
-                // Also between jobs: a new base may replace the bytes that were not written.
+                // There is something to confirm between jobs, too: a new base may replace the bytes
+                // that were not written.
                 let appended = active.writer.appended(world.moment());
                 note(world, aof, &active, appended, &outbox);
                 let look_ms = world.uptime_ms() + LOOK_MS;
@@ -331,7 +332,7 @@ fn give_up_turning_on(world: &World, attached: Option<Active>) {
     world.wake(&outbox);
 }
 
-/// Changes an option. Called by the saver.
+/// Changes a random option of the append-only file. Called by the saver.
 pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
     match rng.below(4) {
         0 => {
@@ -343,7 +344,8 @@ pub(super) fn change_options(world: &World, aof: &Aof, rng: &mut Rng) {
             return;
         }
         1 => {
-            // Until the writer switches as well, replies can be sent under either policy.
+            // Replies can be sent under the old or the new policy until the writer has changed,
+            // too.
             let mut state = aof.state();
             (state.policy, state.policy_since) = (*rng.pick(POLICIES), u64::MAX);
         }
@@ -402,7 +404,7 @@ pub(super) fn rewrite_if_due(world: &World, aof: &Aof, rng: &mut Rng) {
     };
     if is_due && rewrite(world, aof, rng).is_err() {
         let mut state = aof.state();
-        // The rewrite is tried again until it has made up for a failed sync.
+        // After a failed sync, the rewrite is tried again until a new base is written.
         state.is_scheduled =
             state.is_wanted && state.promises.last().is_some_and(|promise| promise.is_damaged);
     }

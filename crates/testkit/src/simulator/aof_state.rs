@@ -44,8 +44,8 @@ pub(super) struct State {
     pub is_scheduled: bool,
     /// True while a job is in progress.
     pub is_working: bool,
-    /// True if a sync has failed since the point of the last base; perhaps the sync of a file that
-    /// follows it.
+    /// True if a sync has failed since the point of the last base. The failed sync may be that of
+    /// the file that follows this base.
     pub is_damaged_since_point: bool,
     pub policy: SyncPolicy,
     pub syncs: Syncs,
@@ -144,7 +144,7 @@ impl Aof {
         });
     }
 
-    /// Returns true if work is pending that only time, or a working disk, can complete.
+    /// Returns true if work is pending that needs time or a working disk to complete.
     pub fn is_behind(&self, log: &ChangeLog) -> bool {
         if log.released() < log.drawn() {
             return true;
@@ -171,7 +171,7 @@ impl Aof {
         )
     }
 
-    /// Plans failures of the disk, or that it works again. Called by the network.
+    /// Plans failures of the disk, or ends them. Called by the network.
     pub fn plan_faults(&self, rng: &mut Rng) {
         let at = self.folder.operations() + rng.below(8) as u64;
         let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);

@@ -76,7 +76,8 @@ fn nothing_is_left(world: &World) {
     }
 }
 
-/// Checks that each cached value equals the server's: the client received every invalidation.
+/// Checks that each cached value equals the server's value. If it does not, the client has not
+/// received an invalidation.
 fn caches_are_current(world: &World, outcome: &Outcome) {
     let mut inspector = Inspector::new(&world.engine, &world.clock);
     for (at, player) in outcome.players.iter().enumerate() {

@@ -44,9 +44,9 @@ struct Known {
     readings: Readings,
 }
 
-/// Checks crashes of a life that has ended. Returns the crash at which the next life begins, and
-/// for each of `crashes` the remaining length of the tape. `crashes` holds the number of
-/// operations, and true for a kill.
+/// Checks crashes of a life that has ended. `crashes` holds the crashes to check in any case: the
+/// number of the disk's operations before each, and true for a kill. Returns the crash at which the
+/// next life begins, and the length of the tape that each of `crashes` left.
 pub(super) fn check(
     world: &World,
     aof: &Aof,
@@ -83,7 +83,8 @@ pub(super) fn check(
                     *end_of = Some(end);
                 }
             }
-            // After a failed sync, the next process cannot see which bytes the disk lacks.
+            // After a failed sync, bytes that a killed process has written may be missing on the
+            // disk, and the next process cannot see this.
             let is_fit =
                 !is_kill || !promise.is_damaged && !aof.folder.failed().contains(&Operation::SyncFile);
             if is_fit && (next.is_none() || at <= chosen && is_kill == prefers_kill) {

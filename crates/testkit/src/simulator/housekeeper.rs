@@ -1,4 +1,4 @@
-//! The housekeeper: active expiry, and the freeing of values that were left for it.
+//! The housekeeper: active expiry, and lazy freeing of values.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! The places where threads sleep: an event loop's poll with its eventfd for each thread. Also the
-//! wire, on which sent bytes wait for the network.
+//! The kernel of a run: for each thread, the poll in which it sleeps, as an event loop with its
+//! eventfd. Also the wire, on which sent bytes wait for the network.
 //!
 //! A thread of the engine sleeps until an event, a wake-up or its own timeout ends the sleep. So a
 //! lost wake-up leaves the thread asleep, and the network finds that all threads sleep while a
-//! client still waits. [`Kernel::is_quiet`] is exact: the thread that gives something to a sleeping
-//! thread counts it as busy in the same step.
+//! client still waits. [`Kernel::is_quiet`] is exact: a thread that wakes a sleeping thread or
+//! passes an event to it counts it as busy in the same step.
 
 use std::sync::Mutex as PlainMutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -117,8 +117,9 @@ impl Poll {
         }
     }
 
-    /// Returns the available events. If there are none, sleeps until there is an event, a wake-up,
-    /// or the uptime is `deadline_ms`. With `None` it does not sleep.
+    /// Returns the available events. If there are none, sleeps until an event, a wake-up, or the
+    /// timeout. `may_sleep` is `None` to return at once, `Some(None)` to sleep without a timeout,
+    /// or holds the uptime in milliseconds at which the timeout ends the sleep.
     pub fn wait(&self, may_sleep: Option<Option<u64>>) -> Vec<Event> {
         let mut state = self.state.lock().expect("a run that panics has ended");
         if let Some(deadline_ms) = may_sleep
@@ -184,7 +185,8 @@ impl Kernel {
         Self { ports: (0..threads).map(port).collect(), bell, sent: PlainMutex::default() }
     }
 
-    /// Sends a message to each of the first `threads` threads; a full mailbox misses it.
+    /// Sends a message to each of the first `threads` threads. A thread whose mailbox is full does
+    /// not receive it.
     pub fn broadcast(&self, threads: usize, message: Message) {
         for port in &self.ports[..threads] {
             let _ = port.mailbox.send(message);

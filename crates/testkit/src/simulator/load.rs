@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub files: Files,
     /// The base, if there is one.
     pub base: Option<Vec<u8>>,
-    /// The incremental files, in order, without torn ends.
+    /// The contents of the incremental files, in order, without torn ends.
     pub incr: Vec<Vec<u8>>,
     /// The requests of the incremental files, in their written form without timestamps.
     pub requests: Vec<u8>,
@@ -36,7 +36,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Cuts off the torn end, as a server does that continues with the files.
+    /// Cuts off the torn end. A server does this before it continues with the files.
     pub fn cut_torn(&self, folder: &SimulatedFolder) -> Result<(), Trouble> {
         let Some((name, len_bytes)) = &self.torn else { return Ok(()) };
         folder.open_log(name, *len_bytes)?.sync()
@@ -89,7 +89,8 @@ fn each_batch(bytes: &[u8], mut each: impl FnMut(Batch)) -> Result<usize, String
 }
 
 /// Finds the append-only files of a folder after a crash. Sectors that were not written are zeros.
-/// The file ends there, as after a repair by an operator. Only a file that may be torn is cut.
+/// A file that may be torn counts as cut before the first zero byte, as an operator would repair
+/// it.
 pub(super) fn find(folder: &SimulatedFolder, readings: &mut Readings) -> Result<Found, String> {
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
     let names = files.manifest().parts().map(|part| part.name.clone());

@@ -2,11 +2,11 @@
 //! seed.
 //!
 //! **Simulated parts.** The engine is the real one, with its real locks, gate, inboxes, mailboxes
-//! and change log. In a turn its threads do the same as the server's ([`thread`], [`housekeeper`]).
-//! They run under `shuttle`: the schedule may switch to another thread at every lock, unlock,
-//! passage of the gate, drawn position and appended record ([`schedule`]). A thread sleeps in a
-//! poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run in the real
-//! Lua ([`scripts`]).
+//! and change log. In a turn its threads take the same steps as the server's threads ([`thread`],
+//! [`housekeeper`]). They run under `shuttle`: the schedule may switch to another thread at every
+//! lock, unlock, passage of the gate, drawn position and appended record ([`schedule`]). A thread
+//! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
+//! in the real Lua ([`scripts`]).
 //!
 //! Around the engine are clients, links that delay, cut and drop bytes, and a clock that moves at
 //! random or when nothing else can happen ([`network`], [`player`]). There are also a disk that
@@ -203,8 +203,8 @@ fn begin(world: &Arc<World>, scenario: &Scenario, rng: &mut Rng) -> Result<(), S
     }
 }
 
-/// Returns the findings after a run. `crashes` are moments of its append-only file, with the part
-/// of the change log that was left then.
+/// Returns the findings after a run. `crashes` are crashes with an append-only file, with the part
+/// of the change log that each one left.
 fn judge(world: &World, scenario: &Scenario, outcome: &Outcome, crashes: Vec<Crash>) -> Vec<String> {
     let is_stopped = world.take_findings();
     if !is_stopped.is_empty() {

@@ -3,8 +3,8 @@
 //!
 //! A link delays and cuts: bytes wait at its end until some of them are delivered at random. The
 //! clock sometimes moves a little, and moves to the next timeout when nothing else can happen. If
-//! nothing can happen at all and a client still waits for a reply, it must rightly be blocked on a
-//! key. Otherwise something was lost.
+//! nothing can happen at all and a client still waits for a reply, it must be blocked on keys that
+//! do not exist. Otherwise a wake-up or a reply was lost.
 
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ enum Action {
     Tick,
     /// The disk syncs.
     Sync,
-    /// The memory limit changes between exceeded by all data and not set.
+    /// The memory limit is set to one byte, which any data exceeds, or is removed. The eviction
+    /// policy changes at random.
     Limit,
     /// The machine might lose power here: records a possible state of the disk.
     Crash,
@@ -97,8 +98,8 @@ pub(super) struct AofCrash {
 const CRASHES_MAX: usize = 4;
 /// The inverse of the probability that an action is a crash of the disk.
 const CRASH_RARITY: usize = 192;
-/// The same right after a client has received something: then crashes are more frequent, because
-/// that may be lost.
+/// The same right after a client has received a value: then crashes are more frequent, because a
+/// crash might lose the changes that the client has seen.
 const CRASH_RARITY_AFTER_REPLY: usize = 12;
 
 /// Maximum number of saves that are requested in one run.
@@ -271,8 +272,11 @@ impl<'w> Network<'w> {
         self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(&self.world.engine.log))
     }
 
-    /// Stops the failures of the disk, and lets time pass until everything that clients wait for is
-    /// written.
+    /// Stops the failures of the disk, and moves the clock by one second, so that the append-only
+    /// file can write the changes for which clients wait.
+    ///
+    /// # Panics
+    /// Panics after [`RECOVERY_MAX_S`] calls without success.
     fn bring_aof_on(&mut self) {
         let Some(aof) = &self.world.aof else { return };
         aof.folder.plan(Plan::Never);
@@ -414,8 +418,9 @@ impl<'w> Network<'w> {
         }
     }
 
-    /// Returns true if a blocked client was served but its thread sleeps while the reply is ready,
-    /// and records this. Only a timeout or another event would bring the reply, too late.
+    /// Returns true if a blocked client was served but its thread sleeps although the reply is
+    /// ready. Records this as a finding. The client would receive the reply only after a timeout or
+    /// another event, which is too late.
     fn is_somebody_forgotten(&self) -> bool {
         let shared = &self.world.engine;
         let waiting = self.seats.iter().filter(|seat| seat.player.is_waiting());
@@ -443,7 +448,8 @@ impl<'w> Network<'w> {
             return false;
         };
         let left_ms = next_ms.saturating_sub(self.world.uptime_ms());
-        // Not beyond the housekeeper's next round, and sometimes beyond the timeout.
+        // The clock moves by at most one round of the housekeeper, sometimes by 1 ms more than to
+        // the timeout.
         let late_ms = self.rng.below(2) as u64;
         self.world.advance(Duration::from_millis((left_ms + late_ms).clamp(1, ROUND_MS)));
         true

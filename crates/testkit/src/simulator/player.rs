@@ -16,9 +16,10 @@ const SESSIONS_MAX: usize = 1_000;
 /// A step in progress.
 struct UnderWay {
     step: Step,
-    /// Requests that are sent after the replies to the earlier ones have arrived.
+    /// Groups of requests. Each group is sent after all replies to the earlier requests have
+    /// arrived.
     later: VecDeque<Vec<Args>>,
-    /// The number of replies that are missing until then.
+    /// The number of missing replies to the requests sent.
     awaited: usize,
     replies: Vec<(Value, u64)>,
     invoked: u64,
@@ -47,7 +48,7 @@ pub(super) struct Player {
     pub cache: BTreeMap<Vec<u8>, Value>,
     /// The number of increment events by key, of a [`Role::Listener`].
     pub increments: BTreeMap<Vec<u8>, i64>,
-    /// The step and the key of each of these events.
+    /// The step and the key of each increment event that a [`Role::Listener`] received.
     pub heard: Vec<(u64, Vec<u8>)>,
     /// The number of the last message of each publisher.
     published: BTreeMap<Vec<u8>, u64>,
@@ -189,7 +190,7 @@ impl Player {
         Ok(())
     }
 
-    /// Updates the cache, or checks the counted events, from the reply to a GET.
+    /// Updates the cache with the reply to a GET, or checks the reply against the counted events.
     fn learn(&mut self, args: &Args, reply: &Value) -> Result<(), String> {
         if args[0] != b"GET" {
             return Ok(());

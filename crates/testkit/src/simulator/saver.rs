@@ -51,7 +51,7 @@ pub(super) fn run(world: &World, seed: u64) {
 fn run_for_aof(world: &World, aof: &Aof, message: Message, rng: &mut Rng) {
     match message {
         Message::Rewrite => {
-            // The folder shows the result.
+            // The checks of the folder find out whether the rewrite succeeded.
             let _ = aof::rewrite(world, aof, rng);
         }
         Message::ChangeOptions => aof::change_options(world, aof, rng),

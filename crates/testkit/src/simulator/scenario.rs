@@ -63,7 +63,7 @@ impl Kind {
 pub enum Step {
     /// Sends these commands at once and waits for the replies.
     Pipeline(Vec<Args>),
-    /// MULTI, these commands, EXEC. EXEC is sent separately or not.
+    /// MULTI, these commands, EXEC. EXEC is sent together with them, or after their replies.
     Transaction(Vec<Args>, Sending),
     /// A blocking command whose begin and end are separate operations.
     Wait(Args),
@@ -371,8 +371,8 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
     let recording = recording(seed, mix, (keys, scripts_percent));
     let player = |client| {
         let mut script = Script::new(&recording, client);
-        // The value from which an increment starts is not known before the run. Any number works;
-        // each time it is another one.
+        // The value from which an increment starts is not known before the run. So each increment
+        // starts from another invented number.
         let step = |at: usize| match script.next(&Value::Bulk((1000 * client + at).to_string().into())) {
             Call::Command(args) => Step::Pipeline(vec![args]),
             Call::Wait(args) => Step::Wait(args),

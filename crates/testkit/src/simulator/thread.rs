@@ -201,8 +201,8 @@ impl<'w> IoThread<'w> {
         first_held.is_none_or(|position| world.engine.log.wait_for_release(self.index, position))
     }
 
-    /// Sends the released output of one connection. Returns the first position for which the rest
-    /// waits.
+    /// Sends the released output of one connection. Returns the position whose release the first
+    /// held-back byte waits for; `None` if no byte is held back.
     fn send_to(&mut self, at: usize, released: u64) -> Option<u64> {
         let world = self.world;
         let client = self.clients[at].as_ref()?;
@@ -433,7 +433,8 @@ impl IoThread<'_> {
         }
     }
 
-    /// Acts on the flow of a connection after its requests have run.
+    /// Handles the state of a connection ([`Flow`]) after its requests have run: registers it if it
+    /// is blocked or must wait.
     fn settle(&mut self, conn: ConnId) {
         let shared = &self.world.engine;
         let Some(session) = self.session(conn) else { return };
@@ -490,7 +491,7 @@ impl IoThread<'_> {
             let blocked = shared.blocked.of(&session.info);
             let Some(waiter) = blocked.filter(|blocked| blocked.ticket == ticket) else { continue };
             self.world.note_timeout(conn.generation());
-            // If the client was served at this very moment, its reply is on the way.
+            // If the client has just been served, this fails: its reply is on the way.
             if shared.blocked.end(&waiter) {
                 self.end_wait(conn, Duration::ZERO, |protocol, out| waiter.write_empty(protocol, out));
             }

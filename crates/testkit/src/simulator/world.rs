@@ -30,7 +30,8 @@ use super::scripts::Lessons;
 pub(super) struct Wait {
     /// A step at which the command already waited.
     pub begun: u64,
-    /// The command did not end unserved before this step.
+    /// The first step at which the command may have ended without being served; 0 if its timeout
+    /// has not passed.
     pub may_end: u64,
 }
 
@@ -156,7 +157,7 @@ impl World {
         self.waits.lock().expect("nothing panics while it is locked").insert(link, wait);
     }
 
-    /// Records that a client's timeout has passed; the client is still blocked.
+    /// Records that a client's timeout has passed while the client is still blocked.
     pub fn note_timeout(&self, link: LinkId) {
         let step = self.step();
         let mut waits = self.waits.lock().expect("nothing panics while it is locked");

@@ -203,7 +203,7 @@ impl Checker {
             }
             return;
         }
-        // All keys are set: each is read until all have expired, and then the client sets them
+        // All keys are set. The client reads random keys until all have expired, and then sets them
         // again.
         let next = self.rng.below(self.volatile.len());
         let held = &self.volatile[next];

@@ -1,29 +1,29 @@
 //! A crowd: thousands of connections, half of them well-behaved and half misbehaving.
 //!
-//! The good half take turns, every second one over TLS. Each sends SET or GET of its own key and
-//! must receive the right reply. The other half consists of equal parts, one for each of [`KINDS`]:
+//! The well-behaved clients take turns; half of them use TLS. Each sends SET or GET of its own key
+//! and must receive the right reply. The misbehaving half consists of equal parts, one for each of
+//! [`KINDS`]:
 //!
 //! - connect and say nothing,
 //! - send a request one byte at a time,
 //! - flood the server with requests and read nothing,
 //! - authenticate, ask for long replies and read nothing,
-//! - close the connection in the middle of a request with a reset,
+//! - close the connection with a reset in the middle of a request,
 //! - guess passwords,
 //! - send the beginning of a TLS handshake one byte at a time,
 //! - begin TLS handshakes for which the server must sign, and do not finish them.
 //!
-//! The server has a password. Of the other half, only the connections that ask for long replies use
-//! it.
+//! The server has a password. Of the misbehaving half, only the connections that ask for long
+//! replies use it.
 //!
-//! The good half are measured three times: alone, while the others misbehave to another server on
-//! this machine, and while the others misbehave to the same server. The difference between the
-//! second and the first time is caused by the machine: its processors, its scheduler, its kernel.
-//! The difference between the third and the second time is caused by the server.
+//! The latency of the well-behaved half is measured three times: alone, while the other half
+//! attacks another server on this machine, and while it attacks the same server. The difference
+//! between the second and the first measurement is caused by the machine: its processors, its
+//! scheduler, its kernel. The difference between the third and the second is caused by the server.
 //!
-//! Conditions that must hold: every reply to the good half is right. The server never holds more
-//! memory than [`Crowd::resident_bytes_max`]. If [`Crowd::p99_factor_max`] is set, it limits the
-//! ratio between the third and the second time for 99 of 100 requests of the good half. At the end
-//! no connection remains.
+//! Conditions that must hold: every reply to the well-behaved half is right. The server never holds
+//! more memory than [`Crowd::resident_bytes_max`]. The 99th percentile of the third measurement is
+//! within the limit of [`Crowd::p99_factor_max`]. At the end no connection remains.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -43,20 +43,20 @@ use crate::client::{Address, Client};
 /// The password of the server.
 pub const PASSWORD: &str = "of-the-good-half";
 
-/// Number of threads that work for the good half.
+/// Number of threads that run the well-behaved clients.
 const GOOD_THREADS: usize = 4;
-/// Pause between two requests of one of these threads, so that the server is not at its limit.
+/// Pause between two requests of one of these threads, so that the server is not fully loaded.
 const GOOD_PAUSE: Duration = Duration::from_micros(300);
 /// Maximum time until a reply.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Time added to the limit of the 99th percentile: the scheduler of a busy machine may delay the
-/// slowest of 100 requests by this much.
+/// slowest of 100 requests by this time.
 const P99_SLACK: Duration = Duration::from_millis(2);
-/// Duration of one round of a thread of the other half over all its connections.
+/// Duration of one round of a misbehaving thread over all its connections.
 const ROUND: Duration = Duration::from_secs(1);
-/// The nice value of the threads of the other half: the lowest priority.
+/// The nice value of the misbehaving threads: the lowest priority.
 const LOWEST_PRIORITY: i32 = 19;
-/// Maximum time until the server has noticed that all connections of the other half are closed.
+/// Maximum time until the server has noticed that all misbehaving connections are closed.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A server without keys whose password is [`PASSWORD`].
@@ -73,19 +73,20 @@ pub struct Target {
 pub struct Crowd {
     /// The measured server.
     pub server: Target,
-    /// Another server with the same settings, for the misdeeds elsewhere.
+    /// Another server with the same settings, which the misbehaving half attacks in the second
+    /// measurement.
     pub elsewhere: Target,
     /// The process of the measured server.
     pub pid: u32,
     /// The number of connections of both halves together.
     pub connections: usize,
-    /// The duration of the third measurement, while the others misbehave to the same server. The
-    /// first and the second take a third of it each.
+    /// The duration of the third measurement, in which the measured server is attacked. The first
+    /// and the second measurement take a third of it each.
     pub time: Duration,
     /// The maximum memory that the server may hold, in bytes.
     pub resident_bytes_max: u64,
-    /// The maximum ratio of the 99th percentiles: that of the third measurement divided by that of
-    /// the second, plus a fixed slack of a few milliseconds. `None` sets no limit.
+    /// The limit of the 99th percentile of the third measurement is this factor times that of the
+    /// second measurement, plus 2 ms. `None` sets no limit.
     pub p99_factor_max: Option<f64>,
 }
 
@@ -165,7 +166,7 @@ pub fn run(crowd: &Crowd) -> Report {
     report
 }
 
-/// The counters of the other half's misdeeds.
+/// The counters of the misbehaving half: its turns, and the connections that the server closed.
 #[derive(Default)]
 struct Misdeeds {
     deeds: AtomicU64,
@@ -173,7 +174,7 @@ struct Misdeeds {
     is_over: AtomicBool,
 }
 
-/// Runs the good half for `time`. Returns the latency of each request.
+/// Runs the well-behaved half for `time`. Returns the latency of each request.
 fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -195,7 +196,8 @@ fn measure(halves: &mut [Vec<Good>], time: Duration) -> Histogram<u64> {
     })
 }
 
-/// Runs the good half for `time` while the other half misbehave to `target`.
+/// Runs the well-behaved half for `time` while the other half attacks `target`. Returns the latency
+/// of each request of the well-behaved half.
 fn beside(
     halves: &mut [Vec<Good>],
     crowd: &Crowd,
@@ -214,12 +216,12 @@ fn beside(
     })
 }
 
-/// The connection of a client of the good half: plain TCP or TLS.
+/// The connection of a well-behaved client: plain TCP or TLS.
 trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
-/// A client of the good half.
+/// A well-behaved client.
 struct Good {
     stream: Box<dyn Stream>,
     key: String,
@@ -273,11 +275,12 @@ type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 enum Kind {
     /// Runs the deed in each turn, on the same connection.
     Keeps(Deed),
-    /// Runs the deed in its first turn and closes; the next turn begins with a new connection.
+    /// Opens a connection in each turn, runs the deed and closes.
     IsBrief(Deed),
     /// Sends the beginning of a TLS handshake, one byte a turn, and never its end.
     ShakesSlowly,
-    /// Begins a TLS handshake and closes in the next turn, after the server has signed.
+    /// Begins a TLS handshake and closes with a reset in the next turn, after the server has
+    /// signed.
     ShakesInVain,
 }
 
@@ -304,9 +307,10 @@ impl Others<'_> {
     /// Runs `count` connections in turn until the run is over. A connection that the server has
     /// closed is opened again in its next turn.
     fn run(&self, count: usize) {
-        // Lowers the priority of this thread alone. On another machine these clients would not use
-        // the processors of the server and of the good half, so that the good half would wait only
-        // for the server.
+        // Lowers the priority of this thread alone. Misbehaving clients on another machine would
+        // not use the processors of the server and of the well-behaved clients. With a low
+        // priority, they take little of these processors here, so that well-behaved clients wait
+        // mainly for the server.
         setpriority_process(None, LOWEST_PRIORITY).expect("a thread may always give way");
         let mut streams: Vec<Option<(TcpStream, usize)>> = Vec::new();
         streams.resize_with(count, || None);
@@ -318,7 +322,7 @@ impl Others<'_> {
                 }
                 std::thread::sleep(pause);
                 if place.is_none() {
-                    // A full backlog, or no free port: the next turn tries again.
+                    // If the backlog is full or no port is free, the next turn tries again.
                     *place = self.connect().ok().map(|stream| (stream, 0));
                 }
                 let Some((stream, turn)) = place else { continue };
@@ -388,19 +392,19 @@ fn say_nothing(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     look(stream)
 }
 
-/// Sends a request one byte at a time, without an end.
+/// Sends one byte of a request that is too long to be completed.
 fn drip(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     const REQUEST: &[u8] = b"*3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$16000\r\n";
     let byte = REQUEST.get(turn).copied().unwrap_or(b'x');
     stream.write_all(&[byte])
 }
 
-/// Sends requests without an end and without a password; reads nothing.
+/// Sends 200 requests without authentication; reads nothing.
 fn flood(stream: &mut TcpStream, _turn: usize) -> io::Result<()> {
     stream.write_all(&b"*1\r\n$4\r\nPING\r\n".repeat(200))
 }
 
-/// Authenticates, then sends requests with long replies and reads nothing.
+/// Authenticates in its first turn. Sends requests with long replies and reads nothing.
 fn ask_and_not_read(stream: &mut TcpStream, turn: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     if turn == 0 {

@@ -1,5 +1,5 @@
-//! Misbehaviour of clients, by mistake or on purpose. The server may close the client for it; it
-//! must have no other effect.
+//! Misbehavior of clients, by mistake or on purpose. The server may close the client because of it.
+//! The misbehavior must have no other effect.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -115,7 +115,8 @@ fn slow_reader(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Opens many connections that close in the middle of a request or of a command's effect.
+/// Opens many connections that close in the middle of a request, or while they are blocked, in a
+/// transaction, or subscribed.
 fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let requests: &[&[&str]] = &[
         &["BLPOP", "never:1", "never:2", "0"],
@@ -139,8 +140,8 @@ fn vanish(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Creates sets, lists and strings of up to megabytes, copies over them, and removes them by all
-/// ways.
+/// Creates sets, lists and strings of up to 4 MB, and overwrites copies of them. Removes each by
+/// DEL, UNLINK, expiry, or overwriting.
 fn giant_keys(maker: &mut Maker<'_>) -> Result<(), ClientError> {
     let mut client = maker.run.connect();
     let members: Vec<String> = (0..2_000).map(|n| format!("{}:{n}", maker.rng.below(10))).collect();

@@ -78,7 +78,7 @@ fn push(control: &mut Client, queues: &[String; 2], round: usize, rng: &mut Rng)
         words.extend(elements.iter().map(String::as_str));
         match control.command(&words) {
             Value::Integer(_) => pushed.extend(elements),
-            // Other clients have filled the memory for a moment.
+            // Other clients have filled the memory; the push is tried again.
             refused => assert!(since.elapsed() < ROOM_WITHIN, "no memory for an element: {refused}"),
         }
     }

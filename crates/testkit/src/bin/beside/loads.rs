@@ -1,4 +1,5 @@
-//! Loads that keep a server busy while it is probed.
+//! Loads that keep a server busy while the probe measures it. A *hog* is a client that sends a
+//! pipeline repeatedly.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -16,12 +17,12 @@ use crate::{Figures, probe};
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Number of keys that all expire within one second.
 const EXPIRING: usize = 6_000_000;
-/// Maximum time until a server has removed these keys.
+/// Maximum time until a server has removed all [`EXPIRING`] keys.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(120);
-/// Number of clients that have a key tracked.
+/// Number of clients of the load `trackers`, each with one tracked key.
 const MANY: usize = 10_000;
 
-/// Runs the load called `name` and probes meanwhile.
+/// Runs the load called `name` and probes the server meanwhile.
 pub fn run(
     name: &str,
     server: &ServerProcess,
@@ -64,7 +65,7 @@ pub fn run(
     Ok(())
 }
 
-/// Returns a pipeline of 20,000 SETs, sent by hog `index`.
+/// Returns a pipeline of 20,000 SETs for hog `index`; each hog writes its own keys.
 fn sets(index: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..20_000 {
@@ -114,7 +115,8 @@ fn hog(server: &ServerProcess, pipeline: &[u8], is_over: &AtomicBool) {
             while reader.read(&mut replies).is_ok_and(|len| len > 0) {}
         });
         while !is_over.load(Relaxed) && writer.write_all(pipeline).is_ok() {}
-        // Some servers still work on the sent requests for long. The client does not wait for them.
+        // Some servers need a long time to finish the requests already sent. The client does not
+        // wait.
         let _ = writer.shutdown(std::net::Shutdown::Both);
     });
 }
@@ -143,7 +145,7 @@ fn expire(server: &ServerProcess, control: &mut Client, figures: &mut Figures) -
     let gone_s = thread::scope(|scope| {
         let waited = scope.spawn(|| {
             let since = Instant::now();
-            // The key of the probe stays.
+            // One key remains: the key that the probe reads.
             while control.command(&["DBSIZE"]) != Value::Integer(1) && since.elapsed() < EXPIRED_WITHIN {
                 thread::sleep(Duration::from_millis(10));
             }

@@ -16,16 +16,16 @@ pub struct Options {
     /// Number of elements of the value.
     #[arg(long, default_value_t = 1_000_000)]
     pub elements: usize,
-    /// Ways to try, by their names in the table; all if none is given.
+    /// Ways to measure, by their names in the table; all if none is given.
     #[arg(long, value_delimiter = ',')]
     ways: Vec<String>,
-    /// Types to try.
+    /// Types of the value to measure.
     #[arg(long, value_delimiter = ',', default_value = "set,hash,zset,list")]
     pub types: Vec<String>,
 }
 
 impl Options {
-    /// Returns true if `way` should be tried.
+    /// Returns true if `way` should be measured.
     pub fn wants(&self, way: &str) -> bool {
         self.ways.is_empty() || self.ways.iter().any(|wanted| wanted == way)
     }
@@ -41,14 +41,14 @@ const BATCH: usize = 10;
 /// Time for which memory stays over the limit before the limit is removed.
 const EVICTING: Duration = Duration::from_millis(1500);
 
-/// A step of a way.
+/// A step of a [`Way`].
 #[derive(Clone, Copy)]
 pub enum Step {
     /// Sends a request.
     Send(&'static [&'static str]),
-    /// Lowers the limit so that the value is evicted.
+    /// Lowers `maxmemory` so that the value is evicted.
     Evict,
-    /// Sends requests with this name, of ten elements each, until the value is empty.
+    /// Sends requests with this command name, of ten elements each, until the value is empty.
     Shrink(&'static str),
 }
 
@@ -84,7 +84,7 @@ const fn over(name: &'static str, types: &'static [&'static str], steps: &'stati
     Way { name, types, before: OTHERS, steps }
 }
 
-/// Small values that replace the big one.
+/// Steps that create the small values by which the big value is overwritten.
 const OTHERS: &[Step] = &[
     Send(&["SET", "other", "x"]),
     Send(&["SADD", "other-set", "member"]),
@@ -148,12 +148,12 @@ fn evict(client: &mut Client) -> Result<(), Box<dyn Error>> {
     set_option(client, "maxmemory", "0")
 }
 
-/// The number of elements by which a value grows with each request.
+/// The number of elements that a request adds to a value.
 #[derive(Clone, Copy)]
 pub enum Pace {
     /// Ten elements a request.
     Measured,
-    /// More elements a request.
+    /// More elements a request ([`ELEMENTS_PER_REQUEST_UNMEASURED`]).
     Quick,
 }
 

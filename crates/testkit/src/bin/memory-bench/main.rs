@@ -45,8 +45,8 @@ enum What {
     Save(save::Options),
     /// Waits of another client while big values grow, are removed and are replaced.
     Stalls(load::Options),
-    /// Maximum CPU time of a few requests meanwhile: other load on the machine does not influence
-    /// it.
+    /// Maximum CPU time that the server spends on a few requests while big values grow and are
+    /// removed. Other load on the machine does not influence it.
     Turns(load::Options),
 }
 
@@ -65,8 +65,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// Returns the names of the servers, Saker's first. If there are several, Saker's contain the
-    /// threads.
+    /// Returns the names of the servers, Saker's first. If Saker is measured with several numbers
+    /// of I/O threads, its names contain the number.
     fn names(&self) -> Vec<String> {
         let saker =
             self.io_threads.iter().filter(|_| !self.only_peers).map(|threads| match self.io_threads[..] {

@@ -37,7 +37,8 @@ pub struct Options {
     /// Number of keys, of 16 bytes with values of 64 bytes.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
-    /// Number of overwrites per second.
+    /// Number of overwrites per second of all writers together. With `--elements` it is always
+    /// 4,000.
     #[arg(long, default_value_t = 20_000)]
     rate: u64,
     /// Number of elements of a set, a hash, a sorted set and a list, which are measured instead of
@@ -226,7 +227,7 @@ fn family_bytes(pid: u32) -> u64 {
     resident_bytes(pid).unwrap_or(0) + copied
 }
 
-/// Writes at a steady rate. A request that is late is sent at once.
+/// Writes `rate` requests per second. A request that is already due is sent without a pause.
 fn write(
     address: &Address,
     (number, keys, big): (u64, u64, bool),

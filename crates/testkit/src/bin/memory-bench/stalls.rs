@@ -71,8 +71,8 @@ impl Waits {
         f64::from(self.all_ns.iter().copied().max().unwrap_or(0)) / 1e6
     }
 
-    /// Returns the longest wait with a core in milliseconds, and the number of long waits with a
-    /// core.
+    /// Returns the longest wait in milliseconds and the number of long waits, both without the time
+    /// that the threads waited for a core.
     fn with_core(&self) -> (f64, usize) {
         let max = self.long_ns.iter().copied().max().unwrap_or(0);
         (max as f64 / 1e6, self.long_ns.iter().filter(|&&ns| u128::from(ns) > LONG.as_nanos()).count())
@@ -192,7 +192,7 @@ fn measure_ways(
     director: &Director<'_>,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let control = |director: &Director<'_>| {
-        // Memory that is still being freed belongs to the way before.
+        // The server may still free memory of the previous way.
         std::thread::sleep(AFTERMATH);
         director.take()?;
         std::thread::sleep(AFTERMATH);

@@ -1,6 +1,6 @@
 //! Turns: the maximum CPU time that the threads which serve clients spend on a few requests, while
-//! a value of millions of elements grows and is removed. Other clients of the same thread wait that
-//! long. Other load on the machine does not influence it.
+//! a value of millions of elements grows and is removed. Other clients of the same thread wait for
+//! this time. Other load on the machine does not influence it.
 //!
 //! One client sends ten requests of ten elements (or one that removes the value) and waits for the
 //! replies. No other client is connected. The threads' clocks are read when they sleep again, so
@@ -15,7 +15,7 @@ use crate::serving::{ThreadClock, serving_threads};
 /// Duration of the measurement after the last reply, for the work after it (expiry, the server's
 /// periodic work).
 const AFTERMATH: Duration = Duration::from_millis(500);
-/// Pause between two readings in that time.
+/// Pause between two readings of the clocks during [`AFTERMATH`].
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A row of the table: the name of the way, and the longest turn in milliseconds.

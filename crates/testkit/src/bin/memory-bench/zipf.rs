@@ -1,6 +1,7 @@
 //! Hit rates: one client uses the server as a cache. It requests keys by Zipf's distribution and
-//! stores the missing ones. Requests are paced, because LRU clocks tick in seconds and LFU clocks
-//! in minutes: a trace that takes no time would compare only luck.
+//! stores the missing ones. Requests are sent at a fixed rate, because LRU clocks tick in seconds
+//! and LFU clocks in minutes. Sent at full speed, the whole trace would fall into a few ticks, and
+//! the evicted keys would be random.
 //!
 //! There are two kinds of limits. The first makes the server hold `--keys` keys. It is found by
 //! trial during the first half, so that only the choice of evicted keys matters. The second is the
@@ -25,10 +26,11 @@ pub struct Options {
     /// Number of different keys that are requested.
     #[arg(long, default_value_t = 500_000)]
     universe: usize,
-    /// Number of keys that the server holds.
+    /// Number of keys that the server holds if `--room` is not given.
     #[arg(long, default_value_t = 50_000)]
     keys: usize,
-    /// The limit in bytes above an empty server's memory, instead of the memory of the keys.
+    /// Memory limit in bytes above the memory of an empty server. If it is not given, the limit is
+    /// adjusted so that the server holds `--keys` keys.
     #[arg(long)]
     room: Option<u64>,
     /// The distribution's exponent.
@@ -106,7 +108,8 @@ fn measure(
         std::thread::sleep(due.saturating_sub(started.elapsed()));
         if first >= adjust_at && first < options.requests / 2 {
             adjust_at += adjust_every;
-            // The excess or lack of keys, times the initial memory of a key.
+            // The limit changes by the number of missing or excess keys times the initial memory of
+            // a key.
             let key_bytes = (filled - empty) as f64 / options.keys as f64;
             let missing = options.keys as f64 - held_keys(&mut client)? as f64;
             limit = limit.saturating_add_signed((missing * key_bytes) as i64);
