@@ -3,10 +3,9 @@
 //!
 //! **State after a crash.** All synced bytes of a file remain. Any number of the unsynced bytes
 //! after them remains; each of their sectors is either intact or all zeros. Each name in the folder
-//! refers to the file that it had when the folder was last synced, or to the file of any later
-//! change. A later change of a name can survive although an earlier change is lost. A rename leaves
-//! no partial file, but its two changes (the new name set, the old one removed) can survive
-//! separately.
+//! refers to its file at the last sync of the folder, or to the file of any later change. A later
+//! change of a name can survive although an earlier change is lost. A rename leaves no partial
+//! file, but its two changes (the new name set, the old one removed) can survive separately.
 //!
 //! **Failures.** Each operation has a number: a creation, an opening, each part of an append (short
 //! writes), a cut, a sync of a file, a link, a rename, a removal, a sync of the folder. A fault is

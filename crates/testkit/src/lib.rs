@@ -2,8 +2,8 @@
 //!
 //! Nothing in this crate depends on the server crate, so that the server's own tests can use it. A
 //! server is a port or a socket path here. With the feature `saves` or in the simulator, the crate
-//! also has a folder on a simulated disk (`disk`) and an engine that replays commands (`replay`).
-//! `SAKER_PEER` names the real Redis from which expected replies are recorded.
+//! has two more modules: a folder on a simulated disk (`disk`), and an engine that replays commands
+//! (`replay`). `SAKER_PEER` names the real Redis from which expected replies are recorded.
 #![forbid(unsafe_code)]
 
 pub mod change_stream;

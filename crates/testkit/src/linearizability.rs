@@ -8,10 +8,10 @@
 //! Method: Wing and Gong's search as refined by Lowe. Calls and returns are in one doubly linked
 //! list in time order. The search takes the first call that may come next, checks its reply against
 //! the model, removes its two events from the list and continues. At a return whose call was not
-//! taken, the search goes back and tries another call. Configurations already tried (the set of
-//! completed operations and the state of the model) are remembered, because two orders that lead to
-//! the same configuration have the same continuations. The search is exponential in the number of
-//! operations in flight at a time, and linear in the length of the history.
+//! taken, the search goes back and tries another call. A configuration is the set of completed
+//! operations and the state of the model. Configurations already tried are remembered, because two
+//! orders that lead to the same one have the same continuations. The search is exponential in the
+//! number of operations in flight at a time, and linear in the length of the history.
 //!
 //! Linearizability is local: a history is linearizable if and only if it is for each object alone.
 //! Keys that one operation names together (MSET, RENAME) are one object here. Other keys are
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(sizes, [1, 5]);
     }
 
-    /// Checks long histories with several operations in flight at every moment. The set of tried
+    /// Checks long histories with several operations in flight at all times. The set of tried
     /// configurations prevents a search over all orders.
     #[test]
     fn a_long_history_is_checked_quickly() {

@@ -16,8 +16,8 @@
 //! after SPOP or a MISCONF error the reply stays the array. From the error alone the model could
 //! not derive the effects of the commands before it.
 //!
-//! The texts of scripts differ only in a number at their end, so that facts that a server records
-//! about one text do not apply to all.
+//! The texts of scripts differ only in a number at their end. The server records facts about each
+//! text separately, so a history has scripts with different facts.
 
 use resp::Value;
 

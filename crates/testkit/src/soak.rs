@@ -34,7 +34,7 @@ use crate::client::{Address, Client};
 use crate::rng::Rng;
 
 /// Memory limit in bytes, in addition to the memory of an idle server. It is far less than the keys
-/// with a time to live would need, and enough for the keys of the checkers and for thousands of
+/// with a time to live would need. It is enough for the keys of the checkers and for thousands of
 /// clients.
 const MEMORY_BYTES: u64 = 32 << 20;
 /// Maximum 99th percentile of the latency of checkers' requests. It is far above the value on an

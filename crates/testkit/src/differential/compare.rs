@@ -1,7 +1,7 @@
 //! Comparison of two replies to one command.
 //!
 //! Most replies must be equal byte for byte. Some are unordered (the fields of a hash), some depend
-//! on the time (TTL) and some on chance (SPOP). Of these only the parts that must agree are
+//! on the time (TTL) and some on chance (SPOP). In such replies, only the parts that must agree are
 //! compared. A command with a random effect is followed by a DEL of its key, so that both servers
 //! have the same content again. Known differences between two servers are listed in
 //! [`super::explained`].

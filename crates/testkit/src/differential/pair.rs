@@ -334,7 +334,7 @@ impl Pair {
     }
 }
 
-/// Reads `count` replies. Messages before a reply form a push together with it.
+/// Reads `count` replies. A reply and the messages before it are returned as one push.
 fn read_replies(client: &mut Client, count: usize) -> Result<Vec<Value>, ClientError> {
     let mut replies = Vec::with_capacity(count);
     let mut messages = Vec::new();

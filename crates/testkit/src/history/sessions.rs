@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 /// A command and its arguments.
 type Args = Vec<Vec<u8>>;
 
-/// Timeouts of blocking commands in seconds. They are long enough to be served, and short enough to
-/// expire at the very moment of being served.
+/// Timeouts of blocking commands in seconds. They are long enough for a client to be served. They
+/// are short enough that a timeout sometimes passes at the instant at which the client is served.
 const TIMEOUTS: &[&str] = &["0.001", "0.002", "0.005", "0.02"];
 
 /// The maximum number of commands of a transaction.
@@ -76,8 +76,8 @@ const PLAIN: &[&str] = &[
     "TYPE l",
 ];
 
-/// Forms of the commands of a script that reads, writes if the reply has an odd weight, and then
-/// needs more keys than it has locked.
+/// First commands of a script that reads, writes if the reply has an odd weight
+/// ([`WRITES_IF_ODD`]), and then needs more keys than it has locked ([`ENDS`]).
 const READS: &[&str] = &["LLEN l", "GET n"];
 const WRITES_IF_ODD: &[&str] = &["? INCR n", "? SET n d", "? RPUSH l v", "? DEL l"];
 const ENDS: &[&str] = &["KEYS *", "DBSIZE", "KEYS *", "DBSIZE", "EXISTS l", "MGET n n"];

@@ -44,7 +44,6 @@ fn names(word: &[u8], declared: &[&[u8]]) -> Vec<Bytes> {
 }
 
 impl Database {
-    /// Runs a script.
     pub(super) fn script(&mut self, words: &[&[u8]], actual: &Value, ready: &mut VecDeque<Bytes>) -> Answer {
         let (declared, program) = parts(words);
         let only_reads = words[0] == b"EVAL_RO";

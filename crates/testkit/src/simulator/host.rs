@@ -45,7 +45,7 @@ pub(super) static COMMANDS: &[Command<Runner>] = &[
     command("SUBSCRIBE", 3, Arity::AtLeast(2), Flags::PUBSUB.union(Flags::SUBSCRIPTION)),
     command("PSUBSCRIBE", 4, Arity::AtLeast(2), Flags::PUBSUB.union(Flags::SUBSCRIPTION)),
     command("PUBLISH", 5, Arity::Exactly(3), Flags::PUBSUB),
-    // CLIENT TRACKING ON, as one word.
+    // Stands for CLIENT TRACKING ON.
     command("TRACKING", 6, Arity::AtLeast(1), Flags::FAST),
 ];
 

@@ -118,8 +118,8 @@ impl Poll {
     }
 
     /// Returns the available events. If there are none, sleeps until an event, a wake-up, or the
-    /// timeout. `may_sleep` is `None` to return at once, `Some(None)` to sleep without a timeout,
-    /// or holds the uptime in milliseconds at which the timeout ends the sleep.
+    /// timeout. With `None` for `may_sleep` it returns at once; with `Some(None)` there is no
+    /// timeout. Otherwise the timeout ends the sleep at this uptime in milliseconds.
     pub fn wait(&self, may_sleep: Option<Option<u64>>) -> Vec<Event> {
         let mut state = self.state.lock().expect("a run that panics has ended");
         if let Some(deadline_ms) = may_sleep

@@ -140,7 +140,7 @@ pub(super) fn load(
 fn load_snapshot(engine: &Shared, bytes: &[u8]) -> Result<(), String> {
     let (keyspace, text) = (&engine.keyspace, |error: persist::load::LoadError| error.to_string());
     let rules = rules(keyspace.hasher());
-    // Expired keys are kept: the later requests were run before they expired.
+    // Expired keys are loaded too: the later requests were executed before these keys expired.
     let options = DecodeOptions { rules: &rules, access: Access::Lru { clock_s: 0 }, now_ms: i64::MIN };
     let mut splitter = Splitter::open(bytes, STRICT, keyspace.db_count()).map_err(text)?;
     loop {

@@ -8,9 +8,9 @@
 //! sleeps in a poll that only an event, a wake-up or its own timeout ends ([`kernel`]). Scripts run
 //! in the real Lua ([`scripts`]).
 //!
-//! Around the engine are clients, links that delay, cut and drop bytes, and a clock that moves at
-//! random or when nothing else can happen ([`network`], [`player`]). There are also a disk that
-//! syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears writes and
+//! Around the engine are clients ([`player`]), links that delay, cut and drop bytes, and a clock
+//! ([`network`]). The clock moves at random, or when nothing else can happen. There are also a disk
+//! that syncs late ([`disk`]), and threads that save to a folder that loses bytes, tears writes and
 //! fails ([`saver`]). Nothing waits for real time. A *life* is one run of a server process; a
 //! scenario can have several.
 //!

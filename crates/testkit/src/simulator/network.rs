@@ -272,8 +272,8 @@ impl<'w> Network<'w> {
         self.world.aof.as_ref().is_some_and(|aof| aof.is_behind(&self.world.engine.log))
     }
 
-    /// Stops the failures of the disk, and moves the clock by one second, so that the append-only
-    /// file can write the changes for which clients wait.
+    /// Stops the failures of the disk and moves the clock by one second. Then the append-only file
+    /// can write the changes for which clients wait.
     ///
     /// # Panics
     /// Panics after [`RECOVERY_MAX_S`] calls without success.

@@ -337,7 +337,7 @@ fn recording(seed: u64, mix: Mix, (keys, scripts_percent): (usize, usize)) -> Re
     Recording { address, clients: 0, commands_each: 0, keys, mix, without, scripts_percent, seed }
 }
 
-/// Adds occasional reconnections.
+/// Adds a reconnection before 2 % of the steps.
 fn with_reconnections(steps: Vec<Step>, rng: &mut Rng) -> Vec<Step> {
     let mut all = Vec::new();
     for step in steps {

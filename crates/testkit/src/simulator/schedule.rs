@@ -1,14 +1,16 @@
 //! The schedule: at a yield point a seeded random choice decides which thread continues.
 //!
-//! A thread keeps the processor with a probability that is drawn once per run. Runs that switch
-//! rarely have long periods in which one thread is far ahead of another. Runs that switch at every
-//! other point interleave every protocol finely. Each kind finds errors that the other does not.
+//! At a yield point the present thread continues with a probability that is drawn once per run.
+//! Runs that switch rarely have long periods in which one thread is far ahead of another. Runs that
+//! switch at every other point interleave every protocol finely. Each kind finds errors that the
+//! other does not.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 use crate::Rng;
 
-/// Probabilities, in 256ths, that a thread keeps the processor; a run uses one of them.
+/// Probabilities, in 256ths, that the present thread continues at a yield point; a run uses one of
+/// them. Otherwise the next thread is drawn from all that can run.
 const STAYS: &[u64] = &[96, 192, 224, 240, 250];
 
 /// The schedule of one run.

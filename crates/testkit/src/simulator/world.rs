@@ -50,7 +50,6 @@ pub(super) struct World {
     steps: AtomicU64,
     /// The blocking commands by link whose replies have not arrived.
     waits: Mutex<BTreeMap<LinkId, Wait>>,
-    /// The findings of the run.
     findings: Mutex<Vec<String>>,
 }
 

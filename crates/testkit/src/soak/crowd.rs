@@ -267,8 +267,8 @@ impl Good {
     }
 }
 
-/// The action of a misbehaving connection in its turn, on a non-blocking socket. An error closes
-/// the connection.
+/// The action of a misbehaving connection in its turn, on a non-blocking socket. An error other
+/// than `WouldBlock` closes the connection.
 type Deed = fn(&mut TcpStream, turn: usize) -> io::Result<()>;
 
 /// A kind of misbehaving connection.

@@ -1,5 +1,5 @@
 //! The load of the stall measurements on a value of millions of elements. It defines the growth of
-//! the value, the ways to remove it at once, and the ways to shrink it a few elements at a time.
+//! the value and the ways to remove it: at once, or a few elements at a time.
 
 use std::error::Error;
 use std::time::Duration;

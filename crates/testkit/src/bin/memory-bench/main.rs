@@ -1,5 +1,5 @@
-//! Measures how well a server keeps to `maxmemory`, and the waits of other clients while big values
-//! are created and removed:
+//! Measures how well a server stays within `maxmemory`, and the waits of other clients while big
+//! values are created and removed:
 //!
 //! ```sh
 //! alias memory-bench="cargo run --release -p testkit --bin memory-bench --"

@@ -1,6 +1,6 @@
-//! Turns: the maximum CPU time that the threads which serve clients spend on a few requests, while
-//! a value of millions of elements grows and is removed. Other clients of the same thread wait for
-//! this time. Other load on the machine does not influence it.
+//! Turns: the maximum CPU time that a thread spends on a few requests while a value of millions of
+//! elements grows and is removed. Only threads that serve clients count. Other clients of the same
+//! thread wait for this time. Other load on the machine does not influence it.
 //!
 //! One client sends ten requests of ten elements (or one that removes the value) and waits for the
 //! replies. No other client is connected. The threads' clocks are read when they sleep again, so
