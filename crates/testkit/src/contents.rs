@@ -33,7 +33,7 @@ pub fn of_keyspace(keyspace: &Keyspace) -> Contents {
     contents
 }
 
-/// Strict options of loading: any error in the file fails.
+/// Strict options of loading: any error in the file makes the load fail.
 pub const STRICT: LoadOptions =
     LoadOptions { versions: VersionCheck::Strict, checksum: true, unsupported: Unsupported::Refused };
 

@@ -219,8 +219,8 @@ impl SimulatedFolder {
         moments.iter().map(|state| state.after_crash(rng)).collect()
     }
 
-    /// Returns the state of the folder that the next process finds if only the process is killed at
-    /// a moment, for each recorded moment. No unsynced bytes are lost.
+    /// Returns, for each recorded moment, the folder that the next process finds if the process is
+    /// killed then. Nothing is lost, not even unsynced bytes.
     pub fn kills(&self) -> Vec<Self> {
         let Some(moments) = &self.moments else { return Vec::new() };
         let moments = moments.lock().expect("nothing panics while it is locked");

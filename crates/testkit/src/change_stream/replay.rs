@@ -49,8 +49,8 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 /// Commands that the generator of the differential test leaves out, because their replies depend on
-/// the time or on chance. They use keys and fields that expire during the run, random choices, and
-/// results stored from sets. `%` stands for a random digit.
+/// the time or on chance. They concern keys and fields that expire during the run, random choices,
+/// and results stored from sets. `%` stands for a random digit.
 const MORTAL: &[&str] = &[
     "SET s% value PX %",
     "SET h% value PX 1%",

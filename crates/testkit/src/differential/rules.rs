@@ -1,9 +1,12 @@
 //! The forms of commands: one line per form, in the notation of [`super::grammar`].
 //!
-//! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]). `[
-//! … ]` is optional, and `( a | b )` is one of several. The parts of `{ … }` are in any order. `< …
-//! >` repeats one to four times. A run leaves out a command that a server does not know, so that
-//! the table may contain commands that are newer than the server.
+//! Words in capitals stand for themselves, `$name` for a value of that kind ([`super::values`]).
+//! - `[ … ]` is optional, and `( a | b )` is one of several.
+//! - The parts of `{ … }` are in any order.
+//! - `< … >` repeats one to four times.
+//!
+//! A run leaves out a command that a server does not know, so that the table may contain commands
+//! that are newer than the server.
 //!
 //! Lexical ranges are requested only from sorted sets whose scores are all 0: for others the reply
 //! of Redis depends on chance in its skip list. Commands whose cost an error could make huge are

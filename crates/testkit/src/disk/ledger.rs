@@ -10,8 +10,8 @@
 //!   part that the process does not know must be history in each of these manifests, of which there
 //!   is at least one.
 //! - A manifest: if a synced manifest replaces it. The new manifest must name all parts that the
-//!   old one loads. The names of the parts that it loads must be synced, and the content of its
-//!   base.
+//!   old one loads. The names of the parts that it loads must be synced. The content of its base
+//!   must be synced, too.
 //! - Another file, for example a snapshot: if a synced file replaces it, and the process knows it.
 //! - The end of a log file: if it contains no whole unit, or the process knows the file.
 

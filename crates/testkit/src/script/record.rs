@@ -2,8 +2,8 @@
 //!
 //! The script's commands run in all variants. A stated reply that is true in each variant stays
 //! unchanged. Any other reply is replaced by the server's, in as few statements as the variants
-//! need. A pattern that is not true is left for its author to correct: only the author knows its
-//! purpose.
+//! need. A pattern that is not true is not changed: its author must correct it, because only the
+//! author knows its purpose.
 
 use std::fs;
 use std::path::Path;

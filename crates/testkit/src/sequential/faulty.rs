@@ -50,7 +50,7 @@ struct UnderWay {
     /// The replies of the steps of a torn transaction.
     torn: Option<Vec<Value>>,
     reply: Value,
-    /// The time at which the client was seen blocked.
+    /// The time at which a check found the client blocked.
     seen_waiting: Option<u64>,
     /// The time at which the call ended without being served.
     timed_out: Option<u64>,

@@ -98,8 +98,8 @@ pub(super) fn run(world: &World) {
                 continue;
             }
             Some((next, active)) => {
-                // There is something to confirm between jobs, too: a new base may replace the bytes
-                // that were not written.
+                // Changes can be confirmed between jobs, too: a new base may hold the changes that
+                // could not be written to the file.
                 let appended = active.writer.appended(world.moment());
                 note(world, aof, &active, appended, &outbox);
                 let look_ms = world.uptime_ms() + LOOK_MS;

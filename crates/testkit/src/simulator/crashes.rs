@@ -36,7 +36,8 @@ pub(super) struct Left {
     pub is_safe: bool,
 }
 
-/// Results for bases and requests. They are cached, because the same ones occur repeatedly.
+/// Cached results of checked bases and of parsed incremental files: the same files occur
+/// repeatedly.
 #[derive(Default)]
 struct Known {
     /// The end of the tape at the point of a base, by the base's bytes.

@@ -1,5 +1,5 @@
-//! The kernel of a run: for each thread, the poll in which it sleeps, as an event loop with its
-//! eventfd. Also the wire, on which sent bytes wait for the network.
+//! The kernel of a run: for each thread a poll in which it sleeps, in place of an event loop's poll
+//! and eventfd. Also the wire, on which sent bytes wait for the network.
 //!
 //! A thread of the engine sleeps until an event, a wake-up or its own timeout ends the sleep. So a
 //! lost wake-up leaves the thread asleep, and the network finds that all threads sleep while a

@@ -48,7 +48,7 @@ impl Found {
     }
 }
 
-/// The cached readings of incremental files: the same files occur repeatedly.
+/// The cached contents of parsed incremental files: the same files occur repeatedly.
 #[derive(Default)]
 pub(super) struct Readings(HashMap<Vec<u8>, Arc<Reading>>);
 

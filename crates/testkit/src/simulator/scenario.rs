@@ -371,8 +371,8 @@ fn sessions(seed: u64, mix: Mix, size: Size, rng: &mut Rng) -> Vec<Player> {
     let recording = recording(seed, mix, (keys, scripts_percent));
     let player = |client| {
         let mut script = Script::new(&recording, client);
-        // The value from which an increment starts is not known before the run. So each increment
-        // starts from another invented number.
+        // The value from which an increment starts is not known before the run. Any number will do,
+        // so each increment starts from a different one.
         let step = |at: usize| match script.next(&Value::Bulk((1000 * client + at).to_string().into())) {
             Call::Command(args) => Step::Pipeline(vec![args]),
             Call::Wait(args) => Step::Wait(args),
