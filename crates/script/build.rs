@@ -3,8 +3,9 @@
 //!
 //! `lua-src` has the sources and compiles them one by one. In one unit ([`unit.c`]) the compiler
 //! can optimize the calls between them: `table.sort` takes two thirds of the time. `lua-src`
-//! accepts neither files nor flags from us. So this program starts itself a second time and acts as
-//! the compiler that `lua-src` finds there: it calls the real compiler with another file.
+//! accepts no other files or flags. So this program starts itself a second time and names itself as
+//! the compiler. `lua-src` calls it for each source, and it calls the real compiler with the unit
+//! instead.
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler
@@ -27,11 +28,12 @@ use std::process::{Command, ExitCode};
 
 use sha2::{Digest, Sha256};
 
-/// The environment variable with the real compiler, set in the second run and in its children.
+/// The environment variable that holds the path of the real compiler. It is set in the second run
+/// and in its child processes.
 const COMPILER: &str = "SCRIPT_BUILDS_LUA_BY";
 /// The folder of `unit.c` and `number.h`.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
-/// The source of Lua that is replaced by the unit.
+/// The source of Lua in whose place the unit is compiled.
 const STAND_IN: &str = "lapi.c";
 /// Flags of the unit. Nothing replaces Lua's functions when the server starts, so calls of
 /// functions that are also called from outside may be inlined.
@@ -138,14 +140,15 @@ fn start() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Handles one call of the compiler. Sources that are part of the unit become empty.
+/// Handles one call of the compiler: compiles the unit in the place of one source, and an empty
+/// file in the place of each other source.
 fn compile(compiler: &OsString, mut arguments: Vec<OsString>) -> ExitCode {
     let mut command = Command::new(compiler);
     let source = arguments.iter().position(|it| it.to_string_lossy().ends_with(".c"));
     if let Some(at) = source.filter(|_| arguments.iter().any(|it| it == "-c")) {
         let source = PathBuf::from(&arguments[at]);
         if source.ends_with(STAND_IN) {
-            // Comes before the folder of lua-src, which the arguments name as well.
+            // The arguments also name the folder of lua-src; the first folder has precedence.
             command.arg("-I").arg(patched(source.parent().expect("a source lies in a folder")));
             arguments[at] = format!("{SOURCES}/unit.c").into();
         } else {

@@ -87,7 +87,7 @@ fn add_numbers(stack: &mut Stack, numbers: &[(&[u8], f64)]) {
     }
 }
 
-/// Raises an error as a table, which gets the code ERR.
+/// Raises an error table with this text. The text gets the code ERR.
 pub(crate) fn raise_table(stack: &mut Stack, text: &str) -> Raise {
     push_error(stack, text.as_bytes());
     Raise
@@ -123,7 +123,8 @@ pub(crate) fn prepare_words(stack: &mut Stack) -> Result<usize, Raise> {
     Ok(count as usize)
 }
 
-/// Replaces a number by its text: an integer's digits, otherwise the shortest text that reads back.
+/// Replaces a number by its text: the digits of an integer up to 2^53, otherwise the shortest text
+/// that converts back to the same number.
 fn number_word(stack: &mut Stack, at: i32) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = stack.number(at).unwrap_or(0.0);
@@ -172,7 +173,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
     let protocol = stack.context().protocol.get();
     let pushed = stack.with_commands(|stack, commands| {
         let reply = with_words(stack, count, |words| commands.call(words, protocol))?;
-        // Removes the words, so that there is room for the reply however many words there were.
+        // Removes the words: there must be room for the reply, whatever the number of words was.
         stack.set_top(0);
         let is_error = reply.first() == Some(&b'-');
         Ok(push_reply(stack, reply).map(|_| is_error))

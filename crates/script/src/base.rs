@@ -88,9 +88,10 @@ fn pcall(stack: &mut Stack) -> Returns {
     Ok(3)
 }
 
-/// Handles `xpcall`. Lua calls an error handler while the hook that ends a script still runs, and
-/// calls no other hook meanwhile. So a handler of the script must not run then. It is called
-/// through a function of ours, which raises at once in a stopped script.
+/// Handles `xpcall`. If the hook ends the script, Lua calls the error handler while the hook still
+/// runs, and no hook can end the handler. So the script's own handler must not run then. Lua gets a
+/// function of ours as the handler. It calls the script's handler, but raises at once in a stopped
+/// script.
 fn xpcall(stack: &mut Stack) -> Returns {
     if stack.kind(2) == Type::None {
         return Err(stack.raise_argument(2, "value expected"));

@@ -27,12 +27,11 @@ pub trait Commands {
 
     /// Handles `redis.acl_check_cmd`: returns true if the script's user may run this command.
     ///
-    /// # Errors
-    /// If nobody can call a command with these words.
+    /// If no command with these words exists, for any user.
     fn acl_check_cmd(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
-/// The reason why nobody can call a command with the given words.
+/// The reason why no user can call a command with the given words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
     /// An unknown command.
@@ -46,8 +45,8 @@ pub enum NoSuchCall {
 pub enum Stop {
     /// A stop by SCRIPT KILL or FUNCTION KILL. The client gets Redis' error for it.
     Killed,
-    /// A stop after which the script runs again, for example alone: [`crate::RunError::Again`],
-    /// without a reply.
+    /// A stop after which the caller runs the script again, for example alone. The run ends with
+    /// [`crate::RunError::Again`] and without a reply.
     Again,
 }
 

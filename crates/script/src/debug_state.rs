@@ -1,5 +1,5 @@
-//! The state that a script's debugger keeps between two lines of the script. It is plain data: the
-//! debugger ([`crate::debug`]) works on it, and code that raises an error writes to its log.
+//! The state of a script's debugger. It is plain data: the debugger ([`crate::debug`]) works on it,
+//! and code that raises an error writes to its log.
 
 use std::ops::RangeInclusive;
 
@@ -44,15 +44,15 @@ pub(crate) struct DebugState {
     lines: Vec<Vec<u8>>,
     pub(crate) breakpoints: Vec<i32>,
     pub(crate) current_line: i32,
-    /// True while the script stops at the next line; commands that run meanwhile are logged.
+    /// True if the script will stop at its next line. Until then its commands are logged.
     pub(crate) steps: bool,
     /// True from a call of `redis.breakpoint` to the next stop.
     pub(crate) is_at_breakpoint: bool,
-    /// True while code from the client runs; nothing stops in that code.
+    /// True while code from the client runs. Steps and breakpoints have no effect in that code.
     pub(crate) evaluates: bool,
     /// The length at which lines of values are cut, in bytes; 0 for no limit.
     pub(crate) len_bytes_max: usize,
-    /// True once the client knows that lines are cut.
+    /// True after the client was informed that long lines are cut, or has set the length itself.
     pub(crate) knows_cutting: bool,
     /// Lines that are not sent yet, encoded for the client.
     log: Vec<u8>,

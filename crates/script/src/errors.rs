@@ -31,7 +31,7 @@ pub(crate) fn handle(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Records the place of an error that a function of ours passes on, and returns the same error.
+/// Records the place of an error that one of our functions passes on, and returns the same error.
 pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     let error = identity(stack);
     let place = place(stack);
@@ -44,8 +44,8 @@ pub(crate) fn note_place(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// Returns the place where the handled error was raised. This is the function that raised it, or
-/// its caller if that function is not Lua code.
+/// Returns the place where the handled error was raised: in the function that raised it, or in its
+/// caller if that function is not Lua code.
 fn place(stack: &Stack) -> Option<(Vec<u8>, i32)> {
     let place = match stack.function_at(1) {
         Some(place) if place.is_c => stack.function_at(2),

@@ -16,9 +16,9 @@ bitflags! {
         const ALLOW_OOM = 1 << 1;
         /// `allow-stale`: the script may run on a replica without its primary.
         const ALLOW_STALE = 1 << 2;
-        /// `no-cluster`: the script refuses to run in a cluster.
+        /// `no-cluster`: the script must not run in a cluster.
         const NO_CLUSTER = 1 << 3;
-        /// `allow-cross-slot-keys`: the script's keys may be of several slots.
+        /// `allow-cross-slot-keys`: the script's keys may be in several slots.
         const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
         /// A script without a first line `#!`: each command in it is checked on its own.
         const COMPATIBLE = 1 << 7;
@@ -79,7 +79,7 @@ pub struct FunctionInfo {
     pub name: Vec<u8>,
     /// The description, if the function has one.
     pub description: Option<Vec<u8>>,
-    /// Its flags.
+    /// The flags of the function.
     pub flags: ScriptFlags,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Settings {
 impl Settings {
     const BYTES: usize = 5 * 4 + 4;
 
-    /// Converts the settings to bytes that Lua can keep.
+    /// Converts the settings to bytes that can be stored in a Lua string.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let numbers = [
             self.sparse_ratio,

@@ -92,7 +92,7 @@ pub(crate) fn register_function(stack: &mut Stack) -> Returns {
     Ok(0)
 }
 
-/// Reads the name from the two arguments; the callback stays on top.
+/// Reads the name from the two arguments; leaves the callback on top.
 fn read_pair(stack: &mut Stack) -> Result<FunctionInfo, Raise> {
     let Some(name) = stack.text(1).map(<[u8]>::to_vec) else {
         return Err(raise_table(stack, "first argument to redis.register_function must be a string"));

@@ -36,8 +36,8 @@ pub(crate) fn format_g(value: f64, precision: usize) -> String {
 /// zeros.
 ///
 /// A double that is not subnormal preserves any 15 digits (`DBL_DIG`). So if its shortest unique
-/// text has at most `precision` digits, these are also the rounded digits. The shortest text is
-/// found ten times as fast.
+/// text has at most `precision` digits, these are also the rounded digits. Finding the shortest
+/// text takes a tenth of the time.
 fn scientific(value: f64, precision: usize) -> String {
     if precision <= f64::DIGITS as usize && !value.is_subnormal() {
         let shortest = format!("{value:e}");
@@ -81,7 +81,8 @@ mod tests {
         }
     }
 
-    /// Formats by the definition of `%g`: rounds first, looks at the exponent, and formats again.
+    /// Formats by the definition of `%g`: rounds first, chooses the notation by the exponent, and
+    /// formats again.
     fn by_definition(value: f64, precision: usize) -> String {
         let rounded = format!("{:.*e}", precision - 1, value);
         let (mantissa, exponent) = rounded.split_once('e').expect("it is scientific");

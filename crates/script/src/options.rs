@@ -11,6 +11,7 @@ pub struct VmOptions {
     pub server_name: String,
     /// `server.SERVER_VERSION`: our own version.
     pub server_version: String,
-    /// The memory of one thread's Lua at which scripts fail with `not enough memory`.
+    /// The memory of one thread's Lua state at which scripts fail with `not enough memory`, in
+    /// bytes. `None` is no limit.
     pub memory_limit_bytes: Option<usize>,
 }

@@ -1,9 +1,9 @@
 //! Matching of Lua 5.1's patterns, without recursion and interruptible.
 //!
-//! PUC Lua's matcher calls itself for each item that may match in several ways, and a pattern can
-//! keep it busy for years. This matcher keeps the other ways on a stack of its own ([`Choice`]),
-//! the last on top, and backtracks to the last one when an item does not match. It counts its
-//! steps, and asks every [`STEPS`] steps whether it may continue.
+//! PUC Lua's matcher calls itself for each item that may match in several ways, and some patterns
+//! take it years. This matcher keeps the other ways on a stack of its own ([`Choice`]), the last on
+//! top. When an item does not match, it backtracks to the last one. It counts its steps, and asks
+//! every [`STEPS`] steps if it may continue.
 //!
 //! All else is as in `lstrlib.c`: a pattern ends at its first zero byte, and an error in the
 //! pattern is found when the matcher reaches it.
@@ -17,7 +17,8 @@ const CAPTURES_MAX: usize = 32;
 const CHOICES_MAX: usize = 100_000;
 /// The capacity above which the stack of choices is not kept for the next pattern.
 const CHOICES_KEPT_MAX: usize = 1024;
-/// The number of sets whose bitmaps are kept; other sets are read each time.
+/// The number of sets of a pattern whose bitmaps are kept. The bitmaps of further sets are built at
+/// each use.
 const SETS_MAX: usize = 8;
 
 const LETTER: u8 = 1;
@@ -85,7 +86,7 @@ fn class_kinds(class: u8) -> Option<u8> {
     })
 }
 
-/// Returns true if a byte is of a class.
+/// Returns true if a byte is in a class.
 #[inline]
 fn is_of_class(byte: u8, class: u8) -> bool {
     let is_of = match class_kinds(class) {
@@ -174,7 +175,7 @@ pub(crate) enum CaptureEnd {
 enum Choice {
     /// `*`, `+`: the item may match fewer bytes, at most `most` after `from`; then `rest` follows.
     Fewer { from: usize, most: usize, rest: usize },
-    /// `-`: the item at `item` may match one more byte, at `from`; it ends at `end`.
+    /// `-`: the item from `item` to `end` of the pattern may match one more byte, at `from`.
     More { from: usize, item: usize, end: usize },
     /// `?`: the item may match nothing, at `from`; then `rest` follows.
     Without { from: usize, rest: usize },
@@ -190,7 +191,7 @@ enum Item {
     Any,
     Byte(u8),
     Class(u8),
-    /// The number of a bitmap.
+    /// A set, as the index of its bitmap.
     Set(usize),
     /// A set whose bitmap is not kept.
     Uncached(Bytes),
@@ -239,8 +240,8 @@ impl Texts<'_> {
         }
     }
 
-    /// Returns the first byte of every match of the pattern from `place` on, if the pattern
-    /// requires one certain byte there.
+    /// Returns the byte with which every match of the pattern from `place` on begins. `None` if
+    /// there is no such byte.
     #[inline]
     pub(crate) fn first_byte(&self, place: usize) -> Option<u8> {
         let &first = self.pattern.get(place)?;
@@ -389,7 +390,7 @@ impl Matcher {
             match choice {
                 Choice::Fewer { from, mut most, rest } => {
                     if let Some(byte) = texts.first_byte(rest) {
-                        // The rest of the pattern matches only at this byte.
+                        // Only at this byte can the rest of the pattern match.
                         let tried = &texts.subject[from..texts.subject.len().min(from + most + 1)];
                         let last = memchr::memrchr(byte, tried);
                         self.step((most - last.unwrap_or(0)) / 8, ask)?;
@@ -567,7 +568,7 @@ fn balanced<E>(texts: Texts<'_>, at: usize, place: usize) -> Result<(Option<usiz
         return Err(Failure::Pattern("unbalanced pattern"));
     }
     let (begin, end) = (texts.at(place), texts.at(place + 1));
-    // In C, a text has a zero byte after its end; no pattern has one.
+    // C would compare with the zero byte after the subject's end. No pattern contains a zero byte.
     if texts.subject.get(at) != Some(&begin) {
         return Ok((None, 0));
     }

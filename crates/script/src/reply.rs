@@ -1,8 +1,8 @@
 //! Conversions between replies and Lua values, as Redis makes them.
 //!
-//! A reply of a command fails with an error text if it is nested too deeply for Lua's stack. In a
-//! script's reply, an error takes the place of the value that is nested too deeply; the values
-//! before it are already written.
+//! A command's reply that is nested too deeply for Lua's stack becomes an error. In a script's
+//! reply, an error takes the place of the value that is nested too deeply; the values before it are
+//! already written.
 
 use resp::{Protocol, Reply};
 
@@ -11,8 +11,8 @@ use crate::lua::{Stack, Type, truncate};
 /// The error for a reply that is nested too deeply for Lua's stack.
 pub(crate) struct TooDeep;
 
-/// The maximum depth of nested tables in a script's reply. Redis 8.0.2 ends its process at some
-/// depth before Lua's own limit.
+/// The maximum depth of nested tables in a script's reply. Redis 8.0.2 crashes at some depth before
+/// Lua's own limit.
 const DEPTH_MAX: usize = 1000;
 
 /// Pushes the value of the reply at the start of `input`; returns the bytes that follow it.

@@ -8,7 +8,7 @@ use crate::lua::{Function, Returns, Stack, State};
 use crate::options::VmOptions;
 use crate::{api, base, errors, library, math, shell};
 
-/// Lua's own global variables, which no script sees.
+/// Lua's own global variables. Scripts cannot access them.
 const OWN: i32 = 1;
 /// The global variables common to scripts and functions of libraries.
 const COMMON: i32 = 2;
@@ -26,7 +26,8 @@ pub(crate) const GLOBALS: i32 = 7;
 pub(crate) const FUNCTION_GLOBALS: i32 = 8;
 /// The global variables of libraries that are being loaded.
 pub(crate) const LOADING_GLOBALS: i32 = 9;
-/// The shell of the last two. Its metatable's `__index` is one of them at a time.
+/// The shell of `FUNCTION_GLOBALS` and `LOADING_GLOBALS`. Its metatable's `__index` is one of them
+/// at a time.
 pub(crate) const LIBRARY_SHELL: i32 = 10;
 /// The text `KEYS`.
 pub(crate) const KEYS_NAME: i32 = 11;
@@ -39,7 +40,7 @@ pub(crate) const ARGV_TABLE: i32 = 14;
 /// The highest of these indices.
 pub(crate) const LAST_PLACE: i32 = ARGV_TABLE;
 
-/// Lua's own global functions that scripts have as they are.
+/// Lua's own global values that scripts get unchanged.
 const KEPT: [&[u8]; 11] = [
     b"assert",
     b"error",
@@ -56,7 +57,8 @@ const KEPT: [&[u8]; 11] = [
 
 type Functions = &'static [(&'static [u8], Function)];
 
-/// The libraries kept from Lua, each with the functions that replace Lua's own; the others stay.
+/// The libraries of Lua that scripts get, each with the functions that replace Lua's own. Their
+/// other functions stay Lua's.
 const LUAS_LIBRARIES: [(&[u8], Functions); 3] =
     [(b"string", &[]), (b"table", &base::TABLE_FUNCTIONS), (b"math", &math::FUNCTIONS)];
 
@@ -98,7 +100,7 @@ pub(crate) fn open(state: &mut State, options: &VmOptions) {
     state.set_globals();
 }
 
-/// Sets the global variables that library code sees from now on: `globals` is `FUNCTION_GLOBALS` or
+/// Sets the global variables of library code to `globals`, which is `FUNCTION_GLOBALS` or
 /// `LOADING_GLOBALS`.
 pub(crate) fn set_library_globals(stack: &mut Stack, globals: i32) {
     if stack.metatable(LIBRARY_SHELL) {
@@ -123,7 +125,7 @@ fn add_functions(stack: &mut Stack, functions: Functions) {
     }
 }
 
-/// Adds the global functions that belong to no library.
+/// Adds the global functions and values that belong to no library.
 fn add_base(stack: &mut Stack) {
     for name in KEPT {
         stack.raw_get_field(OWN, name);

@@ -10,8 +10,8 @@ use sha1::{Digest, Sha1};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sha([u8; 40]);
 
-/// A map from the names of scripts to values. The digits of a name are those of a digest, so the
-/// hash needs no secret key to spread them.
+/// A map from the names of scripts to values. The digits of a name are those of a digest. So the
+/// hash distributes them well without a secret key.
 pub type ShaMap<T> = HashMap<Sha, T, BuildHasherDefault<ahash::AHasher>>;
 
 /// Hashing by the first 16 digits only: they distinguish scripts as well as all 40 do.

@@ -32,8 +32,8 @@ pub(crate) fn wrap(stack: &mut Stack) {
     stack.pop(1);
 }
 
-/// Pops a table and stores it in the metatable at `metatable`. From now on `getmetatable` returns
-/// that table for values with this metatable.
+/// Pops a table and stores it in the metatable at `metatable`. `getmetatable` returns that table
+/// for values with this metatable.
 pub(crate) fn set_visible(stack: &mut Stack, metatable: i32) {
     stack.raw_set_field(metatable, VISIBLE);
 }

@@ -85,20 +85,20 @@ pub struct Vm {
     state: State,
     /// The index of each compiled script in the table `CHUNKS`.
     chunks: ShaMap<i32>,
-    /// Indices that are free again.
+    /// Indices of evicted scripts, for reuse.
     free: Vec<i32>,
-    /// The highest index given out so far.
+    /// The highest index assigned so far.
     last: i32,
 }
 
 /// A global variable of scripts that is a table of texts.
 ///
 /// Creating a table takes longer than filling it. So the table of the last run is used again if it
-/// has slots for exactly the new number of texts. All its slots are overwritten, so no script can
+/// has slots for exactly the new number of texts. All its slots are overwritten, so scripts cannot
 /// distinguish it from a new table.
 ///
-/// No script has a table of another script: its values do not outlive its run, because all values
-/// that do are read-only.
+/// No script can keep this table for a later script. All values that outlive a run are read-only,
+/// so nothing can refer to the table after the run.
 struct GlobalList {
     /// The stack index of the variable's name.
     name: i32,
@@ -134,7 +134,7 @@ impl Vm {
         Self { state, chunks: ShaMap::default(), free: Vec::new(), last: 0 }
     }
 
-    /// Creates a Lua state for one run of one script that a client debugs.
+    /// Creates a Lua state for a single run of a script that a client debugs.
     pub fn debugged(options: &VmOptions, script: &[u8], client: Box<dyn DebugClient>) -> Self {
         let mut vm = Self::new(options);
         debug::begin(&mut vm.state, script, client);
@@ -189,8 +189,8 @@ impl Vm {
         }
     }
 
-    /// Removes up to `scripts_max` compiled scripts; returns true if some are left. For many
-    /// scripts, a new state is faster.
+    /// Removes up to `scripts_max` compiled scripts; returns true if some are left. To remove many
+    /// scripts, creating a new state is faster.
     pub fn clear_some(&mut self, scripts_max: usize) -> bool {
         let victims: Vec<Sha> = self.chunks.keys().take(scripts_max).copied().collect();
         for sha in &victims {
@@ -219,8 +219,8 @@ impl Vm {
         self.finish(ended, &Ran { name: sha.as_bytes() })
     }
 
-    /// Loads a library (FUNCTION LOAD): runs its code, which registers its functions. Keeps nothing
-    /// if that fails. A library of the same name is replaced only by one that loads.
+    /// Loads a library (FUNCTION LOAD): runs its code, which registers its functions. If that
+    /// fails, nothing changes: a loaded library of the same name stays.
     ///
     /// Names of functions are checked within the library only; the registry checks the other
     /// libraries.
@@ -302,8 +302,7 @@ impl Vm {
         stack.raw_set_field(LIBRARIES, library);
     }
 
-    /// Sets the limit of memory that scripts may make this Lua state use, in bytes. `None` is no
-    /// limit.
+    /// Sets the memory limit of this Lua state, in bytes. `None` is no limit.
     pub fn set_memory_limit(&mut self, limit_bytes: Option<usize>) {
         self.state.context().set_limit(limit_bytes);
     }
@@ -313,9 +312,9 @@ impl Vm {
         self.state.used_bytes()
     }
 
-    /// Returns true if, after a garbage collection, over half of the memory limit above
-    /// `floor_bytes` is in use. `floor_bytes` is the memory in use once all scripts are forgotten.
-    /// The caller then forgets compiled scripts, so that those to come have room.
+    /// Returns true if scripts use too much memory: over half of the memory limit above
+    /// `floor_bytes`, after a garbage collection. `floor_bytes` is the memory of the state without
+    /// scripts. The caller then evicts compiled scripts, to make room for new ones.
     pub fn is_crowded(&mut self, floor_bytes: usize) -> bool {
         let limit_bytes = self.state.context().limit_bytes();
         let threshold_bytes = floor_bytes + limit_bytes.saturating_sub(floor_bytes) / 2;
@@ -365,11 +364,11 @@ enum Ended {
     Error(ErrorReply),
     /// An error that the script raised.
     Failed { message: Vec<u8>, place: Option<(Vec<u8>, Vec<u8>)>, counted: bool },
-    /// An error that the error handler did not convert: out of memory.
+    /// An error that the error handler did not convert to a table, such as out of memory.
     Broken(Vec<u8>),
 }
 
-/// Pops the text of an error.
+/// Pops an error and returns its text.
 fn pop_text(stack: &mut Stack) -> Vec<u8> {
     let text = stack.text(-1).unwrap_or(b"execution failure").to_vec();
     stack.pop(1);
@@ -428,14 +427,14 @@ fn keep_functions(stack: &mut Stack, library: &[u8], functions: &[FunctionInfo])
     stack.raw_set_field(LIBRARIES, library);
 }
 
-/// The script or function of a run, by the name in its errors.
+/// The script or function of a run. `name` is its name in errors.
 struct Ran<'a> {
     name: &'a [u8],
 }
 
 impl Ran<'_> {
     fn killed(&self, at: Option<(Vec<u8>, i32)>) -> ErrorReply {
-        // The same text for functions.
+        // Redis has the same text for functions.
         let message = b"ERR Script killed by user with SCRIPT KILL...".to_vec();
         let line = match at {
             Some((source, line)) => self.line(message, Some((source, line.to_string().into_bytes()))),

@@ -4,18 +4,18 @@
 /// The maximum number of words in a command, and of bytes in a word.
 const LEN_MAX: i64 = 1024;
 
-/// The contents at the start of the client's input.
+/// The result of parsing the client's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// A command.
+    /// A whole command, as its words.
     Words(Vec<Vec<u8>>),
-    /// The start of a command.
+    /// An incomplete command: more input is needed.
     More,
-    /// Bytes that are no command.
+    /// Invalid input.
     Broken,
 }
 
-/// Parses a command.
+/// Parses the command at the start of `input`. Skips all bytes before the first `*`.
 pub(super) fn parse(input: &[u8]) -> Parsed {
     if input.is_empty() {
         return Parsed::More;

@@ -3,13 +3,13 @@
 //! ```text
 //!   a line begins ─► hook: stops here? ─► the log is sent ─► [ command ─► reply ]* ─► continues
 //! ```
-//! A state for debugging is made for one script ([`crate::Vm::debugged`]). Lines are watched only
-//! in this state. Only there, `redis.call`, `redis.pcall`, `redis.breakpoint` and `redis.debug` are
-//! the functions of this file. The client sends arrays of strings. It gets arrays of status lines:
-//! the lines that were logged since the last array.
+//! A debugged script runs in a Lua state of its own ([`crate::Vm::debugged`]). Only in this state
+//! the hook is called for each line, and `redis.call`, `redis.pcall`, `redis.breakpoint` and
+//! `redis.debug` are the functions of this file. The client sends arrays of strings. It receives
+//! arrays of status lines: the lines that were logged since the last array.
 //!
-//! Code from the client (`eval`) runs in a coroutine of its own. The hook is active in it, so that
-//! the code can be ended; nothing stops in it.
+//! Code from the client (`eval`) runs in a coroutine of its own. The hook is active in it, so the
+//! server can end the code. Breakpoints and steps have no effect in it.
 
 mod input;
 mod repl;
@@ -63,7 +63,7 @@ fn with<R>(stack: &Stack, work: impl FnOnce(&mut DebugState) -> R) -> Option<R> 
     stack.context().debugging.borrow_mut().as_deref_mut().map(work)
 }
 
-/// Returns true if the script stops at the next line, and its commands are logged until then.
+/// Returns true if the script will stop at its next line. Until then its commands are logged.
 fn is_stepping(stack: &Stack) -> bool {
     with(stack, |state| state.steps).unwrap_or(false)
 }
@@ -74,8 +74,8 @@ const BREAK_POINT: &str = "break point";
 const CALLED: &str = "redis.breakpoint() called";
 const OVERDUE: &str = "timeout reached, infinite loop?";
 
-/// Handles the start of a line, and about every 10,000 instructions: stops the script if there is a
-/// reason.
+/// Handles the start of a line, and the end of about 10,000 instructions. Stops the script at a
+/// step, at a breakpoint, or when it has run for too long.
 fn on_event(stack: &mut Stack, event: HookEvent) -> Result<(), Raise> {
     let Some(place) = stack.function_at(0) else { return Ok(()) };
     let is_script = place.source.starts_with(SCRIPT_SOURCE);
@@ -119,7 +119,7 @@ fn log_command(stack: &Stack, words: &[&[u8]]) {
         line.extend_from_slice(word);
     }
     if words.len() > WORDS_LOGGED_MAX {
-        // One less than the words left out, as in Redis.
+        // Redis prints one less than the number of words left out.
         let more = words.len() - WORDS_LOGGED_MAX - 1;
         line.extend_from_slice(format!(" ... ({more} more)").as_bytes());
     }
@@ -160,7 +160,7 @@ fn run_command(stack: &mut Stack) -> Result<bool, Raise> {
         }
     };
     if called.was_refused {
-        // Logs the error as Redis does here; it is not logged again as a reply.
+        // Redis logs the error here. It is not logged again as a reply.
         let error = called.reply.strip_prefix(b"-ERR ").unwrap_or(&called.reply).trim_ascii_end();
         with(stack, |state| {
             if is_stepping {
@@ -196,7 +196,7 @@ fn call_server(commands: &mut dyn Commands, words: &[&[u8]], protocol: Protocol)
     Ok(Called { reply, was_refused: commands.was_refused() })
 }
 
-/// Handles `redis.breakpoint()`: the next line stops.
+/// Handles `redis.breakpoint()`: stops the script at its next line.
 fn breakpoint(stack: &mut Stack) -> Returns {
     with(stack, |state| state.is_at_breakpoint = true);
     stack.push_boolean(true);

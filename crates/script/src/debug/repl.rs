@@ -6,20 +6,20 @@ use crate::api::raise_table;
 use crate::debug_state::{BREAKPOINTS_MAX, INPUT_BYTES_MAX, Received};
 use crate::lua::{Raise, Stack, Type};
 
-/// The way in which a stop ended.
+/// The way in which the client ended a stop of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     /// A command of the client that lets the script continue.
     GoesOn,
-    /// The end of the connection: the script runs to its end.
+    /// The end of the connection: the script continues without further stops.
     Left,
 }
 
 /// The default number of lines that `list` shows before and after the current one.
 const CONTEXT_LINES: i64 = 5;
-/// The minimum length at which lines are cut, in bytes.
+/// The least length that `maxlen` can set, in bytes.
 const LEN_BYTES_MIN: i64 = 60;
-/// The name of the client's code in errors.
+/// The name that errors in the client's code show.
 const EVAL_NAME: &std::ffi::CStr = c"@ldb_eval";
 
 const HELP: [&str; 30] = [
@@ -151,7 +151,8 @@ fn list_around(stack: &Stack, line: i64, context: i64) {
     });
 }
 
-/// Handles `print variable`: logs the variable of the innermost function that has it.
+/// Handles `print variable`: logs the local variable of this name, from the innermost function that
+/// has one. Without one, logs `KEYS` or `ARGV`.
 fn print(stack: &mut Stack, name: &[u8]) {
     let mut level = 0;
     while stack.function_at(level).is_some() {
@@ -172,7 +173,7 @@ fn print(stack: &mut Stack, name: &[u8]) {
     log_all(stack, ["No such variable."]);
 }
 
-/// Handles `print`: logs all variables of the innermost function.
+/// Handles `print`: logs all local variables of the innermost function.
 fn print_all(stack: &mut Stack) {
     let (mut at, mut shown) = (1, 0);
     while let Some(name) = stack.push_local(0, at) {
@@ -198,7 +199,8 @@ fn log_top(stack: &mut Stack, start: &[u8]) {
     with(stack, |state| state.log_value(line));
 }
 
-/// Handles `break [line…]`: shows breakpoints, sets one, removes one (`-line`) or all (0).
+/// Handles `break [line…]`: without lines, shows the breakpoints. Otherwise sets a breakpoint, or
+/// removes one (`-line`) or all (0).
 fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     if arguments.is_empty() {
         with(stack, |state| {
@@ -243,7 +245,7 @@ fn set_breakpoints(stack: &Stack, arguments: &[Vec<u8>]) {
     }
 }
 
-/// Handles `maxlen [bytes]`: sets or shows the length at which lines are cut.
+/// Handles `maxlen [bytes]`: sets the length at which lines are cut, and logs it.
 fn set_len_max(stack: &Stack, arguments: &[Vec<u8>]) {
     with(stack, |state| {
         if let [len] = arguments {
@@ -306,7 +308,7 @@ fn evaluate(stack: &mut Stack, arguments: &[Vec<u8>]) -> Result<(), Raise> {
     stack.go_on()
 }
 
-/// Returns the text of the error on top: the error itself, or its field `err`.
+/// Returns the text of the error on top: the error itself if it is a text, or its field `err`.
 fn error_text(stack: &mut Stack) -> Vec<u8> {
     if stack.kind(-1) == Type::Table {
         stack.raw_get_field(-1, b"err");

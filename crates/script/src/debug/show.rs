@@ -29,8 +29,8 @@ pub(super) fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Appends the value on top, which stays there. May stop after `bytes_max` bytes (0 for
-/// [`BYTES_MAX`]): the caller does not need more.
+/// Appends the value on top of the stack; the value stays there. May stop after `bytes_max` bytes
+/// (0 for [`BYTES_MAX`]), because the caller cuts the text there.
 pub(super) fn value(stack: &mut Stack, bytes_max: usize, out: &mut Vec<u8>) {
     let end = if bytes_max == 0 { BYTES_MAX } else { out.len() + bytes_max };
     nested_value(stack, (0, end), out);
@@ -60,7 +60,8 @@ fn nested_value(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u
     out.extend_from_slice(format!("\"{name}@{address}\"").as_bytes());
 }
 
-/// Appends the table on top, which stays there: an array's elements, or all keys and values.
+/// Appends the table on top of the stack, which stays there: the elements of an array, or all keys
+/// and values of another table.
 fn table(stack: &mut Stack, (depth, end): (usize, usize), out: &mut Vec<u8>) {
     stack.push_value(-1);
     let at = stack.top();
@@ -143,8 +144,9 @@ fn nested_reply<'a>(input: &'a [u8], depth: usize, out: &mut Vec<u8>) -> &'a [u8
     rest
 }
 
-/// Appends `count` replies between `begin` and `end`. `between` follows the first reply of each
-/// pair, and `behind` follows the second.
+/// Appends `count` replies, with `begin` before them and `end` after them. The replies form pairs:
+/// `between` follows the first reply of a pair, and `behind` follows the second. Nothing but `end`
+/// follows the last reply.
 fn sequence<'a>(
     mut rest: &'a [u8],
     (count, depth): (usize, usize),
@@ -186,7 +188,7 @@ mod tests {
         check("%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n", "{\"a\" => 1,\"b\" => (null)}");
         check("~2\r\n:1\r\n#t\r\n", "~(1,#true)");
         check(",1.5\r\n", "(double) 1.5");
-        // Input that no server sends ends the text.
+        // The text ends where the input is not a reply that a server sends.
         check("", "");
         check("*9\r\n:1\r\n", "[1,]");
         check("$9\r\nab", "\"ab\"");

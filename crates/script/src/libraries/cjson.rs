@@ -25,9 +25,9 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 2] = [(b"_NAME", b"cjson"), (b"_VERSION
 
 /// The maximum depth that the thread's stack allows, whatever depth scripts set.
 const DEPTH_MAX: i32 = 1500;
-/// The number of values between two checks whether the script may continue.
+/// The number of values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
-/// The capacity above which a buffer is freed, in bytes.
+/// The capacity above which a buffer is freed after use, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Handles `cjson.new`: returns a copy of the table in the first upvalue, with settings of its own.
@@ -41,7 +41,8 @@ pub(crate) fn new(stack: &mut Stack) -> Returns {
         stack.insert(-2);
         stack.raw_set(-4);
     }
-    // A table with one element, the settings: the upvalue of all functions of the copy.
+    // A table whose only element is the settings. All functions of the copy have it as their
+    // upvalue.
     stack.push_table(1, 0);
     stack.push(&Settings::default().to_bytes());
     stack.raw_set_at(-2, 1);
@@ -392,7 +393,8 @@ fn lua_type_name(stack: &Stack, index: i32) -> &'static str {
 
 // Decoding.
 
-/// The number of copied bytes for which decoding one byte counts: a short text may be many tables.
+/// The number of bytes of work that each byte of text counts as. Decoding a byte takes longer than
+/// copying one: a short text may contain many tables.
 const WORK_PER_BYTE: usize = 32;
 
 fn decode(stack: &mut Stack) -> Returns {
@@ -425,8 +427,8 @@ fn decode(stack: &mut Stack) -> Returns {
     done.map(|()| 1)
 }
 
-/// A token of the text. Its value is in the decoder: a token alone is returned in a register, while
-/// a token with its value would be stored and read back.
+/// A token of the text. Its value is in the decoder. A token without its value is returned in a
+/// register; with it, it would be stored to memory and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     ObjectBegin,
@@ -453,8 +455,8 @@ struct Decoder<'a> {
     values: usize,
     /// The offset of the last token.
     from: usize,
-    /// The offsets of the last text's bytes; `None` if the bytes are in the scratch buffer, because
-    /// they have escapes.
+    /// The start and end of the last string's bytes in the text. `None` if the bytes are in the
+    /// scratch buffer, because the string has escapes.
     span: Option<(usize, usize)>,
     /// The last number.
     number: f64,
@@ -506,7 +508,7 @@ impl Decoder<'_> {
         single
     }
 
-    /// Records that there is no token at a place.
+    /// Records an error at offset `at`, and returns [`Token::Error`].
     #[cold]
     fn error(&mut self, problem: &'static str, at: usize) -> Token {
         (self.problem, self.from) = (problem, at);
@@ -529,7 +531,7 @@ impl Decoder<'_> {
         self.error("invalid token", from)
     }
 
-    /// Returns true if a number that JSON does not have begins here.
+    /// Returns true if a number begins here that JSON does not allow, such as `+1`, `0x1` or `nan`.
     fn is_invalid_number(&self) -> bool {
         let mut at = self.at;
         if self.byte(at) == b'+' {
@@ -728,7 +730,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Returns the error for the last token, where another token was expected.
+    /// Returns the error for the last token: `found` instead of `expected`.
     #[cold]
     fn unexpected(&self, stack: &Stack, expected: &str, found: Token) -> Raise {
         let found = match found {
@@ -750,7 +752,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Returns the number at the start of a text and its length, as `strtod` does.
+/// Returns the number at the start of a text and the length of its text, as `strtod` does.
 fn number_at(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(matches!(text.first(), Some(b'-' | b'+')));
     let is_negative = text.first() == Some(&b'-');
@@ -799,7 +801,8 @@ fn number_at(text: &[u8]) -> Option<(f64, usize)> {
     Some((signed(number), sign + len))
 }
 
-/// Returns the number of hexadecimal digits with a fraction and a binary exponent, and its length.
+/// Parses hexadecimal digits with a fraction and a binary exponent. Returns the number and the
+/// length of its text.
 fn hex_number(text: &[u8]) -> Option<(f64, usize)> {
     let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let (mut number, mut at, mut any) = (0.0_f64, 0, false);

@@ -16,12 +16,12 @@ pub(crate) const TEXTS: [(&[u8], &[u8]); 4] = [
 
 /// The maximum depth of packed tables; deeper tables become nil.
 const NESTING_MAX: usize = 16;
-/// The maximum depth of unpacked tables. With more, Redis runs out of Lua's stack, and we would run
-/// out of the thread's stack.
+/// The maximum depth of unpacked tables. At a greater depth, Redis exceeds Lua's stack, and this
+/// code would exceed the thread's stack.
 const DEPTH_MAX: usize = 3990;
-/// The number of values on Lua's stack above which no value is read.
+/// The number of values on Lua's stack above which no further value is unpacked.
 const TOP_MAX: i32 = 7990;
-/// The number of values between two checks whether the script may continue.
+/// The number of values after which the server is asked again if the script may continue.
 const VALUES_PER_INTERRUPT: usize = 10_000;
 
 fn pack(stack: &mut Stack) -> Returns {

@@ -5,7 +5,8 @@ use super::strings;
 use crate::errors;
 use crate::lua::{Stack, State};
 
-/// A Lua chunk that runs each function of both sides, and returns the first difference as a text.
+/// A Lua chunk that runs each function in both implementations, and returns the first difference as
+/// a text.
 const COMPARE: &[u8] = br#"
     local ours, s, p, r, init, max = ...
     local function pack(...) return {n = select('#', ...), ...} end
@@ -55,8 +56,8 @@ pub(crate) struct Case<'a> {
     pub(crate) count_max: f64,
 }
 
-/// A Lua state without a sandbox. Its stack holds our functions alone, the functions that scripts
-/// get, and the comparing chunk.
+/// A Lua state without a sandbox. Its stack holds three values: a table with only our functions, a
+/// table with the functions that scripts get, and the chunk `COMPARE`.
 pub(crate) struct Comparison(State);
 
 impl Comparison {

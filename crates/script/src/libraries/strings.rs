@@ -68,7 +68,7 @@ fn anchored<'a>([subject, pattern]: [&'a [u8]; 2]) -> (Texts<'a>, bool) {
     }
 }
 
-/// Raises the error of a match without a result.
+/// Raises the error that a failed match returned.
 fn raise(stack: &Stack, failure: Failure<Raise>) -> Raise {
     match failure {
         Failure::Pattern(text) => stack.raise_here(text.as_bytes()),
@@ -146,8 +146,8 @@ fn start(stack: &Stack, count: i32, len: usize) -> Result<usize, Raise> {
     Ok(offset(stack.optional_integer(3, 1)?, len))
 }
 
-/// Returns true if each byte of the pattern, up to a zero byte, stands for itself. `find` then
-/// searches for the text itself.
+/// Returns true if each byte of the pattern, up to a zero byte, matches only itself. `find` then
+/// searches for the pattern as plain text.
 #[inline]
 fn is_plain(pattern: &[u8]) -> bool {
     pattern.iter().take_while(|&&byte| byte != 0).all(|byte| !b"^$*+?.([%-".contains(byte))
@@ -322,7 +322,7 @@ const REPLACED_BYTES_KEPT_MAX: usize = 64 << 10;
 struct Cursor {
     from: usize,
     count: i32,
-    /// True if no further match may follow.
+    /// True if the search for matches has ended.
     is_over: bool,
 }
 
@@ -353,7 +353,8 @@ impl Cursor {
         self.from = end;
         self.is_over = is_anchored || start == texts.subject.len();
         if start == end && !self.is_over {
-            // At least one byte lies between two empty matches.
+            // After an empty match the next byte is copied: two empty matches are at least one byte
+            // apart.
             out.push(texts.subject[end]);
             self.from += 1;
         }
@@ -398,7 +399,8 @@ fn replace_by_calls(
     Ok(cursor.count)
 }
 
-/// Appends to a result that Lua does not hold yet, within the memory limit.
+/// Appends to a result that is not yet a Lua string. Raises an error if it would exceed the memory
+/// limit.
 #[inline]
 fn append(stack: &Stack, out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Raise> {
     if out.capacity() - out.len() < bytes.len() {
@@ -457,7 +459,7 @@ fn add_template(
     append(stack, out, template)
 }
 
-/// The maximum number of `__index` values that are followed.
+/// The maximum length of a chain of `__index` values that a lookup follows.
 const INDEX_STEPS_MAX: usize = 100;
 
 /// Replaces the key on top by its value in the table at 3, with metamethods.
@@ -512,7 +514,7 @@ fn rep(stack: &mut Stack) -> Returns {
         stack.push(b"");
         return Ok(1);
     }
-    // The text is in memory twice then, because Lua copies it.
+    // At the end the text is in memory twice, because Lua copies it.
     stack.claim(len)?;
     let mut repeated = Vec::new();
     if repeated.try_reserve_exact(len).is_err() {
@@ -528,7 +530,7 @@ fn rep(stack: &mut Stack) -> Returns {
     Ok(1)
 }
 
-/// The number of bytes copied between two checks whether the script may continue.
+/// The number of bytes after which `rep` asks again if the script may continue.
 const PIECE_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ struct Format {
 }
 
 impl Format {
-    /// Reads the first argument, up to a zero byte.
+    /// Creates a parser of the format in the first argument, which ends at a zero byte.
     fn new(stack: &Stack) -> Result<Self, Raise> {
         let text = stack.check_text(1)?;
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
@@ -224,7 +224,7 @@ fn to_unsigned(number: f64) -> u64 {
     if number >= HALF { (truncate(number - HALF) as u64) ^ (1 << 63) } else { truncate(number) as u64 }
 }
 
-/// Reads an integer, which is signed if the option is a small letter.
+/// Reads an integer. It is signed if the option is a lowercase letter.
 fn integer(bytes: &[u8], format: &Format, option: u8) -> f64 {
     let join = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
     let value =

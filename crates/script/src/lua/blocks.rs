@@ -1,4 +1,4 @@
-//! Small blocks of memory that a Lua state gave back and will need again.
+//! Free lists for the small blocks of a Lua state: freed blocks are kept here and used again.
 //!
 //! ```text
 //!   Lua ──free──▶ stack of addresses ──alloc──▶ Lua        one stack a size, 16 bytes apart
@@ -6,10 +6,10 @@
 //!                     ▼             │
 //!                  the process' allocator
 //! ```
-//! A collection frees blocks that were used long ago and have left the cache. An allocator that
-//! links free blocks through themselves waits for memory at each of them. Here the addresses of
-//! free blocks are side by side, and the next blocks are fetched while Lua works on the last
-//! (docs/performance.md).
+//! A garbage collection frees blocks that were used long ago, so they are no longer in the CPU
+//! cache. An allocator that stores its list of free blocks in the blocks themselves has a cache
+//! miss for each block. Here the addresses of free blocks are stored in an array. So the next
+//! blocks are prefetched while Lua works on the previous ones (docs/performance.md).
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -17,13 +17,14 @@ use std::ptr::NonNull;
 
 /// The unit of block sizes, in bytes.
 const STEP_BYTES: usize = 16;
-/// The size of the largest block that is kept, in bytes.
+/// The size of the largest block that is kept for later use, in bytes.
 const KEPT_BYTES_MAX: usize = 512;
-/// The maximum memory of all kept blocks, in bytes. A collection first looks for values in use.
-/// Meanwhile blocks are only taken, about half of the memory that Lua holds. Then it gives blocks
-/// back.
+/// The maximum memory of all kept blocks, in bytes. A collection has two phases. While it marks the
+/// values in use, blocks are only allocated, for about half of the memory that Lua holds. Then it
+/// frees blocks.
 const ALL_BYTES_MAX: usize = 1 << 20;
-/// The number of blocks by which memory is fetched ahead.
+/// The distance of the prefetch: the block that is prefetched will be allocated this many calls
+/// later.
 const AHEAD: usize = 4;
 
 /// Unused blocks of one size: addresses of live allocations of [`layout_of`].
@@ -32,13 +33,13 @@ struct Stack(Vec<NonNull<u8>>);
 
 /// The blocks that are kept for later use.
 pub(super) struct Blocks {
-    /// The stacks of all sizes, by the number of steps less one.
+    /// The stacks of all sizes. The index is the size in units of [`STEP_BYTES`], less one.
     stacks: UnsafeCell<[Stack; KEPT_BYTES_MAX / STEP_BYTES]>,
     /// The memory of all kept blocks, in bytes.
     kept_bytes: Cell<usize>,
 }
 
-/// Returns the size of the blocks of one stack, in bytes.
+/// Returns the size of the blocks in the stack with this index, in bytes.
 fn block_bytes(size: usize) -> usize {
     (size + 1) * STEP_BYTES
 }
@@ -54,7 +55,7 @@ impl Blocks {
         Self { stacks: UnsafeCell::new(std::array::from_fn(|_| Stack::default())), kept_bytes: Cell::new(0) }
     }
 
-    /// Returns a block of `len` bytes, 1 at least; null if there is no memory.
+    /// Returns a block of `len` bytes, which is at least 1; null if there is no memory.
     pub(super) fn allocate(&self, len: usize) -> *mut u8 {
         match self.reuse(len) {
             Some(block) => block.as_ptr(),
@@ -63,7 +64,7 @@ impl Blocks {
         }
     }
 
-    /// Returns a kept block of `len` bytes, if there is one. There is none for 0.
+    /// Returns a kept block of `len` bytes; `None` if there is none, or if `len` is 0.
     #[inline]
     pub(super) fn reuse(&self, len: usize) -> Option<NonNull<u8>> {
         let size = len.wrapping_sub(1) / STEP_BYTES;
@@ -78,10 +79,10 @@ impl Blocks {
         Some(block)
     }
 
-    /// Takes a block back.
+    /// Keeps a freed block for later use. Returns it to the process' allocator if it is too large
+    /// or enough blocks are kept.
     ///
-    /// # Safety
-    /// `block` has `len` bytes and was returned by this `Blocks`, and nobody uses it from now on.
+    /// `block` has `len` bytes and was returned by this `Blocks`. The caller does not use it again.
     #[inline]
     pub(super) unsafe fn free(&self, block: NonNull<u8>, len: usize) {
         let size = len.wrapping_sub(1) / STEP_BYTES;
@@ -102,9 +103,8 @@ impl Blocks {
     /// Makes a block larger or smaller, and returns its address. Returns null if there is no
     /// memory; the block then stays as it is.
     ///
-    /// # Safety
-    /// `block` has `old_len` bytes and was returned by this `Blocks`. Nobody uses its address from
-    /// now on unless null is returned. `len` is 1 at least.
+    /// `block` has `old_len` bytes and was returned by this `Blocks`. The caller does not use its
+    /// address again unless null is returned. `len` is at least 1.
     pub(super) unsafe fn resize(&self, block: NonNull<u8>, old_len: usize, len: usize) -> *mut u8 {
         let address = block.as_ptr();
         if old_len > KEPT_BYTES_MAX && len > KEPT_BYTES_MAX {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_the_bound() {
         let blocks = Blocks::new();
-        // The shortest block of a size takes as much memory as the longest.
+        // A block of the least length for its size takes as much memory as one of the greatest.
         for len in [49, 64, 512] {
             let all: Vec<_> = (0..30_000).map(|_| allocate(&blocks, len)).collect();
             for block in all {

@@ -1,4 +1,5 @@
-//! Functions whose cheap calls run Lua's own code (`cheap.h`), and whose other calls run ours.
+//! Functions with two implementations: cheap calls run Lua's own code (`cheap.h`), other calls run
+//! ours, which can be interrupted.
 
 use std::ffi::c_int;
 
@@ -6,7 +7,8 @@ use mlua_sys as ffi;
 
 use super::stack::{Function, Stack};
 
-/// Lua's own functions for calls that are cheap whatever their texts are.
+/// Lua's own functions for cheap calls: calls whose number of steps is small, whatever bytes the
+/// texts contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cheap {
     Find,
@@ -26,8 +28,8 @@ unsafe extern "C-unwind" {
 }
 
 impl Stack {
-    /// Pushes a function, as [`Stack::push_function`] does. Cheap calls of it run one of Lua's own
-    /// functions instead.
+    /// Pushes a function as [`Stack::push_function`] does. Cheap calls run Lua's own function
+    /// `cheap` instead.
     pub(crate) fn push_function_unless_cheap(&mut self, cheap: Cheap, function: Function, upvalues: i32) {
         let entry = match cheap {
             Cheap::Find => script_find,

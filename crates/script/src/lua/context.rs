@@ -12,30 +12,31 @@ use crate::debug_state::DebugState;
 use crate::json_settings::Settings;
 use crate::pattern::Matcher;
 
-/// The number of bytes after which the server is asked whether the script may continue. Writing
-/// them takes about a millisecond.
+/// The number of bytes after which the server is asked if the script may continue. Writing this
+/// number of bytes takes about a millisecond.
 const WORKED_BYTES_MAX: usize = 4 << 20;
 
 /// A place in a script: source and line.
 pub(crate) type Place = (Vec<u8>, i32);
 
-/// The data of one Lua state. Lua holds its address as that of the allocator's data.
+/// The data of one Lua state. Lua passes its address to the allocator.
 pub(crate) struct Context {
-    /// Free blocks that Lua gave back and will need again.
+    /// Free blocks, kept for Lua's next allocations.
     pub(super) blocks: Blocks,
     /// The memory that Lua holds, in bytes.
     pub(super) used_bytes: Cell<usize>,
     /// The memory limit of Lua's own code, in bytes; `usize::MAX` without a limit.
     pub(super) limit_bytes: Cell<usize>,
-    /// The number of bytes allocated or worked through since the server was last asked whether the
-    /// script may continue.
+    /// The number of bytes allocated or processed since the server was last asked if the script may
+    /// continue.
     pub(super) worked_bytes: Cell<usize>,
-    /// The number of functions of ours on the stack above Lua's innermost code.
+    /// The number of our functions that run on top of Lua's innermost code, the code outside of all
+    /// calls included. 0 while Lua's own code runs: only then may the allocator refuse memory.
     pub(super) ours: Cell<u32>,
     /// The server, while a script runs.
     pub(super) commands: Cell<Option<NonNull<dyn Commands>>>,
-    /// The reason why the script has to end. The script raises an error again and again until it
-    /// has ended.
+    /// The reason why the script must end. Until it has ended, the script raises an error again and
+    /// again.
     pub(super) stopped: Cell<Option<Stop>>,
     /// The protocol that the script set by `redis.setresp`.
     pub(crate) protocol: Cell<Protocol>,
@@ -49,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) json: Cell<Settings>,
     /// The output buffer of `cjson`.
     pub(crate) json_buffer: RefCell<Vec<u8>>,
-    /// The addresses of all shells, which stand for read-only tables.
+    /// The addresses of all shells, the tables that scripts see in front of read-only tables.
     pub(crate) shells: RefCell<Vec<usize>>,
     /// The place where the script was stopped.
     pub(crate) stopped_at: RefCell<Option<Place>>,
@@ -61,7 +62,7 @@ pub(crate) struct Context {
     pub(super) on_event: Cell<*const c_void>,
     /// The matcher that was used last.
     pub(crate) matcher: Cell<Option<Box<Matcher>>>,
-    /// An error that a function called by one of ours has raised, and its place.
+    /// An error raised by a function that one of our functions called, and its place.
     pub(crate) raised_at: RefCell<Option<(Vec<u8>, Place)>>,
     /// Functions that a library being loaded has registered.
     pub(crate) registered: RefCell<crate::flags::Registered>,
@@ -141,8 +142,8 @@ impl Context {
         }
     }
 
-    /// Counts bytes that were allocated or worked through. After [`WORKED_BYTES_MAX`], asks the
-    /// server whether the script may continue.
+    /// Counts bytes that were allocated or processed. After [`WORKED_BYTES_MAX`], asks the server
+    /// if the script may continue.
     #[inline]
     pub(super) fn work(&self, len_bytes: usize) -> Result<(), Stop> {
         let worked = self.worked_bytes.get().saturating_add(len_bytes);
@@ -150,7 +151,7 @@ impl Context {
         if worked < WORKED_BYTES_MAX { Ok(()) } else { self.interrupt() }
     }
 
-    /// Ends the script: from now on, every function of ours and every hook raises.
+    /// Ends the script: every later call of our functions and of the hook raises an error.
     pub(crate) fn stop(&self, stop: Stop) {
         self.stopped.set(Some(stop));
     }

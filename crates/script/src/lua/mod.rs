@@ -2,16 +2,16 @@
 //! works on ([`Stack`]). All unsafe code of this crate is here.
 //!
 //! The code is sound for these reasons:
-//! - Lua reports errors by `longjmp`, which must not pass over Rust frames that have something to
-//!   drop. So our functions never raise. They return `Err(Raise)` with the value on top of the
-//!   stack, and `script_call_ours`, whose frame holds nothing, raises it.
+//! - Lua reports errors by `longjmp`, which must not pass over Rust frames that own values to drop.
+//!   So our functions never raise. They return `Err(Raise)` with the value on top of the stack.
+//!   `script_call_ours`, whose frame owns nothing, raises it.
 //! - The calls of Lua's interface in our functions raise for one reason only: missing memory. The
 //!   allocator never refuses memory while our code runs (`Context::ours`). The limit is checked
 //!   afterwards. Calls of Lua functions are protected (`lua_pcall`).
 //! - Indices and stack sizes are checked: an index outside of the stack is `nil` or a panic, and
-//!   pushing reserves room first.
-//! - The bytes of a string live as long as the string is on the stack, or in a table that is. They
-//!   are borrowed for as long as the `Stack` is borrowed; popping and calling need it mutably.
+//!   each push first ensures that there is room on the stack.
+//! - The bytes of a string live as long as the string is on the stack, or in a table that is on the
+//!   stack. They borrow the `Stack`; popping and calling need it mutably.
 //! - A table's string must not be removed from its table while its bytes are in use. No code here
 //!   does that.
 //! - A panic in our code ends the process (`extern "C"`). It does not unwind through C frames.

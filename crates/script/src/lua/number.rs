@@ -7,12 +7,12 @@ use crate::numbers::number_text;
 /// The size of Lua's buffer for the text of a number, in bytes (`LUAI_MAXNUMBER2STR`).
 const TEXT_LEN_MAX: usize = 32;
 
-/// The smallest positive number that `%.14g` writes with an exponent because of its size.
+/// The smallest positive integer that `%.14g` writes with an exponent.
 const INTEGERS_END: f64 = 1e14;
 
-/// Writes the text of a number and a zero byte; returns the text's length in bytes. Scripts build
-/// the names of keys and fields from integers. For integers, C's `printf`, which Lua itself uses,
-/// takes four times as long.
+/// Writes the text of a number and a zero byte; returns the text's length in bytes. Integers have
+/// their own code, because scripts build the names of keys and fields from them. C's `printf`,
+/// which Lua itself uses, takes four times as long for them.
 ///
 /// # Safety
 /// There are [`TEXT_LEN_MAX`] bytes at `buffer`.

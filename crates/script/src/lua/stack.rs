@@ -8,11 +8,11 @@ use mlua_sys as ffi;
 use super::context::Context;
 use crate::commands::{Commands, Stop};
 
-/// An error that is to be raised: the value on top of the stack.
+/// A marker that an error is to be raised: the value on top of the stack.
 #[derive(Debug)]
 pub(crate) struct Raise;
 
-/// The number of values on top of the stack that a function returns.
+/// The result of a function: the number of values on top of the stack that it returns.
 pub(crate) type Returns = Result<usize, Raise>;
 
 /// A function of ours that Lua can call.
@@ -55,13 +55,13 @@ pub(crate) struct Where {
 pub(crate) struct Stack {
     pub(super) l: *mut ffi::lua_State,
     context: NonNull<Context>,
-    /// The number of values for which there is room without a check.
+    /// The number of values up to which a push needs no check for room.
     spare_top: i32,
 }
 
-/// The start of a `lua_State`. Each read or push needs the number of values, or their types.
-/// Calling Lua's functions for them costs more than reading them here. unit.c does not compile if
-/// this layout differs.
+/// The first fields of a `lua_State`. Each read or push needs the number of values or their types.
+/// Reading them here costs less than calling Lua's functions. unit.c does not compile if this
+/// layout differs.
 #[repr(C, align(8))]
 struct Head {
     _header: [u8; 16],
@@ -97,7 +97,7 @@ impl Stack {
     }
 
     /// Creates the stack of a function that has just been called, or the stack outside of all
-    /// calls. However many values there are by then, Lua keeps room for `LUA_MINSTACK` more.
+    /// calls. At this point Lua has room for `LUA_MINSTACK` values above the present ones.
     ///
     /// # Safety
     /// As [`Stack::new`], in a C function that has pushed nothing yet, or outside of all calls.
@@ -164,7 +164,7 @@ impl Stack {
         self.set_top(self.top() - count);
     }
 
-    /// Pops values whose bytes nobody borrows any more; the caller ensures this.
+    /// Pops `count` values. The caller ensures that their bytes are not borrowed.
     fn drop_top(&self, count: i32) {
         let top = self.top() - count;
         assert!(top >= 0, "a size");
@@ -184,7 +184,8 @@ impl Stack {
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
-    /// Converts `index` to a place from the bottom, if there is a value.
+    /// Converts `index` to a place counted from the bottom, from 1. Returns `None` if there is no
+    /// value.
     #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
@@ -247,7 +248,7 @@ impl Stack {
         })
     }
 
-    /// Returns a number, or the number of a string that is the text of one.
+    /// Returns a number. A string is converted if it is the text of a number.
     pub(crate) fn number(&self, index: i32) -> Option<f64> {
         let place = self.place(index)?;
         // SAFETY: there is a value.
@@ -261,7 +262,8 @@ impl Stack {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// Returns the bytes of a string; a number becomes a string in its place. Not for `next` keys.
+    /// Returns the bytes of a string. Replaces a number on the stack by its text, so it must not be
+    /// used on keys of [`Stack::next`].
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;
@@ -274,7 +276,7 @@ impl Stack {
         Some(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
     }
 
-    /// Returns the number of an argument, 0 if it is no number.
+    /// Returns the number of an argument; 0 if the argument is not a number.
     #[inline]
     pub(crate) fn number_or_zero(&self, argument: i32) -> f64 {
         assert!((1..=ffi::LUA_MINSTACK).contains(&argument), "a place that Lua keeps for calls");
@@ -282,7 +284,8 @@ impl Stack {
         unsafe { ffi::lua_tonumber(self.l, argument) }
     }
 
-    /// Returns an address that distinguishes the value from others, such as tables.
+    /// Returns the address that identifies a table, function, thread or userdata; 0 for other
+    /// values.
     pub(crate) fn address(&self, index: i32) -> usize {
         // SAFETY: there is a value.
         self.place(index).map_or(0, |place| unsafe { ffi::lua_topointer(self.l, place) } as usize)
@@ -409,7 +412,7 @@ impl Stack {
         unsafe { ffi::lua_createtable(self.l, size(array), size(fields)) }
     }
 
-    /// Pops `upvalues` values and pushes a function that has them.
+    /// Pops `upvalues` values and pushes a function with these values as its upvalues.
     pub(crate) fn push_function(&mut self, function: Function, upvalues: i32) {
         self.push_closure(script_call_ours, function, upvalues);
     }
@@ -547,7 +550,8 @@ impl Stack {
         self.call_with_handler(args, results, 0)
     }
 
-    /// Calls the function below its arguments; the function at `handler` handles an error.
+    /// Calls the function below its arguments, in protected mode. If it raises an error, the
+    /// function at `handler` handles the error.
     pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
         assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -566,7 +570,8 @@ impl Stack {
         self.call_for_all_with_handler(args, 0)
     }
 
-    /// Calls as [`Stack::call_for_all`] does; the function at `handler` handles an error.
+    /// Calls as [`Stack::call_for_all`] does. If the call raises an error, the function at
+    /// `handler` handles the error.
     pub(crate) fn call_for_all_with_handler(&mut self, args: i32, handler: i32) -> Result<i32, Raise> {
         assert!(args >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -580,7 +585,8 @@ impl Stack {
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
-    /// Pops a table: the new global variables of a function and of the functions that it makes.
+    /// Pops a table and makes it the global variables of the function at `function` and of the
+    /// functions that it creates.
     pub(crate) fn set_environment(&mut self, function: i32) {
         let place = self.existing(function);
         assert!(self.kind(-1) == Type::Table, "global variables are a table");
@@ -612,7 +618,7 @@ impl Stack {
 
     // Errors.
 
-    /// Raises a text.
+    /// Raises a text as the error.
     pub(crate) fn raise(&self, text: &[u8]) -> Raise {
         // SAFETY: a function that raises ends, so the values that it pushed are not needed.
         let top = self.top();
@@ -623,7 +629,8 @@ impl Stack {
         Raise
     }
 
-    /// Raises a text after the place of the Lua code that called the running function.
+    /// Raises a text as the error, preceded by the place of the Lua code that called the running
+    /// function.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);
@@ -666,7 +673,7 @@ impl Stack {
         self.raise_argument(argument, &text)
     }
 
-    /// Ends the script, because the server decided so.
+    /// Ends the script, as the server decided.
     pub(crate) fn raise_stop(&self, stop: Stop) -> Raise {
         self.note_stop();
         self.context().stop(stop);
@@ -681,7 +688,7 @@ impl Stack {
         })
     }
 
-    /// Counts bytes that a function works through; after 4 MiB, asks if the script may continue.
+    /// Counts bytes that a function processes. After 4 MiB, asks if the script may continue.
     #[inline]
     pub(crate) fn work(&self, len_bytes: usize) -> Result<(), Raise> {
         self.context().work(len_bytes).map_err(|_| {
@@ -690,7 +697,8 @@ impl Stack {
         })
     }
 
-    /// Raises an error if `len_bytes` more would exceed the limit; called before the allocation.
+    /// Raises an error if `len_bytes` more would exceed the memory limit. Called before the
+    /// allocation.
     pub(crate) fn claim(&self, len_bytes: usize) -> Result<(), Raise> {
         let context = self.context();
         if context.used_bytes.get().saturating_add(len_bytes) > context.limit_bytes.get() {
@@ -699,7 +707,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Records the place in the script where it was stopped.
+    /// Records the place where the script was stopped.
     fn note_stop(&self) {
         let place = [0, 1, 2].into_iter().find_map(|level| self.function_at(level).filter(|at| !at.is_c));
         let mut stopped_at = self.context().stopped_at.borrow_mut();
@@ -708,7 +716,7 @@ impl Stack {
         }
     }
 
-    /// Raises again in a stopped script, which may have caught the last error.
+    /// Raises an error if the script was stopped. The script may have caught the last such error.
     pub(crate) fn go_on(&self) -> Result<(), Raise> {
         if self.context().stopped.get().is_some() { Err(self.raise(STOPPED)) } else { Ok(()) }
     }
@@ -748,7 +756,7 @@ impl Stack {
         (!info.name.is_null()).then(|| unsafe { text_of(info.name) }.to_vec())
     }
 
-    /// Pushes a local variable of the function at a level, and returns its name; the first is 1.
+    /// Pushes local variable number `at` (from 1) of the function at a level, and returns its name.
     /// Returns `None`, and pushes nothing, after the last.
     pub(crate) fn push_local(&self, level: i32, at: i32) -> Option<Vec<u8>> {
         self.reserve(1);
@@ -827,9 +835,9 @@ pub(super) fn stack_address() -> usize {
     std::hint::black_box(&raw const here) as usize
 }
 
-/// The error that a stopped script raises again and again; nobody reads it.
+/// The error that a stopped script raises until it has ended. No client sees it.
 const STOPPED: &[u8] = b"script stopped";
-/// The number of instructions between two questions whether the script may continue.
+/// The number of instructions after which the server is asked again if the script may continue.
 const INSTRUCTIONS_BETWEEN_INTERRUPTS: c_int = 10_000;
 
 /// Returns the bytes of a C string; an empty slice for null.
@@ -895,7 +903,7 @@ unsafe extern "C" fn run_ours(l: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Handles the hook, about every 10,000 instructions: raises in a script that has to end.
+/// Handles the hook, about every 10,000 instructions: raises an error if the script must end.
 pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: Lua called with its live state.
     if unsafe { may_go_on(l) } {
@@ -907,7 +915,7 @@ pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi:
     unsafe { ffi::lua_error(l) }
 }
 
-/// Asks whether the script may continue; returns false if it has to end.
+/// Asks if the script may continue. Returns false if it must end.
 ///
 /// # Safety
 /// Called by `hook` only.
@@ -954,7 +962,8 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
     unsafe { ffi::lua_error(l) }
 }
 
-/// Asks whether the script may continue, and handles the line. Otherwise, leaves an error on top.
+/// Asks if the script may continue, and handles the line. Returns false, with an error on top, if
+/// the script must not continue.
 ///
 /// # Safety
 /// Called by `line_hook` only.

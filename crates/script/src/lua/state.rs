@@ -55,7 +55,7 @@ impl State {
         &mut self.stack
     }
 
-    /// Resets the data about the last run, and calls `work` while the server is accessible.
+    /// Resets the data about the last run. Calls `work`, during which the server is accessible.
     pub(crate) fn with_commands<R>(
         &mut self,
         commands: &mut dyn Commands,
@@ -104,12 +104,12 @@ impl State {
         self.context().used_bytes.get()
     }
 
-    /// Collects garbage if Lua is near its memory limit: Lua 5.1 does not collect when it is
-    /// refused memory.
+    /// Collects garbage if Lua holds over three quarters of its memory limit. Lua 5.1 does not
+    /// collect when it is refused memory.
     ///
-    /// Otherwise Lua collects, by default, when it holds twice the memory that the last collection
-    /// left. Later collections would spread a few hot values over more memory than the cache holds
-    /// (docs/performance.md).
+    /// In all other cases Lua decides. By default, it collects when it holds twice the memory that
+    /// the last collection left. Later collections would spread a few hot values over more memory
+    /// than the cache holds (docs/performance.md).
     pub(crate) fn keep_from_limit(&mut self) {
         if self.used_bytes() > self.context().limit_bytes.get() / 4 * 3 {
             self.collect();
@@ -200,11 +200,10 @@ unsafe extern "C" fn allocate(
     }
 }
 
-/// Handles the other calls of [`allocate`]: returns a block of `len` bytes in the place of `old`,
-/// or null.
+/// Handles the other calls of [`allocate`]: returns a block of `len` bytes that replaces `old`, or
+/// null.
 ///
-/// # Safety
-/// `old` was allocated by [`allocate`] with that length, and nobody uses its address from now on
+/// `old` was allocated by [`allocate`] with that length. The caller does not use its address again
 /// unless null is returned.
 unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usize) -> *mut u8 {
     let old_len = old.map_or(0, |(_, old_len)| old_len);
@@ -213,8 +212,8 @@ unsafe fn resize(context: &Context, old: Option<(NonNull<u8>, usize)>, len: usiz
     if len == 0 || (exceeds_limit && context.ours.get() == 0) || len > isize::MAX as usize - 16 {
         return ptr::null_mut();
     }
-    // Lua's own code may work for long without running an instruction, when it joins texts or grows
-    // tables. The server does not use this state while it is asked.
+    // Lua's own code may work for a long time without running an instruction, when it joins texts
+    // or grows tables. While the server is asked, it does not use this state.
     let is_counted = len > old_len && len >= COUNTED_BYTES_MIN;
     if is_counted && context.work(len).is_err() && context.ours.get() == 0 {
         return ptr::null_mut();

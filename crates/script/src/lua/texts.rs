@@ -8,7 +8,8 @@ use super::stack::Stack;
 
 // unit.c
 unsafe extern "C" {
-    /// Returns nonzero if the value at `place` is a table with `count` slots and nothing else.
+    /// Returns nonzero if the value at `place` is a table with `count` array slots, no hash part
+    /// and no metatable.
     fn script_is_list(l: *const ffi::lua_State, place: c_int, count: c_int) -> c_int;
 }
 
@@ -21,8 +22,8 @@ impl Stack {
         (1..=count).all(|place| unsafe { ffi::lua_type(self.l, place) } == ffi::LUA_TSTRING)
     }
 
-    /// Reads the first values, which are strings. The slot of a value that is neither a string nor
-    /// a number stays as it is.
+    /// Reads the first values, which are strings, into `slots`. If a value is neither a string nor
+    /// a number, its slot does not change.
     pub(crate) fn read_strings<'a>(&'a self, slots: &mut [&'a [u8]]) {
         assert!(slots.len() <= self.top() as usize, "the caller counted the values on its stack");
         for (place, slot) in (1..).zip(slots) {
@@ -60,8 +61,8 @@ impl Stack {
     }
 
     /// Puts texts into the table at `place`, counted from the bottom. Returns false, and changes
-    /// nothing, if the table is not one that [`push_texts`](Self::push_texts) makes for this number
-    /// of texts. The old values in its slots make no difference. O(texts).
+    /// nothing, if the table does not have the layout that [`push_texts`](Self::push_texts) makes
+    /// for this number of texts. The old values of the slots may be anything. O(texts).
     pub(crate) fn refill_texts(&self, place: i32, texts: &[&[u8]]) -> bool {
         assert!((1..=self.top()).contains(&place), "the caller counted the values on its stack");
         let Ok(count) = c_int::try_from(texts.len()) else { return false };
