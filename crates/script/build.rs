@@ -4,8 +4,8 @@
 //! `lua-src` has the sources and compiles them one by one. In one unit ([`unit.c`]) the compiler
 //! can optimize the calls between them: `table.sort` takes two thirds of the time. `lua-src`
 //! accepts no other files or flags. So this program starts itself a second time and names itself as
-//! the compiler. `lua-src` calls it for each source, and it calls the real compiler with the unit
-//! instead.
+//! the compiler. `lua-src` then calls this program for each source, and this program calls the real
+//! compiler with the unit.
 //!
 //! ```text
 //!   main ─► lua-src, in a second run ─► compile, once a source ─► the real compiler

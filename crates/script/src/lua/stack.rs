@@ -184,8 +184,7 @@ impl Stack {
         assert!(has_room, "functions that nest or push much ask for room first");
     }
 
-    /// Converts `index` to a place counted from the bottom, from 1. Returns `None` if there is no
-    /// value.
+    /// Converts `index` to a place from the bottom; returns `None` if there is no value.
     #[inline]
     fn place(&self, index: i32) -> Option<c_int> {
         let top = self.top();
@@ -262,8 +261,7 @@ impl Stack {
         if self.kind(index) == Type::String { self.text(index) } else { None }
     }
 
-    /// Returns the bytes of a string. Replaces a number on the stack by its text, so it must not be
-    /// used on keys of [`Stack::next`].
+    /// Returns the bytes of a string. Replaces a number by its text: never use it on `next` keys.
     pub(crate) fn text(&self, index: i32) -> Option<&[u8]> {
         let place = self.place(index)?;
         let mut len = 0;
@@ -284,8 +282,7 @@ impl Stack {
         unsafe { ffi::lua_tonumber(self.l, argument) }
     }
 
-    /// Returns the address that identifies a table, function, thread or userdata; 0 for other
-    /// values.
+    /// Returns the address that identifies a table or function; 0 for a number or text.
     pub(crate) fn address(&self, index: i32) -> usize {
         // SAFETY: there is a value.
         self.place(index).map_or(0, |place| unsafe { ffi::lua_topointer(self.l, place) } as usize)
@@ -550,8 +547,7 @@ impl Stack {
         self.call_with_handler(args, results, 0)
     }
 
-    /// Calls the function below its arguments, in protected mode. If it raises an error, the
-    /// function at `handler` handles the error.
+    /// Calls the function below its arguments; on an error, calls the function at `handler`.
     pub(crate) fn call_with_handler(&mut self, args: i32, results: i32, handler: i32) -> Result<(), Raise> {
         assert!(args >= 0 && results >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -570,8 +566,7 @@ impl Stack {
         self.call_for_all_with_handler(args, 0)
     }
 
-    /// Calls as [`Stack::call_for_all`] does. If the call raises an error, the function at
-    /// `handler` handles the error.
+    /// Calls as [`Stack::call_for_all`] does; on an error, calls the function at `handler`.
     pub(crate) fn call_for_all_with_handler(&mut self, args: i32, handler: i32) -> Result<i32, Raise> {
         assert!(args >= 0 && handler >= 0, "sizes");
         self.existing(-1 - args);
@@ -585,8 +580,7 @@ impl Stack {
         if status == 0 { Ok(self.top() - below) } else { Err(Raise) }
     }
 
-    /// Pops a table and makes it the global variables of the function at `function` and of the
-    /// functions that it creates.
+    /// Pops a table: the new global variables of a function and of functions that it creates.
     pub(crate) fn set_environment(&mut self, function: i32) {
         let place = self.existing(function);
         assert!(self.kind(-1) == Type::Table, "global variables are a table");
@@ -629,8 +623,7 @@ impl Stack {
         Raise
     }
 
-    /// Raises a text as the error, preceded by the place of the Lua code that called the running
-    /// function.
+    /// Raises a text with the place of the Lua code that called the running function.
     pub(crate) fn raise_here(&self, text: &[u8]) -> Raise {
         if !self.has_room(4) && self.top() > 4 {
             self.drop_top(4);
@@ -697,8 +690,7 @@ impl Stack {
         })
     }
 
-    /// Raises an error if `len_bytes` more would exceed the memory limit. Called before the
-    /// allocation.
+    /// Raises an error if allocating `len_bytes` more would exceed the memory limit.
     pub(crate) fn claim(&self, len_bytes: usize) -> Result<(), Raise> {
         let context = self.context();
         if context.used_bytes.get().saturating_add(len_bytes) > context.limit_bytes.get() {
@@ -962,8 +954,7 @@ unsafe extern "C-unwind" fn line_hook(l: *mut ffi::lua_State, info: *mut ffi::lu
     unsafe { ffi::lua_error(l) }
 }
 
-/// Asks if the script may continue, and handles the line. Returns false, with an error on top, if
-/// the script must not continue.
+/// Handles a hook event. Returns false, with an error on top, if the script must end.
 ///
 /// # Safety
 /// Called by `line_hook` only.

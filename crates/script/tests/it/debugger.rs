@@ -87,7 +87,7 @@ const ARGUMENTS: &[&str] = &[
     "[==[",
 ];
 
-/// Input that is no command.
+/// Input that is not a valid command.
 const BROKEN: &[&str] = &[
     "*0\r\n",
     "*1025\r\n",
@@ -102,7 +102,7 @@ const BROKEN: &[&str] = &[
     "\r\n\r\n",
 ];
 
-/// A client that sends its input piece by piece and leaves.
+/// A client that sends its input in pieces and then closes the connection.
 struct Player {
     pieces: VecDeque<Vec<u8>>,
     asked: u32,
@@ -135,7 +135,7 @@ impl DebugClient for Player {
     }
 }
 
-/// Encodes a random command.
+/// Encodes a random command, at times an invalid one.
 fn command(functions: &[String], rng: &mut Rng) -> Vec<u8> {
     if rng.u8(..20) == 0 {
         return rng.choice(BROKEN).expect("there are some").as_bytes().to_vec();

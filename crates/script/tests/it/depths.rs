@@ -1,4 +1,4 @@
-//! Scripts and libraries of extreme depth and length: the parser, calls, metamethods, error
+//! Scripts and libraries of extreme depth and length. The parser, calls, metamethods, error
 //! handlers and the libraries each have a limit. Every program ends with values or an error, and
 //! the state can still run scripts afterwards.
 
@@ -10,11 +10,12 @@ use crate::server::{Server, eval, options};
 /// Depths and lengths, around the limits of Lua (200 levels of C, 200 locals, 250 registers, 8,000
 /// values of C, 20,000 calls).
 const SIZES: &[usize] = &[0, 1, 2, 60, 199, 200, 201, 255, 256, 8001, 20_000, 70_000];
-/// The size above which scripts take much of a state's memory.
+/// The size above which the compiled code of a program takes much of a state's memory. The test
+/// then continues with a new state.
 const LONG: usize = 10_000;
 /// The memory limit of a state, in bytes.
 const MEMORY_MAX: usize = 16 << 20;
-/// The number of times that a program may continue when it is asked.
+/// The number of calls of `Commands::interrupt` that let a program continue; the next one ends it.
 const PATIENCE: u32 = 20;
 
 /// Nested syntax: a text before, a repeated part, the middle, a repeated part, and a text after.
@@ -194,7 +195,7 @@ fn syntax_of_any_depth_ends() {
         for &size in SIZES {
             let (opened, closed) = (opened.repeat(size), closed.repeat(size));
             check(&mut vm, &format!("{before}{opened}{middle}{closed}{after}"));
-            // Cut in the middle.
+            // The program, cut in the middle.
             check(&mut vm, &format!("{before}{opened}"));
             if size > LONG {
                 // Compiled scripts are kept, and long ones fill the memory.

@@ -1,5 +1,5 @@
-//! Scripts of `endless.txt` that never end, or only after hours. The server is asked often enough
-//! whether a script may continue. A script ends when it may not, and leaves no memory behind.
+//! Scripts of `endless.txt`, which never end, or only after hours. Each script must ask the server
+//! often enough if it may continue. It must end if it may not, and leave no memory in use.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use script::{Commands, LogLevel, NoSuchCall, Repl, Stop, Vm};
 
 use crate::server::{Server, eval, options};
 
-/// The number of times that a script may continue.
+/// The number of calls of [`Commands::interrupt`] that let a script continue; the next one ends it.
 const PATIENCE: u32 = 20;
-/// The maximum CPU time of a script between two questions, in a debug build: a huge value is made
-/// in one step.
+/// The maximum CPU time between two calls of [`Commands::interrupt`] in a debug build. It is long
+/// because a huge value is made in one step.
 const GAP_MAX: Duration = Duration::from_millis(500);
 /// The maximum memory that Lua may hold at the end, in bytes.
 const MEMORY_MAX: usize = 8 << 20;
 
-/// A server that measures how long a script runs between two questions.
+/// A server that measures the longest CPU time between two calls of [`Commands::interrupt`].
 #[derive(Default)]
 struct Watch {
     server: Server,

@@ -2,7 +2,7 @@
 //! argument. Each call ends with values or an error, and the process does not crash. Under
 //! AddressSanitizer the C code of Lua is instrumented as well.
 //!
-//! `SAKER_EXTREMES=1000000` runs this number of calls; the seed is printed.
+//! `SAKER_EXTREMES=1000000` sets the number of calls; the seed is printed.
 
 use fastrand::Rng;
 use resp::Protocol;
@@ -14,7 +14,7 @@ use crate::server::{Server, eval, options};
 const CALLS: usize = 20_000;
 /// The number of calls on one state.
 const CALLS_PER_STATE: usize = 500;
-/// The number of times that a call may continue when it is asked.
+/// The number of calls of `Commands::interrupt` that let a call continue; the next one ends it.
 const PATIENCE: u32 = 20;
 /// The memory limit of a state, in bytes: enough for texts of megabytes, and exceeded by longer
 /// ones.
@@ -206,7 +206,8 @@ pub fn functions() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Makes a call of `function`, by its name or as a method of its first argument.
+/// Returns a program that calls `function` with random arguments: by its name or, for some
+/// functions of `string`, as a method of a text.
 pub fn call(function: &str, rng: &mut Rng) -> String {
     let count = rng.usize(..=ARGUMENTS_MAX);
     let values: Vec<&str> = (0..count).map(|_| *rng.choice(VALUES).expect("there are some")).collect();
@@ -224,7 +225,7 @@ pub fn call(function: &str, rng: &mut Rng) -> String {
     }
 }
 
-/// Returns the seed of the run.
+/// Returns the seed of the run: `PROPTEST_RNG_SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("PROPTEST_RNG_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! `KEYS` and `ARGV`: a script gets its own texts, whatever earlier scripts did to their tables.
+//! `KEYS` and `ARGV`: a script gets its own texts, whatever earlier scripts did to the tables.
 
 use resp::Protocol;
 use script::{Call, Sha, Vm};
@@ -58,7 +58,7 @@ fn run(vm: &mut Vm, program: &[u8], keys: &[&[u8]], args: &[&[u8]]) -> String {
     }
 }
 
-/// Scripts that show the layout of a table, where Lua leaves it open.
+/// Scripts whose results depend on the layout of the tables where Lua does not define the results.
 const EXTENDERS: &[&str] = &[
     "KEYS[8] = 'x' return #KEYS",
     "KEYS[4] = 'x' ARGV[6] = 'y' return {#KEYS, #ARGV}",
@@ -69,7 +69,8 @@ const EXTENDERS: &[&str] = &[
     "\n\nerror('text', 0)",
 ];
 
-/// Checks that each script returns the same in a state in which many scripts ran as in a new one.
+/// Checks that each script gets exactly its own keys and arguments, although earlier scripts
+/// changed the tables of the same state.
 #[test]
 fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
     let mut rng = fastrand::Rng::with_seed(1);
@@ -98,8 +99,8 @@ fn a_script_sees_its_own_keys_and_arguments_and_nothing_of_others() {
     }
 }
 
-/// Checks that neither the behaviour that Lua leaves open nor the place of an error depends on
-/// earlier scripts.
+/// Checks that a script returns the same in a used state as in a new one. This includes results
+/// that Lua does not define, and the place of an error.
 #[test]
 fn what_a_script_does_to_its_lists_has_the_results_that_it_has_in_a_new_state() {
     let mut rng = fastrand::Rng::with_seed(2);

@@ -13,7 +13,7 @@ fn reply(program: &str) -> String {
     eval(&mut vm, &mut server, program.as_bytes(), Protocol::Resp2).escape_ascii().to_string()
 }
 
-/// Runs `program` and compares its reply without line ends.
+/// Runs `program` and compares its reply, without line ends, with `wanted`.
 fn check(program: &str, wanted: &str) {
     assert_eq!(reply(program).replace("\\r\\n", " ").trim_end(), wanted, "{program}");
 }
@@ -103,7 +103,8 @@ fn cpu_time(mut work: impl FnMut()) -> Duration {
     times.min().expect("three")
 }
 
-/// Checks that `work` of eight times the size takes far less than 64 times the CPU time.
+/// Checks that work of eight times the size takes far less than 64 times the CPU time, so it is not
+/// quadratic.
 fn check_linear(name: &str, work: impl Fn(usize)) {
     let (short, long) = (cpu_time(|| work(4_000)), cpu_time(|| work(32_000)));
     assert!(long < short * 30, "{name}: {short:?}, and {long:?} for eight times the length");

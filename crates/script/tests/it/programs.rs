@@ -1,4 +1,4 @@
-//! The programs of `programs.txt`. Each line of a program (`> `) is followed by its reply in RESP2
+//! The programs of `programs.txt`. A line with a program (`> `) is followed by its reply in RESP2
 //! (`2 `) and RESP3 (`3 `), as EVAL program 0 a b returns them. Bytes are written as by
 //! `escape_ascii`.
 

@@ -34,7 +34,7 @@ impl Commands for Server {
                 }
                 None => reply.extend_from_slice(null),
             },
-            // The given reply.
+            // Returns the reply that the argument gives.
             (b"reply", [raw]) => reply.extend_from_slice(raw),
             (b"again", []) => return Err(Stop::Again),
             (b"eval", _) => {
