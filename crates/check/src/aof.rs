@@ -55,8 +55,8 @@ pub fn check(path: &Path, options: &Options) -> io::Result<Report> {
     report.unlisted = unlisted;
     report.problems.extend(problem);
     let mut tally = Tally::new();
-    // A new file stays empty until the file before it is complete, so the file before it may be
-    // torn. A base was complete before the manifest named it.
+    // A server writes to a new file only after the file before it is complete. So if the new file
+    // is empty, the file before it may be torn. A base was complete before the manifest named it.
     let has_bytes = |file: &ListedFile| std::fs::metadata(&file.path).is_ok_and(|found| found.len() > 0);
     let last_of = files.iter().rposition(|file| file.role.is_loaded() && has_bytes(file)).unwrap_or(0);
     let has_incr = files.iter().any(|file| file.role == Role::Incr);
@@ -162,7 +162,7 @@ fn count(mut reader: Reader<&mut FileSource>, tally: &mut Tally) -> Result<End, 
 fn count_batches(batches: &Receiver<Batch>, used: &Sender<Batch>, tally: &mut Tally) {
     for batch in batches {
         tally.take(&batch);
-        // After the end of the file, nobody receives the batches any more.
+        // After the end of the file, the receiver of used batches no longer exists.
         let _ = used.send(batch);
     }
 }

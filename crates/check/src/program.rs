@@ -13,14 +13,13 @@ use crate::{rdb, text};
 
 /// The exit status of a broken file.
 const BROKEN: u8 = 1;
-/// The exit status if nothing was checked: arguments that make no sense, or a file that cannot be
-/// read.
+/// The exit status if nothing was checked: invalid arguments, or a file that cannot be read.
 const FAILED: u8 = 2;
 
-/// Says what is in a data file of Saker, Redis or Valkey, and what is wrong with it.
+/// Reports the contents of a data file of Saker, Redis or Valkey, and its problems.
 ///
-/// The exit status is 0 when a server would load the file, 1 when something is wrong with it, and 2
-/// when it could not be checked.
+/// The exit status is 0 if a server would load the file, 1 if the file has a problem, and 2 if it
+/// could not be checked.
 #[derive(Debug, Parser)]
 #[command(name = "saker-check", version, propagate_version = true)]
 pub struct Program {
@@ -32,10 +31,10 @@ pub struct Program {
 enum Command {
     /// Checks a snapshot: an RDB file such as dump.rdb.
     Rdb(RdbArguments),
-    /// Checks an append-only file, mends its end, or writes its state of an earlier time.
+    /// Checks an append-only file, repairs its end, or writes its state of an earlier time.
     ///
-    /// Without options it only reads. A server must not use the files while --fix or
-    /// --truncate-to-timestamp change them.
+    /// Without options it only reads. No server may use the files while --fix or
+    /// --truncate-to-timestamp changes them.
     Aof(AofArguments),
 }
 
@@ -58,7 +57,7 @@ struct RdbArguments {
 /// The arguments of `saker-check aof`.
 #[derive(Args, Debug)]
 struct AofArguments {
-    /// The folder (appendonlydir, or the one it is in), the manifest, or a file.
+    /// The folder (appendonlydir or its parent), the manifest, or a single file.
     path: PathBuf,
     /// Print the report as one JSON object.
     #[arg(long)]
@@ -66,14 +65,14 @@ struct AofArguments {
     /// The number of commands and keys to list.
     #[arg(long, value_name = "ROWS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=1000))]
     top: u16,
-    /// Cut the end of the last file off where it is torn or broken, after a question.
+    /// Cut the last file off where it is torn or broken, after a confirmation.
     #[arg(long, conflicts_with = "json")]
     fix: bool,
-    /// Do not ask.
+    /// Do not ask for a confirmation.
     #[arg(long, requires = "fix")]
     yes: bool,
-    /// Cut the last file off where its time annotations are later than this time, in seconds since
-    /// 1970. Does not ask.
+    /// Cut the last file off where its time annotations become later than this time, in seconds
+    /// since 1970. Does not ask for a confirmation.
     #[arg(long, value_name = "TS", conflicts_with_all = ["fix", "json", "until"])]
     truncate_to_timestamp: Option<i64>,
     /// Write the state at a time or a place into one new file. A time is '2026-11-23 14:05:00' in
@@ -81,7 +80,7 @@ struct AofArguments {
     #[arg(long, value_name = "TIME|FILE:BYTE", value_parser = Until::parse, requires = "out",
           conflicts_with_all = ["fix", "json"])]
     until: Option<Until>,
-    /// The file that --until writes; it must not exist.
+    /// The file that --until writes; it must not exist yet.
     #[arg(long, value_name = "FILE", requires = "until")]
     out: Option<PathBuf>,
 }
@@ -92,7 +91,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let is_asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // If the text cannot be printed, nothing is left to do.
+            // If printing fails, the error cannot be reported anywhere.
             let _ = error.print();
             return if is_asked_for { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
         }
@@ -126,13 +125,15 @@ fn json(report: &impl serde::Serialize) -> io::Result<String> {
 
 fn print(text: &str) -> io::Result<()> {
     match stdout().write_all(text.as_bytes()) {
-        // `saker-check … | head` is no failure: the exit status still shows the state of the file.
+        // In `saker-check … | head`, the broken pipe is not a failure: the exit status still shows
+        // the state of the file.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
 }
 
-/// Handles `saker-check aof`: returns true if the files are good, or were mended.
+/// Handles `saker-check aof`: returns true if the files are good, or if the requested cut or copy
+/// was made.
 fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     let path = &arguments.path;
     if let Some(time_s) = arguments.truncate_to_timestamp {
@@ -159,7 +160,8 @@ fn aof_main(arguments: &AofArguments) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Prints the result, or the reason why the files do not allow it. Returns false for the latter.
+/// Prints the result and returns true. If the files do not allow the operation, prints the reason
+/// and returns false.
 fn of_files(result: Result<String, UntilError>) -> io::Result<bool> {
     match result {
         Ok(done) => print(&done).map(|()| true),

@@ -1,9 +1,9 @@
 //! `saker-check rdb`: reads a whole snapshot and reports on it.
 //!
 //! The work is divided as in a server that loads the file. One thread cuts the file into batches of
-//! whole keys. The other threads decode them, each with [`Facts`] of its own, which are added up at
-//! the end. The report does not depend on the threads. A broken value within a whole record does
-//! not end the check; a record whose end cannot be found does.
+//! whole keys. The other threads decode them, each with [`Facts`] of its own. At the end the facts
+//! are added up. The report does not depend on the number of threads. A broken value within a whole
+//! record does not end the check; a record whose end cannot be found does.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -90,7 +90,7 @@ fn read(source: &mut FileSource, cut: &mut Cut, decode: &DecodeOptions<'_>, limi
     })
 }
 
-/// Checks batches until there are none; returns their facts.
+/// Decodes batches until no more arrive; returns their facts.
 fn decode_batches(batches: &Mutex<Receiver<Batch>>, decode: &DecodeOptions<'_>, limits: Limits) -> Facts {
     let mut facts = Facts::new(limits);
     loop {
@@ -150,7 +150,7 @@ fn element_count(value: &View<'_, Object>) -> u64 {
 /// The state of the thread that cuts the file.
 struct Cut {
     report: Report,
-    /// The facts between the keys.
+    /// Facts from the parts of the file other than keys.
     facts: Facts,
     /// Pairs of an offset and the database of the keys from there on.
     databases: Vec<(u64, u64)>,
@@ -258,7 +258,7 @@ impl Cut {
     }
 }
 
-/// The place where the reading ended.
+/// The place where an error ended the reading.
 struct Broken {
     /// The database of the broken record.
     db: u64,
@@ -290,7 +290,8 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64)
 }
 
-/// Returns the default limits of a server. Larger collections are unpacked, as in a server.
+/// Returns the default limits of a server for compact encodings. As in a server, larger collections
+/// are converted to other encodings.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = |entries_max| PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {

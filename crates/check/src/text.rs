@@ -1,6 +1,6 @@
 //! Numbers, keys and tables in readable form.
 
-/// Formats `number` with a comma between each three digits.
+/// Formats `number` with a comma before each group of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -27,7 +27,7 @@ pub(crate) fn size(len_bytes: u64) -> String {
     if unit == "B" { format!("{len_bytes} B") } else { format!("{amount:.1} {unit}") }
 }
 
-/// Formats `count` with `noun` in the right number: `1 key`, `2 keys`.
+/// Formats `count` with `noun`, in the singular or plural: `1 key`, `2 keys`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(count))

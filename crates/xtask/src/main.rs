@@ -40,8 +40,8 @@ enum Task {
     CiTimes,
     /// Check the structure rules that a program can check (see tidy.toml).
     Tidy(TidyArguments),
-    /// Measure Saker beside the peers on PATH (redis-server, valkey-server),
-    /// interleaved, and print a table.
+    /// Measure Saker and the peers on PATH (redis-server, valkey-server) in turn, and print a
+    /// table.
     Bench(bench::BenchArguments),
     /// Write the command and option pages from the records.
     Docs,
@@ -49,7 +49,7 @@ enum Task {
     Package,
     /// Print the licenses and notices of the libraries that are linked into programs.
     Notices {
-        /// The programs' crates: server, bench.
+        /// The crates of the programs, such as server, bench or check.
         #[arg(required = true)]
         programs: Vec<String>,
     },
@@ -59,10 +59,10 @@ enum Task {
     Crashes(ci::crashes::CrashArguments),
     /// Run engines with simulated threads, clients, links, clock and disk until a check fails.
     Simulate(simulate::SimulateArguments),
-    /// Check that the simulator finds known bugs, each planted in a copy of the sources.
+    /// Check that the simulator finds known bugs; each is planted in a copy of the sources.
     Plant(simulate::plant::PlantArguments),
-    /// Run Redis' own test suite against Saker, except the parts listed in
-    /// tests/redis-suite/skip.toml.
+    /// Run Redis' own test suite against Saker, without the parts that tests/redis-suite/skip.toml
+    /// leaves out.
     RedisSuite(redis_suite::SuiteArguments),
 }
 
@@ -94,7 +94,7 @@ struct TestArguments {
     /// Leave these steps out.
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Print the steps and end.
+    /// Print the list of steps and exit.
     #[arg(long)]
     list: bool,
     /// Run the steps that mostly wait in parallel with the steps that compute.

@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The most failed parts of a step that are repeated. More failures are not a matter of chance.
+/// The maximum number of failed parts of a step that are repeated. A step with more failures did
+/// not fail by chance.
 const REPEATS_MAX: usize = 5;
 
-/// The end of a step that did not fail as a whole.
+/// The result of a step that did not fail as a whole.
 pub enum Outcome {
     /// The step did its work. The text is its result in a phrase, and may be empty.
     Passed(String),
@@ -107,7 +108,7 @@ impl Session {
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        // A panic cannot leave half a line in the list.
+        // Each change adds a whole line, so a panic cannot leave the list invalid.
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +175,7 @@ pub fn list(steps: &[Step]) {
 pub enum Order {
     /// One after the other.
     InTurn,
-    /// The two lanes side by side, each in turn.
+    /// The two lanes in parallel, with the steps of each lane one after the other.
     Beside,
 }
 
@@ -243,7 +244,8 @@ impl Run<'_> {
         }
     }
 
-    /// Counts and prints the result of the step at index `at`.
+    /// Counts and prints the result of the step at index `at`, or keeps its failed parts for a
+    /// repetition.
     fn note(&self, at: usize, ended: Result<Outcome>, took: &str) {
         let name = self.steps[at].name;
         match ended {
@@ -328,7 +330,7 @@ impl Run<'_> {
     }
 }
 
-/// Converts the outcome of a repeated whole step. If any part failed, the step has failed.
+/// Converts the outcome of a whole step that was repeated. If any part failed, the step has failed.
 fn whole(outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Passed(_) | Outcome::Skipped(_) => Ok(()),

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use crate::progress::{Outcome, Session, seconds};
 use crate::shell;
 
-/// The limit of a release build. With an empty target folder on two slow cores it takes a fraction
-/// of this.
+/// The time limit of a release build. On two slow cores, a build from an empty target folder takes
+/// a fraction of this.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The paths of the release binaries.

@@ -13,11 +13,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::Session;
 
-/// The most lines of a failed command's output that are repeated on the terminal.
+/// The maximum number of lines of a failed command's output that are repeated on the terminal.
 const TAIL_LINES_MAX: usize = 60;
-/// The most characters of a command line that messages show.
+/// The maximum number of characters of a command line that messages show.
 const SHOWN_CHARS_MAX: usize = 160;
-/// The interval at which a running command is checked for its end.
+/// The interval between two checks whether a running command has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the path of program `name` if it is on PATH.

@@ -35,11 +35,10 @@ pub(crate) struct Found {
 /// The maximum number of bytes that are read of a manifest.
 const MANIFEST_LEN_BYTES_MAX: u64 = 64 << 20;
 
-/// Finds the files that `path` names: a folder with a manifest, or the folder above it; a manifest;
-/// or one file.
+/// Finds the files that belong to `path`. It may be a folder with a manifest, the folder above that
+/// one, a manifest, or a single file.
 ///
-/// # Errors
-/// If the system reports an error, or a folder has no manifest in it or several.
+/// If the system reports an error, or if a folder has no manifest or several.
 pub(crate) fn find(path: &Path) -> io::Result<Found> {
     if fs::metadata(path)?.is_dir() {
         return of_manifest(&manifest_in(path)?);
@@ -67,7 +66,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns true if the first line that is no comment names a file, as in a manifest.
+/// Returns true if the first line that is not a comment names a file, as in a manifest.
 fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     let mut first = Vec::new();
     fs::File::open(path)?.take(64 * 1024).read_to_end(&mut first)?;
@@ -75,7 +74,7 @@ fn begins_as_manifest(path: &Path) -> io::Result<bool> {
     Ok(line.is_some_and(|line| line.starts_with(b"file ")))
 }
 
-/// Finds the manifest in a folder, or in one of its folders, as in a server's data folder.
+/// Finds the manifest in a folder or, as in a server's data folder, in one of its subfolders.
 fn manifest_in(folder: &Path) -> io::Result<PathBuf> {
     let mut found = manifests_in(folder)?;
     if found.is_empty() {

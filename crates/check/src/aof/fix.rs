@@ -19,7 +19,7 @@ pub fn apply(fix: &Fix, path: &Path) -> io::Result<()> {
     shrink(&last.path, fix.len_bytes, fix.good_len_bytes)
 }
 
-/// Cuts a file from `len_bytes` to `good_len_bytes`. Fails if it does not have this length.
+/// Cuts a file of `len_bytes` down to `good_len_bytes`. Fails if the file has another length.
 fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.len() != len_bytes {
@@ -30,12 +30,11 @@ fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Handles `--truncate-to-timestamp`: cuts the last file where its annotations become later than
-/// `time_s`. Returns a description of the result.
+/// Handles `--truncate-to-timestamp`: cuts the last file before the first annotation that is later
+/// than `time_s`. Returns a description of the result.
 ///
-/// # Errors
-/// If another file than the last has something later, if the file has nothing earlier, or if a file
-/// is broken before that.
+/// If a file before the last one has changes later than `time_s`, if the file to cut has no earlier
+/// changes, or if a file is broken before the cut.
 pub fn truncate_to_time(path: &Path, time_s: i64) -> Result<String, UntilError> {
     let Found { files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {

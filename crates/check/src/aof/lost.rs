@@ -1,4 +1,4 @@
-//! Search for whole commands after a broken place, which would be lost with it.
+//! A search for whole commands after a broken place. They are lost if the file is cut there.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,9 +9,10 @@ use persist::load::ByteSource;
 
 /// The number of bytes that are searched at once.
 const WINDOW_LEN_BYTES: u64 = 1 << 20;
-/// The number of bytes that the next window repeats: a line end and the beginning of a request.
+/// The number of bytes in which two successive windows overlap: a line end and the beginning of a
+/// request.
 const OVERLAP_LEN_BYTES: u64 = 4096;
-/// The maximum number of times that reading begins again.
+/// The maximum number of places at which the search begins to read commands.
 const TRIES_MAX: u32 = 100;
 
 struct Source<'f>(&'f mut File);
@@ -27,8 +28,8 @@ impl ByteSource for Source<'_> {
     }
 }
 
-/// Returns the number of whole commands after `from`, where no command begins. There may be more.
-/// O(bytes).
+/// Returns the number of whole commands found after `from`, a place where no command begins. The
+/// file may contain more: the search ends after [`TRIES_MAX`] places. O(bytes).
 ///
 /// # Errors
 /// If the file cannot be read.

@@ -14,13 +14,13 @@ use crate::text::{self, Align, counted, grouped, size, table};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The state at the beginning.
+    /// The data set before the changes of the incremental files.
     Base,
     /// Changes after the base.
     Incr,
     /// A file that belongs to an earlier base.
     History,
-    /// The only file.
+    /// An append-only file that is a single file, without a manifest.
     Single,
 }
 
@@ -38,11 +38,12 @@ pub struct Report {
     pub path: String,
     /// The manifest's name; `None` for a single file.
     pub manifest: Option<String>,
-    /// True if a server loads the append-only file and nothing is lost.
+    /// True if no problem was found: a server loads the append-only file, and no data is lost.
     pub is_good: bool,
     /// The files: history first, then the loaded files, in order.
     pub files: Vec<FileReport>,
-    /// Files in the same folder that look alike and are not in the manifest.
+    /// Files in the same folder that look like parts of the append-only file but are not in the
+    /// manifest.
     pub unlisted: Vec<String>,
     /// The number of commands in all files.
     pub commands: u64,
@@ -52,8 +53,8 @@ pub struct Report {
     pub by_command: Vec<CommandCount>,
     /// The keys that most commands name.
     pub keys_touched_most: Vec<TouchedKey>,
-    /// The maximum number by which a count in `keys_touched_most` is too low; 0 unless there are
-    /// too many keys to count each.
+    /// The maximum error of the counts in `keys_touched_most`, which may be too low. It is 0 unless
+    /// there are too many keys to count each.
     pub uncounted_max: u64,
     /// The problems that were found.
     pub problems: Vec<Problem>,
@@ -97,13 +98,13 @@ pub struct FileReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// A whole file.
+    /// A file without damage.
     Good,
     /// A file that ends within a command or transaction.
     Torn,
-    /// A file with something else than commands in it, or with a broken RDB part.
+    /// A file that contains bytes other than commands, or has a broken RDB part.
     Broken,
-    /// A file that the manifest names but that does not exist.
+    /// A file that is in the manifest but does not exist.
     Missing,
     /// A history file, which servers no longer load. It was not read.
     NotLoaded,
@@ -159,9 +160,9 @@ impl Fix {
 /// The position of a file among the loaded files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file that other files follow.
+    /// A file before the last one.
     Earlier,
-    /// The file to which a server appends.
+    /// The last file with data: a server appends to it, so it may end within a command.
     Last,
 }
 
@@ -174,7 +175,7 @@ pub(crate) struct CheckedFile {
 /// A problem of a file.
 pub(crate) enum Wrong {
     Missing,
-    /// A problem in its RDB part.
+    /// A problem in the RDB part of the file.
     Rdb,
     Torn(TornTail),
     Broken(Broken),

@@ -1,4 +1,5 @@
-//! Statistics of an append-only file's commands: by command, by key, and in time.
+//! Statistics of an append-only file's commands: by command, by key, and the times of the
+//! annotations.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +12,8 @@ use persist::aof::reader::{Batch, Request, Standing};
 
 use crate::text;
 
-/// The maximum number of names that are counted separately; arbitrary bytes may have any number.
+/// The maximum number of names that are counted separately: a file of arbitrary bytes may contain
+/// any number of names.
 const NAMES_MAX: usize = 1_000;
 /// The name under which all further names are counted.
 const OTHER: &[u8] = b"(other)";
@@ -40,7 +42,7 @@ pub(crate) struct OfKey {
     pub(crate) db: u64,
     /// The key in readable form.
     pub(crate) key: String,
-    /// The minimum number of times that the key was touched.
+    /// The number of times that commands name the key, or less: see [`Tally::uncounted_max`].
     pub(crate) count: u64,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Tally {
     random: RandomState,
     /// The keys, by hash of database and key.
     keys: HashMap<u64, OfKey>,
-    /// The maximum number of touches of a key that are missing in its count.
+    /// The maximum number by which the count of a key may be too low.
     pub(crate) uncounted_max: u64,
     hasher: Hasher,
 }
@@ -80,7 +82,7 @@ impl Tally {
         }
     }
 
-    /// Begins a file, in database 0.
+    /// Prepares for the next file, which begins in database 0.
     pub(crate) fn begin_file(&mut self) {
         self.db = 0;
         (self.counts.first_time_s, self.counts.last_time_s) = (None, None);
@@ -137,7 +139,7 @@ impl Tally {
         }
     }
 
-    /// Returns the number of a command's name, ignoring case.
+    /// Returns the index in `names` of a command's name, ignoring case.
     fn number_of(&mut self, name: &[u8]) -> usize {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -164,8 +166,8 @@ impl Tally {
         let mut counts: Vec<u64> = self.keys.values().map(|of| of.count).collect();
         let at = counts.len() - KEYS_MAX;
         let (_, &mut dropped, _) = counts.select_nth_unstable(at);
-        // Each count is reduced by `dropped`: no count gets too high, and none too low by more than
-        // this.
+        // Each count is reduced by `dropped`. So no count becomes too high, and none becomes too
+        // low by more than `dropped`.
         self.keys.retain(|_, of| {
             of.count = of.count.saturating_sub(dropped);
             of.count > 0

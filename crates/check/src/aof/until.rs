@@ -1,9 +1,11 @@
-//! Writing the state of an append-only file at a time or a place, as one file that servers load.
+//! Output of the state that an append-only file had at a time or a place, as one file that servers
+//! load.
 //!
 //! ```text
 //!   base, as it stands ─► SELECT 0 ─► incremental file ─► SELECT 0 ─► the next, up to the cut
 //! ```
-//! The base is the newest one that is not too new: the base of the manifest, or one of its history.
+//! The base is the newest one that is not later than the time or place: the manifest's base or one
+//! of its history.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -58,10 +60,10 @@ impl Until {
     }
 }
 
-/// The reason why nothing was written.
+/// The reason why nothing was written or cut.
 #[derive(Debug)]
 pub enum UntilError {
-    /// A reason in the files, as a text.
+    /// A reason found in the files, described in a text.
     Files(String),
     /// An error of the system.
     Io(io::Error),
@@ -91,7 +93,7 @@ pub struct Written {
     pub base: Option<String>,
     /// The size in bytes.
     pub len_bytes: u64,
-    /// The number of commands after an RDB part, without the SELECT between files.
+    /// The number of commands written, besides an RDB part and the SELECT between files.
     pub commands: u64,
     /// The time of the last annotation before the cut, in seconds since 1970.
     pub last_time_s: Option<i64>,
@@ -101,9 +103,8 @@ pub struct Written {
 
 /// Writes the state of the append-only file at `path` at the point `until` into a new file.
 ///
-/// # Errors
-/// If the files do not go back that far, are broken before that, or cannot be read. If the new file
-/// exists already or cannot be written. A file that was begun is removed.
+/// If the files do not go back to that point, are broken before it, or cannot be read. If the new
+/// file exists already or cannot be written. On an error, an incomplete new file is removed.
 pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, UntilError> {
     let Found { folder, manifest, files, problem, .. } = files::find(path)?;
     if let Some(problem) = problem {
@@ -118,8 +119,8 @@ pub fn write_until(path: &Path, until: &Until, out: &Path) -> Result<Written, Un
     let result = writer.files(base, &incr, until);
     let result = result.and_then(|()| writer.finish(until));
     if result.is_err() {
-        // The caller reports the error. So a file that cannot be removed is at least not mistaken
-        // for a good one.
+        // The caller reports the error. So even if the file cannot be removed, users do not mistake
+        // it for a good one.
         let _ = std::fs::remove_file(out);
     }
     result
@@ -153,7 +154,7 @@ fn choose(manifest: &Manifest, folder: &Path, until: &Until) -> Result<Files, Un
         let is_newest = std::mem::take(&mut is_first);
         match Cutter::open(&folder.join(&base.name)).and_then(|mut base| base.begin_time_s()) {
             Ok(begin_s) => Ok(begin_s.map_or(BaseTime::Unknown, BaseTime::At)),
-            // The history may have been removed.
+            // A file of the history may have been removed.
             Err(UntilError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !is_newest => {
                 Ok(BaseTime::Missing)
             }
@@ -227,7 +228,7 @@ impl Cutter {
         Ok(Self { name, rdb_len_bytes, rdb_time_s, reader, bar })
     }
 
-    /// Reads the next commands; returns `None` at the end. Leaves out a torn tail.
+    /// Reads the next commands; returns `None` at the end of the file or before a torn tail.
     fn next_batch(&mut self) -> Result<Option<Batch>, UntilError> {
         match self.reader.next_batch() {
             Ok(Next::Batch(batch)) => Ok(Some(batch)),
@@ -238,7 +239,8 @@ impl Cutter {
         }
     }
 
-    /// Returns the time when the first state of the file was written, if it is known.
+    /// Returns the time at which the file's data begins, if it is known: the time of the RDB part,
+    /// or of an annotation at offset 0. In seconds since 1970.
     fn begin_time_s(&mut self) -> Result<Option<i64>, UntilError> {
         if self.rdb_len_bytes > 0 {
             return Ok(self.rdb_time_s);
@@ -248,7 +250,7 @@ impl Cutter {
         Ok(first.filter(|first| first.file_offset == 0).map(|first| first.time_s))
     }
 
-    /// Returns the offset where something later than `time_s` begins, if there is one.
+    /// Returns the offset where the changes later than `time_s` begin; `None` if there are none.
     pub(crate) fn first_behind_time(&mut self, time_s: i64) -> Result<Option<u64>, UntilError> {
         while let Some(batch) = self.next_batch()? {
             if let Some(cut) = batch.cut_behind_time(time_s) {
@@ -260,7 +262,7 @@ impl Cutter {
     }
 }
 
-/// The next step of the writer.
+/// The writer's next step after a file.
 #[derive(PartialEq, Eq)]
 enum Then {
     GoOn,
@@ -273,7 +275,7 @@ const SELECT_0: &[u8] = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
 struct Writer {
     out: BufWriter<File>,
     written: Written,
-    /// True if there was an annotation with a time.
+    /// True if an annotation with a time was read.
     has_times: bool,
 }
 
@@ -365,7 +367,7 @@ struct Place {
 }
 
 impl Place {
-    /// Returns the cut in this batch, if it is there.
+    /// Returns the cut if it is in this batch.
     fn cut_of(&self, batch: &Batch) -> Option<Cut> {
         let end = batch.file_offset() + batch.len_bytes() as u64;
         let by_offset = self.offset.filter(|&offset| offset < end).map(|offset| batch.cut_at_offset(offset));

@@ -1,4 +1,4 @@
-//! Search for keys that are in a file twice: no server loads this file.
+//! A search for keys that a file contains twice. Servers refuse such a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,16 +11,17 @@ use crate::text;
 /// The maximum number of bytes that are read of a record to find its key's name.
 const NAME_BYTES_MAX: usize = 64 * 1024;
 
-/// Adds a finding for each key that is in the file twice. `databases` has pairs of an offset and
-/// the database of the keys from there on. The names of listed keys are read again, so that
-/// different names with equal hashes are no finding. O(keys × log keys).
+/// Adds a finding for each key that the file contains twice. `databases` has pairs of an offset and
+/// the database of the keys from there on. Keys are found by their hashes. Before a key is listed,
+/// its names are read again, so that two names with equal hashes are not a finding. O(keys × log
+/// keys).
 pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, version: u16) {
     facts.names.sort_unstable();
     let pairs = facts.names.windows(2).filter(|pair| pair[0].0 == pair[1].0);
     let mut pairs: Vec<(u64, u64)> = pairs.map(|pair| (pair[1].1, pair[0].1)).collect();
     pairs.sort_unstable();
     for (second, first) in pairs {
-        // A finding that is only counted needs no names.
+        // A finding that is counted but not listed needs no name.
         let is_listed = facts.has_room_for(second);
         let names =
             if is_listed { [first, second].map(|at| name_at(file, at, version)) } else { [None, None] };
@@ -44,7 +45,7 @@ pub(crate) fn find(facts: &mut Facts, databases: &[(u64, u64)], file: &File, ver
 }
 
 /// Reads the name of the key whose record begins at `at`. Returns `None` for a long name, and for a
-/// file that can be read only once.
+/// file that cannot be read twice, such as a pipe.
 fn name_at(file: &File, at: u64, version: u16) -> Option<Vec<u8>> {
     let mut bytes = vec![0; NAME_BYTES_MAX];
     let mut filled = 0;

@@ -25,12 +25,12 @@ pub(crate) struct KeyFacts<'a> {
     pub expiry: KeyExpiry,
 }
 
-/// The expiry of a key, seen from the time of the check.
+/// The expiry of a key, relative to the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyExpiry {
     /// No expiry.
     Never,
-    /// A later expiry.
+    /// An expiry in the future.
     Later,
     /// An expired key: a server that loads the file drops it.
     Expired,

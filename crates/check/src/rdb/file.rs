@@ -1,4 +1,4 @@
-//! The file that is checked, with its progress bar.
+//! The file to check, with its progress bar.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use persist::load::ByteSource;
 /// The number of first bytes that are kept to recognize the kind of a file.
 const FIRST_BYTES: usize = 16;
 
-/// Opens a file. Also returns its size, if it has one before it is read.
+/// Opens a file. Also returns its size, if the system knows it; a pipe has none.
 ///
 /// # Errors
 /// If the system reports an error, or the path is a folder.
@@ -51,8 +51,8 @@ impl FileSource {
         metadata.map_or(0, |metadata| metadata.len()).max(self.read_len_bytes)
     }
 
-    /// Reads up to the end, because only that shows the size of some files. Returns the size.
-    /// O(rest).
+    /// Reads up to the end of the file and returns its size. Without this, the size of some files,
+    /// such as pipes, is not known. O(rest).
     pub(crate) fn len_to_the_end(&mut self) -> u64 {
         let mut buffer = vec![0; 64 * 1024];
         while ByteSource::read(self, &mut buffer).is_ok_and(|len| len > 0) {}
@@ -90,7 +90,7 @@ impl ByteSource for FileSource {
                 self.bar.inc(len as u64);
                 Ok(len)
             }
-            // The caller gets the error from `finish`; for the splitter, the file ends here.
+            // `finish` returns the error to the caller. The splitter sees the end of the file here.
             Err(error) => {
                 self.failed = Some(error);
                 Ok(0)

@@ -1,5 +1,5 @@
-//! Knowledge of the format: versions and the servers that load them, types, and files of other
-//! formats.
+//! Facts about the RDB format: its versions and the servers that load them, its types, and the
+//! recognition of other formats.
 
 use persist::rdb::{REDIS_VERSION_READ_MAX, VALKEY_VERSION, VALKEY_VERSION_MAX, ValueType};
 use serde::Serialize;
@@ -41,8 +41,8 @@ impl Format {
     }
 
     /// Returns the servers that load a good file of this version. A server accepts or refuses a
-    /// version as a whole, whatever types the file has. Only Valkey differs: it accepts foreign
-    /// versions as long as there are no foreign types.
+    /// version as a whole, whatever types the file contains. Only Valkey differs: it accepts Redis'
+    /// newer versions as long as the file contains no types that Valkey lacks.
     pub(crate) fn loaded_by(&self, foreign: ForeignTypes) -> Vec<&'static str> {
         let version = self.version;
         let redis = match version {
@@ -73,7 +73,7 @@ impl Format {
     }
 }
 
-/// The presence of types that newer versions of Redis know, but not Valkey.
+/// The presence of types that newer versions of Redis have but Valkey does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignTypes {
     /// No foreign types, at least among the good keys.

@@ -20,11 +20,11 @@ pub struct Report {
     pub is_good: bool,
     /// The header of the file; `None` if it is no RDB file.
     pub format: Option<Format>,
-    /// The servers that load the file; none if something is wrong with it.
+    /// The servers that load the file; empty if something is wrong with it.
     pub loaded_by: Vec<&'static str>,
     /// The result of checking the checksum at the end of the file.
     pub checksum: Checksum,
-    /// The writer's facts about itself (AUX fields), in the order of the file.
+    /// The AUX fields, with which the file's writer describes itself, in the order of the file.
     pub aux: Vec<Aux>,
     /// The libraries of functions.
     pub functions: Vec<Function>,
@@ -40,13 +40,13 @@ pub struct Report {
     pub biggest_by_bytes: Vec<Big>,
     /// The keys with the most elements.
     pub biggest_by_elements: Vec<Big>,
-    /// The number of collections without elements among the keys: servers leave them out.
+    /// The number of keys with empty collections. Servers do not load them.
     pub empty_count: u64,
     /// The number of bytes after the end of the snapshot.
     pub trailing_len_bytes: u64,
-    /// The number of bytes from a broken record on, which could not be read.
+    /// The number of bytes that could not be read: from a broken record to the end of the file.
     pub unread_len_bytes: u64,
-    /// The first problems, by their place in the file.
+    /// The first problems, in the order of the file.
     pub findings: Vec<Finding>,
     /// The number of problems.
     pub finding_count: u64,
@@ -58,19 +58,19 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
-    /// The checksum of the file's bytes.
+    /// A checksum that matches the file's bytes.
     Good,
-    /// Another checksum: bytes changed after the file was written.
+    /// A checksum that does not match: bytes changed after the file was written.
     Wrong,
-    /// No checksum, as in all files of this version.
+    /// No checksum: files of this version have none.
     Absent,
-    /// No checksum to check: the file's writer had `rdbchecksum no`.
+    /// A checksum of 0: the file was written with `rdbchecksum no`.
     NotWritten,
     /// A checksum that was not reached: the file is cut off, or could not be read up to its end.
     NotReached,
 }
 
-/// A name and value that the file's writer left (an AUX field).
+/// An AUX field: a name and value with which the file's writer describes itself.
 #[derive(Debug, Serialize)]
 pub struct Aux {
     /// Its name.
@@ -282,8 +282,7 @@ impl Report {
         }
     }
 
-    /// Writes notes about a file that users should know before they load it, though nothing is
-    /// wrong.
+    /// Writes notes that users should read before they load the file. They are not problems.
     fn push_notes(&self, out: &mut String) {
         let mut note = |text: std::fmt::Arguments<'_>| push(out, format_args!("NOTE: {text}\n"));
         if !self.modules.is_empty() {

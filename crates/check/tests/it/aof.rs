@@ -1,5 +1,5 @@
-//! `saker-check aof`: its reports on good files and on each kind of damage, its fixes, and the
-//! files that it writes of an earlier time.
+//! `saker-check aof`: its reports on good files and on each kind of damage, its fixes, and its
+//! copies of an earlier state.
 
 use std::fs;
 use std::io::Write;
@@ -174,7 +174,7 @@ fn damage_in_the_middle_is_told_with_what_would_be_lost() {
     assert!(advice.contains("with at least 8 whole commands"), "{advice}");
     let (text, status) = text(run(&path, &["--fix", "--yes"]));
     assert!(text.contains("Successfully truncated"), "{text}");
-    // The annotation before the cut stays in the file, which is not wrong.
+    // The annotation before the cut stays in the file. That is not an error.
     assert_eq!((status, fs::metadata(&path).unwrap().len()), (0, place as u64));
 }
 
@@ -200,7 +200,7 @@ fn zeros_at_the_end_hold_nothing() {
     assert_eq!(offset, Some(len));
     assert!(what.contains("zeros alone"), "{what}");
     assert!(advice.contains("aof-load-truncated yes, the default, cuts off 4,096 bytes (85.2 %"), "{advice}");
-    // The place is after the beginning of a command, and after the beginning of a transaction.
+    // The zeros now begin within a command.
     change(&path, |bytes| drop(bytes.splice(len as usize..len as usize + 9, *b"*2\r\n$3\r\nD")));
     let (_, offset, what, _) = problem(folder.path());
     assert_eq!(offset, Some(len));
@@ -300,7 +300,7 @@ fn the_state_before_an_accident_is_written_to_one_file() {
         run(folder.path(), &["--until", ":640", "--out", out.to_str().unwrap()]).status.code(),
         Some(0)
     );
-    // The annotation is no command.
+    // An annotation does not count as a command.
     assert_eq!(fs::read(&out).unwrap(), expected.concat());
 }
 
@@ -314,7 +314,7 @@ fn an_earlier_state_begins_with_a_base_of_the_history() {
     assert_eq!(status, 0);
     fs::remove_file(&out).unwrap();
 
-    // All changes after the older base are written, whatever they are.
+    // Without the newer base, all changes after the older base are written.
     fs::remove_file(folder.path().join("appendonly.aof.2.base.rdb")).unwrap();
     change(&folder.path().join(MANIFEST), |text| {
         let at = text.iter().position(|&byte| byte == b'\n').unwrap();

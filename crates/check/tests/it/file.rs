@@ -1,10 +1,10 @@
-//! RDB files byte by byte.
+//! RDB files of real servers, and functions that build RDB files byte by byte.
 
 use crc::{CRC_64_REDIS, Crc};
 
-/// Files of real servers, all with the same keys, as far as the server has their types. Each type
-/// is there in its small and its large encoding, with expiring fields, and with expiring and
-/// expired keys.
+/// Files of real servers. All contain the same keys, except for types that a server does not have.
+/// They contain each type in its small and its large encoding, hashes with expiring fields, and
+/// keys that expire later or have expired.
 pub const OF_SERVERS: &[(&str, &[u8])] = &[
     ("Saker", include_bytes!("../files/saker.rdb")),
     ("Redis 8.0.2", include_bytes!("../files/redis-8.0.rdb")),
@@ -44,7 +44,7 @@ pub fn key(name: &str, value: &str) -> Vec<u8> {
     [&[0], &*string(name.as_bytes()), &*string(value.as_bytes())].concat()
 }
 
-/// Encodes a key that holds a set in a listpack whose header gives too great a length.
+/// Encodes a key with a set in a listpack whose header gives too large a length.
 pub fn broken_set(name: &str) -> Vec<u8> {
     let pack = [0x0B, 0, 0, 0, 1, 0, 0x81, b'a', 2, 0xFF];
     [&[20], &*string(name.as_bytes()), &*string(&pack)].concat()

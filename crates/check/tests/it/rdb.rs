@@ -61,7 +61,7 @@ fn files_of_real_servers_are_good_and_counted() {
         let (text, status) = report(bytes);
         assert_eq!(status, Some(0), "{server}: {text}");
         let report = json(bytes);
-        // Valkey leaves out expired keys.
+        // Valkey does not save expired keys.
         let expired = u64::from(!server.starts_with("Valkey"));
         let total = ["keys", "expiring", "expired", "elements"].map(|name| report["total"][name].as_u64());
         assert_eq!(total, [16 + expired, 1 + expired, expired, 34 + expired].map(Some), "{server}");
@@ -173,7 +173,7 @@ fn no_bit_of_a_file_flips_unnoticed() {
     for at in 0..GOOD.len() {
         let mut bytes = GOOD.to_vec();
         bytes[at] ^= 1 << (at % 8);
-        // A length that grows can make the end mark a part of a value.
+        // If a length becomes larger, the end mark can become part of a value.
         assert_eq!(json(&bytes)["is_good"], false, "byte {at}");
     }
     let mut bytes = GOOD.to_vec();

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The round trips of one try. They take at most a millisecond, unless they are interrupted.
+/// The number of round trips of one try. They take at most a millisecond, unless they are
+/// interrupted.
 const TRIPS: u32 = 2000;
 /// The number of tries. The fastest counts: interruptions slow down the others.
 const TRIES: usize = 20;
@@ -21,10 +22,10 @@ const TRIES: usize = 20;
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Returns the time in nanoseconds that a cache line takes from the first of this thread's allowed
-/// cores to the last and back. It is the least of several tries, which take about ten milliseconds
-/// in all. Returns `None` if there is only one core, or if the system does not allow threads to
-/// choose cores.
+/// Returns the time in nanoseconds that a cache line takes from the first core that this thread may
+/// use to the last one and back. It is the shortest time of several tries, which take about ten
+/// milliseconds in all. Returns `None` if there is only one core, or if the system does not allow
+/// threads to choose cores.
 pub fn round_trip_ns() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
@@ -84,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_line_takes_some_time_from_core_to_core() {
-        // Nothing where there is one core; longer than any wire is long where the machine is busy.
+        // `None` with a single core. There is no upper limit, because a busy machine may take any
+        // time.
         assert!(round_trip_ns().is_none_or(|ns| ns > 1.0), "{:?}", round_trip_ns());
     }
 }

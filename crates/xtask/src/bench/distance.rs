@@ -1,8 +1,8 @@
 //! Benchmark runs, grouped by the distance between the machine's cores during the run.
 //!
-//! The hypervisor moves virtual cores: at times they share one cache, at times they are far apart
-//! ([`core_distance`]). This changes the cost of a request more than the choice of the server does.
-//! Runs can therefore be compared only at the same distance.
+//! The hypervisor moves virtual cores: at times they share one cache, at times they are on
+//! different chips ([`core_distance`]). This changes the cost of a request more than the choice of
+//! the server does. Runs can therefore be compared only at the same distance.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ pub struct Run {
     figures: Figures,
 }
 
-/// The choice of when to measure the distance of the cores.
+/// The choice whether to measure the distance of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
     /// Before and after each run.
@@ -63,7 +63,8 @@ impl Runs {
 
     /// Calls `measure` once and adds its result to the runs of server number `server`.
     pub fn add<E>(&mut self, server: usize, measure: impl FnOnce() -> Result<Figures, E>) -> Result<(), E> {
-        // A single core has the least distance, to itself.
+        // If the distance cannot be measured, for example with a single core, all runs count as
+        // near.
         let trip_ns = |looks: Looks| match looks {
             Looks::Always => core_distance::round_trip_ns().unwrap_or(1.0),
             Looks::Never => 1.0,

@@ -1,5 +1,5 @@
-//! A benchmark of Saker beside every peer on this machine. The same redis-benchmark test runs
-//! against each server in turn, round after round: A B C A B C. A drift of the machine's speed
+//! A benchmark that compares Saker with every peer on this machine. The same redis-benchmark test
+//! runs against each server in turn, round after round: A B C A B C. A drift of the machine's speed
 //! therefore affects all servers alike. Figures are medians over the rounds. Besides the client's
 //! figures, the CPU time of each server per request is read from /proc. It depends little on noise
 //! or on the client's speed. If the hypervisor moves the machine's virtual cores ([`distance`]),
@@ -22,13 +22,12 @@ use crate::{release, server, shell};
 use distance::{Distance, FAR_TIMES, Looks, Runs};
 use table::{Figures, Row};
 
-/// The peers that are looked for on PATH.
+/// The peers that are used if they are on PATH.
 const PEERS: &[&str] = &["redis-server", "valkey-server"];
-/// The limit of the rounds with `--by-distance`, as a multiple of `--rounds`. Rounds continue until
-/// every server has enough runs at one distance.
+/// The maximum number of rounds with `--by-distance`, as a multiple of `--rounds`. Rounds continue
+/// until every server has enough runs at one distance.
 const MORE_ROUNDS_TIMES: u32 = 4;
-/// The least number of runs that each server must have at a distance for a row with
-/// `--by-distance`.
+/// The minimum number of runs of each server at a distance that gives a row with `--by-distance`.
 const RUNS_SHOWN_MIN: usize = 2;
 
 /// The options of the measurement.
@@ -62,9 +61,9 @@ pub struct BenchArguments {
     /// I/O threads of each server.
     #[arg(long, default_value_t = 1)]
     io_threads: u32,
-    /// Measure before and after each run how far apart the machine's cores are, and compare only
-    /// runs at the same distance: for virtual machines whose cores move. Rounds continue until
-    /// every server has `--rounds` runs at one distance.
+    /// Measure the distance between the machine's cores before and after each run, and compare only
+    /// runs at the same distance. This is for virtual machines whose cores move. Rounds continue
+    /// until every server has `--rounds` runs at one distance.
     #[arg(long)]
     by_distance: bool,
     /// A further server to compare with, as NAME=COMMAND (split at blanks); it takes

@@ -78,7 +78,7 @@ pub fn write(path: &Path, section: &str) -> Result<()> {
     fs::write(path, placed(&old, section)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns `page` with `section` in it.
+/// Returns `page` with `section` added, or with the section of the same heading replaced.
 fn placed(page: &str, section: &str) -> String {
     let heading = section.lines().next().unwrap_or_default();
     let lines: Vec<&str> = page.lines().collect();

@@ -1,4 +1,4 @@
-//! The steps that each run one cargo command.
+//! The steps that run cargo commands.
 
 use std::path::PathBuf;
 use std::process::Command;

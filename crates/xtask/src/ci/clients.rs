@@ -22,7 +22,7 @@ const PASSWORD: &str = "correct-horse";
 /// The limit of one client's whole run.
 const CLIENT_LIMIT: Duration = Duration::from_secs(720);
 
-/// Runs redis-cli with the options that people use.
+/// Runs redis-cli with the options that users need most.
 pub fn redis_cli(session: &Session) -> Result<Outcome> {
     let cli = match shell::ensure(session, "redis-cli", "redis-tools") {
         Ok(cli) => cli,

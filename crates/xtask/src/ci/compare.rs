@@ -19,7 +19,8 @@ const REPLAY_SECONDS: u64 = 20;
 const SOAK_SECONDS: u64 = 60;
 /// The number of connections, half of which misbehave. Runs by hand use ten times as many.
 const CROWD: &str = "1000";
-/// The time allowed beyond the requested duration, for starts and for shrinking a difference.
+/// The time allowed beyond the requested duration: for starting servers, and for shrinking the
+/// commands that show a difference.
 const SLACK: Duration = Duration::from_secs(720);
 
 /// Runs every script of tests/cmd against the release server, on each back end.

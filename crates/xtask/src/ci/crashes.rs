@@ -35,8 +35,8 @@ const RUN_LIMIT: Duration = Duration::from_secs(900);
 const POLL: Duration = Duration::from_millis(10);
 /// The number of workers of each framework.
 const WORKERS: usize = 3;
-/// The most attempts to start the server until it replies. Another process may hold its port for a
-/// moment.
+/// The maximum number of attempts to start the server. An attempt may fail because another process
+/// still has the port.
 const STARTS_MAX: usize = 100;
 
 /// The options of `cargo xtask crashes`.
@@ -59,18 +59,21 @@ pub struct CrashArguments {
     pub seed: Option<u64>,
 }
 
-/// The words that start a program, or the description of a missing requirement.
+/// The words of the command that starts a program, or the description of a missing requirement.
 type Words = Result<Vec<String>, String>;
 
 /// A framework under test.
 struct Framework {
     name: &'static str,
-    /// Returns the words that start its program; the inner error says what is missing.
+    /// A function that returns the words of the command that starts the framework's program. The
+    /// inner error says what is missing.
     words: fn(&Session) -> Result<Words>,
-    /// The number of jobs that it may lose at one kill. Such a framework removes jobs from the
-    /// server before it does them or notes that it does them.
+    /// The maximum number of jobs that the framework may lose at one kill. It is above 0 for
+    /// frameworks that remove a job from the server before they do the job or record that they have
+    /// it.
     lost_per_kill_max: usize,
-    /// The time without a finished job after which the run ends. Used only if jobs may be lost.
+    /// The time without a finished job after which the run ends. Used only for frameworks that may
+    /// lose jobs.
     quiet: Duration,
 }
 
@@ -78,7 +81,7 @@ const FRAMEWORKS: &[Framework] = &[
     Framework {
         name: "celery",
         words: |session| python(session, "celery_crashes.py"),
-        // Each worker may have popped a message that it has not noted yet.
+        // Each worker may have popped one message that it has not recorded yet.
         lost_per_kill_max: WORKERS,
         // Unacknowledged messages are delivered again within 12 seconds after their timeout.
         quiet: Duration::from_secs(40),
@@ -104,7 +107,8 @@ const FRAMEWORKS: &[Framework] = &[
             let script = session.root.join("tests/clients/ruby/sidekiq_crashes.rb");
             Ok(languages::ruby(session).map(|ruby| vec![shown(&ruby), shown(&script)]))
         },
-        // Each process has two threads; each thread may hold one job and have another on the way.
+        // Each process has two threads. Each thread may have one job, and another on the way from
+        // the server.
         lost_per_kill_max: 2 * 2 * WORKERS,
         quiet: Duration::from_secs(20),
     },
@@ -156,11 +160,11 @@ struct Report {
     lost: Vec<usize>,
     /// The number of times that a job was done again.
     again: usize,
-    /// The longest time between sending a job and doing it for the first time.
+    /// The longest time from sending a job to doing it for the first time.
     latest: Duration,
     /// The time from the start of the first worker to the last job.
     took: Duration,
-    /// The number of workers that ended by themselves.
+    /// The number of times that a worker ended by itself.
     gave_up: usize,
 }
 

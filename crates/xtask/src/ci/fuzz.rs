@@ -1,5 +1,5 @@
-//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler. This does the
-//! work of `cargo fuzz`, which then need not be installed.
+//! Fuzz targets under libFuzzer and AddressSanitizer, built by the stable compiler. `cargo fuzz` is
+//! not needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::shell;
 /// The seconds for which CI runs each target.
 const SMOKE_SECONDS: u64 = 5;
 const BUILD_LIMIT: Duration = Duration::from_secs(2400);
-/// The compiler flags that give libFuzzer its view of the program: counters of branches, traced
+/// The compiler flags that instrument the program for libFuzzer: counters of branches, traced
 /// comparisons, and checks of memory accesses.
 const RUSTFLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -37,8 +37,8 @@ const SEEDS: &[(&str, &str, &str)] = &[
 pub fn smoke(session: &Session) -> Result<Outcome> {
     let missing = match what_is_missing(session)? {
         None => None,
-        // libFuzzer needs a C++ compiler. Where a C compiler is installed, the C++ compiler is
-        // usually one package away.
+        // libFuzzer needs a C++ compiler. Machines with a C compiler usually lack only the package
+        // g++.
         Some(_) if shell::find("c++").is_none() && shell::install(session, "g++").is_ok() => {
             what_is_missing(session)?
         }

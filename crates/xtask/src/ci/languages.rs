@@ -1,6 +1,6 @@
-//! The requirements of the clients in other languages. Compilers and interpreters come through apt
-//! where that is allowed. Libraries come at fixed versions through the languages' own package
-//! managers, into the target folder. Each is fetched only once, and the steps share it.
+//! The requirements of the clients in other languages. apt installs compilers and interpreters
+//! where that is allowed. The languages' own package managers install libraries at fixed versions
+//! into the target folder. Each is fetched only once, and the steps share it.
 //!
 //! The outer error of each function is a failure, such as a program of ours that does not compile.
 //! The inner error says in one line what is not available here.

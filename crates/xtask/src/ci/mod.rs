@@ -1,5 +1,5 @@
-//! All of CI as a list of steps, cheapest first: a mistake that is mended in seconds fails in
-//! seconds.
+//! All of CI as a list of steps. The cheapest steps come first, so that simple mistakes are found
+//! within seconds.
 
 mod bench;
 mod cargo;

@@ -107,7 +107,7 @@ fn check_metrics(session: &Session, promtool: &Path) -> Result<usize> {
         ] {
             client.request(words).with_context(|| words.join(" "))?;
         }
-        // The server serves the same page for a tenth of a second.
+        // The server may send the same page again for a tenth of a second.
         std::thread::sleep(Duration::from_millis(150));
         let page = scrape(port)?;
         samples_max = samples_max.max(page.lines().filter(|line| !line.starts_with('#')).count());

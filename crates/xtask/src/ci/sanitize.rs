@@ -47,8 +47,8 @@ pub fn has_address_sanitizer(session: &Session, host: &str) -> Result<bool> {
 
 fn address_sanitizer(session: &Session, host: &str) -> Result<()> {
     let mut command = test(session, host, "asan");
-    // The flag is not stable, but its library comes with the stable compiler. This variable unlocks
-    // the flag.
+    // The flag is unstable, but the stable compiler includes the library that it needs. This
+    // variable allows the flag.
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     command.env("ASAN_OPTIONS", "detect_stack_use_after_return=1");
     shell::run_logged(session, "sanitizers", &mut command, LIMIT)?;

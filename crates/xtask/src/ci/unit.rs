@@ -22,7 +22,8 @@ type Environment = Arc<BTreeMap<&'static str, OsString>>;
 pub fn step(session: &Session) -> Result<Outcome> {
     let peer = peer::find(session)?;
     let mut environment = BTreeMap::new();
-    // The property tests' random inputs: new ones every run, the same ones for the same seed.
+    // The seed of the property tests' random inputs: new inputs in every run, the same inputs for
+    // the same seed.
     environment.insert("PROPTEST_RNG_SEED", session.seed.to_string().into());
     if let Ok(line) = &peer {
         environment.insert("SAKER_PEER", line.into());
@@ -82,7 +83,7 @@ impl Program {
         command
     }
 
-    /// Returns a repetition for each of the `failed` tests. If the program ended without naming a
+    /// Returns a [`Repeat`] for each of the `failed` tests. If the program failed without naming a
     /// failed test, the whole program is repeated.
     fn repeats(&self, failed: Vec<String>, environment: &Environment) -> Vec<Repeat> {
         let repeat = |name: String, arguments: Vec<String>| {

@@ -4,9 +4,9 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Adapts the links in `text` for the package. `text` is the Markdown file `from` of the
-/// repository, installed as `to`. A link to a file of `installed`, a list of (place in the
-/// repository, place in the package), leads to its place in the package. For links to other files,
-/// only the link's text remains.
+/// repository, installed as `to`. `installed` is a list of (path in the repository, path in the
+/// package). A link to one of these files is changed to the path in the package. Of links to other
+/// files, only the link's text remains.
 pub fn relinked(text: &str, from: &str, to: &str, installed: &[(&str, &str)]) -> String {
     let mut pieces = text.split("](");
     let mut relinked = pieces.next().unwrap_or_default().to_owned();

@@ -1,9 +1,10 @@
 //! `cargo xtask package`: a Debian package of the release binaries, in target/package.
 //!
-//! The tree of files is laid out here and packed by `dpkg-deb`. That program exists wherever Debian
-//! packages are made or installed, and takes a second. The alternative cargo-deb would be compiled
-//! for minutes in each fresh CI. Crates that write the archive would be added to every build of
-//! xtask. `dpkg-shlibdeps` finds the libraries, with their versions, that the binaries need.
+//! This module creates the tree of files, and `dpkg-deb` packs it. That program exists wherever
+//! Debian packages are made or installed, and takes a second. The alternative cargo-deb would be
+//! compiled for minutes in each fresh CI. Crates that write the archive would be added to every
+//! build of xtask. `dpkg-shlibdeps` finds the libraries that the binaries need, with their
+//! versions.
 //!
 //! Packages of the same commit are equal byte for byte on the same system. All times are the
 //! commit's time, and permissions do not depend on the umask.

@@ -36,8 +36,8 @@ pub fn print(session: &Session, programs: &[String]) -> Result<bool> {
     Ok(true)
 }
 
-/// Formats all libraries that are linked into the crates `programs`, with their licenses. Then
-/// follows each license text once, with the libraries that it comes from.
+/// Formats a list of all libraries that are linked into the crates `programs`, with their licenses.
+/// After the list, each license text follows once, with the libraries that use it.
 pub fn text(session: &Session, programs: &[&str]) -> Result<String> {
     let linked = linked(session, programs)?;
     let metadata =
@@ -78,8 +78,8 @@ fn linked(session: &Session, programs: &[&str]) -> Result<BTreeSet<String>> {
     Ok(tree.lines().map(words).collect())
 }
 
-/// Returns the files with a license or a notice in `folder` and below. C libraries are in folders
-/// of their own.
+/// Returns the files with a license or a notice in `folder` and its subfolders, which may contain C
+/// libraries.
 fn license_files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {

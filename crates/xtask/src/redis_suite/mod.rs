@@ -5,9 +5,9 @@
 //! that mode, with Saker in the place of the suite's `src/redis-server`. Units about TLS use TLS.
 //!
 //! `tests/redis-suite/skip.toml` lists the units to run and the tests to leave out, each with its
-//! reason. An entry that names no test is a failure too. Some tests expect that requests of several
-//! connections run in the order in which they were sent, or that almost no memory is used. These
-//! tests run separately, with one I/O thread.
+//! reason. If an entry names a test that does not exist, the run fails. Some tests expect that
+//! requests of several connections run in the order in which they were sent, or that almost no
+//! memory is used. These tests run separately, with one I/O thread.
 
 mod outcome;
 mod skip;
@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// test (unit/obuf-limits) fills a socket's buffers by thousands of requests one after the other.
 /// It takes about 25 s, and over a minute if the cores are far from each other or busy.
 const UNIT_STALL_S: u32 = 300;
-/// The interval at which a running unit is checked for its end.
+/// The interval between two checks whether a running unit has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The number of ports reserved for a unit: for the suite's own processes and for the servers that
 /// it starts.
@@ -102,7 +102,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     }
 }
 
-/// Returns the repetition of one unit that failed.
+/// Returns the [`Repeat`] of one unit that failed.
 fn repeat(unit: String) -> Repeat {
     let arguments = SuiteArguments { only: vec![unit.clone()], ..SuiteArguments::default() };
     let run = Box::new(move |session: &Session| {
@@ -123,7 +123,7 @@ pub fn run(session: &Session, arguments: &SuiteArguments) -> Result<bool> {
     Ok(sum.is_good())
 }
 
-/// The requirements of a run besides the server.
+/// The files and programs that a run needs besides the server.
 struct Suite {
     /// The suite's sources.
     source: PathBuf,
@@ -235,7 +235,7 @@ struct Pass<'a> {
     options: &'a [&'a str],
 }
 
-/// The greatest length in bytes of the name of a unit's folder. The servers of a unit have a Unix
+/// The maximum length of the name of a unit's folder, in bytes. The servers of a unit have a Unix
 /// socket below the folder, and the path of a Unix socket may have at most 107 bytes.
 const FOLDER_NAME_LEN_MAX: usize = 24;
 
@@ -247,8 +247,8 @@ fn folder_name(unit: &str) -> String {
 }
 
 impl Run<'_> {
-    /// Runs the unit with index `at` of the run: most of its tests with all threads, then the tests
-    /// that need one thread.
+    /// Runs the unit with index `at` of the run. Most of its tests run with the usual number of
+    /// threads; the tests that need one thread run separately.
     fn unit(&self, at: usize, unit: &str, mode: Mode) -> Result<UnitOutcome> {
         let skipped = self.list.tests(unit, &self.arguments.unskip);
         let one_thread = self.list.one_thread_tests(unit);
@@ -329,8 +329,8 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Creates a folder of links that looks like the suite's own. Files that the tests write stay
-    /// in it.
+    /// Creates a folder that has the layout of the suite's own and links to its files. Files that
+    /// the tests write stay in this folder.
     fn lay_out(&self, folder: &Path, options: &[&str]) -> Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;

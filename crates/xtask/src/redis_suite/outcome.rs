@@ -8,8 +8,8 @@ pub struct UnitOutcome {
     passed: usize,
     /// The names of the tests that the skip list leaves out.
     pub skipped: Vec<String>,
-    /// The number of tests, and of whole blocks of tests, that the suite itself leaves out because
-    /// of the kind of run or of memory.
+    /// The number of tests, and of whole blocks of tests, that the suite itself leaves out. They do
+    /// not fit this kind of run, or need more memory than it allows.
     left_out: usize,
     /// The failures, in the suite's words.
     pub failures: Vec<String>,
@@ -69,8 +69,8 @@ impl UnitOutcome {
         self.failed_units.extend(other.failed_units);
     }
 
-    /// Adds a second run of the same unit, with other tests left out. A test counts as skipped if
-    /// neither run ran it. The suite itself leaves out the same tests in both.
+    /// Adds a second run of the same unit, which left out other tests. A test counts as skipped if
+    /// it was left out of both runs. The suite itself leaves out the same tests in both.
     pub fn add_second_run(&mut self, other: Self) {
         self.passed += other.passed;
         self.skipped.retain(|test| other.skipped.contains(test));

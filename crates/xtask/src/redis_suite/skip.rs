@@ -20,7 +20,7 @@ pub enum Mode {
     Encrypted,
 }
 
-/// The content of the file.
+/// The content of skip.toml.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkipList {
@@ -35,7 +35,7 @@ pub struct SkipList {
 struct Reason {
     /// The reason, in one line.
     because: String,
-    /// The tests, by unit. One that begins with / is a regular expression.
+    /// The tests, by unit. A name that begins with / is a regular expression.
     #[serde(flatten)]
     tests: BTreeMap<String, Vec<String>>,
 }

@@ -16,7 +16,7 @@ use crate::shell;
 
 /// The release of Debian whose redis is used. It determines the suite's version, 7.0.15.
 const RELEASE: &str = "bookworm";
-/// The address of Debian, if the machine's own apt does not name one.
+/// The address of Debian's archive, if the machine's own apt does not name one.
 const DEBIAN: &str = "http://deb.debian.org/debian";
 /// The file with the keys of Debian's archive, as Debian installs it.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -57,7 +57,7 @@ pub fn step(session: &Session) -> Result<Outcome> {
     let mut command = Command::new(program);
     let (seconds, seed) = (CI_SECONDS.to_string(), session.seed.to_string());
     command.args(["--seconds", &seconds, "--seed", &seed]);
-    // A failure is shrunk, and that takes time.
+    // If the simulator finds a failure, it shrinks the scenario, which takes time.
     let text = shell::run_logged(session, "simulator", &mut command, Duration::from_secs(900))?;
     let figures = text.lines().last().unwrap_or_default().to_owned();
     session.report(format!("simulator: {figures}"));
@@ -81,8 +81,8 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Sets the variables with which cargo builds for random schedules. The profile `dev` fits the
-/// tests: it optimizes a little and keeps assertions on.
+/// Sets the variables with which cargo builds for shuttle, which chooses random schedules. The
+/// profile `dev` fits the tests: it optimizes a little and keeps assertions on.
 pub fn set_up(command: &mut Command, target: &Path) {
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target);
 }

@@ -74,7 +74,7 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A checkout of the committed sources, beside the repository's own working tree.
+/// A second checkout of the committed sources. The repository's own working tree does not change.
 struct Tree<'r> {
     root: &'r Path,
     path: PathBuf,

@@ -1,7 +1,7 @@
 //! Rules about the words of doc comments.
 //!
-//! `tidy.toml` has an allowance for each crate and kind of finding, for comments that are older
-//! than the rule. An allowance may only shrink: a count below it is a finding, too.
+//! For each crate and kind of finding, `tidy.toml` has an allowance: the number of comments from
+//! before the rule. An allowance may only shrink, so a count below it is a finding, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::config::CommentAllowance;
 use super::source::Source;
 use super::tree::Tree;
 
-/// The most findings listed for a crate that is over its allowance.
+/// The maximum number of findings listed for a crate that is over its allowance.
 const LISTED_MAX: usize = 20;
 
 /// The kinds of findings.
@@ -61,8 +61,8 @@ struct Doc {
     is_function: bool,
 }
 
-/// Checks that doc comments begin with the item that they name, that a function's comment begins
-/// with a verb, and that sentences are short.
+/// Checks that doc comments do not begin with one of the forbidden words, that a function's comment
+/// begins with a verb, and that sentences are short.
 pub fn doc_comments_are_plain(tree: &Tree) -> Vec<Finding> {
     let comments = &tree.config.comments;
     let mut found: BTreeMap<(&str, Kind), Vec<Finding>> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn docs(source: &Source) -> Vec<Doc> {
                 doc.text.push_str(".\n");
             }
         } else if open.is_some() && (line.starts_with("#[") || open_brackets > 0) {
-            // Attributes, of one line or several, are between a comment and its item.
+            // Attributes, of one line or several, may follow a comment and precede its item.
             open_brackets += line.matches('[').count();
             open_brackets = open_brackets.saturating_sub(line.matches(']').count());
         } else if let Some(mut doc) = open.take() {
@@ -163,8 +163,8 @@ fn first_word(text: &str) -> &str {
     text.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Returns true if the first word looks like a verb in the third person: a capital, and an s at its
-/// end.
+/// Returns true if the first word looks like a verb in the third person: it begins with a capital
+/// letter and ends with s.
 fn begins_with_verb(text: &str) -> bool {
     let word = first_word(text);
     word.starts_with(char::is_uppercase) && word.ends_with('s') && word.len() > 2 && word != "This"

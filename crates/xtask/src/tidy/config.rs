@@ -16,7 +16,7 @@ pub struct Config {
     pub unsafe_rooms: Vec<String>,
     /// The files with unsafe code, each with the checks that show that it is sound.
     pub unsafe_module: Vec<UnsafeModule>,
-    /// The crates without I/O, clock, chance and threads, and the paths they must not name.
+    /// The crates without I/O, clock, randomness and threads, and the paths they must not name.
     pub pure: Pure,
     /// Functions over the limit of lines.
     pub long_function: Vec<Oversize>,
@@ -54,14 +54,15 @@ pub struct UnsafeModule {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Comments {
-    /// The most columns of a line that holds a comment, its indentation included. No limit if
-    /// absent.
+    /// The maximum number of columns of a line that holds a comment, its indentation included. No
+    /// limit if absent.
     pub columns_max: Option<usize>,
-    /// The crates that still have wider comments.
+    /// The crates that may still have wider comments.
     pub exempt: Vec<String>,
     /// The words with which no doc comment may begin.
     pub first_words: Vec<String>,
-    /// The most words in a sentence of a doc comment. If absent, verbs are not checked either.
+    /// The maximum number of words in a sentence of a doc comment. If absent, verbs are not checked
+    /// either.
     pub sentence_words_max: Option<usize>,
     /// For each crate, the numbers of comments that are older than these rules.
     pub allowed: BTreeMap<String, CommentAllowance>,

@@ -18,8 +18,8 @@ pub fn files_say_what_they_are(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Checks that comments are no wider than tidy.toml's limit, except in the crates that it exempts.
-/// A line of one or two words, such as a link and its name, may be wider, because it cannot be
-/// broken.
+/// A comment on a line of its own may be wider if it cannot be broken: if it has only one or two
+/// words, such as a link and its name.
 pub fn comments_are_narrow(tree: &Tree) -> Vec<Finding> {
     let Some(columns_max) = tree.config.comments.columns_max else { return Vec::new() };
     let exempt = &tree.config.comments.exempt;

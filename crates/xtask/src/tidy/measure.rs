@@ -25,7 +25,7 @@ pub struct Function {
     pub lines: Option<usize>,
     /// The number of parameters without `self`. It is 0 if a trait determines the signature.
     pub parameters: usize,
-    /// The number of parameters that are a `bool`, a reference to one, or an optional one.
+    /// The number of parameters of type `bool`, `&bool` or `Option<bool>`.
     pub bool_parameters: usize,
 }
 
@@ -80,7 +80,7 @@ impl Visitor {
     }
 }
 
-/// Returns true if `kind` is a `bool`, a reference to one, or an optional one.
+/// Returns true if `kind` is `bool`, `&bool` or `Option<bool>`.
 fn is_bool(kind: &syn::Type) -> bool {
     match kind {
         syn::Type::Reference(reference) => is_bool(&reference.elem),

@@ -1,6 +1,6 @@
 //! The structure rules that a program can check. Each rule is one function from the tree of files
-//! to its findings; a good and a bad sample test it. `tidy.toml` lists the exceptions, each with
-//! its reason. An exception that is no longer needed is a finding.
+//! to its findings. Each has tests with good and bad samples. `tidy.toml` lists the exceptions,
+//! each with its reason. An exception that is no longer needed is a finding.
 
 mod comments;
 mod config;
@@ -24,7 +24,7 @@ use anyhow::{Context, Result};
 
 use tree::Tree;
 
-/// One thing to mend.
+/// One violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     path: String,

@@ -1,5 +1,5 @@
-//! Dependencies between the modules of a crate. Modules that import each other in a circle are in
-//! truth one module in several files.
+//! Dependencies between the modules of a crate. Modules that import each other in a circle can only
+//! be understood together, like one module in several files.
 //!
 //! The nodes are the modules that have the same parent. An arrow leads from one to another if code
 //! in or below the first names a path into the second. Tests do not count. Items that a module
@@ -11,8 +11,8 @@ use super::Finding;
 use super::source::{Source, Token};
 use super::tree::Tree;
 
-/// The most modules that may form a circle, except in the crates that tidy.toml lists. Two or three
-/// modules that are read together are bearable; more are too tangled.
+/// The maximum number of modules in a circle, except in the crates that tidy.toml lists. Two or
+/// three modules can be read together; more are too hard to understand.
 const CYCLE_MODULES_MAX: usize = 3;
 
 /// A module's path from its crate, such as `server::commands::client`.

@@ -7,16 +7,17 @@ use super::config::Oversize;
 use super::measure::{Function, measure};
 use super::tree::Tree;
 
-/// The most lines of a function, from signature to closing brace: they fit a screen.
+/// The maximum number of lines of a function, from its signature to its closing brace: they fit a
+/// screen.
 const FUNCTION_LINES_MAX: usize = 70;
-/// The most parameters of a function, without `self`. More should become a struct.
+/// The maximum number of parameters of a function, without `self`. More should become a struct.
 const PARAMETERS_MAX: usize = 5;
-/// The most parameters that are a `bool`. One `bool` should become two functions, or an enum whose
-/// variants name the cases.
+/// The maximum number of parameters that are a `bool`. One `bool` should become two functions, or
+/// an enum whose variants name the cases.
 const BOOL_PARAMETERS_MAX: usize = 0;
-/// The most fields of a struct. More should become several structs.
+/// The maximum number of fields of a struct. More should become several structs.
 const FIELDS_MAX: usize = 25;
-/// The most lines of a file. A longer file should be split at a good interface.
+/// The maximum number of lines of a file. A longer file should be split at a good interface.
 const FILE_LINES_MAX: usize = 1_000;
 
 /// Checks that a function over the limit of lines is listed in tidy.toml with a reason and its
@@ -103,7 +104,7 @@ fn functions(tree: &Tree, size: fn(&Function) -> usize) -> Vec<Sized<'_>> {
 
 /// A limit on a size, with the exceptions that tidy.toml lists.
 struct Limit<'a> {
-    /// The greatest size that needs no entry.
+    /// The maximum size without an entry in tidy.toml.
     max: usize,
     /// The unit of the size, in the plural.
     unit: &'static str,

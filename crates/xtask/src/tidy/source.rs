@@ -99,8 +99,8 @@ impl Source {
         })
     }
 
-    /// Returns the lines at which the tokens of `pattern` (Rust tokens, such as `std::fs`) stand in
-    /// a row. Tests are left out.
+    /// Returns the lines at which the tokens of `pattern` (Rust tokens, such as `std::fs`) follow
+    /// each other. Tests are left out.
     pub fn lines_with(&self, pattern: &[Token]) -> Vec<usize> {
         let texts = |tokens: &[Token]| tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>();
         let wanted = texts(pattern);
@@ -115,7 +115,7 @@ impl Source {
 /// Returns the tokens of `pattern`.
 pub fn pattern(pattern: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
-    // A pattern that is not valid Rust matches nothing; the tests of each rule would show that.
+    // A pattern that is not valid Rust matches nothing; the tests of each rule would then fail.
     flatten(pattern.parse().unwrap_or_default(), &mut tokens);
     tokens
 }
