@@ -18,8 +18,8 @@ const FAILED: u8 = 2;
 
 /// Reports the contents of a data file of Saker, Redis or Valkey, and its problems.
 ///
-/// The exit status is 0 if a server would load the file, 1 if the file has a problem, and 2 if it
-/// could not be checked.
+/// The exit status is 0 if a server would load the file. It is 1 if the file has a problem, and 2
+/// if it could not be checked.
 #[derive(Debug, Parser)]
 #[command(name = "saker-check", version, propagate_version = true)]
 pub struct Program {

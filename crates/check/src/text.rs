@@ -37,7 +37,7 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
 const KEY_CHARS_MAX: usize = 100;
 
 /// Formats a key as redis-cli shows it, but without the quotes. Control characters and invalid
-/// UTF-8 are escaped, as in `\xhh`; other UTF-8 is kept. Long keys are cut.
+/// UTF-8 are escaped, as in `\xhh`; other UTF-8 is not. Long keys are cut.
 pub(crate) fn key(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut count = 0;

@@ -30,7 +30,7 @@ fn shrink(path: &Path, len_bytes: u64, good_len_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Handles `--truncate-to-timestamp`: cuts the last file before the first annotation that is later
+/// Handles `--truncate-to-timestamp`. Cuts the last file before the first annotation that is later
 /// than `time_s`. Returns a description of the result.
 ///
 /// If a file before the last one has changes later than `time_s`, if the file to cut has no earlier

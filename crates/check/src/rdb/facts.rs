@@ -173,7 +173,7 @@ pub(crate) struct ModuleCount {
     pub len_bytes: u64,
 }
 
-/// The limits of the facts that are kept.
+/// The limits of the facts that a check collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The maximum number of biggest keys by each measure.
@@ -233,7 +233,8 @@ impl Facts {
         sum.len_bytes += count.len_bytes;
     }
 
-    /// Counts a finding, and lists it if there is room.
+    /// Counts a finding, and lists it if it is among the first [`Limits::findings_max`] of the
+    /// file.
     pub(crate) fn add_finding(&mut self, finding: Finding) {
         self.finding_count += 1;
         self.list(finding);

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use persist::folder::Trouble;
 use persist::load::ByteSource;
 
-/// The number of first bytes that are kept to recognize the kind of a file.
+/// The number of first bytes that are stored to recognize the kind of a file.
 const FIRST_BYTES: usize = 16;
 
 /// Opens a file. Also returns its size, if the system knows it; a pipe has none.

@@ -614,7 +614,8 @@ impl Stack {
 
     /// Raises a text as the error.
     pub(crate) fn raise(&self, text: &[u8]) -> Raise {
-        // SAFETY: a function that raises ends, so the values that it pushed are not needed.
+        // A function that raises an error ends, so the values that it pushed can make room for the
+        // error.
         let top = self.top();
         if !self.has_room(4) && top > 4 {
             self.drop_top(4);

@@ -1,4 +1,4 @@
-//! A server behind [`Commands`] that stores only strings.
+//! A server for tests: an implementation of [`Commands`] that stores only strings.
 
 use std::collections::BTreeMap;
 

@@ -63,7 +63,8 @@ pub fn differential(session: &Session) -> Result<Outcome> {
     Ok(Outcome::Passed(text.lines().last().unwrap_or_default().to_owned()))
 }
 
-/// Runs clients that check every reply beside clients that misbehave, against release servers.
+/// Runs clients that check every reply, together with clients that misbehave, against release
+/// servers.
 pub fn soak(session: &Session) -> Result<Outcome> {
     let mut command = Command::new(programs::built(session, "soak")?);
     command.arg("--server").arg(release::build(session)?.server);

@@ -27,7 +27,7 @@ const PYTHON_PACKAGES: &[&str] = &[
     "channels-redis==4.3.0",
     "limits==5.8.0",
 ];
-/// The packages that differ for an older Celery, which is tested beside the newer one.
+/// The packages that differ for an older Celery, which is tested in addition to the newer one.
 const CELERY_OLD_PACKAGES: &[&str] = &["celery==5.4.0", "kombu==5.4.2"];
 /// The Maven plugin that copies the libraries of a pom, at a fixed version.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";

@@ -61,8 +61,8 @@ struct Doc {
     is_function: bool,
 }
 
-/// Checks that doc comments do not begin with one of the forbidden words, that a function's comment
-/// begins with a verb, and that sentences are short.
+/// Checks the words of doc comments. They must not begin with one of the forbidden words, a
+/// function's comment must begin with a verb, and sentences must be short.
 pub fn doc_comments_are_plain(tree: &Tree) -> Vec<Finding> {
     let comments = &tree.config.comments;
     let mut found: BTreeMap<(&str, Kind), Vec<Finding>> = BTreeMap::new();

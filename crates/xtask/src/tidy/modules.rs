@@ -94,8 +94,8 @@ fn arrows(tree: &Tree) -> BTreeMap<ModulePath, Arrows> {
 }
 
 /// Returns the module of a shipped file: `crates/server/src/config/load.rs` is
-/// `server::config::load`. Programs beside the library (`main.rs`, `src/bin`) have roots of their
-/// own, and no arrow leads to them.
+/// `server::config::load`. Programs of a crate (`main.rs`, `src/bin`) have roots of their own, and
+/// no arrow leads to them.
 fn module_of(source: &Source) -> Option<ModulePath> {
     let (krate, file) = source.path.strip_prefix("crates/")?.split_once("/src/")?;
     let mut path: ModulePath =
