@@ -1,6 +1,6 @@
-//! The end of an append-only file on a disk that fails: at whichever operation the process is
-//! killed or the power fails, the files that the manifest names hold the changes up to some moment,
-//! whole and in order, and at least those that were promised.
+//! The end of an append-only file on a disk that fails. The process is killed, or the power fails,
+//! at any operation. The files that the manifest names then hold whole changes, in order, up to
+//! some moment: at least those that were acknowledged.
 //!
 //! Everything is seeded: what is appended, jobs and what happens while they run, new files and
 //! bases, options that change, faults, the crash at which the next life begins.

@@ -51,22 +51,22 @@ struct Found {
     name: Rc<[u8]>,
 }
 
-/// A thread's scripts.
+/// The compiled scripts and loaded libraries of a thread.
 pub struct ThreadScripts {
     shared: Arc<Shared>,
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: ShaMap<Rc<Compiled>>,
-    /// Functions by the names that they were called by, of one version of the libraries.
+    /// Functions by the names of their calls, from one version of the libraries.
     functions: HashMap<Vec<u8>, Rc<Found>>,
     functions_version: u64,
-    /// The libraries that its Lua has loaded, by name, with their ids.
+    /// The ids of the loaded libraries, by name.
     libraries: HashMap<Vec<u8>, u64>,
-    /// What its Lua took when it was noted last, in bytes.
+    /// The memory of the Lua state when it was last reported, in bytes.
     noted_bytes: usize,
-    /// The memory that its Lua took when all scripts had been forgotten, in bytes.
+    /// The memory of the Lua state after all scripts were last forgotten, in bytes.
     floor_bytes: usize,
-    /// The one that was prepared last.
+    /// The script or function that was prepared last.
     current: Option<Current>,
 }
 
