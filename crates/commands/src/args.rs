@@ -1,5 +1,4 @@
-//! A request's arguments: slices of the bytes it arrived in, with the hash of
-//! its first key at hand.
+//! The arguments of a request: slices of the received bytes, with the hash of the first key.
 
 use std::ops::Deref;
 
@@ -8,18 +7,18 @@ use resp::parse::Span;
 
 use crate::error::{CommandError, quotable};
 
-/// No option of any command is longer.
+/// An upper bound, in bytes, on the length of the options of all commands.
 const OPTION_LEN_MAX: usize = 24;
 
-/// A word in upper case, to be matched with byte strings such as `b"NX"` (by `&*`). One that is
-/// longer than every option is empty. Allocates nothing.
+/// A word in upper case, to compare (as `&*upper`) with byte strings such as `b"NX"`. Empty if the
+/// word is longer than every option. Does not allocate.
 pub struct Upper {
     bytes: [u8; OPTION_LEN_MAX],
     len: usize,
 }
 
 impl Upper {
-    /// The upper case of `word`. O(1).
+    /// Returns `word` in upper case. O(1).
     pub fn of(word: &[u8]) -> Self {
         let mut bytes = [0; OPTION_LEN_MAX];
         let len = if word.len() <= OPTION_LEN_MAX { word.len() } else { 0 };
@@ -37,8 +36,9 @@ impl Deref for Upper {
     }
 }
 
-/// A number as Redis reads weights and the bounds of scores: none at all counts as zero, one out of
-/// range as infinite, a NUL ends it. Neither blanks nor hexadecimal digits nor NaN are taken.
+/// Parses a number as Redis parses weights and score bounds. An empty text is 0, and a number out
+/// of range is infinite. The text ends at its first NUL. Returns `None` for blanks, hexadecimal
+/// digits and NaN.
 pub fn lenient_float(text: &[u8]) -> Option<f64> {
     let number = match quotable(text) {
         [] => Some(0.0),
@@ -47,10 +47,10 @@ pub fn lenient_float(text: &[u8]) -> Option<f64> {
     number.filter(|number: &f64| !number.is_nan())
 }
 
-/// Stands for no key whose hash is known: no request has an argument of this index.
+/// The value of `first_key` while no hash is known: no request has an argument with this index.
 const NO_KEY: (usize, KeyHash) = (usize::MAX, KeyHash::first_of_shard(0));
 
-/// Bytes of `*3\r\n` or `$3\r\n` with this count.
+/// Returns the number of bytes of `*3\r\n` or `$3\r\n` with this count.
 #[inline]
 fn header_len_bytes(count: usize) -> usize {
     let digits = if count < 100 { 1 + usize::from(count > 9) } else { count.ilog10() as usize + 1 };
@@ -63,58 +63,58 @@ pub struct Args<'a> {
     input: &'a [u8],
     spans: &'a [Span],
     hasher: &'a Hasher,
-    /// The index of a key whose hash dispatch computed, and the hash.
+    /// The index and the hash of the key whose hash dispatch computed.
     first_key: (usize, KeyHash),
 }
 
 impl<'a> Args<'a> {
-    /// Arguments `spans` of `input`; keys are hashed with `hasher` when asked for.
+    /// Creates the arguments `spans` of `input`. Keys are hashed with `hasher` on demand.
     #[inline]
     pub fn new(input: &'a [u8], spans: &'a [Span], hasher: &'a Hasher) -> Self {
         Self { input, spans, hasher, first_key: NO_KEY }
     }
 
-    /// Remembers the hash of the key at argument `index`, which dispatch has computed already.
+    /// Sets the hash of the key at argument `index`, which dispatch has computed already.
     #[inline]
     pub fn with_first_key(self, index: usize, hash: KeyHash) -> Self {
         Self { first_key: (index, hash), ..self }
     }
 
-    /// Number of arguments, the name included.
+    /// Returns the number of arguments, the name included.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none, not even a name.
+    /// Returns true if there are no arguments, not even a name.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Argument `index`.
+    /// Returns argument `index`.
     ///
     /// # Panics
-    /// If there is no such argument: handlers stay within their arity or ask [`Args::len`].
+    /// If there is no such argument. Handlers stay within their arity or check [`Args::len`].
     #[inline]
     pub fn get(&self, index: usize) -> &'a [u8] {
         self.spans[index].of(self.input)
     }
 
-    /// Bytes of the request as it was received, or of its words. O(1).
+    /// Returns the number of bytes of the request as received, or of its words. O(1).
     #[inline]
     pub fn input_len_bytes(&self) -> usize {
         self.input.len()
     }
 
-    /// Appends the request as RESP has it, in its shortest form. O(bytes).
+    /// Appends the request as RESP in its shortest form. O(bytes).
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.is_canonical() { out.extend_from_slice(self.input) } else { self.encode_anew(out) }
     }
 
-    /// Whether the input is the request in its shortest form. The parser also takes lengths such as
-    /// `$03`, which make it longer, and looks at the CR of a line's end only: not at the byte
-    /// behind it, nor at the two bytes behind a word.
+    /// Returns true if the input is the request in its shortest form. The parser also accepts
+    /// longer forms with lengths such as `$03`. At the end of a header line it checks only the CR,
+    /// not the next byte. It does not check the two bytes after a word.
     #[inline]
     fn is_canonical(&self) -> bool {
         let is_at = |at: usize, byte: u8| self.input.get(at) == Some(&byte);
@@ -144,13 +144,13 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Argument `index`, if there is one.
+    /// Returns argument `index`, or `None` if there is none.
     #[inline]
     pub fn try_get(&self, index: usize) -> Option<&'a [u8]> {
         self.spans.get(index).map(|span| span.of(self.input))
     }
 
-    /// The arguments from `index` on.
+    /// Returns the arguments from `index` on.
     pub fn from(
         &self,
         index: usize,
@@ -159,14 +159,14 @@ impl<'a> Args<'a> {
         spans.iter().map(move |span| span.of(input))
     }
 
-    /// The arguments from `index` on as a request of their own: what COMMAND
-    /// GETKEYS is asked about.
+    /// Returns the arguments from `index` on as a request of their own, for example the request
+    /// that COMMAND GETKEYS inspects.
     pub fn tail(&self, index: usize) -> Args<'a> {
         let spans = &self.spans[index.min(self.spans.len())..];
         Args { spans, first_key: NO_KEY, ..*self }
     }
 
-    /// Argument `index` as a key.
+    /// Returns argument `index` as a key.
     #[inline(always)]
     pub fn key(&self, index: usize) -> Key<'a> {
         if index == self.first_key.0 {
@@ -180,20 +180,20 @@ impl<'a> Args<'a> {
         self.hasher.key(self.get(index))
     }
 
-    /// Whether argument `index` is the word `token`, whatever the case.
+    /// Returns true if argument `index` is the word `token`, in upper or lower case.
     #[inline]
     pub fn is(&self, index: usize, token: &str) -> bool {
         self.try_get(index).is_some_and(|bytes| bytes.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Argument `index` as a 64-bit integer.
+    /// Parses argument `index` as a 64-bit integer.
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         stdx::number::parse_i64(self.get(index)).ok_or(CommandError::NotAnInteger)
     }
 
-    /// Argument `index` as the cursor of a scan. As Redis does it: written plainly, a negative
-    /// number is refused; written otherwise (blanks or zeros ahead, too large), it is what C's
-    /// `strtoull` makes of it.
+    /// Parses argument `index` as the cursor of a scan, as Redis does. Rejects a negative number in
+    /// canonical form. Any other form (leading blanks or zeros, or too large for `i64`) is parsed
+    /// as C's `strtoull` does.
     pub fn cursor(&self, index: usize) -> Result<u64, CommandError> {
         let bytes = self.get(index);
         let refused = CommandError::Line("ERR invalid cursor");
@@ -211,7 +211,7 @@ impl<'a> Args<'a> {
         number.map(|number| if is_negative { number.wrapping_neg() } else { number }).ok_or(refused)
     }
 
-    /// Argument `index` as the number of one of `db_count` databases.
+    /// Parses argument `index` as the number of one of `db_count` databases.
     pub fn db_index(&self, index: usize, db_count: usize) -> Result<usize, CommandError> {
         let number = i32::try_from(self.integer(index)?).map_err(|_| {
             CommandError::Line("ERR value is out of range, value must between -2147483648 and 2147483647")
@@ -220,12 +220,12 @@ impl<'a> Args<'a> {
         db.ok_or(CommandError::DbIndexOutOfRange)
     }
 
-    /// Argument `index` as a float.
+    /// Parses argument `index` as a float.
     pub fn float(&self, index: usize) -> Result<f64, CommandError> {
         stdx::number::parse_f64(self.get(index)).ok_or(CommandError::NotAFloat)
     }
 
-    /// The keyed hash of this process.
+    /// Returns the keyed hash function of this process.
     pub fn hasher(&self) -> &'a Hasher {
         self.hasher
     }

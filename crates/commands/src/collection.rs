@@ -1,5 +1,5 @@
-//! What commands on hashes, sets and sorted sets share: elements as replies, scans, and
-//! the end of a collection that lost its last element.
+//! Code that commands on hashes, sets and sorted sets share: replies of elements, scans, and the
+//! removal of collections that became empty.
 
 use keyspace::{Expiry, Key, Object, PackLimits, SetLimits};
 use resp::{Protocol, Reply};
@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 
-/// An element as a bulk string.
+/// Writes an element as a bulk string.
 #[inline]
 pub(crate) fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
     match element {
@@ -20,8 +20,8 @@ pub(crate) fn bulk(reply: &mut Reply<'_>, element: Element<'_>) {
     }
 }
 
-/// The header of `pairs` pairs that RESP3 clients get as arrays of two, RESP2 clients one after
-/// another. Each pair then begins with [`begin_pair`].
+/// Writes the header of `pairs` pairs: RESP3 clients get arrays of two, RESP2 clients one flat
+/// array. Each pair then begins with [`begin_pair`].
 pub(crate) fn begin_pairs(reply: &mut Reply<'_>, pairs: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(2 * pairs),
@@ -29,7 +29,7 @@ pub(crate) fn begin_pairs(reply: &mut Reply<'_>, pairs: usize) {
     }
 }
 
-/// What stands before each pair of [`begin_pairs`].
+/// Writes the header of one pair after [`begin_pairs`].
 #[inline]
 pub(crate) fn begin_pair(reply: &mut Reply<'_>) {
     if reply.protocol() == Protocol::Resp3 {
@@ -45,7 +45,7 @@ pub(crate) fn remove_emptied(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Records that a key was deleted, in place of the request.
+/// Records DEL of the key in place of the request.
 pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
     ctx.record(|record| {
         record.command("DEL").word(key.bytes);
@@ -57,19 +57,20 @@ pub(crate) fn record_del(ctx: &mut Ctx<'_>, key: Key<'_>) {
 pub(crate) struct StoreEvents {
     pub(crate) class: EventClass,
     pub(crate) event: &'static str,
-    /// What the server's count of changes grows by.
+    /// The number of changes that the command counts.
     pub(crate) changes: u64,
 }
 
 impl StoreEvents {
-    /// One change, whatever is stored.
+    /// Returns the events of a command that counts one change for any result.
     pub(crate) fn one(class: EventClass, event: &'static str) -> Self {
         Self { class, event, changes: 1 }
     }
 }
 
-/// Puts a collection where `key` is, whatever was there, or removes the key if the collection is
-/// empty; replies with its length. The end of all commands that store a result.
+/// Stores a collection at `key`, whatever the key held, and replies with the collection's length.
+/// If the collection is empty, removes the key instead. The last step of all commands that store a
+/// result.
 pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, stored: StoreEvents) {
     let len = collection.element_count();
     ctx.reply.integer(len as i64);
@@ -82,7 +83,7 @@ pub(crate) fn store_result(ctx: &mut Ctx<'_>, key: Key<'_>, collection: Object, 
     }
 }
 
-/// The thresholds of hashes.
+/// Returns the thresholds between the encodings of hashes.
 pub(crate) fn hash_limits(ctx: &Ctx<'_>) -> PackLimits {
     PackLimits {
         entries_max: ctx.limits.hash_max_listpack_entries,
@@ -90,7 +91,7 @@ pub(crate) fn hash_limits(ctx: &Ctx<'_>) -> PackLimits {
     }
 }
 
-/// The thresholds of sets.
+/// Returns the thresholds between the encodings of sets.
 pub(crate) fn set_limits(ctx: &Ctx<'_>) -> SetLimits {
     SetLimits {
         intset_entries_max: ctx.limits.set_max_intset_entries,
@@ -101,7 +102,7 @@ pub(crate) fn set_limits(ctx: &Ctx<'_>) -> SetLimits {
     }
 }
 
-/// The thresholds of sorted sets.
+/// Returns the thresholds between the encodings of sorted sets.
 pub(crate) fn zset_limits(ctx: &Ctx<'_>) -> PackLimits {
     PackLimits {
         entries_max: ctx.limits.zset_max_listpack_entries,
@@ -109,13 +110,13 @@ pub(crate) fn zset_limits(ctx: &Ctx<'_>) -> PackLimits {
     }
 }
 
-/// An argument that is a count from 0 on.
+/// Parses argument `index` as a count of 0 or more.
 pub(crate) fn not_negative(args: &Args<'_>, index: usize) -> Result<usize, CommandError> {
     let count = number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.ok_or(CommandError::Line("ERR value is out of range, must be positive"))
 }
 
-/// What a scan goes through, on which some of its options depend.
+/// The type of the scanned collection. Some options of a scan depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scanned {
     Hash,
@@ -128,15 +129,16 @@ pub(crate) struct ScanRequest<'a> {
     cursor: u64,
     pattern: Option<&'a [u8]>,
     count: u64,
-    /// HSCAN's NOVALUES or ZSCAN's NOSCORES.
+    /// True for HSCAN with NOVALUES and ZSCAN with NOSCORES.
     pub(crate) names_only: bool,
 }
 
-/// Buckets looked at per element asked for, before a scan of a sparse table answers with less.
+/// The most buckets visited per requested element. Then a scan of a sparse table replies with fewer
+/// elements.
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {
-    /// Reads the options behind the cursor.
+    /// Parses the options after the cursor.
     pub(crate) fn parse(args: &Args<'a>, cursor: u64, of: Scanned) -> Result<Self, CommandError> {
         let mut request = ScanRequest { cursor, pattern: None, count: 10, names_only: false };
         let mut at = 3;
@@ -165,15 +167,16 @@ impl<'a> ScanRequest<'a> {
         Ok(request)
     }
 
-    /// Whether the pattern lets an element through.
+    /// Returns true if the element matches the pattern, or if there is no pattern.
     pub(crate) fn matches(&self, element: Element<'_>) -> bool {
         let lets_through = |pattern| glob_match(pattern, element.text(&mut IntText::new()));
         self.pattern.is_none_or(lets_through)
     }
 
-    /// Replies with the next cursor and what the scan finds up to it. `step` visits the elements at
-    /// a cursor, writing those that match if it is given a reply, and gives the next cursor and how
-    /// many elements it visited and wrote. The way is walked twice, because the cursor comes first.
+    /// Replies with the next cursor and the elements found. `step` visits the elements at a cursor
+    /// and returns the next cursor and the numbers of elements visited and replies written. It
+    /// writes the matching elements only if it is given a reply. The scan runs twice, because the
+    /// cursor precedes the elements in the reply.
     pub(crate) fn run(
         &self,
         reply: &mut Reply<'_>,
@@ -199,7 +202,7 @@ impl<'a> ScanRequest<'a> {
         reply.end_array(elements, written);
     }
 
-    /// The reply of a scan that finds nothing.
+    /// Writes the reply of a scan that finds nothing.
     pub(crate) fn nothing(reply: &mut Reply<'_>) {
         reply.array(2);
         reply.bulk(b"0");
@@ -207,17 +210,17 @@ impl<'a> ScanRequest<'a> {
     }
 }
 
-/// What one step of a scan did.
+/// The result of one step of a scan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScanStep {
     pub(crate) next: u64,
-    /// Elements at the cursor.
+    /// The number of elements at the cursor.
     pub(crate) visited: u64,
-    /// Replies written, which is twice the elements where they are pairs.
+    /// The number of replies written: two per element if the elements are pairs.
     pub(crate) written: usize,
 }
 
-/// A harness that does not tell of new keys, for tests of the events that collections raise.
+/// Creates a harness without `new` events, for tests of the events that collections raise.
 #[cfg(test)]
 pub(crate) fn harness_without_new() -> crate::harness::Harness {
     let mut db = crate::harness::Harness::new();

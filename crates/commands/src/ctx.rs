@@ -1,4 +1,5 @@
-//! What a data command may touch: its locked keys, its reply, its effects. Nothing else.
+//! The context of a data command: its locked keys, its reply and its effects. A command can use
+//! nothing else.
 
 use bitflags::bitflags;
 use keyspace::view::{AccessEvent, AccessResults};
@@ -11,30 +12,31 @@ use crate::error::CommandError;
 use crate::record::{ChangeRecord, RecordWriter};
 use crate::wait::{OnEmpty, Wait};
 
-/// The function that runs a data command. It parses, calls one method of the type, replies.
+/// The function that runs a data command. It parses the arguments, calls one method of the type and
+/// replies.
 pub type Handler = fn(&mut Ctx<'_>, &Args<'_>) -> Result<(), CommandError>;
 
-/// A data command's surroundings.
+/// The context of a data command.
 pub struct Ctx<'a> {
-    /// The selected database, as far as the command's keys are locked.
+    /// The selected database, limited to the command's locked keys.
     pub db: View<'a>,
-    /// Where the reply goes.
+    /// The writer of the reply.
     pub reply: Reply<'a>,
-    /// What the command did to the data, for those who follow it.
+    /// The changes that the command made to the data, for the engine to publish.
     pub effects: &'a mut Changes,
     /// Random numbers: seeded once per thread, so tests are repeatable.
     pub rng: &'a mut fastrand::Rng,
     /// Limits from the configuration that shape values.
     pub limits: &'a ValueLimits,
-    /// Whether its client may wait: see [`Ctx::nothing_yet`].
+    /// The action if the command finds no data: see [`Ctx::nothing_yet`].
     pub on_empty: OnEmpty,
-    /// Who runs it.
+    /// The caller of the command.
     pub origin: Origin,
-    /// Which keys its client may read.
+    /// The keys that the client may read.
     pub readable: ReadableKeys,
 }
 
-/// Who runs a command.
+/// The caller of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A client.
@@ -43,32 +45,32 @@ pub enum Origin {
     Script,
 }
 
-/// Which keys a command's client may read.
+/// The keys that a command's client may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadableKeys {
-    /// All.
+    /// All keys.
     All,
-    /// Those that its arguments name.
+    /// Only the keys that the arguments name.
     Declared,
 }
 
 impl Ctx<'_> {
-    /// Notes that `key` changed and which keyspace event that raises. Call it once per change,
-    /// before returning; a command that changed nothing does not call it.
+    /// Counts one change of `key` and raises its keyspace event. Call it once per change, before
+    /// returning. A command that changed nothing does not call it.
     #[inline]
     pub fn changed(&mut self, class: EventClass, event: &'static str, key: Key<'_>) {
         self.changed_by(1, class, event, key);
     }
 
-    /// Counts changes without keyspace event and without notification, as in Redis: acknowledging
-    /// and claiming a stream's entries.
+    /// Counts changes without a keyspace event and without notification, as Redis does for
+    /// acknowledging and claiming stream entries.
     #[inline]
     pub fn changed_silently(&mut self, changes: u64) {
         self.effects.changes += changes;
     }
 
-    /// Notes a change of `key` that raises no keyspace event, but is one for
-    /// those who follow the key.
+    /// Counts changes of `key` that raise no keyspace event. Clients that watch, track or wait for
+    /// the key are notified.
     pub fn changed_without_event(&mut self, changes: u64, key: Key<'_>) {
         self.effects.changes += changes;
         if !self.effects.wanted_events.is_empty() {
@@ -79,8 +81,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records a change to a stream's groups. As in Redis it does not count as a change for
-    /// watchers and tracking clients.
+    /// Counts a change of a stream's consumer groups and raises its event. As in Redis, watchers
+    /// and tracking clients are not notified.
     pub fn changed_groups(&mut self, event: &'static str, key: Key<'_>) {
         self.effects.changes += 1;
         if !self.effects.wanted_events.is_empty() {
@@ -89,7 +91,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Makes `key` a ready key, although it has not changed: blocked clients are served again.
+    /// Makes `key` a ready key although it has not changed: blocked clients are served again.
     pub fn mark_ready(&mut self, key: Key<'_>) {
         if self.db.is_followed(key) {
             self.effects.touch(self.db.index(), key);
@@ -98,9 +100,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Like [`Ctx::changed`] for a command that makes several changes at once and raises one
-    /// event: `RPUSH` counts its elements. An event beside one that counted all changes
-    /// (`del` behind `lpop`) has 0.
+    /// Counts `changes` changes of `key` and raises one event: RPUSH counts its elements. `changes`
+    /// is 0 for a further event whose changes are already counted (`del` after `lpop`).
     #[inline]
     pub fn changed_by(&mut self, changes: u64, class: EventClass, event: &'static str, key: Key<'_>) {
         self.effects.changes += changes;
@@ -116,16 +117,16 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records other commands in place of the request, whose effect depends on more than the data:
-    /// see [`crate::record`]. `write` runs only if records are wanted.
+    /// Records other commands in place of a request whose effect depends on more than the data: see
+    /// [`crate::record`]. `write` runs only if records are wanted.
     #[inline]
     pub fn record(&mut self, write: impl FnOnce(&mut RecordWriter<'_>)) {
         let db = self.db.index();
         self.effects.record.replace(db, write);
     }
 
-    /// Sends the invalidation of the last changed key after the events raised so far, where Redis
-    /// publishes the events first.
+    /// Delays the invalidation of `key`, the last changed key, until the events raised so far are
+    /// published. For commands where Redis publishes the events first.
     #[inline]
     pub fn invalidate_after_events(&mut self, key: Key<'_>) {
         if !self.effects.wanted_events.is_empty() && !self.effects.changed_keys.is_empty() {
@@ -141,8 +142,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Sends the invalidations of all changed keys where the first one would be sent, where Redis
-    /// publishes the events of several keys after that.
+    /// Sends the invalidations of all changed keys together with the first one. For commands where
+    /// Redis publishes the events of several keys after that.
     #[inline]
     pub fn invalidate_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.changed_keys[..] {
@@ -175,7 +176,7 @@ bitflags! {
         const STREAM = 1 << 8;
         /// `n`: a key was created.
         const NEW = 1 << 9;
-        /// `m`: a key that is not there was to be read.
+        /// `m`: a missing key was read.
         const MISSED = 1 << 10;
     }
 }
@@ -183,9 +184,9 @@ bitflags! {
 /// One keyspace event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
-    /// Its class.
+    /// The class of the event.
     pub class: EventClass,
-    /// Its name, such as `set`.
+    /// The name of the event, such as `set`.
     pub event: &'static str,
     /// The database.
     pub db: usize,
@@ -193,39 +194,41 @@ pub struct KeyEvent {
     pub key: Box<[u8]>,
 }
 
-/// What commands did to the data: changed keys, events, values to free. Applied before the locks
-/// are released. Thread: one per I/O thread.
+/// The changes that commands made to the data: changed keys, events and values to free. The engine
+/// applies them before it releases the locks. Thread: one per I/O thread.
 #[derive(Default)]
 pub struct Changes {
-    /// Changes so far: what `rdb_changes_since_last_save` counts.
+    /// The number of changes so far, which `rdb_changes_since_last_save` counts.
     pub changes: u64,
     /// The canonical record of the command that runs.
     pub record: ChangeRecord,
-    /// Keyspace events to publish.
+    /// The classes of keyspace events to publish.
     pub wanted_events: EventClass,
-    /// Those that happened.
+    /// The keyspace events raised so far.
     pub events: Vec<KeyEvent>,
     /// Changed keys in shards with watchers, blocked clients or tracked keys.
     pub changed_keys: Vec<ChangedKey>,
-    /// Ready keys: keys that changed while clients may be blocked on them, and those removed with
-    /// their database.
+    /// Ready keys. Always empty: the engine derives ready keys from `changed_keys` and
+    /// `db_changes`.
     pub gone: Vec<ChangedKey>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
-    /// What the command waits for instead of replying.
+    /// The wait of the client if the command blocks it instead of replying.
     pub wait: Option<Wait>,
-    /// What is on its way out and too big to free here: a background thread drops it.
+    /// Removed values that are too big to free here. A background thread frees them.
     pub lazy_freed: Vec<LazyFreed>,
-    /// The command's reply is delayed until the values removed so far are freed (FLUSHALL SYNC).
+    /// True while the command's reply waits until the values removed so far are freed (FLUSHALL
+    /// SYNC).
     pub freed_before_reply: bool,
 }
 
-/// Whether the client that empties a database waits until the memory is freed.
+/// The mode of a command that empties a database: with or without waiting until the memory is
+/// freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// It does, in Redis: its own invalidation comes ahead of the reply.
+    /// The client waits, in Redis: its own invalidation is sent before the reply.
     Awaited,
-    /// It does not (ASYNC): its own invalidation comes behind the reply.
+    /// The client does not wait (ASYNC): its own invalidation is sent after the reply.
     Async,
 }
 
@@ -236,17 +239,17 @@ pub enum DbChange {
     Emptied(usize, Flush),
     /// Two databases have exchanged their keys.
     Swapped(usize, usize),
-    /// All keys are about to be replaced by those of a file.
+    /// All keys are about to be replaced by the keys of a file.
     Replaced(usize),
 }
 
-/// Who is notified that a key changed.
+/// The clients that are notified of a change to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Those who wait for it, cache it or watch it.
+    /// Clients that wait for the key, track it or watch it.
     All,
-    /// All except watchers: the key had expired, which EXEC checks itself, and which counted as
-    /// missing when WATCH came later.
+    /// All except watchers, because the key had expired. EXEC checks expiry itself, and a key that
+    /// had expired before WATCH counted as missing.
     ExceptWatchers,
     /// Only blocked clients.
     BlockedClients,
@@ -255,15 +258,15 @@ pub enum Audience {
 /// A key that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// Its database.
+    /// The database of the key.
     pub db: usize,
-    /// Its hash.
+    /// The hash of the key.
     pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
-    /// Who is notified.
+    /// The clients that are notified.
     pub audience: Audience,
-    /// How many of [`Changes::events`] are published before the invalidation of this change.
+    /// The number of [`Changes::events`] that are published before the invalidation of this change.
     pub events_before: usize,
 }
 
@@ -277,12 +280,11 @@ pub enum LazyFreed {
     Keys(Table<keyspace::KeyEntry>),
 }
 
-/// Elements from which freeing a value is left to a background thread.
+/// The number of elements from which a background thread frees a value.
 const LAZY_FREE_ELEMENTS_MIN: usize = 64;
 
 impl Changes {
-    /// Lets go of a removed value: here when it is small, on a background
-    /// thread when it is not. O(1).
+    /// Frees a removed value: a small one at once, a big one on a background thread. O(1).
     #[inline]
     pub fn discard(&mut self, entry: keyspace::KeyEntry) {
         use structures::entry::View;
@@ -294,15 +296,15 @@ impl Changes {
         }
     }
 
-    /// Lets go of a part of a value as [`Changes::discard`] does of a whole one. O(1).
+    /// Frees a part of a value as [`Changes::discard`] frees a whole one. O(1).
     pub fn lazy_free_object(&mut self, object: keyspace::Object) {
         if object.element_count() >= LAZY_FREE_ELEMENTS_MIN {
             self.lazy_freed.push(LazyFreed::Object(object));
         }
     }
 
-    /// Takes over what happened to keys while commands looked for them: events and followers' news,
-    /// a place to be freed for what left the keyspace. O(entries).
+    /// Takes over the results of key accesses: raises their events, records the changed keys and
+    /// frees the removed values. O(entries).
     pub fn absorb(&mut self, access_results: &mut AccessResults) {
         for access_events in access_results.access_events.drain(..) {
             match access_events {
@@ -326,7 +328,7 @@ impl Changes {
         self.absorb_displaced(access_results);
     }
 
-    /// The part of [`Changes::absorb`] that gives values up. O(values).
+    /// Frees the removed values of [`Changes::absorb`]. O(values).
     pub fn absorb_displaced(&mut self, access_results: &mut AccessResults) {
         for entry in access_results.displaced.drain(..) {
             self.discard(entry);
@@ -348,18 +350,18 @@ impl Changes {
     }
 }
 
-/// Limits from the configuration that shape values: thresholds between encodings, sizes.
+/// Limits from the configuration that apply to values: sizes and thresholds between encodings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueLimits {
-    /// `proto-max-bulk-len`: the longest string.
+    /// `proto-max-bulk-len`: the length of the longest string, in bytes.
     pub string_len_bytes_max: u64,
-    /// `list-max-listpack-size`: entries of a list node, or a size class when negative.
+    /// `list-max-listpack-size`: the entries of a list node, or a size class if negative.
     pub list_max_listpack_size: i64,
-    /// Strings of this length get a list node of their own even where they are not too long for
-    /// others: DEBUG QUICKLIST-PACKED-THRESHOLD, [`u32::MAX`] for none.
+    /// The length from which a string gets a list node of its own, even if it fits into a node with
+    /// others. Set by DEBUG QUICKLIST-PACKED-THRESHOLD; [`u32::MAX`] is no such length.
     pub list_plain_len_min: u32,
-    /// `list-compress-depth`: nodes at each end of a list that are not
-    /// compressed; 0 compresses none.
+    /// `list-compress-depth`: the number of uncompressed nodes at each end of a list; 0 compresses
+    /// no node.
     pub list_compress_depth: i64,
     /// `hash-max-listpack-entries`.
     pub hash_max_listpack_entries: usize,
@@ -379,21 +381,21 @@ pub struct ValueLimits {
     pub stream_node_max_bytes: usize,
     /// `stream-node-max-entries`.
     pub stream_node_max_entries: usize,
-    /// `hll-sparse-max-bytes`: up to here a HyperLogLog stays sparse, its header included.
+    /// `hll-sparse-max-bytes`: the size, header included, up to which a HyperLogLog stays sparse.
     pub hll_sparse_max_bytes: usize,
-    /// Whether OBJECT REFCOUNT shows small integers as shared. Redis does not share them where each
-    /// key needs a time or frequency of its own: under `maxmemory` with an LRU or LFU policy.
+    /// True if OBJECT REFCOUNT shows small integers as shared. Redis does not share them if each
+    /// key needs its own access time or frequency: with `maxmemory` and an LRU or LFU policy.
     pub shares_integers: bool,
-    /// `rdbcompression`: whether strings are compressed in what DUMP writes.
+    /// `rdbcompression`: true if DUMP compresses strings.
     pub compresses_dumps: bool,
-    /// `rdb-version-check relaxed`: whether RESTORE takes payloads of versions that are not known.
+    /// `rdb-version-check relaxed`: true if RESTORE accepts payloads of unknown versions.
     pub takes_unknown_dumps: bool,
-    /// Whether checksums of payloads are left unread, for tests of damaged data.
+    /// True if checksums of payloads are not checked, for tests of damaged data.
     pub skips_checksums: bool,
 }
 
 impl ValueLimits {
-    /// The limits of lists.
+    /// Returns the limits of lists.
     pub const fn list(&self) -> ListLimits {
         ListLimits::from_option(self.list_max_listpack_size)
             .with_plain_from(self.list_plain_len_min)

@@ -1,4 +1,4 @@
-//! Why a command fails: a closed list of causes. Only [`CommandError::line`] knows the words.
+//! The errors of commands: a closed list of causes. Only [`CommandError::line`] knows their texts.
 
 use std::borrow::Cow;
 
@@ -10,58 +10,61 @@ use structures::hll::{Corrupted, NotHll};
 pub enum CommandError {
     /// The key holds another type.
     WrongType,
-    /// The command asked for a key that its record does not declare: a defect of the server.
+    /// The command used a key that its record does not declare: a defect of the server.
     UndeclaredKey,
-    /// A script has run for too long, and holds what the command needs. The engine, which knows
-    /// whether it is a function, says so in its stead.
+    /// A script that runs too long holds a lock that the command needs. The engine replaces this
+    /// error with its own, because it knows if the script is a function.
     Busy,
-    /// The string at the key is no HyperLogLog.
+    /// The string at the key is not a HyperLogLog.
     NotHll,
-    /// The string at the key is a HyperLogLog whose registers are broken.
+    /// The string at the key is a HyperLogLog with corrupt registers.
     CorruptedHll,
-    /// Arguments do not fit the syntax.
+    /// The arguments do not match the syntax.
     Syntax,
     /// An argument or stored string is not a 64-bit integer.
     NotAnInteger,
     /// An argument or stored string is not a float.
     NotAFloat,
-    /// An argument that must be in a range is not; the text names it.
+    /// An argument is outside its range. The text names the argument.
     OutOfRange(&'static str),
-    /// INCR and friends would leave the 64-bit range.
+    /// The result of INCR or a similar command would exceed 64 bits.
     IncrementOverflow,
-    /// INCRBYFLOAT would give NaN or infinity.
+    /// The result of INCRBYFLOAT would be NaN or infinity.
     IncrementNotFinite,
     /// The key must exist (RENAME, LSET).
     NoSuchKey,
-    /// A list index out of range (LSET).
+    /// The list index is out of range (LSET).
     IndexOutOfRange,
-    /// A number of arguments the command does not take.
+    /// The command does not take this number of arguments. Holds the command's name in lower case.
     WrongArity(&'static str),
-    /// A number of arguments a subcommand does not take: container and subcommand, lower case.
+    /// The subcommand does not take this number of arguments. Holds the container and the
+    /// subcommand in lower case.
     WrongSubcommandArity(&'static str, &'static str),
-    /// An unknown subcommand: what was asked and the container's name, upper case.
+    /// The subcommand is unknown. Holds the word that the client sent and the container's name in
+    /// upper case.
     UnknownSubcommand(Vec<u8>, &'static str),
-    /// An expiry argument that cannot be: names the command, lower case.
+    /// The expiry argument is invalid. Holds the command's name in lower case.
     InvalidExpire(&'static str),
-    /// A database number that does not exist.
+    /// The database number does not exist.
     DbIndexOutOfRange,
     /// Source and destination are the same.
     SameObject,
     /// A string would exceed `proto-max-bulk-len`.
     StringTooLong,
-    /// A byte offset that cannot be.
+    /// The byte offset is invalid.
     OffsetOutOfRange,
-    /// A bit offset that is no number or beyond the longest string.
+    /// The bit offset is not a number, or is beyond the longest string.
     BitOffset,
-    /// An argument that must be positive is not.
+    /// An argument that must be positive is not. Holds its name.
     MustBePositive(&'static str),
-    /// NaN would be a score.
+    /// The score would be NaN.
     ScoreNotANumber,
-    /// A whole line of Redis' wording that only this command uses, its error code included.
+    /// The whole error line, in Redis' wording and with its error code, for errors that only one
+    /// command uses.
     Line(&'static str),
-    /// The same with parts known at run time.
+    /// The whole error line, with parts known only at run time.
     Text(String),
-    /// The same, quoting what a client sent: see [`CommandError::quoting`].
+    /// The whole error line, with bytes that the client sent: see [`CommandError::quoting`].
     Bytes(Vec<u8>),
 }
 
@@ -92,18 +95,20 @@ impl From<Corrupted> for CommandError {
     }
 }
 
-/// What an error quotes of `argument`: its bytes as they are, up to a NUL, where C's strings end.
+/// Returns the part of `argument` that errors quote: its bytes up to the first NUL, where a C
+/// string ends.
 pub fn quotable(argument: &[u8]) -> &[u8] {
     argument.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 impl CommandError {
-    /// The line `before`, `argument`, `after`, whatever bytes the argument holds.
+    /// Returns an error with the line `before`, `argument`, `after`. The argument may hold any
+    /// bytes and is cut at its first NUL.
     pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
         CommandError::Bytes([before.as_bytes(), quotable(argument), after.as_bytes()].concat())
     }
 
-    /// The line sent to the client, without its leading `-`.
+    /// Returns the line sent to the client, without its leading `-`.
     pub fn line(&self) -> Cow<'static, [u8]> {
         let owned = |text: String| Cow::Owned(text.into_bytes());
         let text: &'static str = match self {

@@ -1,7 +1,7 @@
-//! Commands on keys whatever they hold: here what asks and deletes; times in `expire`, other
-//! names and databases in `transfer`, walks over all keys in `scan`, whole databases in
-//! `flush`, what a value costs and how it is stored in `object`, SORT in `sort`, waiting for
-//! replicas in `replicas`.
+//! Commands on keys of any type. This file has the commands that query and delete keys. Expiry is
+//! in `expire`, renaming and copying in `transfer`, iteration over all keys in `scan`, whole
+//! databases in `flush`. Memory and encodings of values are in `object`, SORT in `sort`, the wait
+//! for replicas in `replicas`.
 
 use keyspace::object::type_name;
 
@@ -47,7 +47,7 @@ pub static COMMANDS: &[&Command] = &[
     &replicas::WAIT,
 ];
 
-/// Those on whole databases.
+/// This group's commands on whole databases.
 pub static WALKERS: &[&Command<Walker>] = &[
     &scan::SCAN,
     &scan::KEYS,
@@ -73,7 +73,7 @@ static DEL: Command = Command {
     run: del,
     ..Command::DEFAULT
 };
-/// DEL key [key …]: how many there were. Big values are freed in the background.
+/// Handles DEL: replies with the number of keys that existed. Big values are lazy freed.
 fn del(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut removed = 0;
     for index in 1..args.len() {
@@ -103,7 +103,7 @@ static UNLINK: Command = Command {
     run: unlink,
     ..Command::DEFAULT
 };
-/// UNLINK key [key …]: how many there were. DEL does the same here.
+/// Handles UNLINK: works like DEL, which lazy frees big values, too.
 fn unlink(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     del(ctx, args)
 }
@@ -123,7 +123,7 @@ static EXISTS: Command = Command {
     run: exists,
     ..Command::DEFAULT
 };
-/// EXISTS key [key …]: how many exist; one given twice counts twice.
+/// Handles EXISTS: replies with the number of existing keys. A key given twice counts twice.
 fn exists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = (1..args.len()).filter(|&index| ctx.db.look(args.key(index)).is_some()).count();
     ctx.reply.integer(found as i64);
@@ -145,7 +145,7 @@ static TOUCH: Command = Command {
     run: touch,
     ..Command::DEFAULT
 };
-/// TOUCH key [key …]: how many exist.
+/// Handles TOUCH: replies with the number of existing keys.
 fn touch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = (1..args.len()).filter(|&index| ctx.db.touch(args.key(index))).count();
     ctx.reply.integer(found as i64);
@@ -166,7 +166,8 @@ static TYPE: Command = Command {
     run: type_of,
     ..Command::DEFAULT
 };
-/// TYPE key: string, list, set, hash, zset, stream, or none when the key is absent.
+/// Handles TYPE: replies with string, list, set, hash, zset or stream, or none if the key is
+/// missing.
 fn type_of(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let name = ctx.db.look(args.key(1)).map_or("none", |entry| type_name(&entry));
     ctx.reply.simple(name);

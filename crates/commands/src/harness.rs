@@ -1,6 +1,6 @@
-//! Runs commands in tests: a keyspace in memory, a clock that stands still, random numbers from a
-//! fixed seed. Keys are locked as the commands' records declare them, and a handler that reaches
-//! for another key fails its test. A command takes microseconds.
+//! The harness that runs commands in tests: a keyspace in memory, a clock that stands still, random
+//! numbers from a fixed seed. Keys are locked as the commands' records declare them. A handler that
+//! uses another key fails its test. A command takes microseconds.
 //!
 //! ```text
 //! let mut db = Harness::new();
@@ -21,23 +21,24 @@ use crate::{
     Args, Changes, Command, Ctx, EventClass, KeyEvent, OnEmpty, Origin, ValueLimits, WalkCtx, Walked, Walker,
 };
 
-/// The Unix time, in milliseconds, at which every harness starts.
+/// The Unix time, in milliseconds, at which the clock of every harness starts.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 
-/// Recorded commands: the database, and the words.
+/// Recorded commands, each with its database and words.
 pub(crate) type Recorded = Vec<(usize, Vec<Vec<u8>>)>;
 
 /// One client of a keyspace of its own.
 pub(crate) struct Harness {
     keyspace: Keyspace,
     pub(crate) protocol: Protocol,
-    /// The selected database, of 16.
+    /// The number of the selected database, 0 to 15.
     pub(crate) db: usize,
     pub(crate) now_ms: i64,
     pub(crate) access: Access,
     pub(crate) expired_access: ExpiredAccess,
     pub(crate) limits: ValueLimits,
-    /// All events are wanted but `new`, which every first write raises, and `keymiss`.
+    /// The effects. All events are published except `new`, which every first write raises, and
+    /// `keymiss`.
     pub(crate) effects: Changes,
     pub(crate) access_results: AccessResults,
     rng: fastrand::Rng,
@@ -45,8 +46,7 @@ pub(crate) struct Harness {
 }
 
 impl Drop for Harness {
-    /// Whatever a test did, the sizes of keys were counted right on the way, and
-    /// the big ones are known.
+    /// Checks, for every test, that the counted sizes of keys and the known big keys are correct.
     fn drop(&mut self) {
         for db in 0..self.keyspace.db_count() {
             let counts = self.keyspace.sizes().counts(db);
@@ -67,7 +67,7 @@ impl Harness {
         Self::with_seed([1, 2, 3, 4])
     }
 
-    /// A harness whose tables have an order of their own.
+    /// Creates a harness whose hash tables depend on `seed`, and with them the order of elements.
     pub(crate) fn with_seed(seed: [u64; 4]) -> Self {
         Self {
             keyspace: Keyspace::new(16, seed),
@@ -87,7 +87,7 @@ impl Harness {
         }
     }
 
-    /// Runs one command; its reply with CR LF written `|` and unprintable bytes escaped.
+    /// Runs one command. Returns its reply with CR LF written as `|` and unprintable bytes escaped.
     pub(crate) fn run(&mut self, words: &[&str]) -> String {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         text(&self.run_bytes(&words))
@@ -100,7 +100,7 @@ impl Harness {
         text(&self.run_bytes(&words))
     }
 
-    /// Runs one command; its reply as it would be sent.
+    /// Runs one command and returns its reply as it would be sent.
     pub(crate) fn run_bytes(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let input = words.concat();
         let mut start = 0;
@@ -202,8 +202,8 @@ impl Harness {
         }
     }
 
-    /// What the last request, `words`, recorded: commands with their databases, in the order in
-    /// which they apply.
+    /// Returns the record of the last request, `words`: commands with their databases, in the order
+    /// in which they apply.
     pub(crate) fn recorded(&self, words: &[&[u8]]) -> Recorded {
         let decoded = |command: RecordedCommand<'_>| {
             let mut bytes = Vec::new();
@@ -218,8 +218,8 @@ impl Harness {
         commands
     }
 
-    /// Removes all keys and fields that are due, as the server does in the background; what is
-    /// recorded of it.
+    /// Removes all expired keys and fields, as the server does in the background. Returns the
+    /// recorded commands.
     pub(crate) fn sweep(&mut self) -> Recorded {
         let mut commands = Vec::new();
         let mut swept = SweepResult::up_to(self.now_ms - 1).naming_fields();
@@ -243,14 +243,14 @@ impl Harness {
         commands
     }
 
-    /// The keyspace events since the last call, as `event key@db`, joined by commas.
+    /// Returns the keyspace events since the last call, as `event key@db`, joined by commas.
     pub(crate) fn events(&mut self) -> String {
         let text =
             |event: KeyEvent| format!("{} {}@{}", event.event, String::from_utf8_lossy(&event.key), event.db);
         std::mem::take(&mut self.effects.events).into_iter().map(text).collect::<Vec<_>>().join(",")
     }
 
-    /// Runs steps of a command line, its reply, and the events it raised.
+    /// Runs steps, each a command line, its expected reply and the events that it must raise.
     pub(crate) fn check_events(&mut self, steps: &[(&str, &str, &str)]) {
         for (line, reply, events) in steps {
             assert_eq!(self.line(line), *reply, "{line}");
@@ -259,8 +259,8 @@ impl Harness {
     }
 }
 
-/// Runs steps of a command line and its reply, on RESP2 and on RESP3 with an empty keyspace each. A
-/// null of any kind in RESP2 is written as RESP3's `_|`.
+/// Runs steps, each a command line and its expected reply, on RESP2 and on RESP3 with an empty
+/// keyspace each. RESP2's null of any kind is written as RESP3's `_|`.
 pub(crate) fn check(steps: &[(&str, &str)]) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let mut db = Harness::new();
@@ -272,7 +272,7 @@ pub(crate) fn check(steps: &[(&str, &str)]) {
     }
 }
 
-/// The words of an encoded request, or of any reply that is a flat array of bulk strings.
+/// Returns the words of an encoded request, or of any reply that is a flat array of bulk strings.
 pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
     match resp::decode(encoded) {
         Ok(Some((resp::Value::Array(values), len))) if len == encoded.len() => {
@@ -282,13 +282,13 @@ pub(crate) fn words_of(encoded: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// A record, by what runs the command.
+/// The record of a command, by the type of its handler.
 enum Found {
     Keys(&'static Command),
     Walks(&'static Command<Walker>),
 }
 
-/// The record of a request: its subcommand's where there is one.
+/// Returns the record of a request, or its subcommand's record if there is one.
 fn find(args: &Args<'_>) -> Found {
     if let Some(command) = crate::walkers().find(|command| args.is(0, command.name)) {
         return Found::Walks(command);
@@ -298,7 +298,7 @@ fn find(args: &Args<'_>) -> Found {
     Found::Keys(command.subcommands.iter().find(|sub| args.is(1, sub.name)).copied().unwrap_or(command))
 }
 
-/// A reply as tests write it: CR LF as `|`, other unprintable bytes as `\xNN`.
+/// Returns a reply as tests write it: CR LF as `|`, other unprintable bytes as `\xNN`.
 fn text(reply: &[u8]) -> String {
     let mut text = String::new();
     for &byte in reply {

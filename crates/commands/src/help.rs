@@ -1,9 +1,9 @@
-//! The answer of a container's HELP.
+//! The reply to the HELP subcommand of container commands.
 
 use resp::Reply;
 
-/// Replies with the container's form, for each subcommand its syntax and its
-/// lines indented, and HELP.
+/// Replies with the syntax of `container`, then with each subcommand's syntax and indented help
+/// lines, then with HELP itself.
 pub fn reply_help(reply: &mut Reply<'_>, container: &str, subcommands: &[(&str, &[&str])]) {
     let explained: usize = subcommands.iter().map(|(_, lines)| 1 + lines.len()).sum();
     reply.array(explained + 3);

@@ -1,9 +1,9 @@
-//! Where the keys of a request are: its record's key specs applied to its arguments.
+//! The key extraction of requests: applies the key specs of a command's record to the arguments.
 //!
-//! Dispatch locks the shards of these keys, and the handler may use no others. Where a spec cannot
-//! say which keys the handler uses, a function beside the handler finds them
-//! ([`KeySpec::found_by`]). A spec that does not fit the arguments names no key: the handler then
-//! refuses the request with its own error before it looks for any.
+//! Dispatch locks the shards of these keys, and the handler may use no others. If a spec cannot
+//! describe the keys, a function beside the handler finds them ([`KeySpec::found_by`]). A spec that
+//! does not match the arguments finds no key: the handler then rejects the request with its own
+//! error before it uses any key.
 
 use crate::args::Args;
 use crate::table::{Begin, Find, KeySpec};
@@ -30,8 +30,8 @@ pub fn for_each_key(specs: &[KeySpec], args: &Args<'_>, mut visit: impl FnMut(us
     }
 }
 
-/// Returns false if a spec with a count or a fixed place does not fit the arguments. The handler
-/// then refuses the request without a use of any key, and access control checks none, as in Redis.
+/// Returns false if a spec with a count or a fixed place does not match the arguments. The handler
+/// then rejects the request without using any key, and access control checks no key, as in Redis.
 /// O(specs).
 pub fn fit(specs: &[KeySpec], args: &Args<'_>) -> bool {
     let is_searched = |spec: &KeySpec| spec.found_by.is_some() || !matches!(spec.begin, Begin::Index(_));
@@ -75,14 +75,14 @@ fn key_range(spec: &KeySpec, args: &Args<'_>) -> Option<KeyRange> {
     fits.then_some(KeyRange { first, last, step: usize::from(step).max(1) })
 }
 
-/// The indexes behind all `keyword`s from `start` on. A word that introduces one key may stand
-/// several times, and the last one is the one used.
+/// Returns the indexes after all occurrences of `keyword` from `start` on. A keyword before a
+/// single key may occur several times; the handler uses the last key.
 fn behind_each_keyword(keyword: &str, start: usize, args: &Args<'_>) -> impl Iterator<Item = usize> {
     (start + 1..args.len()).filter(move |&at| args.is(at - 1, keyword))
 }
 
-/// The index behind `keyword`, looked for from `start` on: forwards, or backwards when counted from
-/// the end.
+/// Returns the index after `keyword`. The search starts at `start` and runs forwards, or backwards
+/// if `start` counts from the end.
 fn behind_keyword(keyword: &str, start: i8, args: &Args<'_>) -> Option<usize> {
     let mut at = match usize::try_from(start) {
         Ok(start) => start,

@@ -1,5 +1,5 @@
-//! Data commands: one file per group, one paragraph per command (record above handler), pure: data
-//! in, reply and effects out.
+//! Data commands: one file per group, and in it one section per command, its record above its
+//! handler. A handler is pure: it gets data and returns a reply and effects.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -35,7 +35,7 @@ pub use table::Command;
 pub use wait::{Awaited, BlockFor, BlockingKey, EmptyReply, OnEmpty, Wait};
 pub use walk::{WalkCtx, Walked, Walker};
 
-/// The data commands on keys.
+/// Returns the data commands that work on keys.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     let groups = [
         string::COMMANDS,
@@ -52,7 +52,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
     groups.into_iter().flatten().copied()
 }
 
-/// The data commands on whole databases.
+/// Returns the data commands that work on whole databases.
 pub fn walkers() -> impl Iterator<Item = &'static Command<Walker>> {
     generic::WALKERS.iter().copied()
 }

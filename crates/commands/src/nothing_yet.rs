@@ -1,11 +1,12 @@
-//! How the handler of a blocking command ends when it finds nothing: see [`crate::wait`].
+//! The end of a blocking command that found no data: see [`crate::wait`].
 
 use crate::ctx::Ctx;
 use crate::wait::{BlockFor, EmptyReply, OnEmpty, Wait};
 
 impl Ctx<'_> {
-    /// There is nothing to reply with: the client waits for what `wait_for` gives, or gets the
-    /// `empty` reply where it may not wait.
+    /// Ends a blocking command that found no data. If the client may block, it waits at most
+    /// `timeout_ms` for the keys that `wait_for` returns; `None` is no limit. Otherwise it gets the
+    /// `empty` reply.
     pub fn nothing_yet<W: Into<BlockFor>>(
         &mut self,
         timeout_ms: Option<u64>,

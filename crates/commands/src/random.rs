@@ -1,4 +1,4 @@
-//! HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: one request, read and answered once for all three.
+//! HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: one parser and one reply for all three commands.
 
 use keyspace::object::ObjectType;
 use keyspace::{AccessError, Key, Set, Zset};
@@ -10,35 +10,35 @@ use crate::collection::{begin_pair, begin_pairs, bulk};
 use crate::ctx::Ctx;
 use crate::error::CommandError;
 
-/// A collection of which random elements can be had. Hashes implement it beside their commands,
-/// which remove due fields first.
+/// A collection from which random elements can be drawn. Hashes implement this trait beside their
+/// commands, which remove expired fields first.
 pub(crate) trait RandomElements: ObjectType {
-    /// What an element has beside itself.
+    /// The data of an element beside the element itself: its value or score.
     type Beside<'a>;
-    /// The option that asks for it; none in a collection that has nothing to give.
+    /// The option that adds this data to the reply; `None` for collections without such data.
     const OPTION: Option<&'static str>;
 
-    /// Removes what must not be drawn.
+    /// Removes elements that must not be drawn.
     fn prepare(_ctx: &mut Ctx<'_>, _key: Key<'_>) -> Result<(), AccessError> {
         Ok(())
     }
-    /// A copy without what counts as absent at `due_ms`, where something does that
-    /// [`Self::prepare`] had to leave.
+    /// Returns a copy without the elements that are expired at `due_ms`, if [`Self::prepare`] had
+    /// to leave any.
     fn without_due(&self, _due_ms: i64) -> Option<Self> {
         None
     }
-    /// Number of elements.
+    /// Returns the number of elements.
     fn element_count(&self) -> usize;
-    /// An element chosen uniformly.
+    /// Returns an element chosen uniformly.
     fn draw_one(&self, draw: impl FnMut() -> u64) -> Option<(Element<'_>, Self::Beside<'_>)>;
-    /// Visits `count` different elements chosen uniformly, or all.
+    /// Visits `count` different elements chosen uniformly, or all elements if there are fewer.
     fn draw_distinct(
         &self,
         count: usize,
         draw: impl FnMut() -> u64,
         visit: impl FnMut(Element<'_>, Self::Beside<'_>),
     );
-    /// Writes what an element has beside itself.
+    /// Writes the data of an element beside the element itself.
     fn reply_beside(reply: &mut Reply<'_>, beside: Self::Beside<'_>);
 }
 
@@ -76,21 +76,21 @@ impl RandomElements for Zset {
     }
 }
 
-/// How many random elements are asked for.
+/// The number of requested random elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RandomCount {
-    /// That many different ones, or all.
+    /// This number of different elements, or all if there are fewer.
     Distinct(usize),
-    /// Exactly that many, repetitions allowed.
+    /// Exactly this number of elements, with repetitions.
     Repeating(usize),
 }
 
-/// The most random elements with repetitions that one request gets: the request names no more than
-/// a number, the reply is all of it.
+/// The largest number of random elements with repetitions in one request. The request is short, but
+/// its reply holds every element.
 const REPEATING_MAX: usize = 1 << 24;
 
 impl RandomCount {
-    /// Reads argument `index`: a negative count asks for repetitions.
+    /// Parses argument `index`. A negative count requests repetitions.
     fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
         match args.integer(index)? {
             i64::MIN => Err(CommandError::Line(
@@ -105,14 +105,14 @@ impl RandomCount {
     }
 }
 
-/// What a request asks for.
+/// A parsed request.
 enum Request {
     /// An element by itself.
     One,
     /// An array.
     Many {
         count: RandomCount,
-        /// With what each has beside itself.
+        /// True if the reply holds each element's value or score, too.
         in_pairs: bool,
     },
 }
@@ -123,7 +123,7 @@ impl Request {
             return Ok(Request::One);
         }
         let Some(option) = option else {
-            // Here Redis finds too many arguments before it reads the count.
+            // Redis reports too many arguments before it parses the count.
             let fits = args.len() == 3;
             let count = if fits { RandomCount::parse(args, 2)? } else { return Err(CommandError::Syntax) };
             return Ok(Request::Many { count, in_pairs: false });
@@ -134,7 +134,7 @@ impl Request {
             return Err(CommandError::Syntax);
         }
         match count {
-            // Twice as many must be a number.
+            // The doubled count must fit into 64 bits.
             RandomCount::Distinct(count) if in_pairs && count > i64::MAX as usize / 2 => {
                 Err(CommandError::OutOfRange("value"))
             }
@@ -143,10 +143,10 @@ impl Request {
     }
 }
 
-/// Replies to `COMMAND key [count [option]]`: without a count one element, or null; with one an
-/// array of that many different elements, or with repetitions if the count is negative. The option
-/// adds what elements have beside themselves. Repetitions that would take more than
-/// `proto-max-bulk-len` bytes are refused.
+/// Replies to `COMMAND key [count [option]]`. Without a count the reply is one element, or null.
+/// With a count it is an array of that many different elements; a negative count allows
+/// repetitions. The option adds the elements' values or scores. Rejects repetitions that would take
+/// more than `proto-max-bulk-len` bytes.
 pub(crate) fn random_elements<T: RandomElements>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,

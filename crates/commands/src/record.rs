@@ -1,65 +1,65 @@
-//! What a command did, as commands that do the same again: its *canonical record*.
+//! The *canonical record* of a command: commands that make the same changes again.
 //!
-//! Whoever applies the record, later and elsewhere (an append-only file, a replica), must end with
-//! the same data. So a record has absolute times instead of relative ones, results instead of
-//! random choices, and no waiting. Most requests are their own record. A handler whose effect
-//! depends on the clock, on chance or on how a value is stored replaces the request with other
-//! commands ([`crate::Ctx::record`]). Forms are those that Redis 8 propagates, so that its replicas
-//! can apply them.
+//! A replica or an append-only file applies the record elsewhere and later. The result must be the
+//! same data. So a record has absolute times instead of relative ones, results instead of random
+//! choices, and no waiting. Most requests are their own record. The effect of some handlers depends
+//! on the clock, on chance or on the encoding of a value. They replace the request with other
+//! commands ([`crate::Ctx::record`]). The forms are those that Redis 8 propagates, so that its
+//! replicas can apply them.
 //!
-//! The engine says whether records are wanted, calls [`ChangeRecord::begin`] before each command,
-//! and when the command is done and its tally is absorbed it writes, in this order:
+//! The engine decides if records are wanted and calls [`ChangeRecord::begin`] before each command.
+//! After the command, when its changes are absorbed, the engine writes in this order:
 //!
 //! 1. [`ChangeRecord::commands`]: DEL for each key that the command found expired, then HDEL for
-//!    each field that it found expired and what the handler recorded instead of the request,
-//! 2. the request as it was sent, where [`ChangeRecord::has_request`] says so.
+//!    each field that it found expired and the commands that replace the request,
+//! 2. the request as it was sent, if [`ChangeRecord::has_request`] returns true.
 //!
-//! DEL of expired keys comes first whenever it was noticed: a key expires before the command uses
-//! it.
+//! DEL of an expired key always comes first: a key expires before the command uses it.
 //!
-//! Who applies records must not remove what has expired by itself: a DEL or HDEL will come. In this
-//! crate that is [`keyspace::view::ExpiredAccess::Show`].
+//! A server that applies records must not remove expired keys or fields itself: a DEL or HDEL
+//! follows. In this crate that mode is [`keyspace::view::ExpiredAccess::Show`].
 //!
-//! Where a form of Redis 8.0.2 would lead to other data, or only a replica could apply it, ours
-//! differs:
+//! Some forms of Redis 8.0.2 would lead to other data, or only a replica could apply them. There
+//! the record differs:
 //!
-//! - HINCRBYFLOAT of a field with an expiry: HSETEX with KEEPTTL, as in Redis 8.6. HSET clears it.
-//! - HSETNX and HINCRBY of an expired field: HSET. HDEL ahead of the request may delete the key,
+//! - HINCRBYFLOAT of a field with an expiry: HSETEX with KEEPTTL, as in Redis 8.6. HSET clears the
+//!   expiry.
+//! - HSETNX and HINCRBY of an expired field: HSET. An HDEL before the request may delete the key,
 //!   and with it the key's expiry.
-//! - HPERSIST that passed over an expired field: the fields that it changed.
+//! - HPERSIST that skipped an expired field: only the fields that it changed.
 //! - XREADGROUP of pending entries: XCLAIM with their new time and count. Redis records nothing.
 //! - A consumer that XREADGROUP, XCLAIM or XAUTOCLAIM created and that got no entry: XGROUP
 //!   CREATECONSUMER.
-//! - XCLAIM and XAUTOCLAIM of deleted entries: XACK, one for all, in place of an XCLAIM for each.
-//! - Approximate trims: no LIMIT, which clients may not combine with `=`; with ACKED, where entries
-//!   that groups need stay in front, always the length (MAXLEN).
-//! - XDELEX with DELREF of entries that were deleted before: recorded, it may
-//!   have acknowledged them.
-//! - SORT with STORE, by texts that patterns lead to or from fields of hashes: its result.
+//! - XCLAIM and XAUTOCLAIM of deleted entries: one XACK for all, in place of an XCLAIM for each.
+//! - Approximate trims: no LIMIT, because clients may not combine LIMIT with `=`. With ACKED,
+//!   entries that groups need stay in front, so the record always has the length (MAXLEN).
+//! - XDELEX with DELREF of entries that were deleted before: recorded, because it may have
+//!   acknowledged them.
+//! - SORT with STORE that uses values of other keys or of hash fields: its result.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
-//! - HSETEX with NX or XX (Valkey): without.
+//! - HSETEX with NX or XX (Valkey): without NX or XX.
+//! - BITFIELD whose only SET overflows under FAIL: recorded, because it may have created the key.
 //!
 //! HINCRBY and HPERSIST of a field with an expiry are recorded as sent, as in Redis. A Redis that
-//! loads them after that time passes over the field, as it does with its own files.
-//! - BITFIELD whose only SET overflows under FAIL: recorded, it may have created the key.
+//! loads them after that time skips the field, as it does with its own files.
 //!
-//! Not recorded, as in Redis: access times and frequencies, encodings, and when a consumer of a
-//! group was last seen and active.
+//! Not recorded, as in Redis: access times and frequencies, encodings, and the times at which a
+//! consumer of a group was last seen and last active.
 
 use keyspace::StreamId;
 use keyspace::stream::IdText;
 
-/// Memory that is kept for the next record.
+/// The memory, in bytes, that a cleared record keeps for the next one.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Words of commands, one after another as bulk strings of the protocol.
+/// Commands as their words, one after another as bulk strings of the protocol.
 #[derive(Default)]
 struct Commands {
     bytes: Vec<u8>,
     ends: Vec<CommandEnd>,
 }
 
-/// Where a command ends in [`Commands::bytes`].
+/// The end of a command in [`Commands::bytes`], with its database and number of words.
 struct CommandEnd {
     db: usize,
     words: usize,
@@ -99,16 +99,16 @@ impl Commands {
 /// One command of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedCommand<'r> {
-    /// The database it applies to.
+    /// The database that the command changes.
     pub db: usize,
-    /// How many words it has, the name included.
+    /// The number of words, the name included.
     pub words: usize,
     /// The words as bulk strings of the protocol, without the array's header.
     pub bulks: &'r [u8],
 }
 
 impl<'r> RecordedCommand<'r> {
-    /// The words. O(words).
+    /// Returns an iterator over the words. O(words).
     pub fn iter(&self) -> impl Iterator<Item = &'r [u8]> {
         let mut left = self.bulks;
         std::iter::from_fn(move || {
@@ -129,35 +129,36 @@ impl<'r> RecordedCommand<'r> {
     }
 }
 
-/// When the request is part of its own record.
+/// The condition under which the request itself is part of its record.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum RequestForm {
-    /// If it changed something.
+    /// Recorded if the request changed something.
     #[default]
     IfChanged,
-    /// Even if no change was counted.
+    /// Recorded even if no change was counted.
     Always,
-    /// Other commands stand in its place.
+    /// Not recorded: other commands replace the request.
     Replaced,
 }
 
-/// The canonical record of the command that runs. See the module's comment. Thread: one per I/O
+/// The canonical record of the running command: see the module's comment. Thread: one per I/O
 /// thread.
 #[derive(Default)]
 pub struct ChangeRecord {
-    /// Whether somebody reads records. Otherwise nothing is collected.
+    /// True while records are wanted. Otherwise nothing is collected.
     pub is_wanted: bool,
     request: RequestForm,
-    /// What [`crate::Changes::changes`] was before the command.
+    /// The value of [`crate::Changes::changes`] before the command.
     changes_before: u64,
-    /// Changes that are no reason to record the request: fields that the command found expired.
+    /// The number of fields that the command found expired. These changes alone are no reason to
+    /// record the request.
     fields_expired: u64,
     expired_keys: Commands,
     commands: Commands,
 }
 
 impl ChangeRecord {
-    /// Begins the record of a command; `changes` is the count before it. O(1).
+    /// Begins the record of a command. `changes` is the count of changes before the command. O(1).
     #[inline]
     pub fn begin(&mut self, changes: u64) {
         if self.is_wanted {
@@ -168,19 +169,20 @@ impl ChangeRecord {
         }
     }
 
-    /// The commands that were recorded beside the request or instead of it, in the order in which
+    /// Returns the recorded commands, beside the request or in place of it, in the order in which
     /// they apply.
     pub fn commands(&self) -> impl Iterator<Item = RecordedCommand<'_>> {
         self.expired_keys.iter().chain(self.commands.iter())
     }
 
-    /// How many commands [`ChangeRecord::commands`] gives. O(1).
+    /// Returns the number of commands that [`ChangeRecord::commands`] yields. O(1).
     pub fn command_count(&self) -> usize {
         self.expired_keys.ends.len() + self.commands.ends.len()
     }
 
-    /// Whether records are wanted and the request follows as it was sent, in its own database;
-    /// `changes` is the count after it. O(1).
+    /// Returns true if records are wanted and the request itself is recorded, after
+    /// [`ChangeRecord::commands`] and in its own database. `changes` is the count of changes after
+    /// the command. O(1).
     #[inline]
     pub fn has_request(&self, changes: u64) -> bool {
         self.is_wanted
@@ -191,8 +193,8 @@ impl ChangeRecord {
             }
     }
 
-    /// Records what `write` writes in place of the request; nothing where it writes nothing.
-    /// Several calls add up. `write` runs only if records are wanted.
+    /// Records the commands that `write` writes, in place of the request. If `write` writes none,
+    /// nothing is recorded. Several calls add up. `write` runs only if records are wanted.
     #[inline]
     pub fn replace(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         if self.is_wanted {
@@ -200,7 +202,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Out of line: with no reader of records, all that a handler runs is the branch.
+    /// Replaces the request while records are wanted. Out of line: without records a handler
+    /// executes only the branch.
     #[cold]
     #[inline(never)]
     fn replace_wanted(&mut self, db: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
@@ -208,7 +211,7 @@ impl ChangeRecord {
         write(&mut RecordWriter { commands: &mut self.commands, db });
     }
 
-    /// Records the request even if no change is counted, for effects that Redis does not count.
+    /// Records the request even if no change is counted. For effects that Redis does not count.
     #[inline]
     pub fn keep_request(&mut self) {
         if self.request == RequestForm::IfChanged {
@@ -216,7 +219,7 @@ impl ChangeRecord {
         }
     }
 
-    /// Records that a key was found expired, and removed.
+    /// Records the removal of an expired key.
     #[inline]
     pub fn key_expired(&mut self, db: usize, key: &[u8]) {
         if self.is_wanted {
@@ -224,8 +227,8 @@ impl ChangeRecord {
         }
     }
 
-    /// Records that a field was found expired, and removed: before what the command does then. It
-    /// must be counted as one change.
+    /// Records the removal of an expired field. This precedes the later commands of the record. The
+    /// caller must count the removal as one change.
     #[inline]
     pub fn field_expired(&mut self, db: usize, key: &[u8], field: &[u8]) {
         if self.is_wanted {
@@ -235,7 +238,7 @@ impl ChangeRecord {
     }
 }
 
-/// Writes commands of a record, each from its name on.
+/// A writer of recorded commands: each begins with its name.
 pub struct RecordWriter<'r> {
     commands: &'r mut Commands,
     db: usize,
@@ -249,7 +252,7 @@ impl RecordWriter<'_> {
         self.word(name.as_bytes())
     }
 
-    /// The command's next word. O(bytes).
+    /// Appends the next word of the command. O(bytes).
     ///
     /// # Panics
     /// If no command was begun.
@@ -258,18 +261,18 @@ impl RecordWriter<'_> {
         self
     }
 
-    /// The command's next words. O(bytes).
+    /// Appends the next words of the command. O(bytes).
     pub fn words<'w>(&mut self, words: impl IntoIterator<Item = &'w [u8]>) -> &mut Self {
         words.into_iter().for_each(|word| self.commands.push_word(word));
         self
     }
 
-    /// An integer as the command's next word.
+    /// Appends an integer as the next word of the command.
     pub fn integer(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.word(itoa::Buffer::new().format(number).as_bytes())
     }
 
-    /// The ID of a stream's entry as the command's next word.
+    /// Appends a stream entry's ID as the next word of the command.
     pub fn id(&mut self, id: StreamId) -> &mut Self {
         self.word(id.text(&mut IdText::new()))
     }

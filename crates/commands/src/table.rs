@@ -1,47 +1,47 @@
-//! What a command is: one record with everything that is known about it, read by dispatch (arity,
-//! flags, keys), by access control (categories), by COMMAND (all of it) and by the documentation.
+//! The record of a command: everything that is known about the command. Dispatch (arity, flags,
+//! keys), access control (categories), COMMAND (everything) and the documentation read it.
 //!
-//! A record is a `static` above its handler. `H` is the handler's type: commands on keys
-//! (this crate) get a [`crate::Ctx`], those on whole databases are [`crate::Walker`]s; a
-//! crate that owns other commands brings its own handler type. [`Command::map`] joins tables
-//! of several types into one.
+//! A record is a `static` above its handler. `H` is the handler's type. Commands on keys (this
+//! crate) get a [`crate::Ctx`], commands on whole databases are [`crate::Walker`]s. A crate that
+//! owns other commands has its own handler type. [`Command::map`] joins tables of several types
+//! into one.
 
 use bitflags::bitflags;
 
-/// Everything known about one command or subcommand.
+/// The record of one command or subcommand.
 #[derive(Clone, Copy)]
 pub struct Command<H: 'static = crate::Handler> {
-    /// The name in upper case; a subcommand's is its second word (`LIST` of `CLIENT LIST`).
+    /// The name in upper case; for a subcommand its second word (`LIST` of `CLIENT LIST`).
     pub name: &'static str,
-    /// One line for COMMAND DOCS and the documentation.
+    /// The summary for COMMAND DOCS and the documentation, one line.
     pub summary: &'static str,
-    /// Which versions of Redis have it, and what they changed.
+    /// The versions of Redis that have the command, with their changes to it.
     pub history: History,
-    /// The group COMMAND DOCS names: `string`, `sorted-set`, `connection`, …
+    /// The command's group in COMMAND DOCS: `string`, `sorted-set`, `connection`, …
     pub group: Group,
-    /// What it costs.
+    /// The time complexity.
     pub complexity: &'static str,
-    /// How many arguments it takes, the command's name included.
+    /// The number of arguments, the command's name included.
     pub arity: Arity,
-    /// How it behaves.
+    /// The properties of the command.
     pub flags: Flags,
-    /// Access-control categories beside FAST or SLOW, which follow from the flags.
+    /// The access-control categories except FAST and SLOW, which follow from the flags.
     pub acl: Acl,
-    /// Where its keys are and what it does with them.
+    /// The places of the command's keys, and its use of them.
     pub keys: &'static [KeySpec],
-    /// Hints for clients of a cluster, as COMMAND INFO gives them.
+    /// The hints for clients of a cluster, as COMMAND INFO reports them.
     pub tips: &'static [&'static str],
-    /// Its arguments, for COMMAND DOCS.
+    /// The arguments, for COMMAND DOCS.
     pub args: &'static [Arg],
-    /// Its subcommands. A container's own `run` answers an unknown one.
+    /// The subcommands. The container's own `run` replies to an unknown subcommand.
     pub subcommands: &'static [&'static Command<H>],
-    /// What runs it.
+    /// The handler.
     pub run: H,
 }
 
-/// What runs a command: the handler type of the crate that owns the command.
+/// A handler type of the crate that owns the commands.
 pub trait Run: Copy + 'static {
-    /// The handler of [`Command::DEFAULT`]; a record names its own.
+    /// The handler in [`Command::DEFAULT`]; a record sets its own.
     const UNNAMED: Self;
 }
 
@@ -54,7 +54,7 @@ impl Run for crate::Walker {
 }
 
 impl<H: Run> Command<H> {
-    /// What a record leaves out: no keys, no tips, no documented arguments, no subcommands.
+    /// The defaults of a record: no keys, no tips, no documented arguments, no subcommands.
     pub const DEFAULT: Self = Command {
         name: "",
         summary: "",
@@ -73,9 +73,8 @@ impl<H: Run> Command<H> {
 }
 
 impl<H: Copy> Command<H> {
-    /// The same record with another kind of handler, so that tables of
-    /// several crates can be joined.
-    /// Meant for start-up: the subcommands of the result are leaked.
+    /// Returns the same record with another type of handler, so that tables of several crates can
+    /// be joined. Meant for start-up: the subcommands of the result are leaked.
     pub fn map<T: Copy + 'static>(&self, run: impl Fn(H) -> T + Copy) -> Command<T> {
         let subcommands = self.subcommands.iter().map(|sub| &*Box::leak(Box::new(sub.map(run))));
         Command {
@@ -95,8 +94,11 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// The same record for the container of another crate, run by that crate's kind of handler. For
-    /// records without subcommands.
+    /// Returns the same record for the container of another crate, with a handler of that crate's
+    /// type.
+    ///
+    /// # Panics
+    /// If the record has subcommands.
     pub const fn run_by<T: 'static>(&self, run: T) -> Command<T> {
         assert!(self.subcommands.is_empty());
         Command {
@@ -116,15 +118,15 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// Whether a request with these arguments has the keyspace to itself, whatever
-    /// its command is run by.
+    /// Returns true if a request with these arguments runs alone on the keyspace, for any type of
+    /// handler.
     #[inline]
     pub fn runs_alone(&self, args: &crate::Args<'_>) -> bool {
         self.flags.intersects(Flags::EXCLUSIVE | Flags::PATTERN_KEYS)
             && (self.flags.contains(Flags::EXCLUSIVE) || names_keys_by_pattern(args))
     }
 
-    /// Whether the arguments, name included, are as many as the command takes.
+    /// Returns true if the command takes this number of arguments, name included.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {
         match self.arity {
@@ -133,23 +135,26 @@ impl<H: Copy> Command<H> {
         }
     }
 
-    /// All access-control categories, FAST or SLOW included.
+    /// Returns all access-control categories, FAST or SLOW included.
     pub fn categories(&self) -> Acl {
         self.acl | if self.flags.contains(Flags::FAST) { Acl::FAST } else { Acl::SLOW }
     }
 
-    /// First key, last key and step as COMMAND gives them: what can be said with three numbers.
+    /// Returns first key, last key and step as COMMAND reports them, as far as three numbers
+    /// describe the keys.
     pub fn legacy_key_range(&self) -> (i64, i64, i64) {
         self.legacy_keys().0
     }
 
-    /// Whether [`Command::legacy_key_range`] may miss keys: what clients know as `movablekeys`.
+    /// Returns true if [`Command::legacy_key_range`] may miss keys: clients know this as
+    /// `movablekeys`.
     pub fn has_movable_keys(&self) -> bool {
         self.legacy_keys().1
     }
 
-    /// The legacy range, and whether it misses keys. A single range is told as it is; of several,
-    /// those that follow one another key by key make one range, the others are missed.
+    /// Returns the legacy range, and true if the range misses keys. A single key spec with a range
+    /// is reported as it is. Of several, adjacent specs are joined into one range, and the others
+    /// are missed.
     fn legacy_keys(&self) -> ((i64, i64, i64), bool) {
         if let [KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, .. }, flags, .. }] =
             self.keys
@@ -177,23 +182,23 @@ impl<H: Copy> Command<H> {
     }
 }
 
-/// Whether a request whose record has [`Flags::PATTERN_KEYS`] may look up keys
-/// that no argument names.
+/// Returns true if a request of a command with [`Flags::PATTERN_KEYS`] may use keys that no
+/// argument names.
 fn names_keys_by_pattern(args: &crate::Args<'_>) -> bool {
     args.from(2).any(|arg| arg.contains(&b'*'))
 }
 
-/// How many arguments a command takes, its name included.
+/// The number of arguments that a command takes, its name included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
-    /// This many.
+    /// Exactly this number.
     Exactly(u8),
-    /// This many or more.
+    /// This number or more.
     AtLeast(u8),
 }
 
 impl Arity {
-    /// As COMMAND gives it: negative for "at least".
+    /// Returns the number that COMMAND reports: negative for "at least".
     pub const fn as_number(self) -> i64 {
         match self {
             Arity::Exactly(count) => count as i64,
@@ -202,19 +207,19 @@ impl Arity {
     }
 }
 
-/// The server whose version numbers a version belongs to.
+/// The server that a version number belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Redis.
     Redis,
     /// Valkey.
     Valkey,
-    /// Saker: neither of them has it.
+    /// Saker, for commands that neither Redis nor Valkey has.
     Saker,
 }
 
 impl Origin {
-    /// As documents write it.
+    /// Returns the name as documents write it.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::Redis => "Redis",
@@ -224,69 +229,70 @@ impl Origin {
     }
 }
 
-/// A version, and what it changed in a few words.
+/// A version, and its change in a few words.
 pub type Change = (&'static str, &'static str);
 
-/// A command's life in versions of Redis and Valkey. Most commands have a first version only:
-/// `History::since("1.0.0")`.
+/// The history of a command in versions of Redis and Valkey. Most commands have a first version
+/// only: `History::since("1.0.0")`.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// The first version that has it.
+    /// The first version that has the command.
     pub since: &'static str,
-    /// Whose version that is.
+    /// The server of that version.
     pub origin: Origin,
-    /// The versions of Redis that changed what it takes, replies or does, oldest first.
+    /// The versions of Redis that changed the arguments, the reply or the effect, oldest first.
     pub changes: &'static [Change],
-    /// The same of Valkey.
+    /// The versions of Valkey that changed the arguments, the reply or the effect, oldest first.
     pub valkey_changes: &'static [Change],
-    /// Since when it is deprecated, and what replaces it.
+    /// The version that deprecated the command, and its replacement.
     pub deprecated: Option<Deprecated>,
 }
 
 impl History {
-    /// There since this version of Redis.
+    /// Returns the history of a command that exists since this version of Redis.
     pub const fn since(version: &'static str) -> Self {
         History { since: version, origin: Origin::Redis, changes: &[], valkey_changes: &[], deprecated: None }
     }
-    /// There since this version of Valkey.
+    /// Returns the history of a command that exists since this version of Valkey.
     pub const fn since_valkey(version: &'static str) -> Self {
         History { origin: Origin::Valkey, ..Self::since(version) }
     }
-    /// Neither Redis nor Valkey has it. COMMAND DOCS says 8.0.0, the version of
-    /// Redis that Saker reports.
+    /// Sets the versions of Redis that changed the command. The words follow a pattern:
+    /// `takes GET`, `takes several keys`, `returns user`.
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }
-    /// Changed by these versions of Redis. The words follow a pattern: `takes GET`,
-    /// `takes several keys`, `returns user`.
+    /// Sets the versions of Redis that changed the command. The words follow a pattern: `takes
+    /// GET`, `takes several keys`, `returns user`.
     pub const fn changed(self, changes: &'static [Change]) -> Self {
         History { changes, ..self }
     }
-    /// Changed by these versions of Valkey.
+    /// Sets the versions of Valkey that changed the command.
     pub const fn changed_by_valkey(self, valkey_changes: &'static [Change]) -> Self {
         History { valkey_changes, ..self }
     }
-    /// All changes, those of Redis first, each with whose version it is.
+    /// Returns all changes with the server of their version, changes of Redis first.
     pub fn all_changes(&self) -> impl Iterator<Item = (Origin, Change)> {
         let of = |origin| move |change: &Change| (origin, *change);
         self.changes.iter().map(of(Origin::Redis)).chain(self.valkey_changes.iter().map(of(Origin::Valkey)))
     }
-    /// Deprecated since this version in favour of something else, worded as COMMAND DOCS does.
+    /// Sets the version that deprecated the command, and its replacement in the words of COMMAND
+    /// DOCS.
     pub const fn deprecated(self, since: &'static str, replaced_by: &'static str) -> Self {
         History { deprecated: Some(Deprecated { since, replaced_by }), ..self }
     }
 }
 
-/// A command's successor.
+/// The deprecation of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Deprecated {
     /// The version that deprecated the command.
     pub since: &'static str,
-    /// What to use instead, as COMMAND DOCS words it.
+    /// The replacement, in the words of COMMAND DOCS.
     pub replaced_by: &'static str,
 }
 
-/// The group of COMMAND DOCS.
+/// A group of commands in COMMAND DOCS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // the names say it all
 pub enum Group {
@@ -309,7 +315,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// As COMMAND DOCS writes it.
+    /// Returns the name as COMMAND DOCS writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Group::Generic => "generic",
@@ -333,18 +339,18 @@ impl Group {
 }
 
 bitflags! {
-    /// How a command behaves. The names and their order are those of COMMAND INFO.
+    /// The properties of a command. The names and their order are those of COMMAND INFO.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Flags: u32 {
         /// May change the data.
         const WRITE = 1 << 0;
         /// Only reads the data.
         const READONLY = 1 << 1;
-        /// Refused while memory is over its limit.
+        /// Rejected while memory is over its limit.
         const DENYOOM = 1 << 2;
         /// Administrative.
         const ADMIN = 1 << 3;
-        /// Concerns channels.
+        /// Works on channels.
         const PUBSUB = 1 << 4;
         /// Not allowed in scripts.
         const NOSCRIPT = 1 << 5;
@@ -358,41 +364,43 @@ bitflags! {
         const SKIP_MONITOR = 1 << 9;
         /// Not noted in the slow log.
         const SKIP_SLOWLOG = 1 << 10;
-        /// Takes the one-off ASKING permission of a cluster's migration.
+        /// Uses the permission for one command that ASKING gives, for a cluster's migration.
         const ASKING = 1 << 11;
-        /// Constant or logarithmic.
+        /// Takes constant or logarithmic time.
         const FAST = 1 << 12;
         /// Allowed before authentication.
         const NO_AUTH = 1 << 13;
-        /// May be replicated although not a write.
+        /// May be replicated although the command is not a write.
         const MAY_REPLICATE = 1 << 14;
-        /// Keys are optional.
+        /// Has optional keys only.
         const NO_MANDATORY_KEYS = 1 << 15;
-        /// Not while a replica loads in the background.
+        /// Not allowed while a replica loads in the background.
         const NO_ASYNC_LOADING = 1 << 16;
-        /// Not in transactions.
+        /// Not allowed in transactions.
         const NO_MULTI = 1 << 17;
-        /// Allowed while a script runs too long.
+        /// Allowed while a script runs for too long.
         const ALLOW_BUSY = 1 << 18;
-        /// A walker that runs with the whole keyspace to itself (the gate closed).
+        /// Runs as the exclusive owner of the keyspace, with the gate closed (walkers).
         const EXCLUSIVE = 1 << 19;
-        /// Reaches keys that its arguments name by patterns: with patterns it runs with all shards
-        /// locked, and like EXCLUSIVE.
+        /// Uses keys that its arguments name by patterns. With patterns, the command runs with all
+        /// shards locked, as with EXCLUSIVE.
         const PATTERN_KEYS = 1 << 20;
-        /// For servers among themselves and for tests, which COMMAND DOCS marks as `syscmd`.
+        /// For servers among themselves and for tests. COMMAND DOCS marks it as `syscmd`.
         const INTERNAL = 1 << 21;
-        /// Begins or ends subscriptions: its replies are messages, which no client silences.
+        /// Begins or ends subscriptions. The replies are messages, which CLIENT REPLY cannot turn
+        /// off.
         const SUBSCRIPTION = 1 << 22;
-        /// Not about subscriptions, yet allowed for subscribers that speak RESP2.
+        /// Allowed for subscribers that speak RESP2 although the command does not change
+        /// subscriptions.
         const FOR_SUBSCRIBERS = 1 << 23;
-        /// Runs at once where a transaction is being queued.
+        /// Runs at once while a transaction is being queued.
         const UNQUEUED = 1 << 24;
-        /// Looks at how a key is kept, which is no use of the key.
+        /// Inspects the storage of a key. This does not count as a use of the key.
         const INSPECTS_KEYS = 1 << 25;
-        /// One call with few arguments cannot take long by itself, though Redis
-        /// does not call it fast.
+        /// Takes a short time in one call with few arguments, though Redis does not mark it as
+        /// fast.
         const SHORT = 1 << 26;
-        /// Leaves what CLIENT CACHING gave to the command behind it.
+        /// Leaves the effect of CLIENT CACHING to the next command.
         const KEEPS_CACHING = 1 << 27;
     }
 
@@ -443,26 +451,26 @@ bitflags! {
         const SCRIPTING = 1 << 20;
     }
 
-    /// What a command does with a key, as COMMAND INFO names it.
+    /// The use of a key by a command, with the names of COMMAND INFO.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct KeyFlags: u32 {
-        /// Changes the value and its replaced content matters.
+        /// Changes the value and depends on the old value.
         const RW = 1 << 0;
         /// Reads the value.
         const RO = 1 << 1;
-        /// Overwrites the value whatever it was.
+        /// Overwrites the value without using the old value.
         const OW = 1 << 2;
         /// Removes the key.
         const RM = 1 << 3;
-        /// Gives user data back or copies it.
+        /// Returns or copies user data.
         const ACCESS = 1 << 4;
         /// Changes user data.
         const UPDATE = 1 << 5;
-        /// Adds user data without changing what is there.
+        /// Adds user data without changing the present data.
         const INSERT = 1 << 6;
         /// Removes user data.
         const DELETE = 1 << 7;
-        /// Not a key, only routed like one.
+        /// Not a key, but routed like one.
         const NOT_KEY = 1 << 8;
         /// The spec may miss some keys.
         const INCOMPLETE = 1 << 9;
@@ -472,7 +480,7 @@ bitflags! {
 }
 
 impl Flags {
-    /// What COMMAND INFO does not name.
+    /// The flags that COMMAND INFO does not report.
     const UNNAMED: Self = Self::EXCLUSIVE
         .union(Self::PATTERN_KEYS)
         .union(Self::MAY_REPLICATE)
@@ -485,108 +493,113 @@ impl Flags {
         .union(Self::KEEPS_CACHING);
 }
 
-/// Names as COMMAND INFO writes them: lower case, in the order of the bits.
+/// Returns the names of flags as COMMAND INFO writes them: lower case, in the order of the bits.
 pub fn flag_names(flags: Flags) -> impl Iterator<Item = String> {
     (flags - Flags::UNNAMED).iter_names().map(|(name, _)| name.to_ascii_lowercase())
 }
 
-/// Category names as COMMAND INFO writes them, with their `@`.
+/// Returns the names of categories as COMMAND INFO writes them, with their `@`.
 pub fn category_names(acl: Acl) -> impl Iterator<Item = String> {
     acl.iter_names().map(|(name, _)| format!("@{}", name.to_ascii_lowercase()))
 }
 
-/// Where some of a command's keys are, and what happens to them.
+/// The place of some of a command's keys, and their use.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// What it does with them.
+    /// The use of the keys.
     pub flags: KeyFlags,
-    /// Where the search starts.
+    /// The start of the search.
     pub begin: Begin,
-    /// How keys follow from there.
+    /// The places of the keys relative to the start.
     pub find: Find,
-    /// Finds the keys that the handler uses, if `begin` and `find` cannot. These are then for
-    /// COMMAND only, and are those of Redis.
+    /// The function that finds the keys that the handler uses, if `begin` and `find` cannot.
+    /// `begin` and `find` are then only for COMMAND, and equal those of Redis.
     pub found_by: Option<KeyFinder>,
     /// A remark, as COMMAND DOCS gives it.
     pub notes: &'static str,
 }
 
-/// Calls the function with the argument index of every key that a handler uses: a part of how the
-/// handler reads its arguments.
+/// A function that calls its second parameter with the argument index of every key that a handler
+/// uses. It is a part of the handler's argument parsing.
 pub type KeyFinder = fn(&crate::Args<'_>, &mut dyn FnMut(usize));
 
 impl KeySpec {
-    /// One key at this argument (1 is the first after the name).
+    /// Returns the spec of one key at this argument (1 is the first after the name).
     pub const fn at(index: u8, flags: KeyFlags) -> Self {
         Self::range(index, 0, 1, flags)
     }
 
-    /// Keys from `first` to the last argument, every `step`-th.
+    /// Returns the spec of every `step`-th argument, from `first` to the last.
     pub const fn from(first: u8, step: u8, flags: KeyFlags) -> Self {
         Self::range(first, -1, step, flags)
     }
 
-    /// Keys from `first` to `last` (relative to `first`, or to the end when negative).
+    /// Returns the spec of the keys from `first` to `last` (relative to `first`, or to the end when
+    /// negative).
     pub const fn range(first: u8, last: i8, step: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step, limit: 0 };
         Self { begin: Begin::Index(first), find, ..Self::unknown(flags) }
     }
 
-    /// A count at `begin + keynum_index`, then that many keys from `begin + first_key` on.
+    /// Returns the spec of counted keys: the count at `begin + keynum`, and that number of keys
+    /// from `begin + first` on.
     pub const fn counted(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 1 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// The same where every key is followed by a value.
+    /// Returns the spec of counted keys like [`KeySpec::counted`], if every key is followed by a
+    /// value.
     pub const fn counted_pairs(begin: u8, keynum: u8, first: u8, flags: KeyFlags) -> Self {
         let find = Find::KeyNum { keynum, first, step: 2 };
         Self { begin: Begin::Index(begin), find, ..Self::unknown(flags) }
     }
 
-    /// Keys behind a keyword, looked for from argument `start` on (from the end when negative).
+    /// Returns the spec of keys after a keyword, which is searched from argument `start` on (from
+    /// the end when negative).
     pub const fn keyword(keyword: &'static str, start: i8, last: i8, limit: u8, flags: KeyFlags) -> Self {
         let find = Find::Range { last, step: 1, limit };
         Self { begin: Begin::Keyword { keyword, start }, find, ..Self::unknown(flags) }
     }
 
-    /// Keys that no rule finds.
+    /// Returns the spec of keys that no rule finds.
     pub const fn unknown(flags: KeyFlags) -> Self {
         Self { flags, begin: Begin::Unknown, find: Find::Unknown, found_by: None, notes: "" }
     }
 
-    /// The same for a handler whose keys this function finds.
+    /// Returns the same spec for a handler whose keys `found_by` finds.
     pub const fn found_by(self, found_by: KeyFinder) -> Self {
         Self { found_by: Some(found_by), ..self }
     }
 
-    /// The same with a remark.
+    /// Returns the same spec with a remark.
     pub const fn noting(self, notes: &'static str) -> Self {
         Self { notes, ..self }
     }
 }
 
-/// Where the search for keys starts.
+/// The start of the search for keys.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
     /// At this argument.
     Index(u8),
-    /// Behind this word, looked for from argument `start` on (counted from the end when negative).
+    /// After this word, which is searched from argument `start` on (counted from the end when
+    /// negative).
     Keyword {
         /// The word, in upper case.
         keyword: &'static str,
-        /// Where to start looking.
+        /// The index of the argument at which the search starts.
         start: i8,
     },
-    /// Only the command's own rules know.
+    /// Known only to the command's own code.
     Unknown,
 }
 
-/// How keys follow from where the search starts.
+/// The places of keys relative to the start of the search.
 #[derive(Clone, Copy, Debug)]
 pub enum Find {
-    /// From the start to `last` (relative; from the end when negative), every `step`-th, at most
-    /// one `limit`-th of the rest when `limit` is over one.
+    /// Every `step`-th argument from the start to `last` (relative, or from the end when negative).
+    /// With a `limit` over one, at most one `limit`-th of the remaining arguments.
     Range {
         /// Relative index of the last key.
         last: i8,
@@ -595,7 +608,7 @@ pub enum Find {
         /// Divisor of the remaining arguments.
         limit: u8,
     },
-    /// A count, then keys.
+    /// A count, followed by keys.
     KeyNum {
         /// Relative index of the count.
         keynum: u8,
@@ -604,38 +617,38 @@ pub enum Find {
         /// Distance between keys.
         step: u8,
     },
-    /// Only the command's own rules know.
+    /// Known only to the command's own code.
     Unknown,
 }
 
 /// One documented argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg {
-    /// Its name in the syntax line.
+    /// The name in the syntax line.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of the argument.
     pub kind: ArgKind,
-    /// The word that introduces it.
+    /// The word before the argument.
     pub token: Option<&'static str>,
-    /// The first version that has it, where that is not the command's own.
+    /// The first version that has the argument, if it is not the command's first version.
     pub since: Option<&'static str>,
-    /// The version that deprecated it.
+    /// The version that deprecated the argument.
     pub deprecated_since: Option<&'static str>,
-    /// May be left out.
+    /// True if the argument may be left out.
     pub optional: bool,
-    /// May be repeated.
+    /// True if the argument may be repeated.
     pub multiple: bool,
-    /// The token is repeated with it.
+    /// True if the token is repeated with the argument.
     pub multiple_token: bool,
-    /// Which key spec it belongs to.
+    /// The index of the key spec that the argument belongs to.
     pub key_spec: Option<u8>,
-    /// How the syntax line shows it, where that is not its name.
+    /// The text in the syntax line, if it is not the name.
     pub shown_as: Option<&'static str>,
-    /// Choices of a `OneOf`, parts of a `Block`.
+    /// The choices of a `OneOf`, or the parts of a `Block`.
     pub args: &'static [Arg],
 }
 
-/// What a documented argument is.
+/// The kind of a documented argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // named as in COMMAND DOCS
 pub enum ArgKind {
@@ -651,7 +664,7 @@ pub enum ArgKind {
 }
 
 impl ArgKind {
-    /// As COMMAND DOCS writes it.
+    /// Returns the name as COMMAND DOCS writes it.
     pub const fn name(self) -> &'static str {
         match self {
             ArgKind::String => "string",
@@ -683,71 +696,71 @@ impl Arg {
             args: &[],
         }
     }
-    /// Any bytes.
+    /// Creates an argument of any bytes.
     pub const fn string(name: &'static str) -> Self {
         Self::new(name, ArgKind::String)
     }
-    /// A whole number.
+    /// Creates an argument that is an integer.
     pub const fn integer(name: &'static str) -> Self {
         Self::new(name, ArgKind::Integer)
     }
-    /// A floating-point number.
+    /// Creates an argument that is a floating-point number.
     pub const fn double(name: &'static str) -> Self {
         Self::new(name, ArgKind::Double)
     }
-    /// A key, found by the key spec of that index.
+    /// Creates an argument that is a key, found by the key spec with this index.
     pub const fn key(name: &'static str, key_spec: u8) -> Self {
         Arg { key_spec: Some(key_spec), ..Self::new(name, ArgKind::Key) }
     }
-    /// A glob pattern.
+    /// Creates an argument that is a glob pattern.
     pub const fn pattern(name: &'static str) -> Self {
         Self::new(name, ArgKind::Pattern)
     }
-    /// A point in time.
+    /// Creates an argument that is a Unix time.
     pub const fn unix_time(name: &'static str) -> Self {
         Self::new(name, ArgKind::UnixTime)
     }
-    /// A bare word.
+    /// Creates an argument that is only a token.
     pub const fn word(name: &'static str, token: &'static str) -> Self {
         Self::new(name, ArgKind::PureToken).token(token)
     }
-    /// One of several.
+    /// Creates an argument that is one of several choices.
     pub const fn one_of(name: &'static str, args: &'static [Arg]) -> Self {
         Arg { args, ..Self::new(name, ArgKind::OneOf) }
     }
-    /// Several in a row.
+    /// Creates an argument that is several arguments in a row.
     pub const fn block(name: &'static str, args: &'static [Arg]) -> Self {
         Arg { args, ..Self::new(name, ArgKind::Block) }
     }
-    /// Introduced by this word.
+    /// Sets the word before the argument.
     pub const fn token(self, token: &'static str) -> Self {
         Arg { token: Some(token), ..self }
     }
-    /// Shown in the syntax line as this.
+    /// Sets the text in the syntax line.
     pub const fn shown_as(self, text: &'static str) -> Self {
         Arg { shown_as: Some(text), ..self }
     }
-    /// In Redis since this version.
+    /// Sets the first version of Redis that has the argument.
     pub const fn since(self, version: &'static str) -> Self {
         Arg { since: Some(version), ..self }
     }
-    /// Deprecated since this version.
+    /// Sets the version that deprecated the argument.
     pub const fn deprecated_since(self, version: &'static str) -> Self {
         Arg { deprecated_since: Some(version), ..self }
     }
-    /// Names keys, which the key spec of that index stands for.
+    /// Sets the index of the key spec that finds the keys which the argument names.
     pub const fn of_key_spec(self, key_spec: u8) -> Self {
         Arg { key_spec: Some(key_spec), ..self }
     }
-    /// May be left out.
+    /// Marks the argument as optional.
     pub const fn optional(self) -> Self {
         Arg { optional: true, ..self }
     }
-    /// May be repeated.
+    /// Marks the argument as repeatable.
     pub const fn multiple(self) -> Self {
         Arg { multiple: true, ..self }
     }
-    /// May be repeated, its token with it.
+    /// Marks the argument as repeatable together with its token.
     pub const fn multiple_token(self) -> Self {
         Arg { multiple: true, multiple_token: true, ..self }
     }

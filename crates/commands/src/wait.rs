@@ -1,13 +1,14 @@
-//! Commands that wait for their keys (BLPOP and its kin): what they tell the server
-//! when there is nothing yet.
+//! The wait of blocking commands (BLPOP and others): the value that a handler returns when it finds
+//! no data.
 //!
-//! Such a handler tries once. When it finds nothing it calls
-//! [`Ctx::nothing_yet`](crate::Ctx::nothing_yet): a client that may wait is then put into the queue
-//! of each key it named, still under the locks of those keys; a transaction gets the empty reply at
-//! once. When one of the keys is written, the whole request runs again by the same handler, under
-//! the locks of all of its keys: it replies with what there is by then (a transaction may have
-//! filled several keys, or put something of another type into one), or says once more that there is
-//! nothing.
+//! Such a handler tries once. If it finds no data, it calls
+//! [`Ctx::nothing_yet`](crate::Ctx::nothing_yet). A client that may wait is then put into the queue
+//! of each key that it named, still under the locks of these keys. In a transaction the client gets
+//! the empty reply at once.
+//!
+//! When one of the keys is written, the same handler runs the whole request again, under the locks
+//! of all its keys. It replies with the data that it finds then: a transaction may have filled
+//! several keys, or stored another type at one. Or it finds no data again.
 
 use keyspace::{Key, Object};
 use resp::Reply;
@@ -16,29 +17,28 @@ use stdx::long_double::LongDouble;
 use crate::args::Args;
 use crate::error::CommandError;
 
-/// What a command does if it finds no data to reply with.
+/// The action of a command that finds no data to reply with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnEmpty {
-    /// It replies so.
+    /// The command writes its empty reply.
     #[default]
     Reply,
-    /// Its client waits.
+    /// The client is blocked.
     Block,
-    /// Its client is blocked already and remains blocked.
+    /// The client is already blocked and remains blocked.
     StayBlocked,
 }
 
-/// The reply after the timeout.
+/// The reply of a blocking command that finds no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyReply {
-    /// A null array (which RESP3 writes like any null).
+    /// A null array (in RESP3 the same as any null).
     NullArray,
-    /// A null where the client may not wait, a null array after it waited:
-    /// BLMOVE, in Redis as well.
+    /// A null if the client may not wait, a null array after it waited. For BLMOVE, as in Redis.
     NullUnlessWaited,
-    /// The number 0: no replica (WAIT).
+    /// The number 0: no replica confirmed (WAIT).
     Zero,
-    /// Twice the number 0: neither this server nor a replica (WAITAOF).
+    /// Twice the number 0: neither this server nor a replica confirmed (WAITAOF).
     TwoZeros,
 }
 
@@ -51,7 +51,7 @@ impl EmptyReply {
         }
     }
 
-    /// Writes the reply of a client that waited in vain.
+    /// Writes the reply of a client whose timeout expired.
     pub fn write_after_waiting(self, reply: &mut Reply<'_>) {
         match self {
             Self::NullArray | Self::NullUnlessWaited => reply.null_array(),
@@ -74,16 +74,16 @@ pub enum Awaited {
     Zset,
     /// A stream.
     Stream,
-    /// A stream with a consumer group; the removal of either ends the wait, too.
+    /// A stream with a consumer group. The removal of the stream or the group ends the wait, too.
     Group,
 }
 
 impl Awaited {
-    /// All of them, in their order.
+    /// All types, in the order of the enum.
     pub const ALL: [Self; 4] = [Self::List, Self::Zset, Self::Stream, Self::Group];
 
-    /// Whether a request that waits for this is to run now that the key holds `object` (`None`: no
-    /// object).
+    /// Returns true if a request that waits for this type is to run now that the key holds `object`
+    /// (`None`: no object).
     pub fn is_satisfied_by(self, object: Option<&Object>) -> bool {
         match (self, object) {
             (Awaited::List, Some(Object::List(_)))
@@ -100,23 +100,23 @@ impl Awaited {
 pub struct BlockingKey {
     /// The key.
     pub key: Box<[u8]>,
-    /// What must be there.
+    /// The type of the value that the client waits for.
     pub awaited: Awaited,
 }
 
 impl BlockingKey {
-    /// A key with what must be there.
+    /// Creates an entry for `key` and the type that the client waits for.
     pub fn new(key: Key<'_>, awaited: Awaited) -> Self {
         Self { key: key.bytes.into(), awaited }
     }
 }
 
-/// What ends a wait, and what runs then.
+/// The keys that a client is blocked on, and the request that runs when one of them is ready.
 #[derive(Debug, Default)]
 pub struct BlockFor {
-    /// Any of these.
+    /// The keys. Any one of them ends the wait.
     pub keys: Vec<BlockingKey>,
-    /// The words of the request that runs then; `None` for those that the client sent.
+    /// The words of the request that runs then; `None` for the request that the client sent.
     pub request: Option<Vec<Box<[u8]>>>,
 }
 
@@ -126,18 +126,19 @@ impl From<Vec<BlockingKey>> for BlockFor {
     }
 }
 
-/// Why and how long a client is blocked.
+/// The wait of a blocked client.
 #[derive(Debug)]
 pub struct Wait {
-    /// After how many milliseconds it ends; `None`: never.
+    /// The timeout in milliseconds; `None` is no timeout.
     pub timeout_ms: Option<u64>,
-    /// The reply then.
+    /// The reply after the timeout.
     pub empty: EmptyReply,
-    /// What ends it before.
+    /// The keys that end the wait earlier.
     pub wait_for: BlockFor,
 }
 
-/// A timeout in seconds, with fractions, in milliseconds; `None` for 0, which is for ever.
+/// Parses a timeout in seconds, with fractions, and returns milliseconds. Returns `None` for 0,
+/// which means no timeout.
 pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let text = args.get(index);
     let seconds = stdx::number::parse_f64(text)
@@ -150,20 +151,20 @@ pub fn timeout_seconds(args: &Args<'_>, index: usize) -> Result<Option<u64>, Com
     timeout(ms as i64)
 }
 
-/// The longest timeout in milliseconds: its end must be a time that 64 bits hold. Redis compares
-/// with the present time; this is the year 2039.
+/// The longest timeout in milliseconds. The end of the wait must be a time that fits into 64 bits.
+/// Redis compares with the present time; this constant assumes the year 2039.
 const TIMEOUT_MS_MAX: i64 = i64::MAX - (1 << 41);
 const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::Line("ERR timeout is out of range");
 
-/// Returns what stands for a number that only Redis' wider floats hold: an infinity for one that is
-/// too large, the smallest number of its sign for one that is too small.
+/// Returns a substitute for a number that only Redis' wider floats can hold. A number that is too
+/// large becomes an infinity; one that is too small becomes the smallest number of its sign.
 #[cold]
 fn beyond_f64(text: &[u8]) -> Option<f64> {
     let number = LongDouble::parse(text)?.to_f64();
     Some(if number == 0.0 { f64::MIN_POSITIVE.copysign(number) } else { number })
 }
 
-/// A timeout in whole milliseconds; `None` for 0, which is for ever.
+/// Parses a timeout in whole milliseconds. Returns `None` for 0, which means no timeout.
 pub fn timeout_ms(args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let ms = stdx::number::parse_i64(args.get(index))
         .ok_or(CommandError::Line("ERR timeout is not an integer or out of range"))?;
@@ -182,7 +183,7 @@ fn timeout(ms: i64) -> Result<Option<u64>, CommandError> {
 mod tests {
     use super::*;
 
-    /// The words of Redis 8.0.2.
+    /// Checks the error texts of Redis 8.0.2.
     #[test]
     fn issue_33_timeouts_that_only_wider_floats_hold_are_out_of_range() {
         let check = |text: &str, expected: Result<Option<u64>, &'static str>| {

@@ -1,4 +1,4 @@
-//! Replays what one keyspace recorded into another, later, and compares the two.
+//! Tests that replay the record of one keyspace into another, later, and compare the two.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::table::Flags;
 mod cases;
 mod random;
 
-/// How much later records are applied: relative times would show.
+/// The delay, in milliseconds, before records are applied: a relative time in a record would show.
 const LATER_MS: i64 = 5_000;
 
-/// A keyspace, and one that gets nothing but its records.
+/// Two keyspaces: the source runs requests, the replica gets only the source's records.
 struct Twins {
     source: Harness,
     replica: Harness,
@@ -33,7 +33,7 @@ impl Twins {
         Self { source, replica }
     }
 
-    /// Runs a request and applies its record; gives the reply and the record, one command a line.
+    /// Runs a request and applies its record. Returns the reply and the record, one command a line.
     fn run(&mut self, words: &[Vec<u8>]) -> (Value, Vec<String>) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let reply = decoded(&self.source.run_bytes(&words));
@@ -43,8 +43,8 @@ impl Twins {
         (reply, lines)
     }
 
-    /// Applies recorded commands; the same, one a line. What was recorded of a request
-    /// with this reply may be refused only as the request itself was.
+    /// Applies recorded commands and returns them, one a line. A recorded command may fail only if
+    /// the request itself failed; `request` is its reply.
     fn replay(&mut self, recorded: Recorded, request: &Value) -> Vec<String> {
         self.replica.now_ms = self.source.now_ms + LATER_MS;
         let mut lines = Vec::new();
@@ -60,9 +60,9 @@ impl Twins {
         lines
     }
 
-    /// Runs a step of a case: a request as typed in redis-cli, `+100` for 100 ms that pass, `@2` to
-    /// select database 2, `sweep` for what the server does in the background. The record, one
-    /// command a line.
+    /// Runs a step of a case and returns the reply and the record, one command a line. A step is a
+    /// request as typed in redis-cli, `+100` to advance the clock by 100 ms, `@2` to select
+    /// database 2, or `sweep` for the server's background expiry.
     fn step(&mut self, line: &str) -> (Value, Vec<String>) {
         if let Some(ms) = line.strip_prefix('+') {
             self.source.now_ms += ms.parse::<i64>().expect("milliseconds");
@@ -97,8 +97,7 @@ fn decoded(reply: &[u8]) -> Value {
     }
 }
 
-/// All keys of all databases, each with its type, expiry and value, and what is due as well as what
-/// is not.
+/// Returns all keys of all databases, each with its type, expiry and value, expired keys included.
 fn contents(db: &mut Harness) -> Vec<String> {
     let (selected, expired_access) = (db.db, std::mem::replace(&mut db.expired_access, ExpiredAccess::Show));
     let mut keys = Vec::new();
@@ -143,7 +142,8 @@ fn content(db: &mut Harness, key: &[u8]) -> String {
     format!("{} {kind} {expiry}: {value}", key.escape_ascii())
 }
 
-/// The groups of `size` values of an array, in an order that does not depend on their table.
+/// Returns the groups of `size` values of an array in sorted order, which does not depend on the
+/// hash table.
 fn sorted(array: Value, size: usize) -> String {
     let Value::Array(values) = array else { panic!("{array}") };
     let text = |group: &[Value]| group.iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
@@ -152,7 +152,7 @@ fn sorted(array: Value, size: usize) -> String {
     groups.join(", ")
 }
 
-/// Blanks when consumers were seen and active, and how many nodes a stream has.
+/// Blanks the times at which consumers were seen and active, and the number of a stream's nodes.
 fn forget_what_is_not_recorded(info: &mut Value) {
     let Value::Array(values) = info else { return };
     for at in 0..values.len() {
@@ -164,7 +164,7 @@ fn forget_what_is_not_recorded(info: &mut Value) {
     }
 }
 
-/// All commands that may be recorded, subcommands by both words.
+/// Returns the names of all commands that may be recorded; a subcommand has both words.
 fn writers() -> BTreeSet<String> {
     let may_be = |flags: Flags| flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
     let records = |command: &&Command| may_be(command.flags);
@@ -177,7 +177,7 @@ fn writers() -> BTreeSet<String> {
     own.chain(subs.map(|(command, sub)| format!("{} {}", command.name, sub.name))).collect()
 }
 
-/// The name of the command in a typed request, as [`writers`] gives it.
+/// Returns the name of the command in a typed request, in the form of [`writers`].
 fn name_of(line: &str) -> String {
     let words: Vec<String> = line.split(' ').map(str::to_uppercase).collect();
     match words[0].as_str() {

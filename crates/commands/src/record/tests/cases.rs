@@ -1,11 +1,11 @@
-//! A few requests for each write command.
+//! Test cases: a few requests for each write command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Twins, name_of, writers};
 
-/// Cases that run in an empty keyspace each, a blank line between them; `|` separates the steps of
-/// a case (see [`Twins::step`]). Lines that begin with `#` are titles.
+/// The cases, with a blank line between them. Each runs in an empty keyspace. `|` separates the
+/// steps of a case (see [`Twins::step`]). Lines that begin with `#` are titles.
 const CASES: &str = include_str!("cases.txt");
 
 #[test]
@@ -25,10 +25,10 @@ fn the_records_of_each_write_command_lead_to_the_same_data() {
     assert!(missing.is_empty(), "write commands without a case in which they change something: {missing:?}");
 }
 
-/// Requests with their records, in one keyspace.
+/// Requests with their expected records, all run in one keyspace.
 const AS_IN_REDIS: &str = include_str!("redis.txt");
 
-/// A record as [`AS_IN_REDIS`] has it, with the times that `{n}` stands for.
+/// Returns a record of [`AS_IN_REDIS`] with the time in place of each `{n}`.
 fn with_times(record: &str, now_ms: i64) -> String {
     let mut parts = record.split('{');
     let mut text = parts.next().unwrap_or_default().to_string();

@@ -1,5 +1,4 @@
-//! Random requests of all write commands on a few keys, with keys and fields that expire on the
-//! way.
+//! Tests with random requests of all write commands on a few keys, while keys and fields expire.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +6,14 @@ use keyspace::view::ExpiredAccess;
 
 use super::{Twins, contents, name_of, writers};
 
-/// Requests, in which `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a string, a
-/// HyperLogLog, a list, a set, a hash, a sorted set and a stream, `{k}` is any key, and the others
-/// are what [`filled`] makes of them.
+/// The templates of requests. `{s}`, `{p}`, `{l}`, `{t}`, `{h}`, `{z}` and `{x}` are keys of a
+/// string, a HyperLogLog, a list, a set, a hash, a sorted set and a stream; `{k}` is any key.
+/// [`filled`] replaces the other placeholders.
 const TEMPLATES: &str = include_str!("templates.txt");
 
 const STEPS: usize = 12_000;
-/// The twins are compared after so many steps, and after each where they are found to differ.
+/// The number of steps between comparisons of the twins. If they differ, the run is repeated with a
+/// comparison after each step.
 const STEPS_BETWEEN_CHECKS: usize = 40;
 
 fn templates() -> Vec<&'static str> {
@@ -49,8 +49,11 @@ fn filled(template: &str, rng: &mut fastrand::Rng, now_ms: i64) -> String {
     line + rest
 }
 
-/// Runs random steps, comparing the twins after each `between`; the commands that were recorded, or
-/// the number of the step after which the twins differ.
+/// Runs random steps and compares the twins after every `between` steps. Returns the names of the
+/// recorded commands.
+///
+/// # Errors
+/// The number of the step after which the twins differ.
 fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     let (mut rng, mut twins, templates) = (fastrand::Rng::with_seed(seed), Twins::new(), templates());
     let mut recorded = BTreeSet::new();
@@ -62,7 +65,7 @@ fn run(seed: u64, between: usize) -> Result<BTreeSet<String>, usize> {
     }
     for step in 1..=STEPS {
         let template = templates[rng.usize(..templates.len())];
-        // Emptied rarely, or nothing would grow.
+        // FLUSH commands run rarely; otherwise no data would accumulate.
         if template.starts_with("FLUSH") && rng.u8(..) > 20 {
             continue;
         }
