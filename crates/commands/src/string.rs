@@ -52,7 +52,7 @@ pub static COMMANDS: &[&Command] = &[
     &increx::INCREX,
 ];
 
-/// Bytes from which a reply refers to a stored string instead of copying it.
+/// The length, in bytes, from which a reply refers to a stored string instead of copying it.
 const SHARED_REPLY_LEN_MIN: usize = 16 * 1024;
 
 /// Replies with a string; a long one is not copied.
@@ -64,7 +64,8 @@ fn reply_string(reply: &mut Reply<'_>, string: Str<'_>) {
     }
 }
 
-/// Replies with the string at `key`, null when the key is absent; whether there is one.
+/// Replies with the string at `key`, or null if the key is missing. Returns true if there is a
+/// string.
 #[inline]
 fn reply_value(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<bool, CommandError> {
     match ctx.db.string(key)? {
@@ -93,7 +94,7 @@ static GET: Command = Command {
     run: get,
     ..Command::DEFAULT
 };
-/// GET key: the string, null when the key is absent.
+/// Handles GET: replies with the string, or null if the key is missing.
 fn get(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_value(ctx, args.key(1)).map(drop)
 }
@@ -150,9 +151,8 @@ static SET: Command = Command {
     run: set,
     ..Command::DEFAULT
 };
-/// SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX s | PX
-/// ms | EXAT s | PXAT ms | KEEPTTL]: OK, or null where the condition does not hold; with GET what
-/// was there before, either way.
+/// Handles SET: replies with OK, or with null if the condition does not hold. With GET the reply is
+/// the old string in both cases, or null if the key was missing.
 fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     if args.len() == 3 {
@@ -174,7 +174,7 @@ fn set(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     }
     store(ctx, key, args.get(2), expiry);
     match (expiry, options.lifetime) {
-        // As it was sent.
+        // The request is recorded as sent.
         (Expiry::At(_), Lifetime::UnixMilliseconds(_)) => {}
         (Expiry::At(at_ms), _) => record_set_until(ctx, key.bytes, args.get(2), at_ms),
         _ if options.get => record_without_get(ctx, args),
@@ -195,20 +195,20 @@ fn store(ctx: &mut Ctx<'_>, key: Key<'_>, bytes: &[u8], expiry: Expiry) {
     }
 }
 
-/// Records that a string was stored at the first argument, with an expiry.
+/// Records SET of a string with an expiry, given as a Unix time in milliseconds.
 fn record_set_until(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], at_ms: i64) {
     ctx.record(|record| {
         record.command("SET").word(key).word(value).word(b"PXAT").integer(at_ms);
     });
 }
 
-/// Records SET without the option that concerns the reply.
+/// Records SET without GET, which affects only the reply.
 fn record_without_get(ctx: &mut Ctx<'_>, args: &Args<'_>) {
     ctx.record(|record| {
         let mut options = args.from(3).peekable();
         let set = record.command("SET").words(args.from(1).take(2));
         while let Some(option) = options.next() {
-            // What a condition compares with may be any word.
+            // The text of a condition may be any word, also GET.
             if Condition::parse(option, &mut options.clone()).is_some_and(Condition::has_text) {
                 set.word(option).words(options.next());
             } else if !option.eq_ignore_ascii_case(b"GET") {
@@ -232,7 +232,7 @@ static GETSET: Command = Command {
     run: getset,
     ..Command::DEFAULT
 };
-/// GETSET key value: the string that was there, null when the key was absent.
+/// Handles GETSET: replies with the old string, or null if the key was missing.
 fn getset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     reply_value(ctx, key)?;
@@ -257,7 +257,7 @@ static GETDEL: Command = Command {
     run: getdel,
     ..Command::DEFAULT
 };
-/// GETDEL key: the string, null when the key is absent.
+/// Handles GETDEL: replies with the string, or null if the key is missing.
 fn getdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     if reply_value(ctx, key)? {
@@ -266,7 +266,7 @@ fn getdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Removes a key and raises the event of it.
+/// Removes a key, raises its event and records DEL.
 fn delete(ctx: &mut Ctx<'_>, key: Key<'_>) {
     if let Some(entry) = ctx.db.remove(key) {
         ctx.effects.discard(entry);
@@ -303,8 +303,8 @@ static GETEX: Command = Command {
     run: getex,
     ..Command::DEFAULT
 };
-/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]: the string, null when the key is absent.
-/// A time in the past deletes the key.
+/// Handles GETEX: replies with the string, or null if the key is missing. An expiry in the past
+/// deletes the key.
 fn getex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let options = Options::parse(args, 2, AllowedOptions::Getex)?;
@@ -346,7 +346,7 @@ static SETNX: Command = Command {
     run: setnx,
     ..Command::DEFAULT
 };
-/// SETNX key value: 1 when it was stored, 0 when the key exists.
+/// Handles SETNX: replies with 1 if the string was stored, 0 if the key exists.
 fn setnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let absent = !ctx.db.contains(key);
@@ -371,7 +371,7 @@ static SETEX: Command = Command {
     run: setex,
     ..Command::DEFAULT
 };
-/// SETEX key seconds value: OK.
+/// Handles SETEX: replies with OK.
 fn setex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_expiring(ctx, args, Lifetime::Seconds(args.get(2)), "setex")
 }
@@ -384,7 +384,7 @@ static PSETEX: Command = Command {
     run: psetex,
     ..SETEX
 };
-/// PSETEX key milliseconds value: OK.
+/// Handles PSETEX: replies with OK.
 fn psetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_expiring(ctx, args, Lifetime::Milliseconds(args.get(2)), "psetex")
 }
@@ -419,7 +419,7 @@ static MGET: Command = Command {
     run: mget,
     ..Command::DEFAULT
 };
-/// MGET key [key …]: an array, null for a key that is absent or no string.
+/// Handles MGET: replies with an array, with null for a key that is missing or holds another type.
 fn mget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 1);
     for index in 1..args.len() {
@@ -446,7 +446,7 @@ static MSET: Command = Command {
     run: mset,
     ..Command::DEFAULT
 };
-/// MSET key value [key value …]: OK.
+/// Handles MSET: replies with OK.
 fn mset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity("mset"));
@@ -464,7 +464,7 @@ static MSETNX: Command = Command {
     run: msetnx,
     ..MSET
 };
-/// MSETNX key value [key value …]: 1 when they were stored, 0 when one of the keys exists.
+/// Handles MSETNX: replies with 1 if the strings were stored, 0 if one of the keys exists.
 fn msetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity("msetnx"));
@@ -515,8 +515,8 @@ static MSETEX: Command = Command {
     run: msetex,
     ..Command::DEFAULT
 };
-/// MSETEX numkeys key value [key value …] [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: 1
-/// when they were stored, 0 when one of the keys exists (NX) or does not (XX).
+/// Handles MSETEX: replies with 1 if the strings were stored. Replies with 0 if one of the keys
+/// exists (NX) or is missing (XX).
 fn msetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = stdx::number::parse_i64(args.get(1)).and_then(|count| i32::try_from(count).ok());
     let count = count.and_then(|count| usize::try_from(count).ok()).filter(|&count| count > 0);
@@ -560,7 +560,7 @@ static STRLEN: Command = Command {
     run: strlen,
     ..Command::DEFAULT
 };
-/// STRLEN key: its bytes, 0 when the key is absent.
+/// Handles STRLEN: replies with the length in bytes, 0 if the key is missing.
 fn strlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let len = ctx.db.string(args.key(1))?.map_or(0, |string| string.len());
     ctx.reply.integer(len as i64);

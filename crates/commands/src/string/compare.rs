@@ -1,5 +1,5 @@
-//! Commands that compare a string with a text or with its digest, and act if it is the one
-//! expected: how clients swap and release what they hold without a script.
+//! Commands that compare a string with a text or a digest, and act if both are equal. Clients use
+//! them to compare-and-swap a value or to release a lock without a script.
 //!
 //! A digest is the text's XXH3 hash of 64 bits, as sixteen hexadecimal digits. Source: Redis
 //! 8.4; DELIFEQ is Valkey's.
@@ -15,10 +15,10 @@ use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Digits of a digest.
+/// The number of hexadecimal digits of a digest.
 const DIGEST_LEN: usize = 16;
 
-/// Whether a condition holds for what is at `key`.
+/// Returns true if `condition` holds for the value at `key`.
 pub(super) fn condition_holds(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -35,17 +35,17 @@ pub(super) fn condition_holds(
     })
 }
 
-/// Whether the string at `key` is `text`; `None` when the key is absent.
+/// Returns true if the string at `key` equals `text`, or `None` if the key is missing.
 fn has_text(ctx: &mut Ctx<'_>, key: Key<'_>, text: &[u8]) -> Result<Option<bool>, CommandError> {
     let string = ctx.db.string_to_write(key)?;
     Ok(string.map(|string| string.bytes(&mut IntText::new()) == text))
 }
 
-/// Whether the string at `key` has this digest; `None` when the key is absent, and
-/// then any digest will do.
+/// Returns true if the string at `key` has this digest. Returns `None` if the key is missing; the
+/// digest is then not checked.
 fn has_digest(ctx: &mut Ctx<'_>, key: Key<'_>, digest: &[u8]) -> Result<Option<bool>, CommandError> {
     let Some(string) = ctx.db.string_to_write(key)? else { return Ok(None) };
-    // Only the length is looked at: what are no digits is no string's digest.
+    // Only the length is checked: a text with other characters equals no digest.
     if digest.len() != DIGEST_LEN {
         return Err(CommandError::Line("ERR must be exactly 16 hexadecimal characters"));
     }
@@ -71,7 +71,7 @@ pub(super) static DIGEST: Command = Command {
     run: digest,
     ..Command::DEFAULT
 };
-/// DIGEST key: sixteen hexadecimal digits, null when the key is absent.
+/// Handles DIGEST: replies with sixteen hexadecimal digits, or null if the key is missing.
 fn digest(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.string(args.key(1))? {
         Some(string) => {
@@ -109,8 +109,8 @@ pub(super) static DELEX: Command = Command {
     run: delex,
     ..Command::DEFAULT
 };
-/// DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]: 1 when it was deleted, 0 when
-/// it is absent or the condition does not hold. Without a condition it deletes keys of all types.
+/// Handles DELEX: replies with 1 if the key was deleted, 0 if the key is missing or the condition
+/// does not hold. Without a condition it deletes keys of all types.
 fn delex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let condition = match args.len() {
@@ -145,7 +145,8 @@ pub(super) static DELIFEQ: Command = Command {
     run: delifeq,
     ..Command::DEFAULT
 };
-/// DELIFEQ key value: 1 when it was deleted, 0 when it is absent or holds another string.
+/// Handles DELIFEQ: replies with 1 if the key was deleted, 0 if the key is missing or holds another
+/// string.
 fn delifeq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     delete_if(ctx, args.key(1), Condition::Equal(args.get(2)))
 }

@@ -23,7 +23,7 @@ pub(super) static INCR: Command = Command {
     run: incr,
     ..Command::DEFAULT
 };
-/// INCR key: the sum.
+/// Handles INCR: replies with the sum.
 fn incr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     add(ctx, args, 1)
 }
@@ -34,7 +34,7 @@ pub(super) static DECR: Command = Command {
     run: decr,
     ..INCR
 };
-/// DECR key: the difference.
+/// Handles DECR: replies with the difference.
 fn decr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     add(ctx, args, -1)
 }
@@ -53,7 +53,7 @@ pub(super) static INCRBY: Command = Command {
     run: incrby,
     ..Command::DEFAULT
 };
-/// INCRBY key increment: the sum.
+/// Handles INCRBY: replies with the sum.
 fn incrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     add(ctx, args, args.integer(2)?)
 }
@@ -65,13 +65,13 @@ pub(super) static DECRBY: Command = Command {
     run: decrby,
     ..INCRBY
 };
-/// DECRBY key decrement: the difference.
+/// Handles DECRBY: replies with the difference.
 fn decrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let negated = args.integer(2)?.checked_neg();
     add(ctx, args, negated.ok_or(CommandError::Line("ERR decrement would overflow"))?)
 }
 
-/// Adds to the number at the key, in place where one is stored as such.
+/// Adds `delta` to the number at the key, in place if it is stored as an integer.
 #[inline]
 fn add(ctx: &mut Ctx<'_>, args: &Args<'_>, delta: i64) -> Result<(), CommandError> {
     let key = args.key(1);
@@ -109,7 +109,8 @@ pub(super) static INCRBYFLOAT: Command = Command {
     run: incrbyfloat,
     ..Command::DEFAULT
 };
-/// INCRBYFLOAT key increment: the sum, computed with 64 bits of precision and stored as its text.
+/// Handles INCRBYFLOAT: replies with the sum, which is computed with 64 bits of precision and
+/// stored as text.
 fn incrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let number = |text: &[u8]| LongDouble::parse(text).ok_or(CommandError::NotAFloat);

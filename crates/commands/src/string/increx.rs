@@ -14,20 +14,21 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// What is asked for, numbers still as text: whether they are whole is known at the end only.
+/// A parsed request. Numbers are still text, because only the last option decides if they are
+/// integers or floats.
 #[derive(Default)]
 struct Request<'a> {
-    /// The increment, and whether it is a float.
+    /// The increment, and true if it is a float.
     by: Option<(&'a [u8], bool)>,
     lower: Option<&'a [u8]>,
     upper: Option<&'a [u8]>,
     saturates: Option<()>,
     lifetime: Option<Lifetime<'a>>,
-    /// Whether the expiry is set only where there is none.
+    /// Present if the expiry is set only on a key that has none (ENX).
     only_new: Option<()>,
 }
 
-/// Fills an option that may be given once.
+/// Sets an option that may be given only once.
 fn once<T>(option: &mut Option<T>, value: Option<T>) -> Result<(), CommandError> {
     if option.is_some() || value.is_none() {
         return Err(CommandError::Syntax);
@@ -60,15 +61,15 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What adding led to.
+/// The result of an addition.
 struct Sum<T> {
     value: T,
     applied: T,
-    /// Whether the value is to be stored.
+    /// True if the value is to be stored.
     accepted: bool,
 }
 
-/// A number of the request; `what` names it in the error.
+/// Parses an integer of the request. `what` names it in the error.
 fn whole(text: &[u8], what: &str) -> Result<i64, CommandError> {
     let error = || CommandError::Text(format!("ERR {what} is not an integer or out of range"));
     number::parse_i64(text).ok_or_else(error)
@@ -85,7 +86,7 @@ fn bounds<T: PartialOrd>(lower: T, upper: T) -> Result<(T, T), CommandError> {
     Ok((lower, upper))
 }
 
-/// Whole numbers: the increment and the bounds.
+/// The increment and the bounds as integers.
 struct WholeStep {
     by: i64,
     lower: i64,
@@ -114,7 +115,7 @@ impl WholeStep {
     }
 }
 
-/// The same of floats.
+/// The increment and the bounds as floats.
 struct FloatStep {
     by: LongDouble,
     lower: LongDouble,
@@ -142,7 +143,7 @@ impl FloatStep {
             Some(sum) if sum > self.upper => Err(self.upper),
             Some(sum) if sum < self.lower => Err(self.lower),
             Some(sum) => Ok(sum),
-            // Beyond all numbers.
+            // The sum is out of the range of floats.
             None if self.by > LongDouble::ZERO => Err(self.upper),
             None => Err(self.lower),
         };
@@ -194,9 +195,8 @@ pub(super) static INCREX: Command = Command {
     run: increx,
     ..Command::DEFAULT
 };
-/// INCREX key [BYFLOAT increment | BYINT increment] [LBOUND bound] [UBOUND bound] [SATURATE] [EX
-/// s | PX ms | EXAT s | PXAT ms | PERSIST] [ENX]: an array of the number and what was added. What
-/// would leave the bounds changes nothing, or with SATURATE stops at the bound.
+/// Handles INCREX: replies with the new number and the applied increment. A sum out of bounds
+/// changes nothing, or with SATURATE becomes the bound.
 fn increx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, request) = (args.key(1), Request::parse(args)?);
     let lifetime = request.lifetime.unwrap_or(Lifetime::Keep);
@@ -247,14 +247,14 @@ fn reply_pair(reply: &mut Reply<'_>, write: impl FnOnce(&mut Reply<'_>)) {
     write(reply);
 }
 
-/// A sum as it is stored, and its text.
+/// A sum in its stored form, and its text.
 struct StoredSum<'s> {
     value: NewValue<'s, Object>,
     text: &'s [u8],
 }
 
-/// Stores a sum with the expiry that follows from the request and from what is there. A time in the
-/// past deletes the key.
+/// Stores a sum. The expiry depends on the request and on the key's present expiry. An expiry in
+/// the past deletes the key.
 fn apply(ctx: &mut Ctx<'_>, args: &Args<'_>, request: &Request<'_>, expiry: Expiry, sum: StoredSum<'_>) {
     let key = args.key(1);
     let expires = ctx.db.expiry_ms(key).flatten().is_some();

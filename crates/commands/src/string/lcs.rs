@@ -1,10 +1,11 @@
 //! The longest common subsequence of two strings: bytes in order, but not
 //! necessarily next to each other.
 //!
-//! The textbook table: entry `(i, j)` is the length for the first `i` and `j` bytes, a row from the
-//! one above it; the way back from the last entry gives the bytes. O(n·m) time. The length alone
-//! needs two rows; the rest needs the table, which may take as much memory as a string may have
-//! bytes. Where two ways back are equally long, the one Redis takes is taken: it is visible in the
+//! Uses the textbook table: entry `(i, j)` is the length for the first `i` and `j` bytes, and each
+//! row follows from the row above it. The path back from the last entry yields the bytes. O(n·m)
+//! time. The length alone needs two rows. The other replies need the whole table, which may use as
+//! much memory as a string may have bytes. If two paths are equally long, the code takes the path
+//! of Redis, because the choice is visible in the result.
 //! result.
 
 use keyspace::string::IntText;
@@ -35,8 +36,8 @@ pub(super) static LCS: Command = Command {
     run: lcs,
     ..Command::DEFAULT
 };
-/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]: the subsequence, its length, or
-/// where its parts are in either string, last part first.
+/// Handles LCS: replies with the subsequence, its length (LEN), or the positions of its parts in
+/// both strings, last part first (IDX).
 fn lcs(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let a = text(ctx, args, 1)?;
     let b = text(ctx, args, 2)?;
@@ -84,8 +85,8 @@ fn lcs(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A copy of the string at key argument `index`, empty when the key is absent. The copy costs
-/// nothing beside the comparison.
+/// Returns a copy of the string at key argument `index`, empty if the key is missing. The copy is
+/// cheap compared to the comparison.
 fn text(ctx: &mut Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Vec<u8>, CommandError> {
     let wrong = CommandError::Line("ERR The specified keys must contain string values");
     let string = ctx.db.string(args.key(index)).map_err(|_| wrong)?;
@@ -123,7 +124,7 @@ impl Options {
     }
 }
 
-/// The length of the longest common subsequence. O(n·m) time, O(m) memory.
+/// Returns the length of the longest common subsequence. O(n·m) time, O(m) memory.
 fn length(a: &[u8], b: &[u8]) -> u32 {
     let mut row = vec![0; b.len() + 1];
     let mut above = row.clone();
@@ -134,20 +135,20 @@ fn length(a: &[u8], b: &[u8]) -> u32 {
     row[b.len()]
 }
 
-/// The table's row for one more byte of `a`, from the row above it.
+/// Fills the table's row for one more byte of `a`, from the row above it.
 fn fill_row(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     for (j, &other) in b.iter().enumerate() {
         row[j + 1] = if byte == other { above[j] + 1 } else { row[j].max(above[j + 1]) };
     }
 }
 
-/// All rows, the first for no byte of `a`.
+/// All rows of the table. The first row is for no byte of `a`.
 struct Table {
     cells: Vec<u32>,
     width: usize,
 }
 
-/// Bytes that are the same in both strings, at `a` and `b`.
+/// A run of bytes that are the same in both strings, at `a` and `b`.
 #[derive(Clone, Copy)]
 struct Match {
     a: usize,
@@ -174,8 +175,8 @@ impl Table {
         self.cells[self.cells.len() - 1]
     }
 
-    /// The subsequence's parts, longest stretches of bytes next to each other
-    /// in both, from the end.
+    /// Returns the parts of the subsequence, from the end. A part is a longest run of adjacent
+    /// bytes in both strings.
     fn matches<'t>(&'t self, a: &'t [u8], b: &'t [u8]) -> impl Iterator<Item = Match> + 't {
         let (mut i, mut j) = (a.len(), b.len());
         std::iter::from_fn(move || {
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(db.line("LCS a c LEN"), line);
     }
 
-    /// The definition, by trying all ways.
+    /// Computes the length by definition, with all possibilities.
     fn naive(a: &[u8], b: &[u8]) -> u32 {
         match (a, b) {
             ([x, a_rest @ ..], [y, b_rest @ ..]) if x == y => 1 + naive(a_rest, b_rest),

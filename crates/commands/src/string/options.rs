@@ -1,5 +1,5 @@
-//! The options of SET, GETEX and their relatives: a condition, an expiry, GET. Conflicts follow
-//! Redis 8.0.2, which lets an option that stands twice count the second time.
+//! The options of SET, GETEX and similar commands: a condition, an expiry, GET. Conflicts are as in
+//! Redis 8.0.2: the last of two equal options counts.
 
 use keyspace::Expiry;
 
@@ -11,60 +11,60 @@ use crate::error::CommandError;
 pub(super) struct Options<'a> {
     pub(super) condition: Condition<'a>,
     pub(super) lifetime: Lifetime<'a>,
-    /// Reply with the value that was there.
+    /// True if the reply is the old value.
     pub(super) get: bool,
 }
 
-/// Whether to store at all.
+/// The condition for the write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition<'a> {
     None,
-    /// NX
+    /// NX.
     Absent,
-    /// XX
+    /// XX.
     Present,
-    /// IFEQ
+    /// IFEQ.
     Equal(&'a [u8]),
-    /// IFNE: an absent key differs from every text.
+    /// IFNE. A missing key differs from every text.
     NotEqual(&'a [u8]),
-    /// IFDEQ: the text's digest, in hexadecimal.
+    /// IFDEQ, with the digest in hexadecimal.
     DigestEqual(&'a [u8]),
-    /// IFDNE: an absent key differs from every digest.
+    /// IFDNE. A missing key differs from every digest.
     DigestNotEqual(&'a [u8]),
 }
 
-/// How long the key shall live. Numbers are parsed later, when Redis reports their errors.
+/// The requested expiry. Numbers are parsed later, at the point where Redis reports their errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime<'a> {
-    /// Nothing was said.
+    /// No option.
     Default,
-    /// KEEPTTL
+    /// KEEPTTL.
     Keep,
-    /// PERSIST
+    /// PERSIST.
     Persist,
-    /// EX
+    /// EX.
     Seconds(&'a [u8]),
-    /// PX
+    /// PX.
     Milliseconds(&'a [u8]),
-    /// EXAT
+    /// EXAT.
     UnixSeconds(&'a [u8]),
-    /// PXAT
+    /// PXAT.
     UnixMilliseconds(&'a [u8]),
 }
 
-/// Which command's options are parsed.
+/// The options that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedOptions {
-    /// All but PERSIST.
+    /// All except PERSIST.
     Set,
-    /// NX, XX, times and KEEPTTL: MSETEX.
+    /// NX, XX, expiry times and KEEPTTL: MSETEX.
     Msetex,
-    /// Times and PERSIST.
+    /// Expiry times and PERSIST.
     Getex,
 }
 
 impl<'a> Options<'a> {
-    /// The options from argument `first` on.
+    /// Parses the options from argument `first` on.
     pub(super) fn parse(args: &Args<'a>, first: usize, takes: AllowedOptions) -> Result<Self, CommandError> {
         let mut options = Options { condition: Condition::None, lifetime: Lifetime::Default, get: false };
         let mut words = args.from(first);
@@ -93,7 +93,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// What becomes of the key's expiry; an error names `command`.
+    /// Returns the change to the key's expiry. An error names `command`.
     pub(super) fn expiry(&self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         self.lifetime.expiry(command, now_ms)
     }
@@ -112,7 +112,7 @@ impl<'a> Condition<'a> {
         })
     }
 
-    /// Whether a word follows the condition's own.
+    /// Returns true if a text follows the condition's word.
     pub(super) fn has_text(self) -> bool {
         !matches!(self, Condition::None | Condition::Absent | Condition::Present)
     }
@@ -135,8 +135,8 @@ impl<'a> Lifetime<'a> {
         })
     }
 
-    /// What becomes of the key's expiry; an error names `command`. Times are positive, and the
-    /// sum with `now_ms` fits.
+    /// Returns the change to the key's expiry. Checks that times are positive and that the sum with
+    /// `now_ms` does not overflow. An error names `command`.
     pub(super) fn expiry(self, command: &'static str, now_ms: i64) -> Result<Expiry, CommandError> {
         let (text, unit_ms, from_ms) = match self {
             Lifetime::Default | Lifetime::Persist => return Ok(Expiry::Clear),

@@ -1,5 +1,5 @@
-//! Commands on parts of strings. None copies more than the part it is about,
-//! unless the string moves.
+//! Commands on parts of strings. They copy only the part that they use, unless the string is
+//! reallocated.
 
 use keyspace::string::{IntText, bytes_to_change, stored, stored_as_text};
 use keyspace::{Blob, Expiry, Key, Str};
@@ -26,7 +26,7 @@ pub(super) static APPEND: Command = Command {
     run: append,
     ..Command::DEFAULT
 };
-/// APPEND key value: the length it has then. O(1) amortised in the string's length.
+/// Handles APPEND: replies with the new length. O(1) amortised in the string's length.
 fn append(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, tail) = (args.key(1), args.get(2));
     let len = match len_to_change(ctx, key)? {
@@ -45,18 +45,18 @@ fn append(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The length of the string at `key`, `None` when the key is absent.
+/// Returns the length of the string at `key`, or `None` if the key is missing.
 fn len_to_change(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<Option<usize>, CommandError> {
     Ok(ctx.db.string_to_write(key)?.map(|string| string.len()))
 }
 
-/// The length of `at` bytes and `more` behind them, unless a string may not be that long.
+/// Returns the sum of `at` and `more`, in bytes, or an error if it is over the longest string.
 fn check_len(ctx: &Ctx<'_>, at: usize, more: usize) -> Result<usize, CommandError> {
     let len = at.checked_add(more).filter(|&len| len as u64 <= ctx.limits.string_len_bytes_max);
     len.ok_or(CommandError::StringTooLong)
 }
 
-/// Changes the existing string at `key`, made `len` bytes long if it is shorter.
+/// Changes the existing string at `key`. A shorter string is first extended to `len` bytes.
 fn change(ctx: &mut Ctx<'_>, key: Key<'_>, len: usize, work: impl FnOnce(&mut [u8])) {
     let mut entry = ctx.db.entry_mut(key).expect("the caller found a string there");
     work(bytes_to_change(&mut entry, len));
@@ -76,7 +76,7 @@ pub(super) static GETRANGE: Command = Command {
     run: getrange,
     ..Command::DEFAULT
 };
-/// GETRANGE key start end: the bytes from `start` to `end`, both included and counted from
+/// Handles GETRANGE: replies with the bytes from `start` to `end`, both included and counted from
 /// the end when negative.
 fn getrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, end) = (args.integer(2)?, args.integer(3)?);
@@ -94,7 +94,7 @@ fn getrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A part of a long string that is being sent.
+/// A part of a long string, shared with the reply.
 struct SharedPart {
     blob: Blob,
     range: Range<usize>,
@@ -106,8 +106,8 @@ impl AsRef<[u8]> for SharedPart {
     }
 }
 
-/// The bytes that `start` and `end` (both included, negative from the end)
-/// mean in a string of `len`.
+/// Returns the range of bytes that `start` and `end` select in a string of `len` bytes. Both are
+/// included, and count from the end when negative.
 fn clamp(start: i64, end: i64, len: usize) -> Range<usize> {
     let len = len as i64;
     if start < 0 && end < 0 && start > end {
@@ -132,7 +132,7 @@ pub(super) static SUBSTR: Command = Command {
     run: substr,
     ..Command::DEFAULT
 };
-/// SUBSTR key start end: GETRANGE under its old name.
+/// Handles SUBSTR: the old name of GETRANGE.
 fn substr(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     getrange(ctx, args)
 }
@@ -151,7 +151,7 @@ pub(super) static SETRANGE: Command = Command {
     run: setrange,
     ..Command::DEFAULT
 };
-/// SETRANGE key offset value: the length it has then. Nothing happens where the value is empty.
+/// Handles SETRANGE: replies with the new length. An empty value changes nothing.
 fn setrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, part) = (args.key(1), args.get(3));
     let offset = usize::try_from(args.integer(2)?).map_err(|_| CommandError::OffsetOutOfRange)?;
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(db.line("GET a"), "$5|12346|");
     }
 
-    /// Against a plain vector, through all ways a string is stored.
+    /// Compares with a plain vector, in all encodings of a string.
     #[test]
     fn growing_in_steps_gives_the_same_as_at_once() {
         let mut db = Harness::new();
