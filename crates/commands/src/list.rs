@@ -1,4 +1,4 @@
-//! Commands on lists: what they share, and those that push and pop at the ends.
+//! Commands on lists: shared code, and the commands that push and pop at the ends.
 
 mod blocking;
 mod edit;
@@ -39,13 +39,13 @@ pub static COMMANDS: &[&Command] = &[
     &blocking::BLMPOP,
 ];
 
-/// The thresholds between encodings.
+/// Returns the thresholds between the encodings of lists.
 #[inline]
 pub(crate) fn limits(ctx: &Ctx<'_>) -> ListLimits {
     ctx.limits.list()
 }
 
-/// The event of a push at `end`.
+/// Returns the event of a push at `end`.
 const fn push_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpush",
@@ -53,7 +53,7 @@ const fn push_event(end: ListEnd) -> &'static str {
     }
 }
 
-/// The command that pops at `end`.
+/// Returns the name of the command that pops at `end`.
 const fn pop_command(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "LPOP",
@@ -61,7 +61,8 @@ const fn pop_command(end: ListEnd) -> &'static str {
     }
 }
 
-/// The event of a pop at `end`, which is also the name of the command that pops there.
+/// Returns the event of a pop at `end`. It is also the lower-case name of the command that pops
+/// there.
 const fn pop_event(end: ListEnd) -> &'static str {
     match end {
         ListEnd::Front => "lpop",
@@ -69,13 +70,13 @@ const fn pop_event(end: ListEnd) -> &'static str {
     }
 }
 
-/// A count of zero or more, or the error that `line` says.
+/// Parses argument `index` as a count of zero or more. Any other text is the error `line`.
 fn not_negative(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
     let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.ok_or(CommandError::Line(line))
 }
 
-/// An integer that is also one when negated.
+/// Parses argument `index` as an integer whose negation also fits into 64 bits.
 fn integer_with_negation(args: &Args<'_>, index: usize) -> Result<i64, CommandError> {
     let too_low =
         "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
@@ -90,8 +91,8 @@ fn remove_if_empty(ctx: &mut Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Notes that `popped` elements were taken off an end of the list at `key`, and
-/// removes it when it is empty.
+/// Counts `popped` elements removed from an end of the list at `key`, raises the event and removes
+/// an empty list.
 fn note_pop(ctx: &mut Ctx<'_>, popped: usize, end: ListEnd, key: Key<'_>) {
     ctx.changed_by(popped as u64, EventClass::LIST, pop_event(end), key);
     remove_if_empty(ctx, key);
@@ -112,7 +113,7 @@ static LPUSH: Command = Command {
     run: lpush,
     ..Command::DEFAULT
 };
-/// LPUSH key element [element ...]: the list's new length.
+/// Handles LPUSH: replies with the list's new length.
 fn lpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push(ctx, args, ListEnd::Front)
 }
@@ -123,12 +124,12 @@ static RPUSH: Command = Command {
     run: rpush,
     ..LPUSH
 };
-/// RPUSH key element [element ...]: the list's new length.
+/// Handles RPUSH: replies with the list's new length.
 fn rpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push(ctx, args, ListEnd::Back)
 }
 
-/// Pushes the arguments from the third on and answers with the new length.
+/// Pushes the arguments after the key and replies with the new length.
 fn push(ctx: &mut Ctx<'_>, args: &Args<'_>, end: ListEnd) -> Result<(), CommandError> {
     let (key, limits) = (args.key(1), limits(ctx));
     let list = ctx.db.write_or_insert::<List>(key)?;
@@ -153,14 +154,14 @@ static LPUSHX: Command = Command {
     run: lpushx,
     ..Command::DEFAULT
 };
-/// LPUSHX key element [element ...]: the list's new length, 0 where there is no list.
+/// Handles LPUSHX: replies with the list's new length, 0 if there is no list.
 fn lpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Front)
 }
 
 static RPUSHX: Command =
     Command { name: "RPUSHX", summary: "Puts elements behind a list that exists.", run: rpushx, ..LPUSHX };
-/// RPUSHX key element [element ...]: the list's new length, 0 where there is no list.
+/// Handles RPUSHX: replies with the list's new length, 0 if there is no list.
 fn rpushx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     push_if_exists(ctx, args, ListEnd::Back)
 }
@@ -187,7 +188,7 @@ static LPOP: Command = Command {
     run: lpop,
     ..Command::DEFAULT
 };
-/// LPOP key \[count\]: the first element, or an array of the first `count`.
+/// Handles LPOP: replies with the first element, or with an array of the first `count` elements.
 fn lpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop(ctx, args, ListEnd::Front)
 }
@@ -198,7 +199,8 @@ static RPOP: Command = Command {
     run: rpop,
     ..LPOP
 };
-/// RPOP key \[count\]: the last element, or an array of the last `count`, last first.
+/// Handles RPOP: replies with the last element, or with an array of the last `count` elements, last
+/// first.
 fn rpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop(ctx, args, ListEnd::Back)
 }

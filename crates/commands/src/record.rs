@@ -35,7 +35,8 @@
 //!   entries that groups need stay in front, so the record always has the length (MAXLEN).
 //! - XDELEX with DELREF of entries that were deleted before: recorded, because it may have
 //!   acknowledged them.
-//! - SORT with STORE that uses values of other keys or of hash fields: its result.
+//! - SORT with STORE, if a pattern names a hash field, or if BY with ALPHA compares texts of other
+//!   keys: its result.
 //! - Ranges by name of sorted sets with several scores, and ranges with a negative offset: by rank.
 //! - HSETEX with NX or XX (Valkey): without NX or XX.
 //! - BITFIELD whose only SET overflows under FAIL: recorded, because it may have created the key.

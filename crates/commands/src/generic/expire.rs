@@ -1,4 +1,4 @@
-//! Commands on the time at which a key ceases to exist.
+//! Commands on the expiry of keys.
 
 use crate::args::{Args, Upper};
 use crate::collection::record_del;
@@ -6,7 +6,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Milliseconds in the unit of a command's argument or reply.
+/// The unit of a command's argument or reply, in milliseconds.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
@@ -25,7 +25,7 @@ pub(super) static TTL: Command = Command {
     run: ttl,
     ..Command::DEFAULT
 };
-/// TTL key: rounded seconds, -1 when it does not expire, -2 when it is absent.
+/// Handles TTL: replies with rounded seconds, -1 if the key does not expire, -2 if it is missing.
 fn ttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     reply_time(ctx, args, SECOND, now_ms)
@@ -38,7 +38,7 @@ pub(super) static PTTL: Command = Command {
     run: pttl,
     ..TTL
 };
-/// PTTL key: milliseconds, -1 when it does not expire, -2 when it is absent.
+/// Handles PTTL: replies with milliseconds, -1 if the key does not expire, -2 if it is missing.
 fn pttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     reply_time(ctx, args, MILLISECOND, now_ms)
@@ -52,7 +52,8 @@ pub(super) static EXPIRETIME: Command = Command {
     run: expiretime,
     ..TTL
 };
-/// EXPIRETIME key: rounded Unix seconds, -1 when it does not expire, -2 when it is absent.
+/// Handles EXPIRETIME: replies with rounded Unix seconds, -1 if the key does not expire, -2 if it
+/// is missing.
 fn expiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_time(ctx, args, SECOND, 0)
 }
@@ -65,17 +66,18 @@ pub(super) static PEXPIRETIME: Command = Command {
     run: pexpiretime,
     ..TTL
 };
-/// PEXPIRETIME key: Unix milliseconds, -1 when it does not expire, -2 when it is absent.
+/// Handles PEXPIRETIME: replies with Unix milliseconds, -1 if the key does not expire, -2 if it is
+/// missing.
 fn pexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_time(ctx, args, MILLISECOND, 0)
 }
 
-/// The key's expiry counted from `since_ms`.
+/// Replies with the key's expiry in units of `unit_ms`, counted from `since_ms`.
 fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -> Result<(), CommandError> {
     let reply = match ctx.db.look(args.key(1)).map(|entry| entry.expiry_ms()) {
         None => -2,
         Some(None) => -1,
-        // Below zero only where it is past its time and shown all the same.
+        // Negative only for an expired key that is shown all the same.
         Some(Some(at_ms)) => {
             let left_ms = at_ms.saturating_sub(since_ms).max(0);
             left_ms / unit_ms + i64::from(unit_ms > 1 && left_ms % unit_ms >= unit_ms / 2)
@@ -85,7 +87,8 @@ fn reply_time(ctx: &mut Ctx<'_>, args: &Args<'_>, unit_ms: i64, since_ms: i64) -
     Ok(())
 }
 
-/// When a new deadline is taken: where there is none or one, where it is later or sooner.
+/// The condition for a new expiry: the key has no expiry, has one, or its expiry is earlier or
+/// later.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
@@ -107,7 +110,7 @@ pub(super) static EXPIRE: Command = Command {
     run: expire,
     ..Command::DEFAULT
 };
-/// EXPIRE key seconds [NX | XX | GT | LT]: 1 when it was done, 0 when the key is absent or the
+/// Handles EXPIRE: replies with 1 if the expiry was set. Replies with 0 if the key is missing or a
 /// condition does not hold. A time in the past deletes the key.
 fn expire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
@@ -122,7 +125,7 @@ pub(super) static PEXPIRE: Command = Command {
     run: pexpire,
     ..EXPIRE
 };
-/// PEXPIRE key milliseconds [NX | XX | GT | LT]: as EXPIRE.
+/// Handles PEXPIRE: like EXPIRE.
 fn pexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: now_ms, command: "pexpire" })
@@ -136,7 +139,7 @@ pub(super) static EXPIREAT: Command = Command {
     run: expireat,
     ..EXPIRE
 };
-/// EXPIREAT key unix-time-seconds [NX | XX | GT | LT]: as EXPIRE.
+/// Handles EXPIREAT: like EXPIRE.
 fn expireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: SECOND, since_ms: 0, command: "expireat" })
 }
@@ -149,12 +152,12 @@ pub(super) static PEXPIREAT: Command = Command {
     run: pexpireat,
     ..EXPIRE
 };
-/// PEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT]: as EXPIRE.
+/// Handles PEXPIREAT: like EXPIRE.
 fn pexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_time(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "pexpireat" })
 }
 
-/// How a command's argument names a time.
+/// The unit and the origin of a command's time argument, with the command's name for errors.
 struct Time {
     unit_ms: i64,
     since_ms: i64,
@@ -162,7 +165,7 @@ struct Time {
 }
 
 impl Time {
-    /// Whether it is not in Unix milliseconds already.
+    /// Returns true if the argument is not a time in Unix milliseconds.
     fn is_relative_or_coarse(&self) -> bool {
         (self.unit_ms, self.since_ms) != (MILLISECOND, 0)
     }
@@ -201,7 +204,7 @@ fn set_or_delete(ctx: &mut Ctx<'_>, args: &Args<'_>, at_ms: i64, time: Time) {
     }
 }
 
-/// NX, XX, GT, LT: all that are given must hold.
+/// The conditions NX, XX, GT and LT. All given conditions must hold.
 #[derive(Default)]
 struct Conditions {
     without_expiry: bool,
@@ -233,7 +236,8 @@ impl Conditions {
         Ok(given)
     }
 
-    /// A key that does not expire counts as one that expires later than all others.
+    /// Returns true if all conditions hold. A key without expiry counts as one that expires after
+    /// all others.
     fn hold(&self, current_ms: Option<i64>, at_ms: i64) -> bool {
         (!self.without_expiry || current_ms.is_none())
             && (!self.with_expiry || current_ms.is_some())
@@ -256,7 +260,7 @@ pub(super) static PERSIST: Command = Command {
     run: persist,
     ..Command::DEFAULT
 };
-/// PERSIST key: 1 when it would have expired, else 0.
+/// Handles PERSIST: replies with 1 if an expiry was removed, else 0.
 fn persist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let expired = ctx.db.expiry_ms(key).flatten().is_some();

@@ -1,5 +1,5 @@
-//! Commands on whole databases. They run alone and only move tables: what they held is freed in the
-//! background.
+//! Commands on whole databases. They run as the exclusive owner of the keyspace and only move
+//! tables; the contents are lazy freed.
 
 use crate::args::Args;
 use crate::ctx::{DbChange, Flush, LazyFreed};
@@ -25,7 +25,7 @@ pub(super) static FLUSHDB: Command<Walker> = Command {
     run: flushdb,
     ..Command::DEFAULT
 };
-/// FLUSHDB [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
+/// Handles FLUSHDB: replies with OK. With SYNC the reply waits until the memory is freed.
 fn flushdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let db = ctx.db;
     flush(ctx, args, db..db + 1)
@@ -49,7 +49,7 @@ pub(super) static FLUSHALL: Command<Walker> = Command {
     run: flushall,
     ..Command::DEFAULT
 };
-/// FLUSHALL [ASYNC | SYNC]: OK. After SYNC, once the memory is freed.
+/// Handles FLUSHALL: replies with OK. With SYNC the reply waits until the memory is freed.
 fn flushall(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let all = 0..ctx.keyspace.db_count();
     flush(ctx, args, all)
@@ -71,7 +71,7 @@ fn flush(
         ctx.effects.lazy_freed.push(LazyFreed::Keys(keys));
     });
     ctx.effects.db_changes.extend(dbs.map(|db| DbChange::Emptied(db, flush)));
-    // As in Redis, even where there was nothing.
+    // As in Redis, also recorded if the databases were empty.
     ctx.effects.record.keep_request();
     ctx.effects.freed_before_reply |= is_sync;
     ctx.reply.ok();
@@ -91,10 +91,11 @@ pub(super) static SWAPDB: Command<Walker> = Command {
     run: swapdb,
     ..Command::DEFAULT
 };
-/// SWAPDB index1 index2: OK. Clients stay in the database they selected and see the other's keys.
+/// Handles SWAPDB: replies with OK. Clients keep their selected database number and see the other
+/// database's keys.
 fn swapdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let db_count = ctx.keyspace.db_count();
-    // Both are numbers before one of them is out of range.
+    // Redis checks that both are numbers before it checks their range.
     for (at, invalid) in [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")] {
         let number = args.integer(at).ok().and_then(|number| i32::try_from(number).ok());
         number.ok_or(CommandError::Line(invalid))?;
@@ -113,7 +114,7 @@ fn swapdb(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Two keys in database 0, one in database 1.
+    /// Creates two keys in database 0 and one in database 1.
     fn three_keys() -> Harness {
         let mut db = Harness::new();
         assert_eq!(db.line("MSET a 1 b 2 c 3"), "+OK|");

@@ -1,4 +1,4 @@
-//! Commands about how a value is stored, when it was used and what it costs.
+//! Commands that inspect a value's encoding, last use and memory.
 
 use keyspace::string::encoding_name;
 use keyspace::{Access, KeyEntry};
@@ -10,11 +10,13 @@ use crate::error::CommandError;
 use crate::help::reply_help;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Whole numbers below this are one object for all keys in Redis, which OBJECT REFCOUNT shows.
+/// The limit below which Redis shares one object per integer among all keys. OBJECT REFCOUNT shows
+/// it.
 const SHARED_INTEGERS: i64 = 10_000;
-/// The reference count of such an object.
+/// The reference count of a shared object.
 const SHARED_REFCOUNT: i64 = i32::MAX as i64;
-/// Bytes a key takes in its table, on average (see the table's essay).
+/// The average number of bytes that a key takes in its table (see the table's module
+/// documentation).
 const TABLE_BYTES_PER_KEY: usize = 12;
 
 pub(super) static OBJECT: Command = Command {
@@ -30,7 +32,7 @@ pub(super) static OBJECT: Command = Command {
     run: object,
     ..Command::DEFAULT
 };
-/// OBJECT with a subcommand that does not exist.
+/// Handles an unknown subcommand of OBJECT.
 fn object(_ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "OBJECT"))
 }
@@ -50,7 +52,7 @@ static OBJECT_ENCODING: Command = Command {
     run: object_encoding,
     ..Command::DEFAULT
 };
-/// OBJECT ENCODING key: the encoding's name, null when the key is absent.
+/// Handles OBJECT ENCODING: replies with the encoding's name, or null if the key is missing.
 fn object_encoding(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     match ctx.db.look_quietly(args.key(2)).map(|entry| encoding_name(&entry)) {
         Some(name) => ctx.reply.bulk(name.as_bytes()),
@@ -74,8 +76,8 @@ static OBJECT_REFCOUNT: Command = Command {
     run: object_refcount,
     ..Command::DEFAULT
 };
-/// OBJECT REFCOUNT key: null when the key is absent, the largest 32-bit number for the small
-/// integers that Redis shares, else 1.
+/// Handles OBJECT REFCOUNT: replies with null if the key is missing. Small integers that Redis
+/// shares have the largest 32-bit number, all other values 1.
 fn object_refcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shares = ctx.limits.shares_integers;
     let count = ctx.db.look_quietly(args.key(2)).map(|entry| match entry.view() {
@@ -101,7 +103,8 @@ static OBJECT_IDLETIME: Command = Command {
     run: object_idletime,
     ..Command::DEFAULT
 };
-/// OBJECT IDLETIME key: seconds, null when the key is absent; an error under an LFU policy.
+/// Handles OBJECT IDLETIME: replies with seconds, or null if the key is missing. Fails under an LFU
+/// policy.
 fn object_idletime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
     let idle_s = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
@@ -133,8 +136,8 @@ static OBJECT_FREQ: Command = Command {
     run: object_freq,
     ..Command::DEFAULT
 };
-/// OBJECT FREQ key: LFU's logarithmic counter, null when the key is absent; an error
-/// without an LFU policy.
+/// Handles OBJECT FREQ: replies with LFU's logarithmic counter, or null if the key is missing.
+/// Fails without an LFU policy.
 fn object_freq(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let access = ctx.db.access();
     let counter = match (ctx.db.look_quietly(args.key(2)).map(|entry| entry.access()), access) {
@@ -171,7 +174,7 @@ static OBJECT_HELP: Command = Command {
     run: object_help,
     ..Command::DEFAULT
 };
-/// OBJECT HELP.
+/// Handles OBJECT HELP.
 fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {
     reply_help(
         &mut ctx.reply,
@@ -186,7 +189,7 @@ fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// MEMORY USAGE; its container is a server command.
+/// The record of MEMORY USAGE. Its container MEMORY is a server command.
 pub static MEMORY_USAGE: Command = Command {
     name: "USAGE",
     summary: "Estimates how much memory a key takes with what it holds.",
@@ -201,9 +204,9 @@ pub static MEMORY_USAGE: Command = Command {
     run: memory_usage,
     ..Command::DEFAULT
 };
-/// MEMORY USAGE key [SAMPLES count]: bytes, null when the key is absent. A value of up to
-/// about a thousand nodes is counted, of a larger one an estimate is made from as many,
-/// whatever SAMPLES says.
+/// Handles MEMORY USAGE: replies with bytes, or null if the key is missing. The memory of a value
+/// with up to about a thousand nodes is exact; that of a larger value is an estimate from about a
+/// thousand nodes. SAMPLES has no effect.
 fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     for at in (3..args.len()).step_by(2) {
         if !args.is(at, "SAMPLES") || at + 1 == args.len() || args.integer(at + 1)? < 0 {
@@ -215,7 +218,8 @@ fn memory_usage(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// The key's block, what its object owns elsewhere, its place in the table. O(1) up to a bound.
+/// Returns the bytes of the key's block, of the object's other allocations and of the key's place
+/// in the table. O(1) up to a bound.
 fn memory_of(entry: &KeyEntry) -> usize {
     let object = match entry.view() {
         EntryView::Object(object) => object.memory_usage(),

@@ -1,5 +1,5 @@
-//! WAIT: until others have what a client wrote. A server without replicas has nobody to wait for,
-//! so its clients wait in vain.
+//! WAIT: the wait until replicas have a client's writes. This server has no replicas, so every wait
+//! runs until its timeout.
 
 use crate::args::Args;
 use crate::ctx::Ctx;
@@ -21,7 +21,7 @@ pub(super) static WAIT: Command = Command {
     run: wait,
     ..Command::DEFAULT
 };
-/// WAIT numreplicas timeout: 0, at once only if no replica is asked for.
+/// Handles WAIT: replies with 0. The reply is immediate only if no replica is requested.
 fn wait(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let replicas = args.integer(1)?;
     let timeout_ms = timeout_ms(args, 2)?;
@@ -42,7 +42,7 @@ mod tests {
         check(&[
             ("WAIT 0 0", ":0|"),
             ("WAIT -1 0", ":0|"),
-            ("WAIT 1 0", ":0|"), // A harness has no patience.
+            ("WAIT 1 0", ":0|"), // The harness does not block clients.
             ("WAIT 1 -1", "-ERR timeout is negative|"),
         ]);
     }

@@ -1,4 +1,4 @@
-//! Commands that walk over a database or draw from it. They lock one shard at a time.
+//! Commands that iterate over a database or draw random keys. They lock one shard at a time.
 
 use keyspace::key::SHARD_COUNT;
 use keyspace::object::type_name;
@@ -10,11 +10,11 @@ use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History};
 use crate::walk::{WalkCtx, Walked, Walker};
 
-/// COUNT of a SCAN that does not give one.
+/// The default COUNT of SCAN.
 const COUNT_DEFAULT: usize = 10;
-/// Buckets a SCAN looks into per key it may return, when few keys pass the filters.
+/// The most buckets that SCAN visits per requested key, for filters that few keys pass.
 const BUCKETS_PER_COUNT: usize = 10;
-/// Keys that RANDOMKEY draws until one has not expired.
+/// The number of random keys that RANDOMKEY draws until one has not expired.
 const RANDOM_DRAWS_MAX: usize = 100;
 
 pub(super) static SCAN: Command<Walker> = Command {
@@ -36,9 +36,9 @@ pub(super) static SCAN: Command<Walker> = Command {
     run: scan,
     ..Command::DEFAULT
 };
-/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]: the next cursor, 0 at the end, and keys.
-/// All keys that exist from the first call to the last are returned, some perhaps twice. A call may
-/// return a few more than `count`. Expired keys that match the pattern are removed.
+/// Handles SCAN: replies with the next cursor, 0 at the end, and keys. All keys that exist from the
+/// first call to the last are returned, some perhaps twice. A call may return a few more than
+/// `count`. Expired keys that match the pattern are removed.
 fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let number = args.cursor(1)?;
     let filter = Filter::parse(args, ctx.access_context.due_ms())?;
@@ -64,18 +64,18 @@ fn scan(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> 
     Ok(Walked::Done)
 }
 
-/// What a filter says of a key.
+/// The result of a filter for one key.
 #[derive(PartialEq, Eq)]
 enum Verdict {
-    /// It is returned.
+    /// The key is returned.
     Passes,
-    /// It matches the pattern and has expired.
+    /// The key matches the pattern and has expired.
     Due,
-    /// It is passed over.
+    /// The key is skipped.
     Other,
 }
 
-/// Which keys are returned. Expired ones never are.
+/// The filter of the returned keys. Expired keys never pass.
 struct Filter<'a> {
     due_ms: i64,
     pattern: Option<&'a [u8]>,
@@ -129,8 +129,8 @@ pub(super) static KEYS: Command<Walker> = Command {
     run: list_keys,
     ..Command::DEFAULT
 };
-/// KEYS pattern: the keys, in no order. Everybody waits meanwhile: SCAN is for
-/// keyspaces of any size.
+/// Handles KEYS: replies with the keys, in no order. All other commands wait meanwhile; use SCAN
+/// for large keyspaces.
 fn list_keys(ctx: &mut WalkCtx<'_>, args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     let pattern = Some(args.get(1)).filter(|&pattern| pattern != b"*");
@@ -162,8 +162,8 @@ pub(super) static RANDOMKEY: Command<Walker> = Command {
     run: randomkey,
     ..Command::DEFAULT
 };
-/// RANDOMKEY: a key, null when there is none. An expired key that is drawn is removed before the
-/// next draw, so that a database of few other keys ends the search.
+/// Handles RANDOMKEY: replies with a key, or null if there is none. An expired key is removed
+/// before the next draw. So the search ends also in a database with few other keys.
 fn randomkey(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
     let due_ms = ctx.access_context.due_ms();
     for _ in ctx.calls_before..RANDOM_DRAWS_MAX {
@@ -198,7 +198,8 @@ pub(super) static DBSIZE: Command<Walker> = Command {
     run: dbsize,
     ..Command::DEFAULT
 };
-/// DBSIZE: the number of keys, including expired ones that have not been removed yet.
+/// Handles DBSIZE: replies with the number of keys, including expired keys that have not been
+/// removed yet.
 fn dbsize(ctx: &mut WalkCtx<'_>, _args: &Args<'_>) -> Result<Walked, CommandError> {
     let size = ctx.keyspace.db_size(ctx.db)?;
     ctx.reply.integer(size.keys as i64);
@@ -210,7 +211,7 @@ mod tests {
     use crate::harness::{Harness, check};
     use std::collections::BTreeSet;
 
-    /// The cursor and the keys of a SCAN's reply.
+    /// Returns the cursor and the keys of SCAN's reply.
     fn scan(db: &mut Harness, request: &str) -> (String, Vec<String>) {
         let reply = db.line(request);
         let parts: Vec<&str> = reply.split('|').collect();
@@ -251,7 +252,7 @@ mod tests {
         assert!((100..120).contains(&keys.len()));
     }
 
-    /// Adds or removes the element `name` of what `verb` scans.
+    /// Adds or removes the element `name` of the database or collection that `verb` scans.
     fn put(db: &mut Harness, verb: &str, name: &str, present: bool) {
         let line = match (verb, present) {
             ("SCAN", true) => format!("SET {name} x"),
@@ -287,7 +288,7 @@ mod tests {
                 if cursor == "0" {
                     break;
                 }
-                // In phases, so that tables grow far and shrink far within one scan.
+                // The sizes alternate, so that tables grow and shrink a lot within one scan.
                 let goal = if rng.u32(..10) < 5 { rng.usize(..1500) } else { 0 };
                 while transient != goal {
                     let grows = transient < goal;

@@ -1,10 +1,11 @@
-//! SORT: the elements of a list, set or sorted set in an order of their own or
-//! of other keys' values.
+//! SORT: the elements of a list, set or sorted set, ordered by themselves or by values of other
+//! keys.
 //!
-//! A pattern makes the name of a key by putting an element for its first `*`; what stands behind
-//! `->` is a field of the hash there. Such keys are named by no argument, so a request with a
-//! pattern runs alone, with all shards locked ([`Flags::PATTERN_KEYS`]); any other under the locks
-//! of its own keys. All texts that are compared are copied into one arena, so that looking up one
+//! A pattern with its first `*` replaced by an element is the name of another key. The text after
+//! `->` is a field of the hash at that key. No argument names these keys. So a request with a
+//! pattern runs alone, with all shards locked ([`Flags::PATTERN_KEYS`]); any other request runs
+//! under the locks of its own keys. All compared texts are copied into one arena. So the lookup of
+//! one key does not block the lookup of another, and a comparison needs no table.
 //! key does not keep another from being looked up, and a comparison touches no table.
 
 use std::cmp::Ordering;
@@ -25,11 +26,11 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 const PATTERN_NOTES: &str = "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort";
 const STORE_NOTES: &str = "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array";
 
-/// How another key is found for an element.
+/// The rule that finds the value of another key for an element.
 enum Pattern<'a> {
     /// `#`: the element itself.
     Element,
-    /// No `*`: no key at all.
+    /// A pattern without `*`: no key at all.
     Nothing,
     Key {
         before: &'a [u8],
@@ -40,7 +41,7 @@ enum Pattern<'a> {
 
 impl<'a> Pattern<'a> {
     fn parse(pattern: &'a [u8]) -> Self {
-        // As everywhere in Redis, a search ends at a NUL.
+        // As everywhere in Redis, a search stops at a NUL.
         let text = quotable(pattern);
         if text == b"#" {
             return Pattern::Element;
@@ -53,7 +54,7 @@ impl<'a> Pattern<'a> {
         Pattern::Key { before: &pattern[..star], behind: &pattern[star + 1..end], field }
     }
 
-    /// Shows the string or field that the pattern leads to from `element` to `visit`.
+    /// Calls `visit` with the string or field that the pattern finds for `element`, or with `None`.
     fn look_up<T>(
         &self,
         db: &mut View<'_>,
@@ -79,7 +80,8 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// The key that SORT stores at: behind the last STORE that is not the value of another word.
+/// Finds the key that SORT stores to: the argument after the last STORE that is not the value of
+/// another option.
 fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     let (mut at, mut found) = (2, None);
     while at < args.len() {
@@ -95,18 +97,18 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     found.into_iter().for_each(visit);
 }
 
-/// What is asked for.
+/// A parsed request.
 struct Request<'a> {
-    /// BY, if it is a pattern.
+    /// The pattern of BY.
     by: Option<Pattern<'a>>,
-    /// Whether elements stay in their order: BY something that is no pattern.
+    /// True if the elements keep their order: BY with a text that is not a pattern.
     unsorted: bool,
     descending: bool,
     alphabetic: bool,
-    /// The first element wanted, and how many (all, if negative).
+    /// The index of the first requested element, and the number of elements (all if negative).
     limit: (i64, i64),
     get: Vec<Pattern<'a>>,
-    /// The argument that is the key to store at.
+    /// The index of the argument that is the destination key.
     store_at: Option<usize>,
 }
 
@@ -144,7 +146,7 @@ impl<'a> Request<'a> {
                 request.by = Some(Pattern::parse(args.get(at + 1)));
                 at += 1;
             } else if behind >= 1 && args.is(at, "GET") && readable == ReadableKeys::Declared {
-                // As in Redis also of the element itself, `#`.
+                // As in Redis, this includes the element itself, `#`.
                 let line = "ERR GET option of SORT denied due to insufficient ACL permissions.";
                 return Err(CommandError::Line(line));
             } else if behind >= 1 && args.is(at, "GET") {
@@ -161,16 +163,16 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Whether the result depends on more than the data that records lead to: a field may be due
-    /// and still there, and members of a set whose weights are equal texts stay in the order of
-    /// their table.
+    /// Returns true if the result depends on more than the data that records reproduce. An expired
+    /// field may still be present. Members of a set with equal text weights keep the order of their
+    /// table.
     fn depends_on_more(&self) -> bool {
         let mut patterns = self.by.iter().chain(&self.get);
         let has_field = patterns.any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }));
         has_field || self.alphabetic && matches!(self.by, Some(Pattern::Key { .. }))
     }
 
-    /// Which of `len` elements are wanted.
+    /// Returns the range of requested elements, of `len`.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.limit.0).unwrap_or(0).min(len);
         let count = usize::try_from(self.limit.1).unwrap_or(len);
@@ -178,10 +180,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Elements that one recorded command pushes.
+/// The number of elements that one recorded RPUSH pushes.
 const RECORDED_ELEMENTS_MAX: usize = 1024;
 
-/// Records that the elements are what is at `key` now.
+/// Records `sorted` as the new value of `key`.
 fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
     let replaced = ctx.db.peek_even_expired(key).is_some();
     ctx.record(|record| {
@@ -199,10 +201,10 @@ fn record_stored(ctx: &mut Ctx<'_>, key: Key<'_>, sorted: &List) {
     });
 }
 
-/// What an element is ordered by.
+/// The weight that orders an element.
 enum Weight {
     Score(f64),
-    /// A text in the arena, if there is one.
+    /// A text in the arena; `None` if there is none.
     Text(Option<Range<usize>>),
 }
 
@@ -211,7 +213,7 @@ struct Item {
     weight: Weight,
 }
 
-/// The elements, with all texts that are compared.
+/// The elements and all compared texts.
 #[derive(Default)]
 struct Items {
     arena: Vec<u8>,
@@ -230,7 +232,7 @@ impl Items {
         self.items.push(Item { text, weight: Weight::Text(None) });
     }
 
-    /// Looks up what each element is ordered by.
+    /// Looks up the weight of each element.
     fn weigh(
         &mut self,
         db: &mut View<'_>,
@@ -242,8 +244,8 @@ impl Items {
         for index in 0..self.items.len() {
             let text = self.items[index].text.clone();
             self.items[index].weight = if !request.alphabetic {
-                // Absent keys count as zero. All keys are looked up, even behind
-                // one that is no number.
+                // Missing keys count as zero. All keys are looked up, even after a weight that is
+                // not a number.
                 Weight::Score(by.look_up(db, args, &self.arena[text], |weight| {
                     let score = weight.map_or(Some(0.0), lenient_float);
                     all_numbers &= score.is_some();
@@ -262,11 +264,11 @@ impl Items {
         Err(CommandError::Line("ERR One or more scores can't be converted into double"))
     }
 
-    /// Puts those in `range` where they belong.
+    /// Sorts the elements so that the elements in `range` are at their places.
     fn sort(&mut self, request: &Request<'_>, range: Range<usize>) {
         let arena = &self.arena;
-        // What is stored is compared to its end, what is replied to the first
-        // NUL, as by C's strcoll.
+        // A stored result compares whole texts. A reply compares up to the first NUL, like C's
+        // strcoll.
         let shown = |text: &Range<usize>| match &arena[text.clone()] {
             text if request.store_at.is_some() => text,
             text => quotable(text),
@@ -290,8 +292,8 @@ impl Items {
     }
 }
 
-/// The elements at the key, loaded: all of them, or where nothing is to be sorted and an order is
-/// there those wanted. Gives which of the loaded are wanted.
+/// Loads the elements at the key and returns the range of the requested ones. If the result keeps
+/// the order of a list or sorted set, only the requested elements are loaded.
 fn load(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -322,8 +324,8 @@ fn load(
         Object::Zset(zset) => zset.iter().for_each(|(member, _)| items.push(member)),
         Object::Set(set) => {
             set.iter().for_each(|member| items.push(member));
-            // What is stored, or what a script may store, has an order that does not depend on
-            // chance.
+            // A result that is stored, or that a script may store, has an order that does not
+            // depend on chance.
             if request.unsorted && (request.store_at.is_some() || ctx.origin == Origin::Script) {
                 (request.unsorted, request.alphabetic, request.by) = (false, true, None);
             }
@@ -332,7 +334,7 @@ fn load(
         _ => return Err(CommandError::WrongType),
     }
     if let Ok(Some(zset)) = ctx.db.write::<Zset>(key) {
-        // Redis leaves a sorted set in its large encoding behind, which users can see.
+        // Redis leaves the sorted set in its large encoding, which users can see.
         zset.spread(args.hasher());
     }
     let range = if request.unsorted { 0..items.items.len() } else { range };
@@ -370,7 +372,7 @@ fn sort_elements(ctx: &mut Ctx<'_>, args: &Args<'_>, stores: bool) -> Result<(),
         let mut values: Vec<Vec<u8>> = Vec::new();
         for element in wanted {
             for pattern in &request.get {
-                // What is absent is stored as an empty string.
+                // A missing value is stored as an empty string.
                 let value = pattern.look_up(&mut ctx.db, args, element, |value| value.map(<[u8]>::to_vec));
                 values.push(value.unwrap_or_default());
             }
@@ -416,9 +418,8 @@ pub(super) static SORT: Command = Command {
     run: sort,
     ..Command::DEFAULT
 };
-/// SORT key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\] \[ASC|DESC\]
-/// \[ALPHA\] \[STORE destination\]: the elements, or what GET finds for them; with
-/// STORE how many were stored.
+/// Handles SORT: replies with the elements, or with the values that GET finds for them. With STORE
+/// the reply is the number of stored elements.
 fn sort(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     sort_elements(ctx, args, true)
 }
@@ -447,8 +448,7 @@ pub(super) static SORT_RO: Command = Command {
     run: sort_ro,
     ..Command::DEFAULT
 };
-/// SORT_RO key \[BY pattern\] \[LIMIT offset count\] \[GET pattern ...\]
-/// \[ASC|DESC\] \[ALPHA\]: as SORT.
+/// Handles SORT_RO: like SORT.
 fn sort_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     sort_elements(ctx, args, false)
 }

@@ -1,4 +1,4 @@
-//! Commands that bring a value under another name or into another database.
+//! Commands that rename or copy a value, or move it to another database.
 
 use keyspace::Key;
 
@@ -24,7 +24,7 @@ pub(super) static RENAME: Command = Command {
     run: rename,
     ..Command::DEFAULT
 };
-/// RENAME key newkey: OK; an error when `key` is absent.
+/// Handles RENAME: replies with OK. Fails if `key` is missing.
 fn rename(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (args.key(1), args.key(2));
     if !ctx.db.contains(from) {
@@ -54,7 +54,8 @@ pub(super) static RENAMENX: Command = Command {
     run: renamenx,
     ..Command::DEFAULT
 };
-/// RENAMENX key newkey: 1 when it was done, 0 when `newkey` exists; an error when `key` is absent.
+/// Handles RENAMENX: replies with 1 if the key was renamed, 0 if `newkey` exists. Fails if `key` is
+/// missing.
 fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (args.key(1), args.key(2));
     if !ctx.db.contains(from) {
@@ -68,8 +69,8 @@ fn renamenx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves the value of an existing key, with its expiry. O(value bytes) for a
-/// short string, else O(1).
+/// Moves the value of an existing key with its expiry. O(value bytes) for a short string, else
+/// O(1).
 fn move_value(ctx: &mut Ctx<'_>, from: Key<'_>, to: Key<'_>) {
     let entry = ctx.db.take(from).expect("the caller found the key");
     ctx.db.replace(to, entry.renamed(to.bytes));
@@ -100,8 +101,8 @@ pub(super) static COPY: Command = Command {
     run: copy,
     ..Command::DEFAULT
 };
-/// COPY source destination [DB number] [REPLACE]: 1 when it was copied, 0 when the source is absent
-/// or the destination exists. A long string's bytes are shared until one of the two changes.
+/// Handles COPY: replies with 1 if the value was copied. Replies with 0 if the source is missing or
+/// the destination exists. A long string's bytes are shared until one of the two changes.
 fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let own_db = ctx.db.index();
     let (mut db, mut replace, mut at) = (own_db, false, 3);
@@ -125,10 +126,10 @@ fn copy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Where a copy goes.
+/// The destination of a copy.
 struct Target {
     db: usize,
-    /// In the place of what is there.
+    /// True if an existing key is replaced.
     replace: bool,
 }
 
@@ -164,7 +165,8 @@ pub(super) static MOVE: Command = Command {
     run: move_key,
     ..Command::DEFAULT
 };
-/// MOVE key db: 1 when it was moved, 0 when the key is absent or exists in the other database.
+/// Handles MOVE: replies with 1 if the key was moved. Replies with 0 if it is missing, or exists in
+/// the other database.
 fn move_key(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, own_db) = (args.key(1), ctx.db.index());
     let db = args.db_index(2, ctx.db.db_count())?;

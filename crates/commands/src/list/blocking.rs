@@ -1,4 +1,4 @@
-//! Commands that wait for an element when there is none.
+//! Blocking list commands: without an element they block the client.
 
 use keyspace::{List, ListEnd};
 
@@ -25,7 +25,7 @@ pub(super) static BLPOP: Command = Command {
     run: blpop,
     ..Command::DEFAULT
 };
-/// BLPOP key [key ...] timeout: the key and its first element, null after the timeout.
+/// Handles BLPOP: replies with the key and its first element, or null after the timeout.
 fn blpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_or_wait(ctx, args, ListEnd::Front)
 }
@@ -36,7 +36,7 @@ pub(super) static BRPOP: Command = Command {
     run: brpop,
     ..BLPOP
 };
-/// BRPOP key [key ...] timeout: the key and its last element, null after the timeout.
+/// Handles BRPOP: replies with the key and its last element, or null after the timeout.
 fn brpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_or_wait(ctx, args, ListEnd::Back)
 }
@@ -87,8 +87,7 @@ pub(super) static BLMOVE: Command = Command {
     run: blmove,
     ..Command::DEFAULT
 };
-/// BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout: the element moved,
-/// null after the timeout.
+/// Handles BLMOVE: replies with the moved element, or null after the timeout.
 fn blmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
     if move_or_wait(ctx, args, (from, to), EmptyReply::NullUnlessWaited)? {
@@ -119,7 +118,7 @@ pub(super) static BRPOPLPUSH: Command = Command {
     run: brpoplpush,
     ..Command::DEFAULT
 };
-/// BRPOPLPUSH source destination timeout: BLMOVE source destination RIGHT LEFT timeout.
+/// Handles BRPOPLPUSH: like `BLMOVE source destination RIGHT LEFT timeout`.
 fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if move_or_wait(ctx, args, (ListEnd::Back, ListEnd::Front), EmptyReply::NullUnlessWaited)? {
         ctx.record(|record| {
@@ -129,7 +128,7 @@ fn brpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves an element or lets the client wait; whether it moved one.
+/// Moves an element and returns true, or blocks the client and returns false.
 fn move_or_wait(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -164,8 +163,7 @@ pub(super) static BLMPOP: Command = Command {
     run: blmpop,
     ..Command::DEFAULT
 };
-/// BLMPOP timeout numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and its elements,
-/// null after the timeout.
+/// Handles BLMPOP: replies with the key and its elements, or null after the timeout.
 fn blmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;

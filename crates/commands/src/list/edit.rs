@@ -1,4 +1,4 @@
-//! Commands that change lists in the middle.
+//! Commands that change the middle of lists.
 
 use keyspace::{Beside, List, ObjectType};
 
@@ -27,8 +27,8 @@ pub(super) static LINSERT: Command = Command {
     run: linsert,
     ..Command::DEFAULT
 };
-/// LINSERT key BEFORE|AFTER pivot element: the new length; 0 where there is no list, -1 where
-/// there is no pivot in it.
+/// Handles LINSERT: replies with the new length, 0 if there is no list, or -1 if the list does not
+/// hold the pivot.
 fn linsert(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let beside = if args.is(2, "BEFORE") {
         Beside::Before
@@ -66,7 +66,8 @@ pub(super) static LREM: Command = Command {
     run: lrem,
     ..Command::DEFAULT
 };
-/// LREM key count element: how many went. The first `count`, the last `-count`, or all for 0.
+/// Handles LREM: replies with the number of removed elements: the first `count`, the last `-count`,
+/// or all for 0.
 fn lrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = integer_with_negation(args, 2)?;
     let (key, limits) = (args.key(1), limits(ctx));
@@ -97,7 +98,7 @@ pub(super) static LSET: Command = Command {
     run: lset,
     ..Command::DEFAULT
 };
-/// LSET key index element.
+/// Handles LSET: replies with OK.
 fn lset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits) = (args.key(1), limits(ctx));
     let list = ctx.db.write::<List>(key)?.ok_or(CommandError::NoSuchKey)?;
@@ -123,7 +124,7 @@ pub(super) static LTRIM: Command = Command {
     run: ltrim,
     ..Command::DEFAULT
 };
-/// LTRIM key start stop. Many elements at once, or all, are freed in the background.
+/// Handles LTRIM: replies with OK. Many removed elements, or a whole list, are lazy freed.
 fn ltrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, stop) = (args.integer(2)?, args.integer(3)?);
     let (key, limits) = (args.key(1), limits(ctx));

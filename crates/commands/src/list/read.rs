@@ -23,7 +23,7 @@ pub(super) static LLEN: Command = Command {
     run: llen,
     ..Command::DEFAULT
 };
-/// LLEN key: the number of elements, 0 where there is no list.
+/// Handles LLEN: replies with the number of elements, 0 if there is no list.
 fn llen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let list = ctx.db.read::<List>(args.key(1))?;
     ctx.reply.integer(list.map_or(0, List::len) as i64);
@@ -44,7 +44,7 @@ pub(super) static LRANGE: Command = Command {
     run: lrange,
     ..Command::DEFAULT
 };
-/// LRANGE key start stop: the elements there, both ends included.
+/// Handles LRANGE: replies with the elements from `start` to `stop`, both included.
 fn lrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, stop) = (args.integer(2)?, args.integer(3)?);
     let Some(list) = ctx.db.read::<List>(args.key(1))? else {
@@ -71,7 +71,7 @@ pub(super) static LINDEX: Command = Command {
     run: lindex,
     ..Command::DEFAULT
 };
-/// LINDEX key index: the element there, null where there is none.
+/// Handles LINDEX: replies with the element at `index`, or null if there is none.
 fn lindex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shown = match ctx.db.read::<List>(args.key(1))? {
         // As in Redis, an invalid index is no error if the list is missing.
@@ -104,8 +104,8 @@ pub(super) static LPOS: Command = Command {
     run: lpos,
     ..Command::DEFAULT
 };
-/// LPOS key element \[RANK rank\] \[COUNT count\] \[MAXLEN len\]: the index of a match, null where
-/// there is none; with COUNT an array of them.
+/// Handles LPOS: replies with the index of a match, or null if there is none. With COUNT the reply
+/// is an array of indexes.
 fn lpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = PositionRequest::parse(args)?;
     let list = ctx.db.read::<List>(args.key(1))?;
@@ -135,7 +135,7 @@ fn lpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 /// The options of LPOS.
 struct PositionRequest {
     rank: i64,
-    /// Matches to give, 0 for all; without it, one that is not in an array.
+    /// The number of requested matches, 0 for all. `None` is one match whose reply is not an array.
     count: Option<usize>,
     compared_max: usize,
 }

@@ -1,4 +1,4 @@
-//! Commands that take elements from one list of several, and move them to another.
+//! Commands that pop elements from the first of several lists, or move an element to another list.
 
 use std::ops::Range;
 
@@ -33,8 +33,7 @@ pub(super) static LMOVE: Command = Command {
     run: lmove,
     ..Command::DEFAULT
 };
-/// LMOVE source destination LEFT|RIGHT LEFT|RIGHT: the element moved, null
-/// where there is no source.
+/// Handles LMOVE: replies with the moved element, or null if there is no source.
 fn lmove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
     if !move_one(ctx, args, from, to)? {
@@ -60,7 +59,7 @@ pub(super) static RPOPLPUSH: Command = Command {
     run: rpoplpush,
     ..Command::DEFAULT
 };
-/// RPOPLPUSH source destination: LMOVE source destination RIGHT LEFT.
+/// Handles RPOPLPUSH: like `LMOVE source destination RIGHT LEFT`.
 fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if !move_one(ctx, args, ListEnd::Back, ListEnd::Front)? {
         ctx.reply.null();
@@ -68,8 +67,8 @@ fn rpoplpush(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves an element of the list at the first argument to the one at the second and replies with it;
-/// whether there was one.
+/// Moves an element of the list at the first argument to the list at the second, and replies with
+/// the element. Returns false if there is no source.
 pub(super) fn move_one(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -82,7 +81,7 @@ pub(super) fn move_one(
         let element = list.rotate(from, to, limits).expect("no list is empty");
         ctx.reply.bulk(&element);
     } else {
-        // A destination of another type is found before anything is taken.
+        // The destination's type is checked before an element is removed.
         ctx.db.write::<List>(destination)?;
         let mut element = Vec::new();
         let list = ctx.db.write::<List>(source)?.expect("the source was found above");
@@ -119,8 +118,8 @@ pub(super) static LMPOP: Command = Command {
     run: lmpop,
     ..Command::DEFAULT
 };
-/// LMPOP numkeys key [key ...] LEFT|RIGHT \[COUNT count\]: the key and the elements popped off the
-/// first list there is, null where there is none.
+/// Handles LMPOP: replies with the key and the popped elements of the first existing list, or null
+/// if there is none.
 fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 1)?;
     if !request.pop(ctx, args)? {
@@ -129,18 +128,18 @@ fn lmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What LMPOP or BLMPOP was asked for.
+/// A parsed request of LMPOP or BLMPOP.
 pub(super) struct MultiPop {
-    /// The argument that is the first key.
+    /// The index of the argument that is the first key.
     first_key: usize,
-    /// How many keys follow one another there.
+    /// The number of consecutive keys.
     key_count: usize,
     end: ListEnd,
     count: usize,
 }
 
 impl MultiPop {
-    /// The request whose number of keys is argument `at`.
+    /// Parses a request whose number of keys is argument `at`.
     pub(super) fn parse(args: &Args<'_>, at: usize) -> Result<Self, CommandError> {
         let key_count = at_least_one(args, at, "ERR numkeys should be greater than 0")?;
         let first_key = at + 1;
@@ -154,7 +153,7 @@ impl MultiPop {
             3 if args.is(end_index + 1, "COUNT") => {
                 at_least_one(args, end_index + 2, "ERR count should be greater than 0")?
             }
-            // As in Redis, a bad count is complained about before what stands behind it.
+            // As in Redis, an invalid count is reported before an invalid option after it.
             4.. if args.is(end_index + 1, "COUNT") => {
                 at_least_one(args, end_index + 2, "ERR count should be greater than 0")?;
                 return Err(CommandError::Syntax);
@@ -164,13 +163,13 @@ impl MultiPop {
         Ok(Self { first_key, key_count, end, count })
     }
 
-    /// The arguments that are keys.
+    /// Returns the indexes of the arguments that are keys.
     pub(super) fn keys(&self) -> Range<usize> {
         self.first_key..self.first_key + self.key_count
     }
 
-    /// Pops off the first list there is and replies with its key and the elements;
-    /// whether there was one.
+    /// Pops from the first existing list and replies with its key and the elements. Returns false
+    /// if there is none.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         for index in self.keys() {
             let key = args.key(index);
@@ -183,8 +182,8 @@ impl MultiPop {
     }
 }
 
-/// Pops up to `count` elements of the list at `key`, which exists, and answers
-/// with its name and them.
+/// Pops up to `count` elements of the existing list at `key`, and replies with the key and the
+/// elements.
 fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> Result<(), CommandError> {
     let limits = limits(ctx);
     let list = ctx.db.write::<List>(key)?.expect("the caller looked for it");
@@ -199,7 +198,7 @@ fn pop_with_key(ctx: &mut Ctx<'_>, key: Key<'_>, end: ListEnd, count: usize) -> 
     Ok(())
 }
 
-/// The end that LEFT or RIGHT means.
+/// Returns the end that LEFT or RIGHT names.
 pub(super) fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, CommandError> {
     if args.is(index, "LEFT") {
         Ok(ListEnd::Front)
@@ -210,7 +209,7 @@ pub(super) fn end_named(args: &Args<'_>, index: usize) -> Result<ListEnd, Comman
     }
 }
 
-/// A count of one or more, or the error that `line` says.
+/// Parses argument `index` as a count of one or more. Any other text is the error `line`.
 fn at_least_one(args: &Args<'_>, index: usize, line: &'static str) -> Result<usize, CommandError> {
     let count = stdx::number::parse_i64(args.get(index)).and_then(|count| usize::try_from(count).ok());
     count.filter(|&count| count > 0).ok_or(CommandError::Line(line))
