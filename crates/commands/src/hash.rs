@@ -1,8 +1,8 @@
 //! Commands on hashes.
 //!
-//! A field that is due is absent for clients. Commands that read fields by name remove
-//! those they meet that are due, as Redis does; HLEN counts what is not yet removed, HSET
-//! and HDEL take it for there.
+//! An expired field is missing for clients. As in Redis, commands that read fields by name remove
+//! the expired fields that they find. HLEN counts expired fields that are not yet removed; HSET and
+//! HDEL treat them as present.
 
 use keyspace::{AccessError, Expiry, FieldWrite, Hash, Key, Lookup};
 use resp::Reply;
@@ -66,7 +66,7 @@ static HSET: Command = Command {
     run: hset,
     ..Command::DEFAULT
 };
-/// HSET key field value [field value ...]: how many of the fields are new.
+/// Handles HSET: replies with the number of new fields.
 fn hset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let created = set_fields(ctx, args, "hset")?;
     ctx.reply.integer(created as i64);
@@ -87,14 +87,14 @@ static HMSET: Command = Command {
     run: hmset,
     ..Command::DEFAULT
 };
-/// HMSET key field value [field value ...]: always OK.
+/// Handles HMSET: always replies with OK.
 fn hmset(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_fields(ctx, args, "hmset")?;
     ctx.reply.ok();
     Ok(())
 }
 
-/// Sets the fields and values from the third argument on; how many of the fields are new.
+/// Sets the fields and values after the key, and returns the number of new fields.
 fn set_fields(ctx: &mut Ctx<'_>, args: &Args<'_>, name: &'static str) -> Result<usize, CommandError> {
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::WrongArity(name));
@@ -125,7 +125,7 @@ static HSETNX: Command = Command {
     run: hsetnx,
     ..Command::DEFAULT
 };
-/// HSETNX key field value: 1 if the field was set, 0 if it was there.
+/// Handles HSETNX: replies with 1 if the field was set, 0 if the field exists.
 fn hsetnx(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let due_ms = ctx.db.due_ms();
@@ -158,13 +158,13 @@ static HGET: Command = Command {
     run: hget,
     ..Command::DEFAULT
 };
-/// HGET key field: the value, null where key or field are absent.
+/// Handles HGET: replies with the value, or null if the key or the field is missing.
 fn hget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, value_or_null)
 }
 
-/// Writes a reply for the value of each field from the second argument on, and removes
-/// those fields that are due.
+/// Writes a reply for the value of each field after the key, and removes the fields that are
+/// expired.
 #[inline]
 fn read_fields(
     ctx: &mut Ctx<'_>,
@@ -185,7 +185,7 @@ fn read_fields(
     Ok(())
 }
 
-/// Removes those of `fields` that are due, and the hash with its last field.
+/// Removes the expired fields among `fields`, and the hash with its last field.
 #[cold]
 fn remove_those_due<'f>(
     ctx: &mut Ctx<'_>,
@@ -237,7 +237,7 @@ impl RandomElements for Hash {
     }
 }
 
-/// Removes all fields of a hash that are due, and the hash with its last field.
+/// Removes all expired fields of a hash, and the hash with its last field.
 fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError> {
     if !ctx.db.may_have_due_fields(key) {
         return Ok(());
@@ -256,8 +256,8 @@ fn remove_due_fields(ctx: &mut Ctx<'_>, key: Key<'_>) -> Result<(), AccessError>
     Ok(())
 }
 
-/// Records that the field at the third argument has this value, and no expiry. A field that was due
-/// may be the only one: with HDEL ahead of the request the key would lose its own expiry.
+/// Records HSET of the field at the third word, which clears the field's expiry. An expired field
+/// may be the hash's only one: HDEL before the request would remove the key's own expiry.
 fn record_hset(ctx: &mut Ctx<'_>, args: &Args<'_>, value: &[u8]) {
     ctx.record(|record| {
         record.command("HSET").word(args.get(1)).word(args.get(2)).word(value);
@@ -273,7 +273,7 @@ fn record_hdels<'f>(ctx: &mut Ctx<'_>, key: Key<'_>, fields: impl IntoIterator<I
     });
 }
 
-/// Records `command key [ms] FIELDS n field ...`.
+/// Records `command key [ms] [condition] FIELDS n field ...`.
 fn record_of_fields<'f>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -289,16 +289,16 @@ fn record_of_fields<'f>(
     });
 }
 
-/// A command on fields, for [`record_of_fields`].
+/// The name and options of a command on fields, for [`record_of_fields`].
 struct FieldsCommand<'c> {
     name: &'static str,
-    /// When the fields expire, in Unix milliseconds.
+    /// The time at which the fields expire, in Unix milliseconds.
     at_ms: Option<i64>,
     condition: Option<&'c [u8]>,
 }
 
 impl FieldsCommand<'_> {
-    /// The command that sets the fields' expiry so, whatever it was.
+    /// Returns the command that sets this expiry for any earlier expiry of the fields.
     fn setting(expiry: Expiry) -> Self {
         match expiry {
             Expiry::At(at_ms) => Self { name: "HPEXPIREAT", at_ms: Some(at_ms), condition: None },
@@ -307,7 +307,7 @@ impl FieldsCommand<'_> {
     }
 }
 
-/// Notes that `count` fields were removed because they were due.
+/// Counts `count` fields that were removed because they had expired, and raises the event.
 fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
     if count > 0 {
         ctx.db.access_results().expired_fields += count as u64;
@@ -315,11 +315,11 @@ fn fields_expired(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) {
     }
 }
 
-/// What most commands say of a number of fields that is none.
+/// The error of most commands for a number of fields below 1.
 const NOT_POSITIVE: CommandError = CommandError::Line("ERR Number of fields must be a positive integer");
 
-/// The fields behind `FIELDS n` at argument `at`: all that is left of the request. `not_positive`
-/// is what is wrong with a number below 1.
+/// Returns the fields after `FIELDS n` at argument `at`: all remaining arguments. `not_positive` is
+/// the error for a number below 1.
 fn parse_fields<'a>(
     args: &Args<'a>,
     at: usize,
@@ -339,7 +339,7 @@ fn parse_fields<'a>(
     Ok(fields)
 }
 
-/// A value, or null.
+/// Writes a value, or null.
 #[inline]
 fn value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
     match value {
@@ -362,7 +362,7 @@ static HMGET: Command = Command {
     run: hmget,
     ..Command::DEFAULT
 };
-/// HMGET key field [field ...]: an array of values and nulls.
+/// Handles HMGET: replies with an array of values and nulls.
 fn hmget(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.reply.array(args.len() - 2);
     read_fields(ctx, args, value_or_null)
@@ -383,7 +383,7 @@ static HGETALL: Command = Command {
     run: hgetall,
     ..Command::DEFAULT
 };
-/// HGETALL key: a map, empty where the key is absent.
+/// Handles HGETALL: replies with a map, empty if the key is missing.
 fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -401,7 +401,7 @@ fn hgetall(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HKEYS: Command =
     Command { name: "HKEYS", summary: "Returns all fields of a hash.", run: hkeys, ..HGETALL };
-/// HKEYS key: an array, empty where the key is absent.
+/// Handles HKEYS: replies with an array, empty if the key is missing.
 fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -416,7 +416,7 @@ fn hkeys(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 
 static HVALS: Command =
     Command { name: "HVALS", summary: "Returns all values of a hash.", run: hvals, ..HGETALL };
-/// HVALS key: an array, empty where the key is absent.
+/// Handles HVALS: replies with an array, empty if the key is missing.
 fn hvals(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let due_ms = ctx.db.due_ms();
     let Some(hash) = ctx.db.read::<Hash>(args.key(1))? else {
@@ -443,7 +443,7 @@ static HSTRLEN: Command = Command {
     run: hstrlen,
     ..Command::DEFAULT
 };
-/// HSTRLEN key field: the length in bytes, 0 where key or field are absent.
+/// Handles HSTRLEN: replies with the length in bytes, 0 if the key or the field is missing.
 fn hstrlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, |reply, value| {
         reply.integer(value.map_or(0, |value| value.text_len_bytes() as i64));
@@ -464,8 +464,8 @@ static HLEN: Command = Command {
     run: hlen,
     ..Command::DEFAULT
 };
-/// HLEN key: the number of fields, those included that are due and not yet removed; 0
-/// where the key is absent.
+/// Handles HLEN: replies with the number of fields, 0 if the key is missing. Counts expired fields
+/// that are not yet removed.
 fn hlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let hash = ctx.db.read::<Hash>(args.key(1))?;
     ctx.reply.integer(hash.map_or(0, Hash::len) as i64);
@@ -486,7 +486,7 @@ static HEXISTS: Command = Command {
     run: hexists,
     ..Command::DEFAULT
 };
-/// HEXISTS key field: 1 or 0.
+/// Handles HEXISTS: replies with 1 or 0.
 fn hexists(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     read_fields(ctx, args, |reply, value| reply.integer(value.is_some().into()))
 }
@@ -505,7 +505,7 @@ static HDEL: Command = Command {
     run: hdel,
     ..Command::DEFAULT
 };
-/// HDEL key field [field ...]: how many fields were removed.
+/// Handles HDEL: replies with the number of removed fields.
 fn hdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let Some(hash) = ctx.db.write::<Hash>(key)? else {
@@ -538,7 +538,7 @@ static HINCRBY: Command = Command {
     run: hincrby,
     ..Command::DEFAULT
 };
-/// HINCRBY key field increment: the sum.
+/// Handles HINCRBY: replies with the sum.
 fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let increment = args.integer(3)?;
@@ -564,8 +564,8 @@ fn hincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a sum does to the deadline of the field it is stored in, and whether that was due: a live
-/// field keeps its deadline, one that was due is as new.
+/// Returns the change that a sum makes to its field's expiry, and true if the field had expired. A
+/// live field keeps its expiry; an expired field is replaced by a new one.
 #[inline]
 fn expiry_of_sum(found: Lookup<'_>) -> (Expiry, bool) {
     match found {
@@ -589,8 +589,8 @@ static HINCRBYFLOAT: Command = Command {
     run: hincrbyfloat,
     ..Command::DEFAULT
 };
-/// HINCRBYFLOAT key field increment: the sum, computed with 64 bits of precision
-/// and stored as its text.
+/// Handles HINCRBYFLOAT: replies with the sum, which is computed with 64 bits of precision and
+/// stored as text.
 fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), hash_limits(ctx), args.hasher());
     let increment = LongDouble::parse(args.get(3)).ok_or(CommandError::NotAFloat)?;
@@ -643,8 +643,8 @@ static HRANDFIELD: Command = Command {
     run: hrandfield,
     ..Command::DEFAULT
 };
-/// HRANDFIELD key: a field, or null. With a count: an array of that many different fields, or with
-/// repetitions if the count is negative; WITHVALUES adds the values.
+/// Handles HRANDFIELD: replies with a field, or null. With a count the reply is an array of that
+/// many different fields. A negative count allows repetitions, and WITHVALUES adds the values.
 fn hrandfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Hash>(ctx, args)
 }
@@ -670,8 +670,7 @@ static HSCAN: Command = Command {
     run: hscan,
     ..Command::DEFAULT
 };
-/// HSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOVALUES\]: the next
-/// cursor, fields and values.
+/// Handles HSCAN: replies with the next cursor, fields and values.
 fn hscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let due_ms = ctx.db.due_ms();

@@ -1,5 +1,4 @@
-//! Commands on sets: those that work on one set, and SMOVE. The algebra of
-//! several sets is [`algebra`].
+//! Commands on one set, and SMOVE. Intersection, union and difference are in [`algebra`].
 
 mod algebra;
 
@@ -50,7 +49,7 @@ static SADD: Command = Command {
     run: sadd,
     ..Command::DEFAULT
 };
-/// SADD key member [member ...]: how many of them are new.
+/// Handles SADD: replies with the number of new members.
 fn sadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher) = (args.key(1), set_limits(ctx), args.hasher());
     let set = ctx.db.write_or_insert::<Set>(key)?;
@@ -80,7 +79,7 @@ static SREM: Command = Command {
     run: srem,
     ..Command::DEFAULT
 };
-/// SREM key member [member ...]: how many of them were there.
+/// Handles SREM: replies with the number of removed members.
 fn srem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let Some(set) = ctx.db.write::<Set>(key)? else {
@@ -114,7 +113,8 @@ static SPOP: Command = Command {
     run: spop,
     ..Command::DEFAULT
 };
-/// SPOP key: a member, or null. With a count: a set of that many members, or of all.
+/// Handles SPOP: replies with a member, or null. With a count the reply is a set of that many
+/// members, or of all.
 fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 3 {
         return Err(CommandError::Syntax);
@@ -147,7 +147,7 @@ fn spop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Members that one recorded command removes: as many as in Redis.
+/// The number of members that one recorded command removes, as in Redis.
 const RECORDED_MEMBERS_MAX: usize = 1024;
 
 fn spop_many(ctx: &mut Ctx<'_>, key: Key<'_>, count: usize) -> Result<(), CommandError> {
@@ -206,20 +206,20 @@ static SMOVE: Command = Command {
     run: smove,
     ..Command::DEFAULT
 };
-/// SMOVE source destination member: 1 if the member was moved, 0 if it was not in the source.
+/// Handles SMOVE: replies with 1 if the member was moved, 0 if it is not in the source.
 fn smove(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (source, destination, member) = (args.key(1), args.key(2), args.get(3));
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let moved = match ctx.db.write::<Set>(source)? {
         None => {
-            // Looked for all the same: it may be over.
+            // The destination is looked up all the same, because it may have expired.
             ctx.db.peek(destination);
             ctx.reply.integer(0);
             return Ok(());
         }
         Some(set) => set.contains(member, hasher),
     };
-    // The destination's type counts even where nothing is moved.
+    // The destination's type is checked even if nothing is moved.
     ctx.db.write::<Set>(destination)?;
     ctx.reply.integer(moved.into());
     if !moved || source.bytes == destination.bytes {
@@ -260,7 +260,7 @@ static SMEMBERS: Command = Command {
     run: smembers,
     ..Command::DEFAULT
 };
-/// SMEMBERS key: a set, empty where the key is absent.
+/// Handles SMEMBERS: replies with a set, empty if the key is missing.
 fn smembers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let Some(set) = ctx.db.read::<Set>(args.key(1))? else {
         ctx.reply.set(0);
@@ -285,7 +285,7 @@ static SISMEMBER: Command = Command {
     run: sismember,
     ..Command::DEFAULT
 };
-/// SISMEMBER key member: 1 or 0.
+/// Handles SISMEMBER: replies with 1 or 0.
 fn sismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<Set>(args.key(1))?;
     let there = set.is_some_and(|set| set.contains(args.get(2), args.hasher()));
@@ -307,7 +307,7 @@ static SMISMEMBER: Command = Command {
     run: smismember,
     ..Command::DEFAULT
 };
-/// SMISMEMBER key member [member ...]: an array of 1 and 0.
+/// Handles SMISMEMBER: replies with an array of 1 and 0.
 fn smismember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<Set>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
@@ -332,7 +332,7 @@ static SCARD: Command = Command {
     run: scard,
     ..Command::DEFAULT
 };
-/// SCARD key: the number of members, 0 where the key is absent.
+/// Handles SCARD: replies with the number of members, 0 if the key is missing.
 fn scard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let set = ctx.db.read::<Set>(args.key(1))?;
     ctx.reply.integer(set.map_or(0, Set::len) as i64);
@@ -354,8 +354,8 @@ static SRANDMEMBER: Command = Command {
     run: srandmember,
     ..Command::DEFAULT
 };
-/// SRANDMEMBER key: a member, or null. With a count: an array of that many different members, or
-/// with repetitions if the count is negative.
+/// Handles SRANDMEMBER: replies with a member, or null. With a count the reply is an array of that
+/// many different members. A negative count allows repetitions.
 fn srandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Set>(ctx, args)
 }
@@ -380,7 +380,7 @@ static SSCAN: Command = Command {
     run: sscan,
     ..Command::DEFAULT
 };
-/// SSCAN key cursor \[MATCH pattern\] \[COUNT count\]: the next cursor, and members.
+/// Handles SSCAN: replies with the next cursor and members.
 fn sscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let Some(set) = ctx.db.read::<Set>(args.key(1))? else {

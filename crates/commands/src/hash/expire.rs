@@ -1,4 +1,4 @@
-//! Commands on the time at which fields of a hash cease to exist.
+//! Commands on the expiry of hash fields.
 
 use keyspace::{Expiry, Hash};
 
@@ -9,18 +9,19 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Milliseconds in the unit of a command's argument or reply.
+/// The unit of a command's argument or reply, in milliseconds.
 const SECOND: i64 = 1000;
 const MILLISECOND: i64 = 1;
 
-/// The latest deadline of a field: Redis stores 46 bits.
+/// The latest expiry of a field, in Unix milliseconds: Redis stores 46 bits.
 const DEADLINE_MS_MAX: i64 = (1 << 46) - 1;
 
-/// Replies of these commands about one field.
+/// The replies of these commands about one field.
 const NO_FIELD: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 
-/// When a new deadline is taken: where there is none or one, where it is later or sooner.
+/// The condition for a new expiry: the field has no expiry, has one, or its expiry is earlier or
+/// later.
 const CONDITION: Arg = Arg::one_of(
     "condition",
     &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
@@ -46,9 +47,9 @@ pub(super) static HEXPIRE: Command = Command {
     run: hexpire,
     ..Command::DEFAULT
 };
-/// HEXPIRE key seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: for each field 1 when it
-/// was done, 0 when the condition does not hold, 2 when the time is in the past and the field was
-/// removed, -2 when there is no such field.
+/// Handles HEXPIRE: replies with a number for each field. It is 1 if the expiry was set, 0 if the
+/// condition does not hold, -2 if there is no such field. It is 2 if the time is in the past and
+/// the field was removed.
 fn hexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     set_deadlines(ctx, args, Time { unit_ms: SECOND, since_ms, command: "hexpire" })
@@ -66,7 +67,7 @@ pub(super) static HPEXPIRE: Command = Command {
     run: hpexpire,
     ..HEXPIRE
 };
-/// HPEXPIRE key milliseconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
+/// Handles HPEXPIRE: like HEXPIRE.
 fn hpexpire(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms, command: "hpexpire" })
@@ -84,7 +85,7 @@ pub(super) static HEXPIREAT: Command = Command {
     run: hexpireat,
     ..HEXPIRE
 };
-/// HEXPIREAT key unix-time-seconds \[NX | XX | GT | LT\] FIELDS n field \[field ...\]: as HEXPIRE.
+/// Handles HEXPIREAT: like HEXPIRE.
 fn hexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: SECOND, since_ms: 0, command: "hexpireat" })
 }
@@ -101,13 +102,12 @@ pub(super) static HPEXPIREAT: Command = Command {
     run: hpexpireat,
     ..HEXPIRE
 };
-/// HPEXPIREAT key unix-time-milliseconds \[NX | XX | GT | LT\] FIELDS n field
-/// \[field ...\]: as HEXPIRE.
+/// Handles HPEXPIREAT: like HEXPIRE.
 fn hpexpireat(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     set_deadlines(ctx, args, Time { unit_ms: MILLISECOND, since_ms: 0, command: "hpexpireat" })
 }
 
-/// How a command's argument names a time.
+/// The unit and the origin of a command's time argument, with the command's name for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
     unit_ms: i64,
@@ -116,7 +116,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// The unit that an option stands for: EX, PX, EXAT or PXAT.
+    /// Returns the unit and the origin for EX, PX, EXAT or PXAT.
     pub(super) fn of_option(word: &[u8], now_ms: i64, command: &'static str) -> Option<Self> {
         let (unit_ms, since_ms) = match &*Upper::of(word) {
             b"EX" => (SECOND, now_ms),
@@ -128,7 +128,7 @@ impl Time {
         Some(Time { unit_ms, since_ms, command })
     }
 
-    /// The deadline that argument `index` gives, in Unix milliseconds.
+    /// Parses argument `index` as an expiry and returns Unix milliseconds.
     pub(super) fn parse(self, args: &Args<'_>, index: usize) -> Result<i64, CommandError> {
         let number = args.integer(index)?;
         if number < 0 {
@@ -140,17 +140,17 @@ impl Time {
     }
 }
 
-/// On what a field gets its deadline.
+/// The condition for setting a field's expiry.
 #[derive(Clone, Copy)]
 enum Condition {
     None,
-    /// NX: it has no deadline.
+    /// NX: the field has no expiry.
     Without,
-    /// XX: it has one.
+    /// XX: the field has an expiry.
     With,
-    /// GT: the new one is later.
+    /// GT: the new expiry is later.
     Later,
-    /// LT: the new one is earlier.
+    /// LT: the new expiry is earlier.
     Earlier,
 }
 
@@ -165,7 +165,8 @@ impl Condition {
         }
     }
 
-    /// A field without a deadline counts as one that is due later than all others.
+    /// Returns true if the condition holds. A field without expiry counts as one that expires after
+    /// all others.
     fn holds(self, current_ms: Option<i64>, at_ms: i64) -> bool {
         match self {
             Condition::None => true,
@@ -250,8 +251,8 @@ pub(super) static HTTL: Command = Command {
     run: httl,
     ..Command::DEFAULT
 };
-/// HTTL key FIELDS n field \[field ...\]: for each field seconds, rounded up, -1 when it does not
-/// expire, -2 when there is no such field.
+/// Handles HTTL: replies for each field with seconds, rounded up. The reply is -1 if the field does
+/// not expire, -2 if there is no such field.
 fn httl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     reply_deadlines(ctx, args, SECOND, since_ms)
@@ -263,7 +264,7 @@ pub(super) static HPTTL: Command = Command {
     run: hpttl,
     ..HTTL
 };
-/// HPTTL key FIELDS n field \[field ...\]: as HTTL, in milliseconds.
+/// Handles HPTTL: like HTTL, in milliseconds.
 fn hpttl(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let since_ms = ctx.db.now_ms();
     reply_deadlines(ctx, args, MILLISECOND, since_ms)
@@ -276,7 +277,7 @@ pub(super) static HEXPIRETIME: Command = Command {
     run: hexpiretime,
     ..HTTL
 };
-/// HEXPIRETIME key FIELDS n field \[field ...\]: as HTTL, in Unix seconds.
+/// Handles HEXPIRETIME: like HTTL, in Unix seconds.
 fn hexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_deadlines(ctx, args, SECOND, 0)
 }
@@ -288,13 +289,13 @@ pub(super) static HPEXPIRETIME: Command = Command {
     run: hpexpiretime,
     ..HTTL
 };
-/// HPEXPIRETIME key FIELDS n field \[field ...\]: as HTTL, in Unix milliseconds.
+/// Handles HPEXPIRETIME: like HTTL, in Unix milliseconds.
 fn hpexpiretime(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_deadlines(ctx, args, MILLISECOND, 0)
 }
 
-/// The fields' deadlines, counted from `since_ms`. Fields that are due are
-/// left to others to remove.
+/// Replies with the fields' expiries, counted from `since_ms`. Expired fields count as missing but
+/// are not removed here.
 fn reply_deadlines(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -310,7 +311,7 @@ fn reply_deadlines(
             None => NO_FIELD,
             Some((_, None)) => NO_DEADLINE,
             Some((_, Some(at_ms))) if at_ms <= due_ms => NO_FIELD,
-            // Below zero only where it is past its time and shown all the same.
+            // Negative only for an expired field that is shown all the same.
             Some((_, Some(at_ms))) => ((at_ms - since_ms).max(0) + unit_ms - 1) / unit_ms,
         });
     }
@@ -334,8 +335,8 @@ pub(super) static HPERSIST: Command = Command {
     run: hpersist,
     ..Command::DEFAULT
 };
-/// HPERSIST key FIELDS n field \[field ...\]: for each field 1 when it would have expired, -1 when
-/// it would not, -2 when there is no such field.
+/// Handles HPERSIST: replies for each field with 1 if an expiry was removed. The reply is -1 if the
+/// field does not expire, -2 if there is no such field.
 fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, due_ms) = (args.key(1), args.hasher(), ctx.db.due_ms());
     let mut hash = ctx.db.write::<Hash>(key)?;
@@ -364,7 +365,7 @@ fn hpersist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if persisted > 0 {
         ctx.db.note_field_deadlines(key);
         ctx.changed_by(persisted, EventClass::HASH, "hpersist", key);
-        // Whoever applies the record sees fields that are due as live.
+        // A server that applies the record treats expired fields as live.
         if passed_due {
             record_of_fields(ctx, key, FieldsCommand::setting(Expiry::Clear), recorded.into_iter());
         }
@@ -456,7 +457,7 @@ mod tests {
             ("HGET h b", "$-1|", "hexpired h@0"),
             ("HEXISTS h c", ":0|", "hexpired h@0,del h@0"),
         ]);
-        // Those given a time that has passed count, too.
+        // Fields with an expiry in the past count, too.
         assert_eq!(db.access_results.expired_fields, 3);
     }
 

@@ -1,4 +1,4 @@
-//! Commands that get or set fields of a hash together with their deadlines.
+//! Commands that get or set hash fields together with their expiry.
 
 use keyspace::{Expiry, FieldWrite, Hash};
 
@@ -42,8 +42,8 @@ pub(super) static HGETEX: Command = Command {
     run: hgetex,
     ..Command::DEFAULT
 };
-/// HGETEX key \[EX s | PX ms | EXAT s | PXAT ms | PERSIST\] FIELDS n field \[field ...\]: an array
-/// of values and nulls. A time in the past removes the fields.
+/// Handles HGETEX: replies with an array of values and nulls. An expiry in the past removes the
+/// fields.
 fn hgetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher, now_ms) = (args.key(1), args.hasher(), ctx.db.now_ms());
     // WRONGTYPE is replied before errors in the arguments.
@@ -125,7 +125,7 @@ pub(super) static HGETDEL: Command = Command {
     run: hgetdel,
     ..Command::DEFAULT
 };
-/// HGETDEL key FIELDS n field \[field ...\]: an array of values and nulls.
+/// Handles HGETDEL: replies with an array of values and nulls.
 fn hgetdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, hasher) = (args.key(1), args.hasher());
     ctx.db.write::<Hash>(key)?;
@@ -195,9 +195,8 @@ pub(super) static HSETEX: Command = Command {
     run: hsetex,
     ..Command::DEFAULT
 };
-/// HSETEX key \[NX | XX\] \[FNX | FXX\] \[EX s | PX ms | EXAT s | PXAT ms | KEEPTTL\] FIELDS n
-/// field value \[field value ...\]: 1 when all fields were set, 0 when a condition does not hold
-/// and none was. A time in the past removes the fields.
+/// Handles HSETEX: replies with 1 if all fields were set, 0 if a condition does not hold and no
+/// field was set. An expiry in the past removes the fields.
 fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, limits, hasher, now_ms) = (args.key(1), hash_limits(ctx), args.hasher(), ctx.db.now_ms());
     let request = SetRequest::parse(args, now_ms)?;
@@ -229,7 +228,8 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut removed = 0;
     for (field, value) in fields.clone().zip(values) {
         hash.set_with_expiry(FieldWrite { name: field, value, expiry }, &limits, hasher);
-        // One after another, so that fields that do not stay are never counted together.
+        // Each removed field is removed before the next is set. So they never count together
+        // against the limit of an encoding.
         if over {
             removed += u64::from(hash.remove(field, hasher));
         }
@@ -254,29 +254,29 @@ fn hsetex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// On what HSETEX sets anything.
+/// The condition on fields under which HSETEX sets them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     None,
-    /// FNX
+    /// FNX: none of the fields exists.
     NoneThere,
-    /// FXX
+    /// FXX: all fields exist.
     AllThere,
 }
 
-/// What HSETEX is asked to do.
+/// A parsed request of HSETEX.
 struct SetRequest {
-    /// NX and XX: whether the key must exist.
+    /// NX and XX: the required presence of the key; `None` without such an option.
     key_there: Option<bool>,
     condition: Condition,
-    /// `Clear` where nothing is said: a new value has no deadline.
+    /// The expiry; `Clear` without an option, because a new value does not expire.
     expiry: Expiry,
-    /// Where the fields and values begin.
+    /// The index of the argument that is the first field.
     first: usize,
 }
 
 impl SetRequest {
-    /// Records the request with an absolute time, and without NX and XX, which only Valkey knows.
+    /// Records the request with an absolute time, and without NX and XX, which only Valkey has.
     fn record(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) {
         if self.key_there.is_none() && !matches!(self.expiry, Expiry::At(_)) {
             return;
@@ -297,8 +297,8 @@ impl SetRequest {
         });
     }
 
-    /// Options in any order, then FIELDS with all that is behind it. Errors are
-    /// found from left to right.
+    /// Parses options in any order, then FIELDS and all arguments after it. Errors are found from
+    /// left to right.
     fn parse(args: &Args<'_>, now_ms: i64) -> Result<Self, CommandError> {
         let (mut key_there, mut condition) = (None, Condition::None);
         let (mut expiry, mut at) = (Expiry::Clear, 2);
@@ -347,7 +347,7 @@ impl SetRequest {
         Err(CommandError::WrongArity("hsetex"))
     }
 
-    /// Where the pairs behind the FIELDS at `at` begin.
+    /// Returns the index of the first pair after the FIELDS at argument `at`.
     fn first_of_pairs(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
         let (count_at, first) = (at + 1, at + 2);
         if first + 1 >= args.len() {

@@ -1,8 +1,9 @@
 //! Intersection, union and difference of sets, replied or stored.
 //!
-//! All sets are looked at once for their type, which counts the reads and drops expired
-//! keys, and then together. An intersection asks the smallest set's members of the others,
-//! smaller ones first; a difference asks the others or takes their members away, whichever
+//! Every command first reads each key alone: this checks the type, counts the read and removes an
+//! expired key. Then it reads all sets together. An intersection looks up the members of the
+//! smallest set in the others, smaller ones first. A difference either looks up members in the
+//! other sets or removes the other sets' members, whichever needs fewer steps.
 //! touches fewer members.
 
 use keyspace::{Key, Object, Set, SetLimits, SetView};
@@ -14,7 +15,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Type, read and expiry of all `keys`, seen to in their order.
+/// Checks the type of all `keys` in their order, counts the reads and removes expired keys.
 fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Result<(), CommandError> {
     for key in keys {
         ctx.db.read::<Set>(key)?;
@@ -22,13 +23,13 @@ fn check_keys<'a>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = Key<'a>>) -> Res
     Ok(())
 }
 
-/// The keys from argument `first` up to before `end`.
+/// Returns the keys from argument `first` to before `end`.
 fn keys<'a>(args: &Args<'a>, first: usize, end: usize) -> impl Iterator<Item = Key<'a>> + Clone + use<'a> {
     let args = *args;
     (first..end).map(move |at| args.key(at))
 }
 
-/// Hands the members of all sets to `visit` until it says stop with `false`.
+/// Calls `visit` with each member that all sets have, until `visit` returns false.
 fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(Element<'_>) -> bool) {
     sets.sort_by_key(|set| set.map_or(0, Set::len));
     let Some((Some(smallest), others)) = sets.split_first() else { return };
@@ -41,10 +42,10 @@ fn intersect(sets: &mut [Option<&Set>], args: &Args<'_>, mut visit: impl FnMut(E
     }
 }
 
-/// A set of the members of `set`, in the encoding that adding them one by one gives: one that had
-/// to grow and shrank again starts over small. O(n).
+/// Returns a copy of `set` in the encoding of a set whose members were added one by one. A set that
+/// had grown and shrunk again starts over small. O(n).
 fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
-    // Adding so many ends in a table anyway.
+    // Adding this number of members always ends in a hash table.
     if set.encoding_name() == "hashtable"
         && set.len() > limits.intset_entries_max.max(limits.pack.entries_max)
     {
@@ -57,7 +58,7 @@ fn rebuilt(set: &Set, limits: &SetLimits, args: &Args<'_>) -> Set {
     rebuilt
 }
 
-/// The members of all sets together.
+/// Returns the members of all sets.
 fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let limits = set_limits(ctx);
     let mut union = Set::new();
@@ -73,7 +74,7 @@ fn unite<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>
     union
 }
 
-/// The members of the first set that are in none of the others.
+/// Returns the members of the first set that no other set has.
 fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<'_>) -> Set {
     let (limits, hasher) = (set_limits(ctx), args.hasher());
     let sets: Vec<Option<&Set>> = keys.map(|key| ctx.db.reread::<Set>(key)).collect();
@@ -82,7 +83,7 @@ fn subtract<'a>(ctx: &Ctx<'_>, keys: impl Iterator<Item = Key<'a>>, args: &Args<
     if others.iter().any(|other| std::ptr::eq(*other, *first)) {
         return Set::new();
     }
-    // Asking stops at the first set that has the member, so half of all questions are expected.
+    // A lookup stops at the first set that has the member, so half of all lookups are expected.
     let questions = first.len() * (others.len() + 1) / 2;
     let members = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
     if questions > members {
@@ -130,7 +131,7 @@ pub(super) static SINTER: Command = Command {
     run: sinter,
     ..Command::DEFAULT
 };
-/// SINTER key [key ...]: a set.
+/// Handles SINTER: replies with a set.
 fn sinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let mut sets: Vec<_> = keys(args, 1, args.len()).map(|key| ctx.db.reread::<Set>(key)).collect();
@@ -162,8 +163,7 @@ pub(super) static SINTERCARD: Command = Command {
     run: sintercard,
     ..Command::DEFAULT
 };
-/// SINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or
-/// limit if there are more.
+/// Handles SINTERCARD: replies with the number of members, or with the limit if there are more.
 fn sintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = stdx::number::parse_i64(args.get(1)).filter(|&count| count > 0);
     let count = count.ok_or(CommandError::Line("ERR numkeys should be greater than 0"))?;
@@ -209,7 +209,7 @@ pub(super) static SINTERSTORE: Command = Command {
     run: sinterstore,
     ..Command::DEFAULT
 };
-/// SINTERSTORE destination key [key ...]: how many there are.
+/// Handles SINTERSTORE: replies with the number of members.
 fn sinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let limits = set_limits(ctx);
@@ -255,7 +255,7 @@ pub(super) static SUNION: Command = Command {
     run: sunion,
     ..Command::DEFAULT
 };
-/// SUNION key [key ...]: a set.
+/// Handles SUNION: replies with a set.
 fn sunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let union = unite(ctx, keys(args, 1, args.len()), args);
@@ -270,7 +270,7 @@ pub(super) static SUNIONSTORE: Command = Command {
     run: sunionstore,
     ..SINTERSTORE
 };
-/// SUNIONSTORE destination key [key ...]: how many there are.
+/// Handles SUNIONSTORE: replies with the number of members.
 fn sunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let union = unite(ctx, keys(args, 2, args.len()), args);
@@ -284,7 +284,7 @@ pub(super) static SDIFF: Command = Command {
     run: sdiff,
     ..SUNION
 };
-/// SDIFF key [key ...]: a set.
+/// Handles SDIFF: replies with a set.
 fn sdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 1, args.len()))?;
     let difference = subtract(ctx, keys(args, 1, args.len()), args);
@@ -299,7 +299,7 @@ pub(super) static SDIFFSTORE: Command = Command {
     run: sdiffstore,
     ..SINTERSTORE
 };
-/// SDIFFSTORE destination key [key ...]: how many there are.
+/// Handles SDIFFSTORE: replies with the number of members.
 fn sdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     check_keys(ctx, keys(args, 2, args.len()))?;
     let difference = subtract(ctx, keys(args, 2, args.len()), args);
@@ -312,7 +312,7 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::Harness;
 
-    /// The members of a reply, sorted.
+    /// Returns the members of a reply, sorted.
     fn sorted(reply: &str) -> Vec<String> {
         let mut members: Vec<String> = reply
             .split('|')
