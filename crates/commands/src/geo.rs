@@ -1,6 +1,6 @@
-//! Commands on places on earth. A place is a member of a sorted set whose score is the number of
-//! the map cell it lies in ([`cell`]), so all commands on sorted sets work on places too. Searches
-//! are in [`search`], their shapes in [`shape`].
+//! Commands on places on earth. A place is a member of a sorted set. Its score is the number of its
+//! map cell ([`cell`]), so all commands on sorted sets work on places, too. Searches are in
+//! [`search`], their shapes in [`shape`].
 
 mod cell;
 mod search;
@@ -30,13 +30,13 @@ pub static COMMANDS: &[&Command] = &[
     &search::GEORADIUSBYMEMBER_RO,
 ];
 
-/// The units of distances.
+/// The argument that names the unit of distances.
 const UNIT: Arg = Arg::one_of(
     "unit",
     &[Arg::word("m", "M"), Arg::word("km", "KM"), Arg::word("ft", "FT"), Arg::word("mi", "MI")],
 );
 
-/// The metres of the unit that argument `index` names.
+/// Returns the metres of the unit that argument `index` names.
 fn unit_m(args: &Args<'_>, index: usize) -> Result<f64, CommandError> {
     match () {
         () if args.is(index, "M") => Ok(1.0),
@@ -47,7 +47,7 @@ fn unit_m(args: &Args<'_>, index: usize) -> Result<f64, CommandError> {
     }
 }
 
-/// The point whose longitude is argument `index` and whose latitude is the next.
+/// Parses a point from argument `index`, the longitude, and the next one, the latitude.
 fn point(args: &Args<'_>, index: usize) -> Result<Point, CommandError> {
     let point = Point { longitude: args.float(index)?, latitude: args.float(index + 1)? };
     let Point { longitude, latitude } = point;
@@ -57,12 +57,12 @@ fn point(args: &Args<'_>, index: usize) -> Result<Point, CommandError> {
     Err(CommandError::Text(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")))
 }
 
-/// Where a member of a sorted set is.
+/// Returns the position of a member of a sorted set.
 fn place(zset: &Zset, member: &[u8], args: &Args<'_>) -> Option<Point> {
     zset.score(member, args.hasher()).map(|score| Cell::of_score(score).center())
 }
 
-/// Replies with a distance: four digits behind the point, a bulk string on both protocols.
+/// Replies with a distance as a bulk string on both protocols, with four decimal digits.
 fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
     let ten_thousandths = (distance * 10_000.0).round_ties_even() as u64;
     let text = format!("{}.{:04}", ten_thousandths / 10_000, ten_thousandths % 10_000);
@@ -96,8 +96,7 @@ static GEOADD: Command = Command {
     run: geoadd,
     ..Command::DEFAULT
 };
-/// GEOADD key \[NX|XX\] \[CH\] longitude latitude member [longitude latitude member ...]: how many
-/// members are new, with CH also how many were moved.
+/// Handles GEOADD: replies with the number of new members, with CH also counting moved members.
 fn geoadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut options, mut first) = (AddOptions::default(), 2);
     while first < args.len() {
@@ -145,8 +144,7 @@ static GEODIST: Command = Command {
     run: geodist,
     ..Command::DEFAULT
 };
-/// GEODIST key member1 member2 \[M|KM|FT|MI\]: the distance, null where one of
-/// the members is absent.
+/// Handles GEODIST: replies with the distance, or null if one of the members is missing.
 fn geodist(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let unit_m = match args.len() {
         4 => 1.0,
@@ -177,8 +175,8 @@ static GEOHASH: Command = Command {
     run: geohash,
     ..Command::DEFAULT
 };
-/// GEOHASH key [member ...]: an array of geohashes of eleven digits, null for a
-/// member that is absent.
+/// Handles GEOHASH: replies with an array of geohashes of eleven digits, with null for a missing
+/// member.
 fn geohash(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
@@ -205,7 +203,7 @@ static GEOPOS: Command = Command {
     run: geopos,
     ..Command::DEFAULT
 };
-/// GEOPOS key [member ...]: an array of points, null for a member that is absent.
+/// Handles GEOPOS: replies with an array of points, with null for a missing member.
 fn geopos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);

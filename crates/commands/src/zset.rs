@@ -1,5 +1,5 @@
-//! Commands on sorted sets: those that work on members by name. Ranges are in [`range`], pops in
-//! [`pop`], the algebra of several sets in [`algebra`].
+//! Commands on members of sorted sets by name. Ranges are in [`range`], pops in [`pop`]; union,
+//! intersection and difference of several sets are in [`algebra`].
 
 mod algebra;
 mod blocking;
@@ -71,11 +71,11 @@ pub(crate) struct AddOptions {
 }
 
 impl AddOptions {
-    /// Reads the options from argument 2 on; also gives the index of the first score.
+    /// Parses the options from argument 2 on. Also returns the index of the first score.
     fn parse(args: &Args<'_>) -> Result<(Self, usize), CommandError> {
         let mut options = AddOptions::default();
         let mut at = 2;
-        // A score starts with a digit or sign most of the time: then there are no options at all.
+        // A score mostly starts with a digit or sign: then there are no options.
         while at < args.len() && args.get(at).first().is_some_and(u8::is_ascii_alphabetic) {
             let option = match () {
                 () if args.is(at, "NX") => &mut options.nx,
@@ -112,7 +112,7 @@ impl AddOptions {
         Ok(())
     }
 
-    /// The score a member gets, given its present one; `None` leaves it as it is.
+    /// Returns the new score of a member with score `old`; `None` leaves the member as it is.
     #[inline]
     fn decide(self, given: f64, old: Option<f64>) -> Result<Option<f64>, CommandError> {
         let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
@@ -153,9 +153,8 @@ static ZADD: Command = Command {
     run: zadd,
     ..Command::DEFAULT
 };
-/// ZADD key \[NX|XX\] \[GT|LT\] \[CH\] \[INCR\] score member [score member ...]: how many
-/// members are new, with CH also how many scores changed; with INCR the new score, or null if
-/// the options kept the old.
+/// Handles ZADD: replies with the number of new members, with CH also counting changed scores. With
+/// INCR the reply is the new score, or null if the options kept the old one.
 fn zadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (options, first) = AddOptions::parse(args)?;
     let pair = |index| Ok((args.float(first + 2 * index)?, args.get(first + 2 * index + 1)));
@@ -176,15 +175,15 @@ static ZINCRBY: Command = Command {
     run: zincrby,
     ..Command::DEFAULT
 };
-/// ZINCRBY key increment member: the new score.
+/// Handles ZINCRBY: replies with the new score.
 fn zincrby(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = AddOptions { incr: true, ..AddOptions::default() };
     add_members(ctx, args, options, 1, |_| Ok((args.float(2)?, args.get(3))))
 }
 
-/// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair`
-/// gives the score and the member of an index; it is asked twice, as nothing is added if one
-/// of the scores is none.
+/// Adds `count` members to the sorted set at argument 1 and replies as ZADD does. `pair` returns
+/// the score and the member of an index. It is called twice per index, because nothing is added if
+/// one of the scores is invalid.
 pub(crate) fn add_members<'a>(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -250,7 +249,7 @@ static ZREM: Command = Command {
     run: zrem,
     ..Command::DEFAULT
 };
-/// ZREM key member [member ...]: how many of them were there.
+/// Handles ZREM: replies with the number of removed members.
 fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let Some(zset) = ctx.db.write::<Zset>(key)? else {
@@ -270,7 +269,7 @@ fn zrem(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A score, or null.
+/// Writes a score, or null.
 fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     match score {
         Some(score) => reply.double(score),
@@ -278,16 +277,16 @@ fn score_or_null(reply: &mut Reply<'_>, score: Option<f64>) {
     }
 }
 
-/// Whether members are replied with their scores.
+/// The content of a reply: members with or without scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scores {
-    /// WITHSCORES.
+    /// Members with scores: WITHSCORES.
     Shown,
     /// Members alone.
     Hidden,
 }
 
-/// The header of members, and of their scores where they are asked for.
+/// Writes the header of `len` members, with their scores if requested.
 fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
     match scores {
         Scores::Shown => begin_pairs(reply, len),
@@ -295,7 +294,7 @@ fn begin_members(reply: &mut Reply<'_>, len: usize, scores: Scores) {
     }
 }
 
-/// A member below [`begin_members`], with its score where that is asked for.
+/// Writes a member after [`begin_members`], with its score if requested.
 #[inline]
 fn write_member(reply: &mut Reply<'_>, member: Element<'_>, score: Option<f64>) {
     match score {
@@ -322,7 +321,7 @@ static ZSCORE: Command = Command {
     run: zscore,
     ..Command::DEFAULT
 };
-/// ZSCORE key member: the score, null where key or member are absent.
+/// Handles ZSCORE: replies with the score, or null if the key or the member is missing.
 fn zscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     score_or_null(&mut ctx.reply, zset.and_then(|zset| zset.score(args.get(2), args.hasher())));
@@ -343,7 +342,7 @@ static ZMSCORE: Command = Command {
     run: zmscore,
     ..Command::DEFAULT
 };
-/// ZMSCORE key member [member ...]: an array of scores and nulls.
+/// Handles ZMSCORE: replies with an array of scores and nulls.
 fn zmscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
@@ -367,7 +366,7 @@ static ZCARD: Command = Command {
     run: zcard,
     ..Command::DEFAULT
 };
-/// ZCARD key: the number of members, 0 where the key is absent.
+/// Handles ZCARD: replies with the number of members, 0 if the key is missing.
 fn zcard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.integer(zset.map_or(0, Zset::len) as i64);
@@ -388,8 +387,8 @@ static ZRANK: Command = Command {
     run: zrank,
     ..Command::DEFAULT
 };
-/// ZRANK key member \[WITHSCORE\]: the rank from 0 on, null where key or member are absent; with
-/// WITHSCORE an array of rank and score.
+/// Handles ZRANK: replies with the rank, counted from 0, or null if the key or the member is
+/// missing. With WITHSCORE the reply is an array of rank and score.
 fn zrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     rank(ctx, args, "zrank", |_, rank| rank)
 }
@@ -400,7 +399,7 @@ static ZREVRANK: Command = Command {
     run: zrevrank,
     ..ZRANK
 };
-/// ZREVRANK key member \[WITHSCORE\]: as ZRANK, counted from the highest score.
+/// Handles ZREVRANK: like ZRANK, counted from the highest score.
 fn zrevrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     rank(ctx, args, "zrevrank", |len, rank| len - 1 - rank)
 }
@@ -455,8 +454,8 @@ static ZRANDMEMBER: Command = Command {
     run: zrandmember,
     ..Command::DEFAULT
 };
-/// ZRANDMEMBER key: a member, or null. With a count: an array of that many different members, or
-/// with repetitions if the count is negative; WITHSCORES adds the scores.
+/// Handles ZRANDMEMBER: replies with a member, or null. With a count the reply is an array of that
+/// many different members. A negative count allows repetitions, and WITHSCORES adds the scores.
 fn zrandmember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     random_elements::<Zset>(ctx, args)
 }
@@ -482,8 +481,7 @@ static ZSCAN: Command = Command {
     run: zscan,
     ..Command::DEFAULT
 };
-/// ZSCAN key cursor \[MATCH pattern\] \[COUNT count\] \[NOSCORES\]: the next
-/// cursor, members and scores.
+/// Handles ZSCAN: replies with the next cursor, members and scores.
 fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let cursor = args.cursor(2)?;
     let Some(zset) = ctx.db.read::<Zset>(args.key(1))? else {
@@ -504,7 +502,8 @@ fn zscan(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
                 if request.names_only {
                     return;
                 }
-                // Text in both protocols; as in Redis, in other words when not packed.
+                // The score is text on both protocols. As in Redis, its format depends on the
+                // encoding.
                 if packed {
                     reply.bulk(number::format_f64(score, &mut [0; number::F64_TEXT_LEN_MAX]).as_bytes());
                 } else {
@@ -523,7 +522,7 @@ mod tests {
     use crate::collection::harness_without_new;
     use crate::harness::{Harness, check};
 
-    /// Runs steps with sorted sets packed, and again with none packed.
+    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

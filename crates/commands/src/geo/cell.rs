@@ -1,36 +1,36 @@
-//! Geohash cells: the map cut into 4^step rectangles, and the numbers they have.
+//! Geohash cells: the map divided into 4^step rectangles, and their numbers.
 //!
-//! A step halves longitude and latitude once. Of a cell's number the odd bits say where it lies
-//! between west and east, the even bits between south and north, most significant first:
+//! A step halves longitude and latitude once. In a cell's number the odd bits are its place between
+//! west and east, the even bits its place between south and north, most significant first:
 //!
 //! ```text
 //! step 2, number 0b0110:  longitude bits 0 1, latitude bits 1 0
 //! ```
 //!
-//! So the cells inside a cell have its number as prefix, and numbers that are near are mostly near
-//! on the map. A member's score is the number of its cell of step 26, 52 bits that a float holds
-//! exactly; all members of a bigger cell lie in one range of scores. Both halves of a number are
-//! computed as floats, in the order of operations of Redis, so that scores agree to the last
-//! bit. Source: the geohash of G. Niemeyer; the ranges of WGS 84's Web Mercator map.
+//! So the cells inside a cell have its number as prefix. Cells with near numbers are mostly near on
+//! the map. A member's score is the number of its cell of step 26: 52 bits, which a float holds
+//! exactly. All members of a bigger cell lie in one range of scores. Both halves of a number are
+//! computed as floats, in the order of operations of Redis, so that scores agree to the last bit.
+//! Source: the geohash of G. Niemeyer; the ranges of WGS 84's Web Mercator map.
 
 use std::ops::Range;
 
-/// The steps of a member's cell.
+/// The number of steps of a member's cell.
 pub(super) const STEP_MAX: u32 = 26;
 
-/// Longitudes that can be stored, in degrees.
+/// The longitudes that can be stored, in degrees.
 pub(super) const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
 
-/// Latitudes that can be stored, in degrees: those of a square Mercator map.
+/// The latitudes that can be stored, in degrees: the latitudes of a square Mercator map.
 pub(super) const LATITUDES: Span = Span { min: -85.051_128_78, max: 85.051_128_78 };
 
-/// The latitudes of the geohash strings that other software knows.
+/// The latitudes of standard geohash strings, in degrees. Other software uses them.
 const LATITUDES_STANDARD: Span = Span { min: -90.0, max: 90.0 };
 
 /// The digits of geohash strings.
 const BASE32: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
 
-/// Digits of a geohash string: ten from the bits there are, and a zero.
+/// The number of digits of a geohash string: ten from the available bits, and a zero.
 pub(super) const TEXT_LEN: usize = 11;
 
 const LATITUDE_BITS: u64 = 0x5555_5555_5555_5555;
@@ -55,13 +55,13 @@ impl Span {
         degrees >= self.min && degrees <= self.max
     }
 
-    /// Which of 2^step equal parts `degrees` lies in.
+    /// Returns the index of the part, of 2^step equal parts, that contains `degrees`.
     fn part_of(self, degrees: f64, step: u32) -> u64 {
         let share = (degrees - self.min) / (self.max - self.min);
         u64::from((share * (1_u64 << step) as f64) as u32)
     }
 
-    /// Part number `part` of 2^step.
+    /// Returns part number `part` of 2^step equal parts.
     fn part(self, part: u64, step: u32) -> Span {
         let (scale, parts) = (self.max - self.min, (1_u64 << step) as f64);
         Span {
@@ -70,7 +70,7 @@ impl Span {
         }
     }
 
-    /// Its middle, or the nearest point of `limits`.
+    /// Returns the middle of the interval, or the nearest point within `limits`.
     fn middle(self, limits: Span) -> f64 {
         ((self.min + self.max) / 2.0).clamp(limits.min, limits.max)
     }
@@ -91,7 +91,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The cell of `step` (1 to 26) in which a point lies.
+    /// Returns the cell of `step` (1 to 26) that contains a point.
     pub(super) fn at(point: Point, step: u32) -> Self {
         Self::within(point, LATITUDES, step)
     }
@@ -102,12 +102,12 @@ impl Cell {
         Self { bits: spread(latitude) | spread(longitude) << 1, step }
     }
 
-    /// The cell a score names. Scores that GEOADD never makes name some cell too.
+    /// Returns the cell of a score. Scores that GEOADD never stores belong to some cell, too.
     pub(super) fn of_score(score: f64) -> Self {
         Self { bits: to_u64(score), step: STEP_MAX }
     }
 
-    /// The rectangle it covers.
+    /// Returns the rectangle that the cell covers.
     pub(super) fn area(self) -> Area {
         Area {
             longitude: LONGITUDES.part(gather(self.bits >> 1), self.step),
@@ -115,30 +115,30 @@ impl Cell {
         }
     }
 
-    /// Its middle: where a member is said to be.
+    /// Returns the middle of the cell, which is the reported position of its members.
     pub(super) fn center(self) -> Point {
         let area = self.area();
         Point { longitude: area.longitude.middle(LONGITUDES), latitude: area.latitude.middle(LATITUDES) }
     }
 
-    /// The scores of members inside.
+    /// Returns the range of the scores of members inside the cell.
     pub(super) fn scores(self) -> Range<f64> {
         let shift = 2 * (STEP_MAX - self.step);
         (self.bits << shift) as f64..((self.bits + 1) << shift) as f64
     }
 
-    /// The cell `east` cells to the east and `north` to the north, each -1, 0 or 1;
-    /// around the map's edge.
+    /// Returns the cell `east` cells to the east and `north` to the north, each -1, 0 or 1. Wraps
+    /// around at the map's edge.
     pub(super) fn beside(self, east: i8, north: i8) -> Self {
         let bits = shifted(self.bits, LONGITUDE_BITS, east, self.step);
         Self { bits: shifted(bits, LATITUDE_BITS, north, self.step), ..self }
     }
 }
 
-/// A number with one of its halves, the bits of `mask`, counted up or down by one.
+/// Returns a number with one of its halves, the bits of `mask`, increased or decreased by one.
 fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     let unused = 64 - 2 * step;
-    // The other half filled with ones hands a carry through; zeroes hand a borrow through.
+    // Ones in the other half pass a carry on; zeroes pass a borrow on.
     let (half, filler) = (bits & mask, !mask >> unused);
     let moved = match by {
         0 => return bits,
@@ -148,7 +148,7 @@ fn shifted(bits: u64, mask: u64, by: i8, step: u32) -> u64 {
     moved & (mask >> unused) | bits & !mask
 }
 
-/// The lower 32 bits moved to the even bits.
+/// Returns the lower 32 bits moved to the even bits.
 fn spread(number: u64) -> u64 {
     let mut bits = number & 0xFFFF_FFFF;
     bits = (bits | bits << 16) & 0x0000_FFFF_0000_FFFF;
@@ -158,7 +158,7 @@ fn spread(number: u64) -> u64 {
     (bits | bits << 1) & LATITUDE_BITS
 }
 
-/// The even bits moved to the lower 32.
+/// Returns the even bits moved to the lower 32 bits.
 fn gather(bits: u64) -> u64 {
     let mut bits = bits & LATITUDE_BITS;
     bits = (bits | bits >> 1) & 0x3333_3333_3333_3333;
@@ -168,20 +168,20 @@ fn gather(bits: u64) -> u64 {
     (bits | bits >> 16) & 0xFFFF_FFFF
 }
 
-/// A score as 64 bits: negative ones in two's complement, what is out of range
-/// as x86-64 converts it.
+/// Converts a score to 64 bits. Negative scores are in two's complement; scores out of range
+/// convert as on x86-64.
 fn to_u64(score: f64) -> u64 {
     const TOP: f64 = (1_u64 << 63) as f64;
     if score < TOP { to_i64(score) as u64 } else { to_i64(score - TOP) as u64 ^ 1 << 63 }
 }
 
-/// A score as a signed number; what is out of range is the least, as x86-64 converts it.
+/// Converts a score to a signed number. A score out of range gives the lowest number, as on x86-64.
 pub(super) fn to_i64(score: f64) -> i64 {
     const END: f64 = (1_u64 << 63) as f64;
     if (-END..END).contains(&score) { score as i64 } else { i64::MIN }
 }
 
-/// The geohash string of a point.
+/// Returns the geohash string of a point.
 pub(super) fn text(point: Point) -> [u8; TEXT_LEN] {
     let bits = Cell::within(point, LATITUDES_STANDARD, STEP_MAX).bits;
     std::array::from_fn(|digit| match 2 * STEP_MAX as usize / 5 {

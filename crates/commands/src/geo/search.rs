@@ -1,8 +1,8 @@
-//! Searches for places: all six commands are one request, which differs in where its parts stand.
+//! Searches for places. All six commands are one request, with its parts at different arguments.
 //!
-//! The cells that cover the shape give ranges of scores; the members in them that lie inside the
-//! shape are the result, in the order of cells and scores unless an order is asked for. Errors come
-//! in the order of Redis, which looks at the key first.
+//! The cells that cover the shape give ranges of scores. The result is the members in these ranges
+//! that lie inside the shape. Without a requested order it has the order of cells and scores.
+//! Errors come in the order of Redis, which checks the key first.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// Which command searches.
+/// The searching command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Radius,
@@ -34,30 +34,30 @@ enum Form {
 }
 
 impl Form {
-    /// The argument that is the searched key.
+    /// Returns the index of the argument that is the searched key.
     fn source(self) -> usize {
         if self == Form::SearchStore { 2 } else { 1 }
     }
 }
 
-/// What the centre was given by.
+/// The kind of the option that gave the centre.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Member,
     Point,
 }
 
-/// What is asked for.
+/// A parsed request.
 struct Request<'a> {
     origin: Option<Origin>,
     center: Point,
     outline: Option<Outline>,
     unit_m: f64,
-    /// How distances are to be ordered.
+    /// The comparison that orders the distances, if an order is requested.
     order: Option<fn(f64, f64) -> Ordering>,
-    /// Results wanted; 0 for all.
+    /// The number of requested results; 0 for all.
     count: usize,
-    /// Whether any `count` results will do.
+    /// True if any `count` results are enough, not only the nearest.
     any: bool,
     with_distance: bool,
     with_hash: bool,
@@ -82,13 +82,13 @@ fn farthest_first(a: f64, b: f64) -> Ordering {
     b.total_cmp(&a)
 }
 
-/// A length that argument `index` gives, in whatever unit; `what` names it in the error.
+/// Parses argument `index` as a length in any unit. `what` is the error line.
 fn length(args: &Args<'_>, index: usize, what: &'static str) -> Result<f64, CommandError> {
     args.float(index).map_err(|_| CommandError::Line(what))
 }
 
 impl<'a> Request<'a> {
-    /// Reads the arguments. `zset` is what the key holds.
+    /// Parses the arguments. `zset` is the value at the key.
     fn parse(args: &Args<'a>, form: Form, zset: Option<&Zset>) -> Result<Self, CommandError> {
         let mut request = Request {
             origin: None,
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
                 6
             }
             Form::RadiusByMember | Form::RadiusByMemberRo => {
-                // Where there is no key, neither member nor radius are looked at.
+                // Without a key, Redis checks neither member nor radius.
                 if zset.is_some() {
                     request.take_member(args, 2, zset)?;
                     request.take_circle(args, 3)?;
@@ -135,7 +135,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Reads an option that all forms take; gives how many arguments it has, 0 if it is none.
+    /// Parses an option that all commands accept. Returns its number of arguments, 0 for any other
+    /// word.
     fn take_option(&mut self, args: &Args<'a>, at: usize) -> Result<usize, CommandError> {
         match &*Upper::of(args.get(at)) {
             b"WITHDIST" => self.with_distance = true,
@@ -154,7 +155,8 @@ impl<'a> Request<'a> {
         Ok(1)
     }
 
-    /// Reads STORE or STOREDIST with its key.
+    /// Parses STORE or STOREDIST with its key. Returns the number of arguments, 0 for any other
+    /// word.
     fn take_store_option(&mut self, args: &Args<'a>, at: usize) -> usize {
         let stores_distances = args.is(at, "STOREDIST");
         if at + 1 == args.len() || !(stores_distances || args.is(at, "STORE")) {
@@ -165,8 +167,9 @@ impl<'a> Request<'a> {
         2
     }
 
-    /// Reads what only GEOSEARCH and GEOSEARCHSTORE take. Centre and shape may be given again,
-    /// but only in the same way.
+    /// Parses an option that only GEOSEARCH and GEOSEARCHSTORE accept. Centre and shape may be
+    /// given again, but only by the same option. Returns the number of arguments, 0 for any other
+    /// word.
     fn take_search_option(
         &mut self,
         args: &Args<'a>,
@@ -176,7 +179,7 @@ impl<'a> Request<'a> {
     ) -> Result<usize, CommandError> {
         let behind = args.len() - at - 1;
         let outline = self.outline.as_ref();
-        // A polygon is its own centre.
+        // A polygon has its own centre.
         let takes_origin = |origin| {
             !matches!(outline, Some(Outline::Polygon { .. })) && self.origin.is_none_or(|had| had == origin)
         };
@@ -214,7 +217,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Takes the place of the member at argument `index` for the centre, if there is a key at all.
+    /// Sets the centre to the position of the member at argument `index`. Does nothing if there is
+    /// no key.
     fn take_member(
         &mut self,
         args: &Args<'a>,
@@ -228,7 +232,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Reads a radius and its unit.
+    /// Parses a radius and its unit.
     fn take_circle(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let radius = length(args, index, "ERR need numeric radius")?;
         if radius < 0.0 {
@@ -239,7 +243,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Reads a width, a height and their unit.
+    /// Parses a width, a height and their unit.
     fn take_box(&mut self, args: &Args<'a>, index: usize) -> Result<(), CommandError> {
         let width = length(args, index, "ERR need numeric width")?;
         let height = length(args, index + 1, "ERR need numeric height")?;
@@ -251,7 +255,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Reads a number of corners and the corners; gives how many arguments the option has.
+    /// Parses a number of corners and the corners. Returns the number of the option's arguments.
     fn take_polygon(&mut self, args: &Args<'a>, index: usize) -> Result<usize, CommandError> {
         let count = number::parse_i64(args.get(index)).and_then(|count| i32::try_from(count).ok());
         let count = count.ok_or(CommandError::Line("ERR invalid number of vertices"))?;
@@ -267,7 +271,7 @@ impl<'a> Request<'a> {
         Ok(2 + 2 * count)
     }
 
-    /// Whether the parts fit together.
+    /// Checks the options against each other.
     fn check(&self, args: &Args<'a>, form: Form) -> Result<(), CommandError> {
         let named = |text: &str| Err(CommandError::quoting(text, args.get(0), ""));
         if self.destination.is_some() && (self.with_distance || self.with_hash || self.with_point) {
@@ -292,7 +296,8 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// The members of `zset` inside the shape, in the order wanted, no more than wanted.
+    /// Returns the members of `zset` inside the shape, in the requested order and at most the
+    /// requested number.
     fn run<'z>(&mut self, zset: &'z Zset) -> Vec<Found<'z>> {
         let Some(outline) = self.outline.take() else { return Vec::new() };
         let shape = Shape { center: self.center, outline, unit_m: self.unit_m };
@@ -313,7 +318,7 @@ impl<'a> Request<'a> {
             found.extend(members.take(enough - found.len()));
         }
         let wanted = if self.count == 0 { found.len() } else { self.count.min(found.len()) };
-        // The first few without an order are the nearest.
+        // With COUNT and without ANY, the default order is nearest first.
         let implied = (self.count > 0 && !self.any).then_some(nearest_first as fn(f64, f64) -> Ordering);
         if let Some(order) = self.order.or(implied) {
             let compare = |a: &Found<'_>, b: &Found<'_>| order(a.distance_m, b.distance_m);
@@ -385,7 +390,7 @@ const ORDER: Arg = Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("de
 const COUNT: Arg =
     Arg::block("count-block", &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").optional()])
         .optional();
-/// The same where ANY came later than the command.
+/// The COUNT argument of commands that got ANY in a later version.
 const COUNT_LATER: Arg = Arg::block(
     "count-block",
     &[Arg::integer("count").token("COUNT"), Arg::word("any", "ANY").since("6.2.0").optional()],
@@ -439,10 +444,8 @@ pub(super) static GEOSEARCH: Command = Command {
     run: geosearch,
     ..Command::DEFAULT
 };
-/// GEOSEARCH key \[FROMMEMBER member|FROMLONLAT longitude latitude\] BYRADIUS radius
-/// unit|BYBOX width height unit|BYPOLYGON corners longitude latitude ... \[ASC|DESC\] \[COUNT
-/// count \[ANY\]\] \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\]: members, each an array with what
-/// was asked for beside it.
+/// Handles GEOSEARCH: replies with members. With WITHCOORD, WITHDIST or WITHHASH each is an array
+/// with these details.
 fn geosearch(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::Search)
 }
@@ -474,14 +477,14 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     run: geosearchstore,
     ..Command::DEFAULT
 };
-/// GEOSEARCHSTORE destination source ... \[STOREDIST\]: as GEOSEARCH, how many were stored; with
+/// Handles GEOSEARCHSTORE: like GEOSEARCH, but replies with the number of stored members. With
 /// STOREDIST their scores are the distances.
 fn geosearchstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::SearchStore)
 }
 
-/// Finds the key that GEORADIUS and GEORADIUSBYMEMBER store at: the one behind the last STORE or
-/// STOREDIST.
+/// Finds the destination key of GEORADIUS and GEORADIUSBYMEMBER: the argument after the last STORE
+/// or STOREDIST.
 fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     let (mut at, mut found) = (5, None);
     while at + 1 < args.len() {
@@ -494,7 +497,7 @@ fn find_destination(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     found.into_iter().for_each(visit);
 }
 
-/// Finds none: [`find_destination`] looks for both words.
+/// Finds no key: [`find_destination`] searches for both words.
 fn find_no_key(_: &Args<'_>, _: &mut dyn FnMut(usize)) {}
 
 pub(super) static GEORADIUS: Command = Command {
@@ -529,8 +532,7 @@ pub(super) static GEORADIUS: Command = Command {
     run: georadius,
     ..Command::DEFAULT
 };
-/// GEORADIUS key longitude latitude radius unit \[WITHCOORD\] \[WITHDIST\] \[WITHHASH\] \[COUNT
-/// count \[ANY\]\] \[ASC|DESC\] \[STORE key|STOREDIST key\]: as GEOSEARCH or GEOSEARCHSTORE.
+/// Handles GEORADIUS: like GEOSEARCH or GEOSEARCHSTORE.
 fn georadius(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::Radius)
 }
@@ -562,7 +564,7 @@ pub(super) static GEORADIUS_RO: Command = Command {
     run: georadius_ro,
     ..Command::DEFAULT
 };
-/// GEORADIUS_RO key longitude latitude radius unit ...: as GEORADIUS, but it never stores.
+/// Handles GEORADIUS_RO: like GEORADIUS without STORE.
 fn georadius_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::RadiusRo)
 }
@@ -601,7 +603,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
     run: georadiusbymember,
     ..Command::DEFAULT
 };
-/// GEORADIUSBYMEMBER key member radius unit ...: as GEORADIUS, around a member.
+/// Handles GEORADIUSBYMEMBER: like GEORADIUS, around a member.
 fn georadiusbymember(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::RadiusByMember)
 }
@@ -632,7 +634,7 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     run: georadiusbymember_ro,
     ..Command::DEFAULT
 };
-/// GEORADIUSBYMEMBER_RO key member radius unit ...: as GEORADIUSBYMEMBER, but it never stores.
+/// Handles GEORADIUSBYMEMBER_RO: like GEORADIUSBYMEMBER without STORE.
 fn georadiusbymember_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     search(ctx, args, Form::RadiusByMemberRo)
 }

@@ -1,10 +1,9 @@
-//! Distances on earth, the shapes that searches look in, and the cells that cover a shape.
+//! Distances on earth, the shapes of searches, and the cells that cover a shape.
 //!
-//! A search looks at no more than nine cells: one so big that the shape fits into it and its
-//! neighbours. Every member of these cells is then tested. Which cells, and in which order, decides
-//! the order of an unsorted answer, so it is Redis' own estimate; likewise all distances are
-//! haversines on the sphere that Redis takes the earth for, with the same operations in the same
-//! order.
+//! A search visits at most nine cells: a cell and its neighbours, so big that the shape fits into
+//! them. Every member of these cells is then tested. The choice and the order of the cells
+//! determine the order of an unsorted reply. So they follow Redis' own estimate. All distances are
+//! haversines on the sphere that Redis uses, with the same operations in the same order.
 
 use super::cell::{Area, Cell, Point, STEP_MAX, Span};
 
@@ -16,33 +15,33 @@ const MERCATOR_MAX_M: f64 = 20_037_726.37;
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// What is searched: an outline around a centre.
+/// The outline of a search around a centre.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outline {
-    /// All within this distance, in units.
+    /// All points within this distance, in units.
     Circle { radius: f64 },
-    /// All between two parallels and two meridians, in units.
+    /// All points between two parallels and two meridians, in units.
     Box { width: f64, height: f64 },
-    /// All inside these corners: Valkey's BYPOLYGON.
+    /// All points inside these corners: Valkey's BYPOLYGON.
     Polygon { corners: Vec<Point> },
 }
 
 /// A searched shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
-    /// What distances are measured from.
+    /// The point from which distances are measured.
     pub(super) center: Point,
     pub(super) outline: Outline,
-    /// Metres of the unit.
+    /// The length of the unit, in metres.
     pub(super) unit_m: f64,
 }
 
-/// The distance of two parallels, in metres.
+/// Returns the distance between two parallels, in metres.
 fn latitude_distance_m(a: f64, b: f64) -> f64 {
     EARTH_RADIUS_M * (b * DEGREE - a * DEGREE).abs()
 }
 
-/// The distance of two points, in metres.
+/// Returns the distance between two points, in metres.
 pub(super) fn distance_m(a: Point, b: Point) -> f64 {
     let v = ((b.longitude * DEGREE - a.longitude * DEGREE) / 2.0).sin();
     if v == 0.0 {
@@ -54,7 +53,7 @@ pub(super) fn distance_m(a: Point, b: Point) -> f64 {
     2.0 * EARTH_RADIUS_M * square.sqrt().asin()
 }
 
-/// The centre of gravity of a polygon's corners on the sphere.
+/// Returns the centre of gravity of a polygon's corners on the sphere.
 pub(super) fn centroid(corners: &[Point]) -> Point {
     let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
     for corner in corners {
@@ -69,8 +68,8 @@ pub(super) fn centroid(corners: &[Point]) -> Point {
     Point { longitude: y.atan2(x) / DEGREE, latitude: z.atan2(from_axis) / DEGREE }
 }
 
-/// Whether a point lies inside a polygon: an edge crosses the ray to its east
-/// an odd number of times.
+/// Returns true if a point lies inside a polygon: edges cross the ray to its east an odd number of
+/// times.
 fn is_inside(corners: &[Point], point: Point) -> bool {
     let from = corners.iter().cycle().skip(corners.len() - 1);
     let crossed = corners.iter().zip(from).filter(|(a, b)| {
@@ -83,11 +82,12 @@ fn is_inside(corners: &[Point], point: Point) -> bool {
 }
 
 impl Shape {
-    /// The distance of a point from the centre in metres, if it lies inside.
+    /// Returns the distance of a point from the centre in metres if the point lies inside the
+    /// shape.
     pub(super) fn distance_within_m(&self, point: Point) -> Option<f64> {
         let inside = match &self.outline {
             Outline::Circle { radius } => {
-                // A distance that is no number counts as inside.
+                // A distance that is NaN counts as inside.
                 let distance_m = distance_m(self.center, point);
                 let outside = distance_m > radius * self.unit_m;
                 return (!outside).then_some(distance_m);
@@ -104,8 +104,8 @@ impl Shape {
         inside.then(|| distance_m(self.center, point))
     }
 
-    /// The rectangle around it. Its sides are as far as the parallel nearer
-    /// to the equator asks for.
+    /// Returns the rectangle around the shape. Its width is that of the parallel farther from the
+    /// equator.
     fn bounds(&self) -> Area {
         let (height_m, width_m) = match &self.outline {
             Outline::Circle { radius } => (self.unit_m * radius, self.unit_m * radius),
@@ -122,7 +122,7 @@ impl Shape {
         }
     }
 
-    /// How far it reaches from its centre, in metres.
+    /// Returns the largest distance of the shape's edge from its centre, in metres.
     fn reach_m(&self, bounds: Area) -> f64 {
         let reach = match &self.outline {
             Outline::Circle { radius } => *radius,
@@ -144,9 +144,9 @@ impl Shape {
         reach * self.unit_m
     }
 
-    /// The cells that cover it, in the order in which they are searched.
+    /// Returns the cells that cover the shape, in search order.
     pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
-        /// Steps to the east and to the north, and the cells that are looked at in this order.
+        /// The steps to the east and to the north from the centre's cell, in search order.
         const AROUND: [(i8, i8); 9] =
             [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
         let bounds = self.bounds();
@@ -157,7 +157,8 @@ impl Shape {
             cell = Cell::at(self.center, step);
         }
         let area = cell.area();
-        // Where the cell itself goes beyond the shape, the neighbours on that side hold nothing.
+        // If the cell itself extends beyond the shape on one side, the neighbours on that side hold
+        // no results.
         let needed = move |&(east, north): &(i8, i8)| {
             step < 2
                 || !(north < 0 && area.latitude.min < bounds.latitude.min
@@ -168,8 +169,8 @@ impl Shape {
         let mut last = None;
         AROUND.into_iter().filter(needed).filter_map(move |(east, north)| {
             let beside = cell.beside(east, north);
-            // Around a small map neighbours meet. Like Redis, only the one before is compared
-            // with, and not the middle.
+            // On a small map neighbours coincide. Like Redis, only the previous cell is compared,
+            // and not the middle one.
             if last == Some(beside) {
                 return None;
             }
@@ -179,7 +180,7 @@ impl Shape {
     }
 }
 
-/// The rectangle around points.
+/// Returns the rectangle around points.
 fn around(points: &[Point]) -> Area {
     let span = |degrees: &dyn Fn(&Point) -> f64| Span {
         min: points.iter().map(degrees).fold(f64::INFINITY, f64::min),
@@ -188,7 +189,7 @@ fn around(points: &[Point]) -> Area {
     Area { longitude: span(&|point| point.longitude), latitude: span(&|point| point.latitude) }
 }
 
-/// The step of cells that are about as big as a circle around that latitude.
+/// Returns the step of cells that are about as big as a circle at that latitude.
 fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
     if radius_m == 0.0 {
         return STEP_MAX;
@@ -198,12 +199,12 @@ fn estimated_step(radius_m: f64, latitude: f64) -> u32 {
         radius_m *= 2.0;
         step += 1;
     }
-    // Two more, so that it fits most of the time; and the map is stretched towards the poles.
+    // Two more, so that the circle fits most of the time. The map is stretched towards the poles.
     step -= 2 + i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
     step.clamp(1, STEP_MAX as i32) as u32
 }
 
-/// Whether a cell's neighbours reach the edges of the searched rectangle.
+/// Returns true if a cell's neighbours reach the edges of the searched rectangle.
 fn neighbours_reach(cell: Cell, bounds: Area) -> bool {
     let beside = |east, north| cell.beside(east, north).area();
     beside(0, 1).latitude.max >= bounds.latitude.max

@@ -1,9 +1,9 @@
 //! Union, intersection and difference of sorted sets and sets, replied, stored or counted. A member
-//! of a plain set scores 1.
+//! of a plain set has the score 1.
 //!
-//! All inputs are looked at once for their type, which counts the reads and drops expired
-//! keys, and then together. Results are lists of members that borrow their names from the
-//! inputs, sorted at the end.
+//! Every command first reads each key alone: this checks the type, counts the read and removes an
+//! expired key. Then it reads all inputs together. Results are lists of members that borrow their
+//! names from the inputs. They are sorted at the end.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::ctx::Ctx;
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// What is made of several sets.
+/// The operation on several sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -28,7 +28,7 @@ enum Operation {
     Diff,
 }
 
-/// What is made of a member's several scores.
+/// The function that joins the scores of a member.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
@@ -39,7 +39,7 @@ enum Aggregate {
 impl Aggregate {
     fn join(self, a: f64, b: f64) -> f64 {
         match self {
-            // Infinities of both signs cancel out.
+            // Infinities of both signs add up to zero.
             Aggregate::Sum => or_zero(a + b),
             Aggregate::Min => {
                 if b < a {
@@ -59,12 +59,12 @@ impl Aggregate {
     }
 }
 
-/// A score, or zero where there is none.
+/// Returns a score, or zero if it is NaN.
 fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// One of the sets a result is made of.
+/// A set that the result is computed from, with its weight.
 #[derive(Clone, Copy)]
 struct Input<'a> {
     source: Source<'a>,
@@ -95,7 +95,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Hands every member with its score to `visit`, until that says stop with `false`.
+    /// Calls `visit` with every member and its score, until `visit` returns false.
     fn each(self, mut visit: impl FnMut(Element<'a>, f64) -> bool) {
         match self {
             Source::Absent => {}
@@ -115,7 +115,7 @@ struct Scored<'a> {
     score: f64,
 }
 
-/// A member's name, borrowed where it is stored as bytes.
+/// Returns a member's name, borrowed if it is stored as bytes.
 fn name(member: Element<'_>) -> Cow<'_, [u8]> {
     match member {
         Element::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -123,21 +123,21 @@ fn name(member: Element<'_>) -> Cow<'_, [u8]> {
     }
 }
 
-/// A request for algebra: the inputs' arguments and the options behind them.
+/// A parsed request: the inputs' arguments and the options after them.
 struct Request {
     operation: Operation,
-    /// The argument that counts the keys.
+    /// The index of the argument that is the number of keys.
     count_at: usize,
     key_count: usize,
-    /// One for each key, or none where all are 1.
+    /// The weight of each key, or empty if all weights are 1.
     weights: Vec<f64>,
     aggregate: Aggregate,
     scores: Scores,
-    /// ZINTERCARD's; 0 for none.
+    /// The LIMIT of ZINTERCARD; 0 for none.
     limit: usize,
 }
 
-/// Which options a command takes.
+/// The options that a command accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AllowedOptions {
     Members,
@@ -146,7 +146,7 @@ enum AllowedOptions {
 }
 
 impl Request {
-    /// Reads the keys' count, looks at the keys, and reads the options.
+    /// Parses the number of keys, checks the keys' types, and parses the options.
     fn parse(
         ctx: &mut Ctx<'_>,
         args: &Args<'_>,
@@ -224,7 +224,7 @@ impl Request {
         (first..first + count).map(move |at| args.key(at))
     }
 
-    /// The inputs as the keys hold them now, with their weights.
+    /// Returns the present values of the keys with their weights.
     fn inputs<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Input<'c>> {
         let source = |key| match (db.reread::<Zset>(key), db.reread::<Set>(key)) {
             (Some(zset), _) => Source::Zset(zset),
@@ -236,7 +236,7 @@ impl Request {
         keys.map(|(key, weight)| Input { source: source(key), weight }).collect()
     }
 
-    /// The result, in order.
+    /// Returns the result in order.
     fn compute<'c>(&self, db: &'c View<'_>, args: &Args<'_>) -> Vec<Scored<'c>> {
         let mut inputs = self.inputs(db, args);
         if self.operation != Operation::Diff {
@@ -258,8 +258,8 @@ impl Request {
         result
     }
 
-    /// All members, equal names brought together by sorting. Memory is in proportion to the largest
-    /// input and the result: a request may name a key any number of times.
+    /// Returns all members, with equal names joined by sorting. Memory is proportional to the
+    /// largest input and the result, because a request may name a key any number of times.
     fn unite<'c>(&self, inputs: &[Input<'c>]) -> Vec<Scored<'c>> {
         let (mut members, mut distinct) = (Vec::new(), 0);
         for input in inputs {
@@ -276,9 +276,9 @@ impl Request {
         members
     }
 
-    /// Brings equal names together, and their scores.
+    /// Joins equal names and their scores.
     fn join_equal(&self, members: &mut Vec<Scored<'_>>) {
-        // Stable, so that scores are added up in the order of the inputs.
+        // The sort is stable, so that scores are added in the order of the inputs.
         members.sort_by(|a, b| a.member.cmp(&b.member));
         members.dedup_by(|later, first| {
             let same = later.member == first.member;
@@ -289,7 +289,7 @@ impl Request {
         });
     }
 
-    /// Hands the members of all inputs to `visit`, until that says stop with `false`.
+    /// Calls `visit` with each member that all inputs have, until `visit` returns false.
     fn intersect<'c>(
         &self,
         inputs: &[Input<'c>],
@@ -310,7 +310,7 @@ impl Request {
     }
 }
 
-/// The members of the first input that are in none of the others.
+/// Returns the members of the first input that no other input has.
 fn subtract<'c>(inputs: &[Input<'c>], args: &Args<'_>) -> Vec<Scored<'c>> {
     let mut members = Vec::new();
     let Some((first, others)) = inputs.split_first() else { return members };
@@ -383,8 +383,7 @@ pub(super) static ZUNION: Command = Command {
     run: zunion,
     ..Command::DEFAULT
 };
-/// ZUNION numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]
-/// \[WITHSCORES\]: members in order.
+/// Handles ZUNION: replies with members in order.
 fn zunion(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Union)
 }
@@ -417,8 +416,7 @@ pub(super) static ZUNIONSTORE: Command = Command {
     run: zunionstore,
     ..Command::DEFAULT
 };
-/// ZUNIONSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE
-/// SUM|MIN|MAX\]: how many there are.
+/// Handles ZUNIONSTORE: replies with the number of members.
 fn zunionstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Union, "zunionstore")
 }
@@ -430,8 +428,7 @@ pub(super) static ZINTER: Command = Command {
     run: zinter,
     ..ZUNION
 };
-/// ZINTER numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE SUM|MIN|MAX\]
-/// \[WITHSCORES\]: members in order.
+/// Handles ZINTER: replies with members in order.
 fn zinter(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Inter)
 }
@@ -443,8 +440,7 @@ pub(super) static ZINTERSTORE: Command = Command {
     run: zinterstore,
     ..ZUNIONSTORE
 };
-/// ZINTERSTORE destination numkeys key [key ...] \[WEIGHTS weight ...\] \[AGGREGATE
-/// SUM|MIN|MAX\]: how many there are.
+/// Handles ZINTERSTORE: replies with the number of members.
 fn zinterstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Inter, "zinterstore")
 }
@@ -467,8 +463,7 @@ pub(super) static ZINTERCARD: Command = Command {
     run: zintercard,
     ..Command::DEFAULT
 };
-/// ZINTERCARD numkeys key [key ...] \[LIMIT limit\]: how many there are, or
-/// limit if there are more.
+/// Handles ZINTERCARD: replies with the number of members, or with the limit if there are more.
 fn zintercard(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = Request::parse(ctx, args, Operation::Inter, AllowedOptions::Count)?;
     let mut inputs = request.inputs(&ctx.db, args);
@@ -500,7 +495,7 @@ pub(super) static ZDIFF: Command = Command {
     run: zdiff,
     ..Command::DEFAULT
 };
-/// ZDIFF numkeys key [key ...] \[WITHSCORES\]: members in order.
+/// Handles ZDIFF: replies with members in order.
 fn zdiff(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_with(ctx, args, Operation::Diff)
 }
@@ -522,7 +517,7 @@ pub(super) static ZDIFFSTORE: Command = Command {
     run: zdiffstore,
     ..Command::DEFAULT
 };
-/// ZDIFFSTORE destination numkeys key [key ...]: how many there are.
+/// Handles ZDIFFSTORE: replies with the number of members.
 fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     store_result(ctx, args, Operation::Diff, "zdiffstore")
 }
@@ -531,7 +526,7 @@ fn zdiffstore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps with sorted sets packed, and again with none packed.
+    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();

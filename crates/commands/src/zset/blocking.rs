@@ -1,4 +1,4 @@
-//! Commands that wait for a member when there is none.
+//! Blocking sorted-set commands: without a member they block the client.
 
 use super::pop::{End, Layout, MultiPop, Wanted, pop};
 use crate::args::Args;
@@ -22,8 +22,8 @@ pub(super) static BZPOPMIN: Command = Command {
     run: bzpopmin,
     ..Command::DEFAULT
 };
-/// BZPOPMIN key [key ...] timeout: the key, its lowest member and the score,
-/// null after the timeout.
+/// Handles BZPOPMIN: replies with the key, its lowest member and the score, or null after the
+/// timeout.
 fn bzpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_or_wait(ctx, args, End::Min)
 }
@@ -35,8 +35,8 @@ pub(super) static BZPOPMAX: Command = Command {
     run: bzpopmax,
     ..BZPOPMIN
 };
-/// BZPOPMAX key [key ...] timeout: the key, its highest member and the score,
-/// null after the timeout.
+/// Handles BZPOPMAX: replies with the key, its highest member and the score, or null after the
+/// timeout.
 fn bzpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_or_wait(ctx, args, End::Max)
 }
@@ -80,8 +80,7 @@ pub(super) static BZMPOP: Command = Command {
     run: bzmpop,
     ..Command::DEFAULT
 };
-/// BZMPOP timeout numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its members with
-/// scores, null after the timeout.
+/// Handles BZMPOP: replies with the key and its members with scores, or null after the timeout.
 fn bzmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 2)?;
     let timeout_ms = timeout_seconds(args, 1)?;

@@ -1,4 +1,4 @@
-//! Commands that take members from the ends of sorted sets.
+//! Commands that pop members from the ends of sorted sets.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ impl End {
         }
     }
 
-    /// The command that pops there.
+    /// Returns the name of the command that pops at this end.
     pub(super) const fn command(self) -> &'static str {
         match self {
             End::Min => "ZPOPMIN",
@@ -38,20 +38,21 @@ impl End {
     }
 }
 
-/// How the popped members are written.
+/// The layout of popped members in the reply.
 #[derive(Clone, Copy)]
 pub(super) enum Layout {
     /// One member and its score.
     Single,
     /// The key, one member and its score.
     SingleWithKey,
-    /// Pairs as RESP3 has them, one after another in RESP2.
+    /// Pairs as arrays of two in RESP3, one flat array in RESP2.
     Pairs,
     /// Pairs as arrays of two in both protocols.
     Nested,
 }
 
-/// Pops up to `count` members into the reply, raises the events, and tells how many there were.
+/// Pops up to `count` members into the reply and raises the events. Returns the number of popped
+/// members.
 pub(super) fn pop(
     ctx: &mut Ctx<'_>,
     args: &Args<'_>,
@@ -89,14 +90,14 @@ pub(super) fn pop(
     Ok(popped)
 }
 
-/// What to pop, and how to tell.
+/// The members to pop and their layout in the reply.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// Where.
+    /// The end to pop from.
     pub(super) end: End,
-    /// How many at most.
+    /// The largest number of members to pop.
     pub(super) count: usize,
-    /// How to tell.
+    /// The layout of the reply.
     pub(super) layout: Layout,
 }
 
@@ -130,7 +131,7 @@ pub(super) static ZPOPMIN: Command = Command {
     run: zpopmin,
     ..Command::DEFAULT
 };
-/// ZPOPMIN key \[count\]: members and scores, lowest first; empty where the key is absent.
+/// Handles ZPOPMIN: replies with members and scores, lowest first; empty if the key is missing.
 fn zpopmin(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_one_key(ctx, args, End::Min)
 }
@@ -141,7 +142,7 @@ pub(super) static ZPOPMAX: Command = Command {
     run: zpopmax,
     ..ZPOPMIN
 };
-/// ZPOPMAX key \[count\]: members and scores, highest first; empty where the key is absent.
+/// Handles ZPOPMAX: replies with members and scores, highest first; empty if the key is missing.
 fn zpopmax(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     pop_one_key(ctx, args, End::Max)
 }
@@ -179,8 +180,7 @@ pub(super) static ZMPOP: Command = Command {
     run: zmpop,
     ..Command::DEFAULT
 };
-/// ZMPOP numkeys key [key ...] MIN|MAX \[COUNT count\]: the key and its
-/// members with scores, or null.
+/// Handles ZMPOP: replies with the key and its members with scores, or null.
 fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = MultiPop::parse(args, 1)?;
     if !request.pop(ctx, args)? {
@@ -189,16 +189,16 @@ fn zmpop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What ZMPOP or BZMPOP was asked for.
+/// A parsed request of ZMPOP or BZMPOP.
 pub(super) struct MultiPop {
-    /// The arguments that are keys.
+    /// The indexes of the arguments that are keys.
     pub(super) keys: Range<usize>,
     end: End,
     count: usize,
 }
 
 impl MultiPop {
-    /// The request whose number of keys is argument `first`.
+    /// Parses a request whose number of keys is argument `first`.
     pub(super) fn parse(args: &Args<'_>, first: usize) -> Result<Self, CommandError> {
         let positive = |at: usize, line: &'static str| {
             let number = stdx::number::parse_i64(args.get(at)).filter(|&number| number > 0);
@@ -226,8 +226,8 @@ impl MultiPop {
         Ok(Self { keys: first + 1..at, end, count })
     }
 
-    /// Pops off the first sorted set there is and replies with its key and the members;
-    /// whether there was one.
+    /// Pops from the first existing sorted set and replies with its key and the members. Returns
+    /// false if there is none.
     pub(super) fn pop(&self, ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let wanted = Wanted { end: self.end, count: self.count, layout: Layout::Nested };
         for index in self.keys.clone() {

@@ -1,7 +1,6 @@
-//! Ranges of sorted sets: by rank, by score, by name; replied, stored, counted, removed.
+//! Ranges of sorted sets by rank, score or name; replied, stored, counted or removed.
 //!
-//! Whatever a range is given by, it becomes a range of ranks: LIMIT and REV
-//! are arithmetic on ranks.
+//! Every range becomes a range of ranks: LIMIT and REV are arithmetic on ranks.
 
 use std::ops::Range;
 
@@ -17,7 +16,7 @@ use crate::error::CommandError;
 use crate::record::RecordWriter;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// What a range is given by.
+/// The kind of a range's bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Rank,
@@ -28,13 +27,13 @@ enum By {
 /// A range by its bounds.
 #[derive(Clone, Copy)]
 enum Bounds<'a> {
-    /// First and last rank, negative ones from the end.
+    /// The first and the last rank; negative ranks count from the end.
     Rank(i64, i64),
     Score(ScoreBound, ScoreBound),
     Lex(LexBound<'a>, LexBound<'a>),
 }
 
-/// An end of a range of scores: a number, behind `(` where it does not belong to the range.
+/// Parses a bound of a range of scores: a number, after `(` if the bound is exclusive.
 fn score_bound(text: &[u8]) -> Result<ScoreBound, CommandError> {
     let (exclusive, number) = match text {
         [b'(', number @ ..] => (true, number),
@@ -44,7 +43,7 @@ fn score_bound(text: &[u8]) -> Result<ScoreBound, CommandError> {
     Ok(ScoreBound { score, exclusive })
 }
 
-/// An end of a range of names: `-`, `+`, or a name behind `[` or `(`.
+/// Parses a bound of a range of names: `-`, `+`, or a name after `[` or `(`.
 fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, CommandError> {
     match text {
         b"-" => Ok(LexBound::Lowest),
@@ -56,7 +55,7 @@ fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, CommandError> {
 }
 
 impl<'a> Bounds<'a> {
-    /// Reads the lower end at argument `min` and the upper one at `max`.
+    /// Parses the lower bound from argument `min` and the upper bound from argument `max`.
     fn parse(args: &Args<'a>, by: By, min: usize, max: usize) -> Result<Self, CommandError> {
         Ok(match by {
             By::Rank => Bounds::Rank(args.integer(min)?, args.integer(max)?),
@@ -65,7 +64,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// The ranks between the bounds, counted from the lowest score.
+    /// Returns the ranks between the bounds, counted from the lowest score.
     fn ranks(self, zset: &Zset) -> Range<usize> {
         match self {
             Bounds::Score(min, max) => zset.score_ranks(min, max),
@@ -81,30 +80,30 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Whether not all members have the same score: names are not in order then, and what a search for
-/// a name finds depends on how the set is stored.
+/// Returns true if members have different scores. The names are then not in order, and the result
+/// of a search by name depends on the encoding.
 fn has_mixed_scores(zset: &Zset) -> bool {
     let score_at = |rank| zset.range(rank..rank + 1).next().map(|(_, score)| score);
     score_at(0) != score_at(zset.len().saturating_sub(1))
 }
 
-/// A range asked for: bounds and what ZRANGE's options make of them.
+/// A parsed range: its bounds and the options of ZRANGE.
 struct RangeRequest<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
-    /// Members passed over, and members wanted (all, if negative).
+    /// The number of skipped members, and the number of requested members (all if negative).
     limit: Option<(i64, i64)>,
     scores: Scores,
 }
 
-/// What of a range is fixed by the command's name.
+/// The properties of a range that the command's name determines.
 #[derive(Clone, Copy)]
 struct Fixed {
-    /// The first argument of the range, behind the key.
+    /// The index of the first argument of the range, after the key.
     at: usize,
     by: Option<By>,
     reverse: Option<bool>,
-    /// Whether the result is stored, which leaves no place for WITHSCORES.
+    /// True if the result is stored: then WITHSCORES is not allowed.
     stores: bool,
 }
 
@@ -141,20 +140,20 @@ impl<'a> RangeRequest<'a> {
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
-        // From the highest on, the higher bound comes first, but ranks count from there instead.
+        // With REV the higher bound comes first, but ranks count from the highest member instead.
         let swapped = reverse && by != By::Rank;
         let (min, max) = if swapped { (fixed.at + 1, fixed.at) } else { (fixed.at, fixed.at + 1) };
         let bounds = Bounds::parse(args, by, min, max)?;
         Ok(RangeRequest { bounds, reverse, limit: limit.filter(|_| by != By::Rank), scores })
     }
 
-    /// Whether the range depends on how the set is stored.
+    /// Returns true if the range depends on the encoding of the sorted set.
     fn depends_on_encoding(&self, zset: &Zset) -> bool {
         let from_end = self.limit.is_some_and(|(offset, _)| offset < 0);
         from_end || matches!(self.bounds, Bounds::Lex(..)) && has_mixed_scores(zset)
     }
 
-    /// The ranks of the members wanted, counted from the lowest score.
+    /// Returns the ranks of the requested members, counted from the lowest score.
     fn ranks(&self, zset: &Zset) -> Range<usize> {
         let ranks = self.bounds.ranks(zset);
         if self.reverse && matches!(self.bounds, Bounds::Rank(..)) {
@@ -176,9 +175,9 @@ impl<'a> RangeRequest<'a> {
     }
 }
 
-/// How many of `len` members of a range a negative offset passes over: in a large set it
-/// counts from the range's other end, -1 being its last member; in a packed one, as in
-/// Redis, it passes over all.
+/// Returns the number of members, of `len`, that a negative offset skips. In a large set the offset
+/// counts from the range's other end; -1 is its last member. In a packed set, as in Redis, it skips
+/// all members.
 fn passed_from_end(zset: &Zset, offset: i64, len: usize) -> usize {
     let from_end = usize::try_from(offset.unsigned_abs()).ok().filter(|_| zset.is_ranked());
     from_end.and_then(|from_end| len.checked_sub(from_end)).unwrap_or(len)
@@ -207,12 +206,13 @@ fn reply_range(ctx: &mut Ctx<'_>, args: &Args<'_>, fixed: Fixed) -> Result<(), C
     Ok(())
 }
 
-/// A range of a command whose name fixes all but the bounds, from the lowest member on.
+/// Returns the properties of an ascending range, whose command's name determines all but the
+/// bounds.
 const fn ascending(by: By) -> Fixed {
     Fixed { at: 2, by: Some(by), reverse: Some(false), stores: false }
 }
 
-/// As [`ascending`], from the highest member on.
+/// Returns the same properties as [`ascending`], for a descending range.
 const fn descending(by: By) -> Fixed {
     Fixed { reverse: Some(true), ..ascending(by) }
 }
@@ -244,8 +244,7 @@ pub(super) static ZRANGE: Command = Command {
     run: zrange,
     ..Command::DEFAULT
 };
-/// ZRANGE key start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]
-/// \[WITHSCORES\]: members in order.
+/// Handles ZRANGE: replies with members in order.
 fn zrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, Fixed { at: 2, by: None, reverse: None, stores: false })
 }
@@ -269,7 +268,7 @@ pub(super) static ZREVRANGE: Command = Command {
     run: zrevrange,
     ..Command::DEFAULT
 };
-/// ZREVRANGE key start stop \[WITHSCORES\]: members, highest first.
+/// Handles ZREVRANGE: replies with members, highest first.
 fn zrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Rank))
 }
@@ -296,7 +295,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
     run: zrangebyscore,
     ..Command::DEFAULT
 };
-/// ZRANGEBYSCORE key min max \[WITHSCORES\] \[LIMIT offset count\]: members, lowest first.
+/// Handles ZRANGEBYSCORE: replies with members, lowest first.
 fn zrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, ascending(By::Score))
 }
@@ -317,7 +316,7 @@ pub(super) static ZREVRANGEBYSCORE: Command = Command {
     run: zrevrangebyscore,
     ..ZRANGEBYSCORE
 };
-/// ZREVRANGEBYSCORE key max min \[WITHSCORES\] \[LIMIT offset count\]: members, highest first.
+/// Handles ZREVRANGEBYSCORE: replies with members, highest first.
 fn zrevrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Score))
 }
@@ -341,7 +340,7 @@ pub(super) static ZRANGEBYLEX: Command = Command {
     run: zrangebylex,
     ..Command::DEFAULT
 };
-/// ZRANGEBYLEX key min max \[LIMIT offset count\]: members in order.
+/// Handles ZRANGEBYLEX: replies with members in order.
 fn zrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, ascending(By::Lex))
 }
@@ -359,7 +358,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command {
     run: zrevrangebylex,
     ..ZRANGEBYLEX
 };
-/// ZREVRANGEBYLEX key max min \[LIMIT offset count\]: members in reverse order.
+/// Handles ZREVRANGEBYLEX: replies with members in reverse order.
 fn zrevrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     reply_range(ctx, args, descending(By::Lex))
 }
@@ -389,8 +388,7 @@ pub(super) static ZRANGESTORE: Command = Command {
     run: zrangestore,
     ..Command::DEFAULT
 };
-/// ZRANGESTORE destination source start stop \[BYSCORE|BYLEX\] \[REV\] \[LIMIT offset count\]: how
-/// many members were stored.
+/// Handles ZRANGESTORE: replies with the number of stored members.
 fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = RangeRequest::parse(args, Fixed { at: 3, by: None, reverse: None, stores: true })?;
     let (limits, hasher) = (zset_limits(ctx), args.hasher());
@@ -412,7 +410,7 @@ fn zrangestore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes first and last rank of a range, the last below the first where it is empty.
+/// Writes the first and the last rank of a range. For an empty range, the last is below the first.
 fn record_ranks(command: &mut RecordWriter<'_>, ranks: &Range<usize>) {
     match ranks.end.checked_sub(1).filter(|_| !ranks.is_empty()) {
         Some(last) => command.integer(ranks.start).integer(last),
@@ -439,7 +437,7 @@ pub(super) static ZCOUNT: Command = Command {
     run: zcount,
     ..Command::DEFAULT
 };
-/// ZCOUNT key min max: how many there are.
+/// Handles ZCOUNT: replies with the number of members.
 fn zcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     count(ctx, args, By::Score)
 }
@@ -452,7 +450,7 @@ pub(super) static ZLEXCOUNT: Command = Command {
     run: zlexcount,
     ..ZCOUNT
 };
-/// ZLEXCOUNT key min max: how many there are.
+/// Handles ZLEXCOUNT: replies with the number of members.
 fn zlexcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     count(ctx, args, By::Lex)
 }
@@ -478,7 +476,7 @@ pub(super) static ZREMRANGEBYRANK: Command = Command {
     run: zremrangebyrank,
     ..Command::DEFAULT
 };
-/// ZREMRANGEBYRANK key start stop: how many were removed.
+/// Handles ZREMRANGEBYRANK: replies with the number of removed members.
 fn zremrangebyrank(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     remove_range(ctx, args, By::Rank, "zremrangebyrank")
 }
@@ -491,7 +489,7 @@ pub(super) static ZREMRANGEBYSCORE: Command = Command {
     run: zremrangebyscore,
     ..ZREMRANGEBYRANK
 };
-/// ZREMRANGEBYSCORE key min max: how many were removed.
+/// Handles ZREMRANGEBYSCORE: replies with the number of removed members.
 fn zremrangebyscore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     remove_range(ctx, args, By::Score, "zremrangebyscore")
 }
@@ -504,7 +502,7 @@ pub(super) static ZREMRANGEBYLEX: Command = Command {
     run: zremrangebylex,
     ..ZREMRANGEBYRANK
 };
-/// ZREMRANGEBYLEX key min max: how many were removed.
+/// Handles ZREMRANGEBYLEX: replies with the number of removed members.
 fn zremrangebylex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     remove_range(ctx, args, By::Lex, "zremrangebylex")
 }
@@ -523,7 +521,7 @@ fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str)
         });
     }
     let emptied = ranks.len() == zset.len();
-    // A set that goes whole goes with its key, where that costs the least.
+    // If all members are removed, the whole set is removed with its key, which costs less.
     let removed = if emptied { ranks.len() } else { zset.remove_ranks(ranks, args.hasher()) };
     ctx.reply.integer(removed as i64);
     if removed > 0 {
@@ -539,7 +537,7 @@ fn remove_range(ctx: &mut Ctx<'_>, args: &Args<'_>, by: By, event: &'static str)
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Runs steps with sorted sets packed, and again with none packed.
+    /// Runs steps twice, with packed sorted sets and with sorted sets that are never packed.
     fn check_both(steps: &[(&str, &str)]) {
         for entries_max in [128, 0] {
             let mut db = Harness::new();
