@@ -1,8 +1,9 @@
-//! Commands on strings as arrays of bits: single bits, counting and finding here, logic between
-//! strings in `operation`, integers of any width in `field`. Bit 0 is the highest of byte 0.
+//! Commands on strings as arrays of bits. This file has single bits, counting and finding. Logic
+//! between strings is in `operation`, integers of any width are in `field`. Bit 0 is the highest
+//! bit of byte 0.
 //!
-//! A change happens in the string where it is: setting a bit of a long string is O(1), unless a
-//! reply is sending the string meanwhile, which costs one copy of it.
+//! A change happens in place: setting a bit of a long string is O(1). While a reply is sending the
+//! string, a change costs one copy of it.
 
 use std::ops::Range;
 
@@ -22,23 +23,23 @@ mod operation;
 pub static COMMANDS: &[&Command] =
     &[&SETBIT, &GETBIT, &BITCOUNT, &BITPOS, &operation::BITOP, &field::BITFIELD, &field::BITFIELD_RO];
 
-/// The bit that a number `offset` names, which must lie in the longest string there may be.
+/// Returns the bit number `offset`. The bit must lie within the longest allowed string.
 fn bit_offset(ctx: &Ctx<'_>, offset: Option<i64>) -> Result<usize, CommandError> {
     let offset = offset.and_then(|offset| usize::try_from(offset).ok());
     let fits = |offset: &usize| (offset / 8) as u64 <= ctx.limits.string_len_bytes_max.saturating_sub(1);
     offset.filter(fits).ok_or(CommandError::BitOffset)
 }
 
-/// What [`change`] did.
+/// The outcome of [`change`].
 struct Changed<R> {
-    /// What the work gave.
+    /// The result of the work.
     result: R,
-    /// Whether the key is new or its string became longer.
+    /// True if the key is new or its string became longer.
     grown: bool,
 }
 
-/// Changes the string at `key`, made `len_bytes` long by zeros where it is shorter or absent.
-/// O(bytes added) beside the work.
+/// Changes the string at `key`. A shorter or missing string is first extended with zeros to
+/// `len_bytes`. O(bytes added) besides the work.
 fn change<R>(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -69,7 +70,7 @@ static SETBIT: Command = Command {
     run: setbit,
     ..Command::DEFAULT
 };
-/// SETBIT key offset value: the bit before. The string grows by zeros to hold the bit.
+/// Handles SETBIT: replies with the old bit. The string is extended with zeros to hold the bit.
 fn setbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let at = bit_offset(ctx, args.integer(2).ok())?;
@@ -103,7 +104,7 @@ static GETBIT: Command = Command {
     run: getbit,
     ..Command::DEFAULT
 };
-/// GETBIT key offset: the bit, 0 behind the string's end.
+/// Handles GETBIT: replies with the bit, 0 after the string's end.
 fn getbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let at = bit_offset(ctx, args.integer(2).ok())?;
     let string = ctx.db.string(args.key(1))?;
@@ -112,7 +113,7 @@ fn getbit(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What the ends of a range count.
+/// The unit of a range's bounds.
 #[derive(Clone, Copy)]
 enum Unit {
     Byte,
@@ -120,7 +121,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// The unit named by argument `index`, bytes where there is none.
+    /// Returns the unit that argument `index` names, or bytes without this argument.
     fn parse(args: &Args<'_>, index: usize) -> Result<Self, CommandError> {
         match args.try_get(index).map(Upper::of).as_deref() {
             None | Some(b"BYTE") => Ok(Unit::Byte),
@@ -130,7 +131,8 @@ impl Unit {
     }
 }
 
-/// Both ends of a range are in it, and negative ones count from the string's end.
+/// A range of bytes or bits. Both bounds are included, and negative bounds count from the string's
+/// end.
 struct Bounds {
     start: i64,
     end: i64,
@@ -138,7 +140,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The bits that are meant in a string of `len_bytes`. As in Redis an end ahead of the string
+    /// Returns the range of bits in a string of `len_bytes`. As in Redis, a bound before the string
     /// means its first byte or bit.
     fn bits(&self, len_bytes: usize) -> Range<usize> {
         let (len, unit_bits) = match self.unit {
@@ -186,7 +188,7 @@ static BITCOUNT: Command = Command {
     run: bitcount,
     ..Command::DEFAULT
 };
-/// BITCOUNT key [start [end [BYTE | BIT]]]: how many bits are set, in a range if one is given.
+/// Handles BITCOUNT: replies with the number of set bits, in the whole string or in a range.
 fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let bounds = match args.len() {
         2 => Bounds { start: 0, end: -1, unit: Unit::Byte },
@@ -197,7 +199,7 @@ fn bitcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let string = ctx.db.string(args.key(1))?;
     let mut text = IntText::new();
     let bytes = string.map_or(&b""[..], |string| string.bytes(&mut text));
-    // Both ahead of the string, in the wrong order: not its first byte.
+    // Two negative bounds in the wrong order select nothing, not the first byte.
     let is_backwards = bounds.start < 0 && bounds.end < 0 && bounds.start > bounds.end;
     let count = if is_backwards { 0 } else { bits::count(bytes, bounds.bits(bytes.len())) };
     ctx.reply.integer(count as i64);
@@ -238,7 +240,7 @@ static BITPOS: Command = Command {
     run: bitpos,
     ..Command::DEFAULT
 };
-/// BITPOS key bit [start [end [BYTE | BIT]]]: where the first such bit is, -1 where none is.
+/// Handles BITPOS: replies with the position of the first bit with this value, -1 if there is none.
 /// Without an end the string counts as continued by zeros.
 fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let wanted = match args.integer(2)? {
@@ -253,7 +255,7 @@ fn bitpos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let unit = Unit::parse(args, 5)?;
     let end = if args.len() > 4 { Some(args.integer(4)?) } else { None };
     let Some(string) = ctx.db.string(args.key(1))? else {
-        // Nothing but zeros.
+        // A missing string has only zeros.
         ctx.reply.integer(if wanted == bits::Bit::One { -1 } else { 0 });
         return Ok(());
     };

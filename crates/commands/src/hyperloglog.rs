@@ -1,5 +1,6 @@
-//! Commands that estimate how many different elements were seen. The value is a string in Redis'
-//! own bytes, see [`structures::hll`]; any string may be one, and one that is not answers an error.
+//! Commands that estimate the number of distinct elements. The value is a string in Redis' own
+//! format: see [`structures::hll`]. The commands accept any string and fail if it is not a
+//! HyperLogLog.
 
 use keyspace::string::{Str, bytes_to_change, edit};
 use keyspace::{Expiry, Key, KeyEntry};
@@ -13,7 +14,8 @@ use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, Ke
 /// This group's commands.
 pub static COMMANDS: &[&Command] = &[&PFADD, &PFCOUNT, &PFMERGE, &PFDEBUG, &PFSELFTEST];
 
-/// The HyperLogLog that `string` is. A number's text is none: it is shorter than a header.
+/// Returns the HyperLogLog in `string`. A string stored as a number is never one: its text is
+/// shorter than a header.
 fn hll_of(string: Str<'_>) -> Result<Hll<'_>, CommandError> {
     let bytes = match string {
         Str::Bytes(bytes) => bytes,
@@ -23,13 +25,13 @@ fn hll_of(string: Str<'_>) -> Result<Hll<'_>, CommandError> {
     Ok(Hll::of(bytes)?)
 }
 
-/// The HyperLogLog that an entry holds.
+/// Returns the HyperLogLog in an entry.
 fn hll_in(entry: &KeyEntry) -> Result<Hll<'_>, CommandError> {
     hll_of(Str::of(entry.view()).ok_or(CommandError::WrongType)?)
 }
 
-/// Changes the HyperLogLog of an entry that was found to be one. O(1) when
-/// dense, O(bytes) when sparse.
+/// Changes the HyperLogLog of an entry. The caller has checked that it holds one. O(1) if dense,
+/// O(bytes) if sparse.
 fn edit_hll<R>(entry: &mut KeyEntry, work: impl FnOnce(&mut HllMut<'_>) -> R) -> R {
     edit(entry, |bytes| work(&mut HllMut::of(bytes).expect("the caller found a HyperLogLog")))
 }
@@ -48,11 +50,12 @@ static PFADD: Command = Command {
     run: pfadd,
     ..Command::DEFAULT
 };
-/// PFADD key [element ...]: 1 where that changed a register or made the key, else 0.
+/// Handles PFADD: replies with 1 if the command changed a register or created the key, else 0.
 fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, sparse_max) = (args.key(1), ctx.limits.hll_sparse_max_bytes);
     let (changes, outcome) = if let Some(mut entry) = ctx.db.entry_mut(key) {
-        // Most elements were seen before: what changes nothing is found without copying the value.
+        // Most elements were seen before. An element that changes nothing is detected without
+        // copying the value.
         let hll = hll_in(&entry)?;
         let mut observations = args.from(2).map(Observation::of).peekable();
         while observations.next_if(|&seen| hll.covers(seen) == Ok(true)).is_some() {}
@@ -78,7 +81,8 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Adds up to the first that meets broken registers; how many changed one.
+/// Adds observations up to the first that meets corrupt registers. Returns the number of changed
+/// registers.
 fn add_all(
     hll: &mut HllMut<'_>,
     observations: impl Iterator<Item = Observation>,
@@ -117,8 +121,8 @@ static PFCOUNT: Command = Command {
     run: pfcount,
     ..Command::DEFAULT
 };
-/// PFCOUNT key [key ...]: the estimate. That of one key is kept in its value until an element
-/// changes it, which counts as a change, without an event.
+/// Handles PFCOUNT: replies with the estimate. The estimate of a single key is stored in its value
+/// until an element changes a register. Storing it counts as a change without an event.
 fn pfcount(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let count = if args.len() > 2 { count_union(ctx, args)? } else { count_one(ctx, args.key(1))? };
     ctx.reply.integer(count as i64);
@@ -147,8 +151,8 @@ fn count_union(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<u64, CommandError> 
     Ok(registers.count())
 }
 
-/// Takes the HyperLogLog at `key` into `registers`; how it is stored, `None`
-/// where the key is absent.
+/// Merges the HyperLogLog at `key` into `registers`. Returns its encoding, or `None` if the key is
+/// missing.
 fn merge_key(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -177,8 +181,8 @@ static PFMERGE: Command = Command {
     run: pfmerge,
     ..Command::DEFAULT
 };
-/// PFMERGE destkey [sourcekey ...]: OK. The destination counts as a source too, and is made where
-/// it is absent; it becomes dense where one of them is.
+/// Handles PFMERGE: replies with OK. The destination is also a source, and is created if missing.
+/// It becomes dense if one of the sources is dense.
 fn pfmerge(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (key, sparse_max) = (args.key(1), ctx.limits.hll_sparse_max_bytes);
     let mut registers = Registers::new();
@@ -219,10 +223,9 @@ static PFDEBUG: Command = Command {
     run: pfdebug,
     ..Command::DEFAULT
 };
-/// PFDEBUG GETREG key: all registers, of a dense one from now on. DECODE key:
-/// the runs of a sparse one.
-/// ENCODING key: dense or sparse. TODENSE key: 1 where it was sparse. SIMD ON | OFF: taken and
-/// without effect, as there is one way to count.
+/// Handles PFDEBUG. GETREG replies with all registers and makes the value dense. DECODE replies
+/// with the runs of a sparse value, ENCODING with dense or sparse. TODENSE replies with 1 if the
+/// value was sparse. SIMD ON and SIMD OFF have no effect, because there is only one implementation.
 fn pfdebug(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (name, key) = (Upper::of(args.get(1)), args.key(2));
     if &*name == b"SIMD" {
@@ -286,7 +289,7 @@ static PFSELFTEST: Command = Command {
     run: pfselftest,
     ..Command::DEFAULT
 };
-/// PFSELFTEST: OK, or what is wrong.
+/// Handles PFSELFTEST: replies with OK, or with the failed check.
 fn pfselftest(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     hll::self_test(|| ctx.rng.u64(..)).map_err(|wrong| CommandError::Text(format!("TESTFAILED {wrong}")))?;
     ctx.reply.ok();

@@ -1,4 +1,4 @@
-//! Commands on streams: what they share.
+//! Commands on streams: shared code.
 
 mod group;
 mod info;
@@ -41,7 +41,7 @@ pub static COMMANDS: &[&Command] = &[
 const INVALID_ID: CommandError =
     CommandError::Line("ERR Invalid stream ID specified as stream command argument");
 
-/// There is no such stream, or it has no such group; `after` ends the line.
+/// Returns the error for a missing stream or a missing group. `after` ends the line.
 fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
     let (key, group) = (quotable(key), quotable(group));
     let parts: [&[u8]; 6] =
@@ -49,17 +49,18 @@ fn no_key_or_group(key: &[u8], group: &[u8], after: &str) -> CommandError {
     CommandError::Bytes(parts.concat())
 }
 
-/// The stream at argument `key_at` has no group of the name at `group_at`.
+/// Returns the error for a stream at argument `key_at` without the group named at argument
+/// `group_at`.
 fn no_group_of_key(args: &Args<'_>, group_at: usize, key_at: usize) -> CommandError {
     let (key, group) = (quotable(args.get(key_at)), quotable(args.get(group_at)));
     let parts: [&[u8]; 5] = [b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"];
     CommandError::Bytes(parts.concat())
 }
 
-/// No ID is written with more bytes.
+/// The longest text of an ID that is accepted, in bytes.
 const ID_LEN_BYTES_MAX: usize = 127;
 
-/// An ID as written by a user.
+/// An ID as the user wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdArgument {
     /// `ms` alone.
@@ -86,7 +87,7 @@ impl IdArgument {
     }
 }
 
-/// An ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
+/// Parses an ID; `-` and `+` are invalid. `seq_missing` replaces a missing sequence number.
 fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match IdArgument::parse(text)? {
         IdArgument::Ms(ms) => Ok(StreamId { ms, seq: seq_missing }),
@@ -95,7 +96,7 @@ fn parse_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     }
 }
 
-/// An ID where `-` is the lowest and `+` the highest.
+/// Parses an ID; `-` is the lowest and `+` the highest ID.
 fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match text {
         b"-" => Ok(StreamId::MIN),
@@ -104,8 +105,8 @@ fn named_or_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> 
     }
 }
 
-/// A number as C's `strtoull` reads it, which is what Redis does with parts of an ID: space in
-/// front, a sign and leading zeros are fine, and a minus sign counts down from 2^64.
+/// Parses a number like C's `strtoull`, which Redis uses for the parts of an ID. Leading space, a
+/// sign and leading zeros are allowed, and a minus sign subtracts from 2^64.
 fn parse_number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {
@@ -126,13 +127,13 @@ fn parse_number(text: &[u8]) -> Option<u64> {
     Some(if negative { number.wrapping_neg() } else { number })
 }
 
-/// An ID as a bulk string.
+/// Writes an ID as a bulk string.
 #[inline]
 fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
     reply.bulk(id.text(&mut IdText::new()));
 }
 
-/// An entry: its ID, and its fields and values by turns.
+/// Writes an entry: its ID, and an array of its fields and values in turn.
 fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     reply.array(2);
     reply_id(reply, entry.id);
@@ -146,7 +147,7 @@ fn reply_entry(reply: &mut Reply<'_>, entry: StreamEntry<'_>) {
     }
 }
 
-/// An array of entries.
+/// Writes an array of entries.
 fn reply_entries<'e>(reply: &mut Reply<'_>, entries: impl Iterator<Item = StreamEntry<'e>>) {
     let begun = reply.begin_array();
     let mut count = 0;

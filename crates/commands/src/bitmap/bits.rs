@@ -1,12 +1,12 @@
-//! Bits of byte strings: counting and finding them, fields of up to 64 of them, and logic between
-//! strings. Bit 0 is the highest of byte 0. Nothing here knows of keys or replies.
+//! Bits of byte strings: counting and finding them, fields of up to 64 bits, and logic between
+//! strings. Bit 0 is the highest bit of byte 0. This module knows neither keys nor replies.
 //!
-//! Counting and finding go by words of 64 bits; the loops of [`Logic`] go byte by byte in the
-//! source, which the compiler makes vector instructions of.
+//! Counting and finding process words of 64 bits. The loops of [`Logic`] process single bytes in
+//! the source; the compiler turns them into vector instructions.
 
 use std::ops::Range;
 
-/// How many bits of `bits` are set. O(bytes).
+/// Returns the number of set bits in the range `bits`. O(bytes).
 pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
     if bits.is_empty() {
         return 0;
@@ -20,7 +20,7 @@ pub(super) fn count(bytes: &[u8], bits: Range<usize>) -> u64 {
     in_words + in_rest - u64::from(outside)
 }
 
-/// A bit that is looked for.
+/// The value of a bit to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bit {
     /// 0.
@@ -29,7 +29,7 @@ pub(super) enum Bit {
     One,
 }
 
-/// The first bit of `bits` that is `wanted`. O(bytes).
+/// Returns the first bit in the range `bits` that has the value `wanted`. O(bytes).
 pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usize> {
     if bits.is_empty() {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usiz
         Bit::One => 0,
         Bit::Zero => 0xff,
     };
-    // The bits of a byte that are wanted, as ones.
+    // Returns a mask of the byte's bits that have the wanted value.
     let wanted_of = |at: usize| {
         let first_mask = if at == edges.first { edges.first_mask } else { 0xff };
         let last_mask = if at == edges.last { edges.last_mask } else { 0xff };
@@ -55,8 +55,8 @@ pub(super) fn find(bytes: &[u8], bits: Range<usize>, wanted: Bit) -> Option<usiz
     (inner.start + skipped..=edges.last).find(|&at| wanted_of(at) != 0).and_then(place)
 }
 
-/// The bytes at the ends of a range of bits, which is not empty, and which of
-/// their bits belong to it.
+/// The first and last byte of a range of bits, which is not empty, with masks of the bits that
+/// belong to the range.
 struct Edges {
     first: usize,
     first_mask: u8,
@@ -76,10 +76,10 @@ impl Edges {
     }
 }
 
-/// Bytes that a field of up to 64 bits can touch.
+/// The number of bytes that a field of up to 64 bits can touch.
 const FIELD_LEN_BYTES_MAX: usize = 9;
 
-/// The `width` bits from bit `at` on, 1 to 64 of them; what lies behind the end is 0. O(1).
+/// Returns the `width` bits from bit `at` on, 1 to 64 of them. Bits after the end are 0. O(1).
 pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
     let (window, _) = window(bytes, at);
     (window << (at % 8) >> (u128::BITS - width)) as u64
@@ -98,7 +98,7 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
     bytes[at / 8..at / 8 + len].copy_from_slice(&changed.to_be_bytes()[..len]);
 }
 
-/// The bytes from bit `at` on at the high end of a number, and how many there are.
+/// Returns the bytes from bit `at` on, at the high end of a number, and the number of these bytes.
 fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     let part = bytes.get(at / 8..).unwrap_or_default();
     let part = &part[..part.len().min(FIELD_LEN_BYTES_MAX)];
@@ -107,33 +107,33 @@ fn window(bytes: &[u8], at: usize) -> (u128, usize) {
     (u128::from_be_bytes(window), part.len())
 }
 
-/// A bitwise operation on strings. Shorter ones count as continued by zeros.
+/// A bitwise operation on strings. Shorter strings count as continued by zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Logic {
-    /// Set in all.
+    /// Bits that are set in all strings.
     And,
-    /// Set in at least one.
+    /// Bits that are set in at least one string.
     Or,
-    /// Set in an odd number of them.
+    /// Bits that are set in an odd number of strings.
     Xor,
-    /// Not set in the only one.
+    /// Bits that are not set in the only string.
     Not,
-    /// Set in the first and in no other.
+    /// Bits that are set in the first string and in no other.
     Diff,
-    /// Not set in the first but in another.
+    /// Bits that are not set in the first string but in another.
     Diff1,
-    /// Set in the first and in another.
+    /// Bits that are set in the first string and in another.
     AndOr,
-    /// Set in exactly one.
+    /// Bits that are set in exactly one string.
     One,
 }
 
-/// Bytes that are worked on at a time, so that a result is in the cache while
-/// all sources go over it.
+/// The number of bytes processed at a time, so that a block of the result stays in the cache while
+/// all sources are applied to it.
 const BLOCK_LEN_BYTES: usize = 4096;
 
 impl Logic {
-    /// The result over all `sources`, as long as the longest. O(bytes of all).
+    /// Returns the result over all `sources`. It is as long as the longest source. O(bytes of all).
     pub(super) fn apply(self, sources: &[&[u8]]) -> Vec<u8> {
         let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
         let mut result = vec![0; len];
@@ -148,7 +148,8 @@ impl Logic {
         result
     }
 
-    /// The same for the zeros of `block`; no part is longer.
+    /// Writes the result over `parts` to `block`. The block must hold zeros, and no part may be
+    /// longer.
     fn apply_to_block(self, block: &mut [u8], parts: &[&[u8]]) {
         let Some((first, others)) = parts.split_first() else { return };
         match self {
@@ -189,7 +190,7 @@ impl Logic {
     }
 }
 
-/// Merges `part` into as much of `block`.
+/// Merges `part` into the first bytes of `block`.
 fn merge(block: &mut [u8], part: &[u8], work: impl Fn(u8, u8) -> u8) {
     block.iter_mut().zip(part).for_each(|(byte, &other)| *byte = work(*byte, other));
 }
@@ -198,7 +199,7 @@ fn or(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a | b);
 }
 
-/// Unlike [`merge`] this is about all of `block`: behind the end of `part` are zeros.
+/// Applies AND to the whole `block`: unlike in [`merge`], `part` counts as continued by zeros.
 fn and(block: &mut [u8], part: &[u8]) {
     merge(block, part, |a, b| a & b);
     block[part.len()..].fill(0);
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     fn random_bytes(len: usize, rng: &mut fastrand::Rng) -> Vec<u8> {
-        // Long runs of the same byte are what finding skips.
+        // Long runs of the same byte test the loop that skips words.
         let fill = *rng.choice(&[0, 0xff]).unwrap();
         (0..len).map(|_| if rng.u8(..8) == 0 { rng.u8(..) } else { fill }).collect()
     }

@@ -1,4 +1,4 @@
-//! BITFIELD: integers of 1 to 64 bits at any bit of a string.
+//! BITFIELD: integers of 1 to 64 bits at any bit position of a string.
 
 use keyspace::string::IntText;
 
@@ -66,9 +66,8 @@ pub(super) static BITFIELD: Command = Command {
     run: bitfield,
     ..Command::DEFAULT
 };
-/// BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET type offset value | INCRBY type
-/// offset increment ...]: the value that each GET read, each SET replaced, each INCRBY gave; null
-/// where an overflow failed.
+/// Handles BITFIELD: replies with one value per step. GET gives the value read, SET the value
+/// replaced, INCRBY the sum. A step that fails because of an overflow gives null.
 fn bitfield(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let steps = parse(ctx, args)?;
     match steps.iter().filter(|step| step.action != Action::Get).map(Step::end).max() {
@@ -97,7 +96,7 @@ pub(super) static BITFIELD_RO: Command = Command {
     run: bitfield_ro,
     ..Command::DEFAULT
 };
-/// BITFIELD_RO key [GET type offset ...]: the value that each GET read.
+/// Handles BITFIELD_RO: replies with the value that each GET read.
 fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let steps = parse(ctx, args)?;
     if steps.iter().any(|step| step.action != Action::Get) {
@@ -110,16 +109,16 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
 #[derive(Clone, Copy)]
 struct FieldType {
     signed: bool,
-    /// 1 to 64 when signed, to 63 when not.
+    /// The width in bits: 1 to 64 if signed, 1 to 63 if unsigned.
     width: u32,
 }
 
-/// What happens when a value does not fit its field.
+/// The treatment of a value that does not fit its field.
 #[derive(Clone, Copy)]
 enum Overflow {
-    /// The high bits go.
+    /// The high bits are dropped.
     Wrap,
-    /// The nearest value is taken.
+    /// The nearest value that fits is stored.
     Saturate,
     /// Nothing is written.
     Fail,
@@ -132,17 +131,17 @@ enum Action {
     IncrBy(i64),
 }
 
-/// One subcommand.
+/// One GET, SET or INCRBY.
 struct Step {
     action: Action,
     field: FieldType,
-    /// The field's first bit.
+    /// The first bit of the field.
     at: usize,
     overflow: Overflow,
 }
 
 impl Step {
-    /// The bit behind the field.
+    /// Returns the position of the bit after the field.
     fn end(&self) -> usize {
         self.at + self.field.width as usize
     }
@@ -176,7 +175,7 @@ fn parse(ctx: &Ctx<'_>, args: &Args<'_>) -> Result<Vec<Step>, CommandError> {
     Ok(steps)
 }
 
-/// The bit that an offset names: `#` counts fields.
+/// Returns the bit that an offset names. After `#` the offset counts fields.
 fn field_offset(ctx: &Ctx<'_>, text: &[u8], field: FieldType) -> Result<usize, CommandError> {
     let offset = match text.strip_prefix(b"#") {
         Some(number) => {
@@ -216,7 +215,7 @@ impl FieldType {
         }
     }
 
-    /// The value of the low bits of `word`, which an unsigned field has room for in an `i64`.
+    /// Returns the value of the low bits of `word`. An unsigned value always fits into an `i64`.
     fn value(self, word: u64) -> i64 {
         let unused = u64::BITS - self.width;
         if self.signed { (word << unused) as i64 >> unused } else { (word << unused >> unused) as i64 }
@@ -226,10 +225,10 @@ impl FieldType {
         self.value(bits::field(bytes, at, self.width))
     }
 
-    /// What a field gets when `increment` is added to `base`; `None` where that does
-    /// not fit and must fail.
+    /// Returns the new value of a field when `increment` is added to `base`. Returns `None` if the
+    /// sum does not fit and the overflow mode is FAIL.
     fn fit(self, base: i64, increment: i64, overflow: Overflow) -> Option<i64> {
-        // A negative number for an unsigned field is a great one.
+        // A negative number for an unsigned field counts as a large one.
         let base = if self.signed { i128::from(base) } else { i128::from(base as u64) };
         let sum = base + i128::from(increment);
         let (min, max) = if self.signed {
@@ -242,8 +241,8 @@ impl FieldType {
         }
         match overflow {
             Overflow::Wrap => Some(self.value(sum as u64)),
-            // Redis takes the distance to the greatest value for a 64-bit number, so that what is
-            // set far below the least one saturates at the other end.
+            // Redis computes the distance to the largest value with 64 bits. So a value far below
+            // the smallest one saturates at the other end.
             Overflow::Saturate if sum > max || (base < min && max - base > i128::from(i64::MAX)) => {
                 Some(max as i64)
             }
@@ -265,12 +264,12 @@ fn read(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step]) -> Result<(), Comman
     Ok(())
 }
 
-/// Takes the steps on the string, made `len_bytes` long, and replies to them.
+/// Executes the steps on the string, extended to `len_bytes`, and replies to them.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -> Result<(), CommandError> {
     let key = args.key(1);
     let Changed { result, grown } =
         change(ctx, key, len_bytes, |bytes| steps.iter().map(|step| step.take(bytes)).collect::<Vec<_>>())?;
-    // Redis counts every write of a command that made the string longer.
+    // If the string became longer, Redis counts every write of the command.
     let changes = result.iter().filter(|taken| taken.changed || (grown && taken.written)).count() as u64;
     if changes > 0 {
         ctx.changed_by(changes, EventClass::STRING, "setbit", key);
@@ -288,7 +287,7 @@ fn write(ctx: &mut Ctx<'_>, args: &Args<'_>, steps: &[Step], len_bytes: usize) -
     Ok(())
 }
 
-/// What a step did.
+/// The outcome of a step.
 struct Taken {
     reply: Option<i64>,
     written: bool,

@@ -42,7 +42,7 @@ pub(super) static BITOP: Command = Command {
     run: bitop,
     ..Command::DEFAULT
 };
-/// BITOP operation destkey key [key ...]: the length of the result, that of the longest source. An
+/// Handles BITOP: replies with the length of the result, which is that of the longest source. An
 /// empty result removes the destination.
 fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let logic = parse(args)?;
@@ -68,7 +68,7 @@ fn bitop(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The operation, if it takes as many sources as there are.
+/// Parses the operation and checks its number of sources.
 fn parse(args: &Args<'_>) -> Result<Logic, CommandError> {
     let logic = match &*Upper::of(args.get(1)) {
         b"AND" => Logic::And,

@@ -1,4 +1,4 @@
-//! XGROUP: making, moving and removing consumer groups and their consumers.
+//! XGROUP: creates, moves and removes consumer groups and their consumers.
 
 use keyspace::stream::{ConsumerIndex, Group as ConsumerGroup};
 use keyspace::{Key, ObjectType, Stream, StreamId};
@@ -29,7 +29,7 @@ pub(super) static XGROUP: Command = Command {
     run: xgroup,
     ..Command::DEFAULT
 };
-/// XGROUP with a subcommand that there is not.
+/// Handles an unknown subcommand of XGROUP.
 fn xgroup(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XGROUP"))
 }
@@ -54,7 +54,7 @@ static XGROUP_CREATE: Command = Command {
     run: xgroup_create,
     ..Command::DEFAULT
 };
-/// XGROUP CREATE key group id|$ \[MKSTREAM\] \[ENTRIESREAD count\].
+/// Handles XGROUP CREATE: replies with OK.
 fn xgroup_create(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = GroupOptions::parse(args)?;
     let key = args.key(2);
@@ -101,7 +101,7 @@ static XGROUP_SETID: Command = Command {
     run: xgroup_setid,
     ..Command::DEFAULT
 };
-/// XGROUP SETID key group id|$ \[ENTRIESREAD count\].
+/// Handles XGROUP SETID: replies with OK.
 fn xgroup_setid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = GroupOptions::parse(args)?;
     let key = args.key(2);
@@ -135,7 +135,7 @@ static XGROUP_DESTROY: Command = Command {
     run: xgroup_destroy,
     ..Command::DEFAULT
 };
-/// XGROUP DESTROY key group: the number of groups removed.
+/// Handles XGROUP DESTROY: replies with the number of removed groups.
 fn xgroup_destroy(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(2);
     let stream = ctx.db.write::<Stream>(key)?.ok_or(CommandError::Line(KEY_REQUIRED))?;
@@ -164,7 +164,7 @@ static XGROUP_CREATECONSUMER: Command = Command {
     run: xgroup_createconsumer,
     ..Command::DEFAULT
 };
-/// XGROUP CREATECONSUMER key group consumer: 1 if there was none of that name.
+/// Handles XGROUP CREATECONSUMER: replies with 1 if the consumer is new.
 fn xgroup_createconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     let created = group_to_change(ctx, args)?.create_consumer(args.get(4), now_ms).is_some();
@@ -189,7 +189,8 @@ static XGROUP_DELCONSUMER: Command = Command {
     run: xgroup_delconsumer,
     ..Command::DEFAULT
 };
-/// XGROUP DELCONSUMER key group consumer: how many entries were pending for it.
+/// Handles XGROUP DELCONSUMER: replies with the number of entries that were pending for the
+/// consumer.
 fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let removed = group_to_change(ctx, args)?.remove_consumer(args.get(4));
     ctx.reply.integer(removed.unwrap_or(0) as i64);
@@ -211,7 +212,7 @@ static XGROUP_HELP: Command = Command {
     run: xgroup_help,
     ..Command::DEFAULT
 };
-/// XGROUP HELP.
+/// Handles XGROUP HELP.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
         "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -240,24 +241,24 @@ fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
 const KEY_REQUIRED: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may \
                             want to use the MKSTREAM option to create an empty stream automatically.";
 
-/// What a consumer's creation is called, whichever command it is a part of.
+/// The event of a consumer's creation by any command.
 const CREATE_CONSUMER_EVENT: &str = "xgroup-createconsumer";
 
-/// The group that XGROUP's second and third words name.
+/// Returns the group that arguments 2 and 3 name.
 fn group_to_change<'c>(ctx: &'c mut Ctx<'_>, args: &Args<'_>) -> Result<&'c mut ConsumerGroup, CommandError> {
     let stream = ctx.db.write::<Stream>(args.key(2))?.ok_or(CommandError::Line(KEY_REQUIRED))?;
     stream.group_mut(args.get(3)).ok_or_else(|| no_group_of_key(args, 3, 2))
 }
 
-/// A consumer that a command names.
+/// The consumer that a command names.
 pub(super) struct SeenConsumer {
     pub(super) index: ConsumerIndex,
-    /// Whether the command created it.
+    /// True if the command created the consumer.
     pub(super) is_new: bool,
 }
 
-/// The consumer that a command names, seen now and created if need be, which is an event of its
-/// own; none where there is no such group.
+/// Returns the consumer that a command names, marked as seen now. Creates a missing consumer, which
+/// raises an event. Returns `None` if there is no such group.
 pub(super) fn seen_consumer(
     ctx: &mut Ctx<'_>,
     key: Key<'_>,
@@ -308,9 +309,9 @@ impl GroupOptions {
     }
 }
 
-/// No option makes CREATE longer, although one may be given twice.
+/// The largest number of arguments of CREATE: an option given twice is an error.
 const CREATE_ARGS_MAX: usize = 8;
-/// The same for SETID.
+/// The largest number of arguments of SETID, in the same way.
 const SETID_ARGS_MAX: usize = 7;
 
 fn unknown_or_wrong_arity(args: &Args<'_>) -> CommandError {

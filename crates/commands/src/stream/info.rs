@@ -1,4 +1,4 @@
-//! XINFO: what a stream is made of.
+//! XINFO: descriptions of a stream, its groups and consumers.
 
 use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
@@ -23,7 +23,7 @@ pub(super) static XINFO: Command = Command {
     run: xinfo,
     ..Command::DEFAULT
 };
-/// XINFO with a subcommand that there is not.
+/// Handles an unknown subcommand of XINFO.
 fn xinfo(_: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::UnknownSubcommand(args.get(1).to_vec(), "XINFO"))
 }
@@ -56,8 +56,8 @@ static XINFO_STREAM: Command = Command {
     run: xinfo_stream,
     ..Command::DEFAULT
 };
-/// XINFO STREAM key \[FULL \[COUNT count\]\]: a map. The radix-tree fields of Redis show the number
-/// of nodes and the size of their ring.
+/// Handles XINFO STREAM: replies with a map. In place of Redis' radix tree, `radix-tree-keys` is
+/// the number of nodes and `radix-tree-nodes` that number plus one.
 fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let full = FullOption::parse(args)?;
@@ -89,7 +89,7 @@ fn xinfo_stream(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// The seven numbers and IDs that both forms begin with.
+/// Writes the seven numbers and IDs at the start of both forms.
 fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     let nodes = stream.node_count() as i64;
     reply.bulk(b"length");
@@ -108,7 +108,8 @@ fn reply_facts(reply: &mut Reply<'_>, stream: &Stream) {
     reply_id(reply, stream.first_entry_id());
 }
 
-/// A group with up to `count_max` of its pending entries, and as many of each consumer.
+/// Writes a group with at most `count_max` of its pending entries, and at most `count_max` of each
+/// consumer.
 fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup, count_max: usize) {
     reply.map(7);
     reply.bulk(b"name");
@@ -150,7 +151,7 @@ fn reply_group_in_full(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerG
     }
 }
 
-/// How far a group has read: three pairs.
+/// Writes the progress of a group: three pairs.
 fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup) {
     let reply_number = |reply: &mut Reply<'_>, number: Option<i64>| match number {
         Some(number) => reply.integer(number),
@@ -164,12 +165,12 @@ fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup)
     reply_number(reply, stream.lag(group));
 }
 
-/// FULL, and how many entries it shows.
+/// The option FULL and the number of entries that it shows.
 struct FullOption {
     count_max: usize,
 }
 
-/// Entries that FULL shows where no COUNT says otherwise.
+/// The number of entries that FULL shows without COUNT.
 const FULL_COUNT_DEFAULT: usize = 10;
 
 impl FullOption {
@@ -204,7 +205,7 @@ static XINFO_GROUPS: Command = Command {
     run: xinfo_groups,
     ..Command::DEFAULT
 };
-/// XINFO GROUPS key: a map for each group, in the order of their names.
+/// Handles XINFO GROUPS: replies with a map for each group, in the order of their names.
 fn xinfo_groups(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
     let reply = &mut ctx.reply;
@@ -237,7 +238,7 @@ static XINFO_CONSUMERS: Command = Command {
     run: xinfo_consumers,
     ..Command::DEFAULT
 };
-/// XINFO CONSUMERS key group: a map for each consumer, in the order of their names.
+/// Handles XINFO CONSUMERS: replies with a map for each consumer, in the order of their names.
 fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let now_ms = ctx.db.now_ms();
     let stream = ctx.db.read::<Stream>(args.key(2))?.ok_or(CommandError::NoSuchKey)?;
@@ -271,7 +272,7 @@ static XINFO_HELP: Command = Command {
     run: xinfo_help,
     ..Command::DEFAULT
 };
-/// XINFO HELP.
+/// Handles XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {
     let lines = [
         "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

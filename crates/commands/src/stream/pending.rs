@@ -1,4 +1,4 @@
-//! Commands on what consumer groups have pending: acknowledging, listing, claiming.
+//! Commands on the pending entries of consumer groups: acknowledging, listing, claiming.
 
 use keyspace::stream::{Claim, Claimed, ConsumerIndex, Deliveries, Group as ConsumerGroup, Pending};
 use keyspace::{Stream, StreamId};
@@ -27,14 +27,14 @@ pub(super) static XACK: Command = Command {
     run: xack,
     ..Command::DEFAULT
 };
-/// XACK key group id \[id ...\]: how many entries were pending and are not any more.
+/// Handles XACK: replies with the number of entries that were pending and are acknowledged now.
 fn xack(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read_to_write::<Stream>(args.key(1))?;
     let Some(group) = stream.and_then(|stream| stream.group_mut(args.get(2))) else {
         ctx.reply.integer(0);
         return Ok(());
     };
-    // All are read before any is acknowledged: a bad one leaves the group as it was.
+    // All IDs are parsed before one is acknowledged: an invalid ID leaves the group unchanged.
     let ids = args.from(3).map(|text| parse_id(text, 0));
     let ids = ids.collect::<Result<Vec<StreamId>, _>>()?;
     let acknowledged = ids.into_iter().filter(|&id| group.acknowledge(id)).count();
@@ -72,9 +72,9 @@ pub(super) static XPENDING: Command = Command {
     run: xpending,
     ..Command::DEFAULT
 };
-/// XPENDING key group: how many entries, the first and the last ID, and how many each consumer has.
-/// XPENDING key group \[IDLE min-idle-time\] start end count \[consumer\]: one by one the ID, the
-/// consumer, the milliseconds since its delivery, and how often it was delivered.
+/// Handles XPENDING. The short form replies with the number of entries, the first and the last ID,
+/// and the number of entries of each consumer. The long form replies for each entry with the ID,
+/// the consumer, the milliseconds since its delivery, and the number of deliveries.
 fn xpending(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let query = PendingQuery::parse(args)?;
     let now_ms = ctx.db.now_ms();
@@ -98,7 +98,7 @@ fn xpending(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What the long form of XPENDING was asked for.
+/// A parsed request of the long form of XPENDING.
 struct PendingQuery<'a> {
     min_idle_ms: i64,
     start: StreamId,
@@ -108,7 +108,7 @@ struct PendingQuery<'a> {
 }
 
 impl<'a> PendingQuery<'a> {
-    /// None for the short form.
+    /// Parses the arguments. Returns `None` for the short form.
     fn parse(args: &Args<'a>) -> Result<Option<Self>, CommandError> {
         match args.len() {
             3 => return Ok(None),
@@ -149,7 +149,8 @@ fn reply_pending_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     }
 }
 
-/// Those of `pending`, which begin at the start of the query, that the query lets through.
+/// Replies with the entries of `pending` that the query selects. `pending` begins at the start of
+/// the query.
 fn reply_pending<'p>(
     reply: &mut Reply<'_>,
     group: &ConsumerGroup,
@@ -200,9 +201,7 @@ pub(super) static XCLAIM: Command = Command {
     run: xclaim,
     ..Command::DEFAULT
 };
-/// XCLAIM key group consumer min-idle-time id \[id ...\] \[IDLE ms\] \[TIME ms\]
-/// \[RETRYCOUNT count\] \[FORCE\] \[JUSTID\] \[LASTID id\]: the entries that are the
-/// consumer's now, or their IDs.
+/// Handles XCLAIM: replies with the entries that now belong to the consumer, or with their IDs.
 fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
@@ -215,7 +214,7 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (db, names) = (ctx.db.index(), GroupNames { key: key.bytes, group, consumer: args.get(3) });
     let mut changes = GroupChanges { new_consumer: consumer.is_new, ..GroupChanges::default() };
     let Some(stream) = ctx.db.write::<Stream>(key)? else { return Ok(()) };
-    // The counter of entries read stays, although it need not fit: as in Redis.
+    // As in Redis, the counter of entries read stays, although it may not match the new ID.
     if let Some(group) = stream.group_mut(group)
         && request.last_id > group.last_delivered()
     {
@@ -240,24 +239,24 @@ fn xclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         }
     }
     ctx.reply.end_array(begun, claimed);
-    // A claim names the last ID as well.
+    // The record of a claim includes the last ID.
     changes.moved &= claimed == 0;
     ctx.effects.record.replace(db, |record| changes.record(record, stream, &names));
     ctx.changed_silently((claimed + gone) as u64);
     Ok(())
 }
 
-/// What a claim replies with.
+/// The content of a claim's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimReply {
-    /// Entries.
+    /// The entries.
     Entries,
-    /// JUSTID: their IDs.
+    /// The IDs of the entries: JUSTID.
     Ids,
 }
 
 impl ClaimReply {
-    /// Writes a claimed entry that is there.
+    /// Writes a claimed entry that exists.
     fn write(self, reply: &mut Reply<'_>, stream: &Stream, id: StreamId) {
         match stream.entry(id).filter(|_| self == Self::Entries) {
             Some(entry) => reply_entry(reply, entry),
@@ -265,7 +264,8 @@ impl ClaimReply {
         }
     }
 
-    /// How the claim counts: with JUSTID it is no delivery.
+    /// Returns the effect of the claim on the count of deliveries: with JUSTID it is not a
+    /// delivery.
     fn deliveries(self) -> Deliveries {
         match self {
             Self::Entries => Deliveries::Increment,
@@ -274,7 +274,7 @@ impl ClaimReply {
     }
 }
 
-/// What XCLAIM was asked for.
+/// A parsed request of XCLAIM.
 struct ClaimRequest {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
@@ -282,7 +282,7 @@ struct ClaimRequest {
     deliveries: Option<u64>,
     force: bool,
     reply: ClaimReply,
-    /// `0-0` leaves the group's as it is.
+    /// The new last delivered ID of the group; `0-0` leaves it unchanged.
     last_id: StreamId,
 }
 
@@ -291,7 +291,7 @@ impl ClaimRequest {
         let number = |at, line| args.integer(at).map_err(|_| CommandError::Line(line));
         let mut request = Self {
             min_idle_ms: number(4, "ERR Invalid min-idle-time argument for XCLAIM")?,
-            // Up to the first word that is none: from there on options are read.
+            // IDs end at the first word that is not an ID; options follow.
             ids: args.from(5).map_while(|text| parse_id(text, 0).ok()).collect(),
             delivered_ms: now_ms,
             deliveries: None,
@@ -327,7 +327,7 @@ impl ClaimRequest {
             };
             at += words;
         }
-        // A time that cannot be is now.
+        // An invalid time counts as the present time.
         if !(0..=now_ms).contains(&request.delivered_ms) {
             request.delivered_ms = now_ms;
         }
@@ -368,13 +368,13 @@ pub(super) static XAUTOCLAIM: Command = Command {
     run: xautoclaim,
     ..Command::DEFAULT
 };
-/// XAUTOCLAIM key group consumer min-idle-time start \[COUNT count\] \[JUSTID\]: where to go on,
-/// the entries that are the consumer's now or their IDs, and the IDs that were pending but deleted.
+/// Handles XAUTOCLAIM: replies with the next start, the entries that now belong to the consumer or
+/// their IDs, and the IDs that were pending but deleted.
 fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = AutoclaimRequest::parse(args)?;
     let key = args.key(1);
     let (group, now_ms) = (args.get(2), ctx.db.now_ms());
-    // Counted as a read.
+    // Counts as a read.
     let _ = ctx.db.look(key);
     let consumer = seen_consumer(ctx, key, group, args.get(3))?;
     let consumer = consumer.ok_or_else(|| no_key_or_group(args.get(1), args.get(2), ""))?;
@@ -407,7 +407,7 @@ fn xautoclaim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What XAUTOCLAIM was asked for.
+/// A parsed request of XAUTOCLAIM.
 struct AutoclaimRequest {
     min_idle_ms: i64,
     start: StreamId,
@@ -415,9 +415,9 @@ struct AutoclaimRequest {
     reply: ClaimReply,
 }
 
-/// Entries that XAUTOCLAIM claims where no COUNT says otherwise.
+/// The number of entries that XAUTOCLAIM claims without COUNT.
 const AUTOCLAIM_COUNT_DEFAULT: usize = 100;
-/// The highest COUNT: Redis must be able to name the bytes of as many IDs.
+/// The largest COUNT. In Redis, the size of that many IDs in bytes must be a 64-bit number.
 const AUTOCLAIM_COUNT_MAX: i64 = i64::MAX / size_of::<StreamId>() as i64;
 
 impl AutoclaimRequest {
@@ -452,7 +452,7 @@ impl AutoclaimRequest {
 mod tests {
     use crate::harness::{Harness, check};
 
-    /// Entries 1-0 to 5-0, of which consumer `c` of group `g` has read three.
+    /// Creates a stream with entries 1-0 to 5-0; consumer `c` of group `g` has read three.
     fn harness() -> Harness {
         let mut db = Harness::new();
         for ms in 1..=5 {

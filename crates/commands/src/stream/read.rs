@@ -27,7 +27,7 @@ pub(super) static XLEN: Command = Command {
     run: xlen,
     ..Command::DEFAULT
 };
-/// XLEN key: the number of entries, 0 where there is no stream.
+/// Handles XLEN: replies with the number of entries, 0 if there is no stream.
 fn xlen(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let stream = ctx.db.read::<Stream>(args.key(1))?;
     ctx.reply.integer(stream.map_or(0, Stream::len) as i64);
@@ -53,7 +53,7 @@ pub(super) static XRANGE: Command = Command {
     run: xrange,
     ..Command::DEFAULT
 };
-/// XRANGE key start end \[COUNT count\]: the entries there, both ends included.
+/// Handles XRANGE: replies with the entries from `start` to `end`, both included.
 fn xrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, end) = (range_start(args.get(2))?, range_end(args.get(3))?);
     let count = count_option(args)?;
@@ -84,7 +84,7 @@ pub(super) static XREVRANGE: Command = Command {
     run: xrevrange,
     ..Command::DEFAULT
 };
-/// XREVRANGE key end start \[COUNT count\]: the entries there, last first.
+/// Handles XREVRANGE: replies with the entries from `start` to `end`, both included, last first.
 fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (start, end) = (range_start(args.get(3))?, range_end(args.get(2))?);
     let count = count_option(args)?;
@@ -96,8 +96,8 @@ fn xrevrange(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The lower end of a range: an ID, without its sequence number the first of that millisecond; `-`
-/// for the lowest; `(` in front leaves the ID itself out.
+/// Parses the lower end of a range: an ID, or `-` for the lowest. An ID without sequence number
+/// means the first one of that millisecond. After `(` the ID itself is excluded.
 pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -108,7 +108,8 @@ pub(super) fn range_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// The upper end, without its sequence number the last of that millisecond; see [`range_start`].
+/// Parses the upper end of a range. An ID without sequence number means the last one of that
+/// millisecond. See [`range_start`].
 pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -119,7 +120,7 @@ pub(super) fn range_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// COUNT behind a range; a negative one is 0, none is no limit.
+/// Parses COUNT after a range. A negative count is 0; without COUNT there is no limit.
 fn count_option(args: &Args<'_>) -> Result<usize, CommandError> {
     let mut count = usize::MAX;
     let mut at = 4;
@@ -154,10 +155,10 @@ pub(super) static XREAD: Command = Command {
     run: xread,
     ..Command::DEFAULT
 };
-/// XREAD \[COUNT count\] \[BLOCK milliseconds\] STREAMS key [key ...] id [id ...]: per stream with
-/// entries above its ID, the key and those entries; null where there is none. `$` is the last ID
-/// there is, `+` the one before the last entry's. With BLOCK the client waits for an entry above
-/// one of the IDs, of which `$` and `+` are those at the beginning.
+/// Handles XREAD: replies with the key and the entries of each stream that has entries above its
+/// ID, or null without any. `$` is the stream's last ID, `+` the ID before that of its last entry.
+/// With BLOCK the client waits for an entry above one of the IDs; `$` and `+` are then resolved at
+/// the beginning.
 fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Anyone)?;
     let mut after = Vec::with_capacity(request.stream_count);
@@ -174,7 +175,7 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         reply_entries(&mut ctx.reply, stream.range(start, StreamId::MAX).take(request.count));
     }
     served.end(ctx, &request, || {
-        // `$` and `+` stand for what they are now.
+        // `$` and `+` are replaced by their present IDs.
         let mut words: Vec<Box<[u8]>> = args.from(0).map(Into::into).collect();
         for ((_, id_at), after) in request.streams().zip(&after) {
             words[id_at] = after.text(&mut IdText::new()).into();
@@ -184,7 +185,8 @@ fn xread(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several streams in one reply: pairs of a key and entries, a map in RESP3; null if there is none.
+/// The reply of several streams: pairs of a key and its entries, a map in RESP3; null without
+/// streams.
 struct ServedStreams {
     mark: resp::Mark,
     begun: resp::Deferred,
@@ -196,7 +198,7 @@ impl ServedStreams {
         Self { mark: reply.mark(), begun: reply.begin_array(), count: 0 }
     }
 
-    /// Begins the next stream; its entries must follow.
+    /// Begins the next stream. The caller must write its entries next.
     fn next(&mut self, reply: &mut Reply<'_>, key: &[u8]) {
         self.count += 1;
         if reply.protocol() == Protocol::Resp2 {
@@ -205,8 +207,7 @@ impl ServedStreams {
         reply.bulk(key);
     }
 
-    /// Ends the reply. Where there is no stream in it, a request with BLOCK waits
-    /// for what `awaited` says.
+    /// Ends the reply. If it holds no stream, a request with BLOCK waits for the keys of `awaited`.
     fn end(self, ctx: &mut Ctx<'_>, request: &ReadRequest<'_>, awaited: impl FnOnce() -> BlockFor) {
         let reply = &mut ctx.reply;
         match (self.count, reply.protocol()) {
@@ -246,11 +247,10 @@ pub(super) static XREADGROUP: Command = Command {
     run: xreadgroup,
     ..Command::DEFAULT
 };
-/// XREADGROUP GROUP group consumer \[COUNT count\] \[BLOCK milliseconds\] \[NOACK\] STREAMS key
-/// \[key ...\] id \[id ...\]: per stream the key and its entries, null without entries. With `>`
-/// entries that the group has not read yet; otherwise the consumer's pending entries above the ID,
-/// even if there are none. With BLOCK the client waits for new entries; the removal of the key or
-/// the group is an error.
+/// Handles XREADGROUP: replies with the key and the entries of each stream, or null without
+/// entries. `>` selects entries that the group has not read yet. An ID selects the consumer's
+/// pending entries above it, even if there are none. With BLOCK the client waits for new entries;
+/// the removal of the key or the group is an error.
 fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let request = ReadRequest::parse(ctx, args, Reader::Group)?;
     let Some(GroupOption { group, consumer }) = request.group else {
@@ -313,17 +313,18 @@ fn xreadgroup(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
             ctx.changed_silently(1);
         }
     }
-    // Pending entries were replied above: blocked clients want new entries.
+    // Streams with a request for pending entries were replied above, so blocked clients wait for
+    // new entries.
     served.end(ctx, &request, || request.awaited(args, Awaited::Group).into());
     Ok(())
 }
 
-/// What a consumer wants of a stream.
+/// The entries of a stream that a consumer requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// `>`: entries that its group was not delivered yet.
+    /// `>`: entries that were not yet delivered to the group.
     New,
-    /// What is pending for it above an ID.
+    /// The consumer's pending entries above an ID.
     PendingAfter(StreamId),
 }
 
@@ -333,7 +334,7 @@ impl Wanted {
             b"$" => Err(CommandError::Line(DOLLAR_IS_EMPTY)),
             b"+" => Err(CommandError::Line(PLUS_IS_EMPTY)),
             b">" => Ok(Self::New),
-            // As in Redis, the last ID there is stands for `>`.
+            // As in Redis, the highest possible ID means `>`.
             _ => Ok(match parse_id(text, 0)? {
                 StreamId::MAX => Self::New,
                 id => Self::PendingAfter(id),
@@ -349,7 +350,7 @@ const PLUS_IS_EMPTY: &str = "ERR The + ID is meaningless in the context of XREAD
                              history of this consumer by specifying a proper ID, or use the > ID to get new \
                              messages. The + ID would just return an empty result set.";
 
-/// The ID above which a client wants to read.
+/// Returns the ID above which a client wants to read.
 fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
@@ -366,38 +367,38 @@ fn id_to_read_after(stream: Option<&Stream>, text: &[u8]) -> Result<StreamId, Co
 const ONLY_IN_GROUPS: &str = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
                               <group> <consumer> option.";
 
-/// Who reads, which decides what options there are.
+/// The reading command, which determines the allowed options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
-    /// XREAD
+    /// XREAD.
     Anyone,
-    /// XREADGROUP
+    /// XREADGROUP.
     Group,
 }
 
-/// GROUP and what follows it.
+/// The option GROUP with its values.
 #[derive(Clone, Copy)]
 struct GroupOption<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
 }
 
-/// What stands at an argument ahead of the keys. Handlers and those who look for their keys walk
-/// over the arguments by this alone: a word that is the value of another (a group called
-/// STREAMS) is the same to both.
+/// An option before the keys of XREAD and XREADGROUP. The handlers and the function that finds
+/// their keys both parse the arguments with this type only. So both agree on a value that looks
+/// like an option (a group called STREAMS).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadOption {
     Block,
     Count,
     Group,
     NoAck,
-    /// The keys and their IDs follow, to the end.
+    /// STREAMS: the rest is keys and their IDs.
     Streams,
     Unknown,
 }
 
 impl ReadOption {
-    /// The option at argument `at`, and the index behind it.
+    /// Returns the option at argument `at`, and the index after it.
     fn at(args: &Args<'_>, at: usize) -> (Self, usize) {
         let has_value = at + 1 < args.len();
         match () {
@@ -411,7 +412,7 @@ impl ReadOption {
     }
 }
 
-/// Finds the keys of XREAD and XREADGROUP: the first half of the words behind STREAMS.
+/// Finds the keys of XREAD and XREADGROUP: the first half of the arguments after STREAMS.
 fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     let mut at = 1;
     while at < args.len() {
@@ -423,16 +424,16 @@ fn find_streams(args: &Args<'_>, visit: &mut dyn FnMut(usize)) {
     }
 }
 
-/// What XREAD or XREADGROUP was asked for.
+/// A parsed request of XREAD or XREADGROUP.
 struct ReadRequest<'a> {
-    /// Entries per stream.
+    /// The largest number of entries per stream.
     count: usize,
-    /// Index of the first key's argument.
+    /// The index of the argument that is the first key.
     keys_at: usize,
     stream_count: usize,
     group: Option<GroupOption<'a>>,
     acknowledgement: Acknowledgement,
-    /// BLOCK: whether to wait, and for how many milliseconds at most.
+    /// BLOCK with its timeout in milliseconds, which is `None` for no timeout.
     block: Option<Option<u64>>,
 }
 
@@ -463,7 +464,7 @@ impl<'a> ReadRequest<'a> {
         Err(CommandError::Syntax)
     }
 
-    /// Takes the streams, whose keys begin at argument `keys_at`.
+    /// Sets the streams, whose keys begin at argument `keys_at`.
     fn finish(self, args: &Args<'_>, keys_at: usize, reader: Reader) -> Result<Self, CommandError> {
         let words = args.len() - keys_at;
         if !words.is_multiple_of(2) {
@@ -476,13 +477,13 @@ impl<'a> ReadRequest<'a> {
         Ok(Self { count, keys_at, stream_count: words / 2, ..self })
     }
 
-    /// Argument indexes of each stream's key and ID.
+    /// Returns the argument indexes of each stream's key and ID.
     fn streams(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (keys_at, count) = (self.keys_at, self.stream_count);
         (keys_at..keys_at + count).map(move |key_at| (key_at, key_at + count))
     }
 
-    /// The keys, each with what must be there.
+    /// Returns the keys, each with the type that the client waits for.
     fn awaited(&self, args: &Args<'_>, awaited: Awaited) -> Vec<BlockingKey> {
         self.streams().map(|(key_at, _)| BlockingKey::new(args.key(key_at), awaited)).collect()
     }
@@ -497,7 +498,7 @@ const GROUP_IN_XREAD: &str =
 const NOACK_IN_XREAD: &str =
     "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
 
-/// How long BLOCK waits, in milliseconds; `None`: for ever.
+/// Returns the timeout of BLOCK in milliseconds; `None` is no timeout.
 fn block_timeout(ctx: &Ctx<'_>, args: &Args<'_>, index: usize) -> Result<Option<u64>, CommandError> {
     let timeout = timeout_ms(args, index)?;
     let now_ms = ctx.db.now_ms();

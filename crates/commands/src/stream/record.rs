@@ -1,27 +1,26 @@
-//! What commands on consumer groups record: the pending entries, each with its consumer, time and
-//! count of deliveries, and how far the group has read. Source: what Redis 8.0.2 writes to its
-//! append-only file, which leaves out entries delivered again and consumers that got nothing.
+//! The records of commands on consumer groups: the pending entries, each with its consumer, time
+//! and count of deliveries, and the group's progress. Source: the append-only file of Redis 8.0.2.
+//! Redis omits entries delivered again and consumers that got no entry.
 
 use keyspace::stream::Group as ConsumerGroup;
 use keyspace::{Stream, StreamId};
 
 use crate::record::RecordWriter;
 
-/// What a command did to a consumer and to the entries of a group.
+/// The changes that a command made to a consumer and to the entries of a group.
 #[derive(Default)]
 pub(super) struct GroupChanges {
-    /// Whether it created the consumer.
+    /// True if the command created the consumer.
     pub(super) new_consumer: bool,
-    /// Entries that are pending for the consumer now.
+    /// The entries that are now pending for the consumer.
     pub(super) claimed: Vec<StreamId>,
-    /// Entries that were pending and are not any more.
+    /// The entries that are no longer pending.
     pub(super) gone: Vec<StreamId>,
-    /// Whether the group's last delivered ID, or its count of entries read, changed otherwise than
-    /// by a claim.
+    /// True if the group's last delivered ID or count of entries read changed by more than a claim.
     pub(super) moved: bool,
 }
 
-/// Whose changes are recorded.
+/// The key, group and consumer whose changes are recorded.
 pub(super) struct GroupNames<'n> {
     pub(super) key: &'n [u8],
     pub(super) group: &'n [u8],
@@ -29,7 +28,7 @@ pub(super) struct GroupNames<'n> {
 }
 
 impl GroupChanges {
-    /// Writes commands that lead to `stream` as it is now.
+    /// Writes commands that lead to the present state of `stream`.
     pub(super) fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream, names: &GroupNames<'_>) {
         let Some(group) = stream.group(names.group) else { return };
         if self.new_consumer && self.claimed.is_empty() {
@@ -37,7 +36,7 @@ impl GroupChanges {
             record.words([names.key, names.group, names.consumer]);
         }
         for &id in &self.claimed {
-            // Entries delivered one after another, or one claimed by itself.
+            // A delivery sets the last ID to each entry in turn; a claim repeats the present one.
             let last_id = if self.moved { id } else { group.last_delivered() };
             record_claim(record, group, names, id);
             record.id(last_id);
@@ -54,7 +53,8 @@ impl GroupChanges {
     }
 }
 
-/// Writes a claim of an entry as it is pending now, but for the group's last ID, which comes last.
+/// Writes a claim of an entry in its present pending state, except the value of LASTID, which the
+/// caller appends.
 fn record_claim(record: &mut RecordWriter<'_>, group: &ConsumerGroup, names: &GroupNames<'_>, id: StreamId) {
     let pending = group.pending(id).expect("it was claimed just now");
     record.command("XCLAIM").words([names.key, names.group, names.consumer, b"0"]).id(id);

@@ -1,4 +1,4 @@
-//! Commands that remove entries by their IDs, and what consumer groups know of them.
+//! Commands that remove entries by ID, and their references in consumer groups.
 
 use keyspace::stream::Removal;
 use keyspace::{References, Stream, StreamId};
@@ -23,14 +23,14 @@ pub(super) static XDEL: Command = Command {
     run: xdel,
     ..Command::DEFAULT
 };
-/// XDEL key id \[id ...\]: the number of entries removed.
+/// Handles XDEL: replies with the number of removed entries.
 fn xdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let Some(stream) = ctx.db.write::<Stream>(key)? else {
         ctx.reply.integer(0);
         return Ok(());
     };
-    // All are read before any entry goes: a bad one leaves the stream as it was.
+    // All IDs are parsed before an entry is removed: an invalid ID leaves the stream unchanged.
     let ids = args.from(2).map(|text| parse_id(text, 0));
     let ids = ids.collect::<Result<Vec<StreamId>, _>>()?;
     let removed = ids.into_iter().filter(|&id| stream.remove(id)).count();
@@ -55,8 +55,8 @@ pub(super) static XDELEX: Command = Command {
     run: xdelex,
     ..Command::DEFAULT
 };
-/// XDELEX key \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID 1 if its entry was
-/// removed, -1 if there was none, 2 if a group still needs it.
+/// Handles XDELEX: replies for each ID with 1 if its entry was removed, -1 if there was none, 2 if
+/// a group still needs it.
 fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let exists = ctx.db.write::<Stream>(key)?.is_some();
@@ -77,7 +77,7 @@ fn xdelex(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     if removed > 0 {
         ctx.changed_by(removed, EventClass::STREAM, "xdel", key);
     } else if request.references == References::Delete {
-        // What was deleted before may still have been pending.
+        // Entries deleted earlier may still have been pending.
         ctx.effects.record.keep_request();
     }
     Ok(())
@@ -97,8 +97,8 @@ pub(super) static XACKDEL: Command = Command {
     run: xackdel,
     ..Command::DEFAULT
 };
-/// XACKDEL key group \[KEEPREF|DELREF|ACKED\] IDS numids id \[id ...\]: for each ID -1 if it was
-/// not pending in the group, 2 if it was and another group still needs its entry, else 1.
+/// Handles XACKDEL: replies for each ID with -1 if it was not pending in the group. The reply is 2
+/// if it was and another group still needs its entry, else 1.
 fn xackdel(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let key = args.key(1);
     let group = args.get(2);
@@ -139,7 +139,7 @@ const CONDITION: Arg = Arg::one_of(
 
 const IDS: Arg = Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS");
 
-/// The reply for an entry.
+/// Returns the number in the reply for an entry.
 fn code(removal: Removal) -> i64 {
     match removal {
         Removal::Removed => 1,
@@ -148,7 +148,7 @@ fn code(removal: Removal) -> i64 {
     }
 }
 
-/// KEEPREF, DELREF or ACKED at argument `at`, if one of them is there.
+/// Returns the meaning of KEEPREF, DELREF or ACKED at argument `at`, or `None` for any other word.
 pub(super) fn references_word(args: &Args<'_>, at: usize) -> Option<References> {
     let words =
         [("KEEPREF", References::Keep), ("DELREF", References::Delete), ("ACKED", References::Acknowledged)];
@@ -158,7 +158,7 @@ pub(super) fn references_word(args: &Args<'_>, at: usize) -> Option<References> 
 /// The options of XDELEX and XACKDEL.
 struct RemoveRequest {
     references: References,
-    /// Index of the first ID's argument.
+    /// The index of the argument that is the first ID.
     ids_at: usize,
     id_count: usize,
 }
@@ -190,7 +190,7 @@ impl RemoveRequest {
         Ok(Self { references: references.unwrap_or_default(), ids_at, id_count })
     }
 
-    /// All IDs, read before any entry goes: a bad one leaves the stream as it was.
+    /// Parses all IDs before an entry is removed: an invalid ID leaves the stream unchanged.
     fn ids(&self, args: &Args<'_>) -> Result<Vec<StreamId>, CommandError> {
         args.from(self.ids_at).take(self.id_count).map(|text| parse_id(text, 0)).collect()
     }
@@ -228,7 +228,7 @@ mod tests {
         ]);
     }
 
-    /// Three entries, of which `g` has read two and `h` one.
+    /// Creates a stream with three entries; `g` has read two and `h` one.
     fn harness() -> Harness {
         let mut db = Harness::new();
         for line in [

@@ -50,9 +50,8 @@ pub(super) static XADD: Command = Command {
     run: xadd,
     ..Command::DEFAULT
 };
-/// XADD key \[NOMKSTREAM\] \[KEEPREF|DELREF|ACKED\] \[MAXLEN|MINID \[=|~\] threshold \[LIMIT
-/// count\]\] *|id field value \[field value ...\]: the new entry's ID; null where there is no
-/// stream and none may be made.
+/// Handles XADD: replies with the new entry's ID, or null if there is no stream and NOMKSTREAM is
+/// given.
 fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let limits = limits(ctx);
     let request = AddRequest::parse(args, limits)?;
@@ -67,7 +66,7 @@ fn xadd(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         return Err(CommandError::Line(EXHAUSTED));
     }
     let id = stream.new_id(request.id, now_ms).ok_or(CommandError::Line(NOT_ASCENDING))?;
-    // As in Redis, a stream that was created for an entry too large for any stays.
+    // As in Redis, a stream created for an entry that is too large remains.
     let appended = stream.append(id, args.from(request.fields_at), limits);
     appended.map_err(|_| CommandError::Line("ERR Elements are too large to be stored"))?;
     reply_id(&mut ctx.reply, id);
@@ -119,8 +118,7 @@ pub(super) static XTRIM: Command = Command {
     run: xtrim,
     ..Command::DEFAULT
 };
-/// XTRIM key MAXLEN|MINID \[=|~\] threshold \[LIMIT count\] \[KEEPREF|DELREF|ACKED\]:
-/// how many entries went.
+/// Handles XTRIM: replies with the number of removed entries.
 fn xtrim(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let mut options = TrimOptions::default();
     let mut at = 2;
@@ -174,7 +172,7 @@ pub(super) static XSETID: Command = Command {
     run: xsetid,
     ..Command::DEFAULT
 };
-/// XSETID key last-id \[ENTRIESADDED count\] \[MAXDELETEDID id\].
+/// Handles XSETID: replies with OK.
 fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let past = StreamHistory::parse(args)?;
     let key = args.key(1);
@@ -185,11 +183,11 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The history that XSETID gives a stream.
+/// The history that XSETID sets on a stream.
 struct StreamHistory {
     last_id: StreamId,
     entries_added: Option<u64>,
-    /// `0-0` leaves it as it is.
+    /// The new highest deleted ID; `0-0` leaves it unchanged.
     max_deleted_id: StreamId,
 }
 
@@ -245,7 +243,7 @@ const BELOW_TOP_ITEM: &str = "ERR The ID specified in XSETID is smaller than the
 const FEWER_ADDED_THAN_PRESENT: &str =
     "ERR The entries_added specified in XSETID is smaller than the target stream length";
 
-/// The thresholds of a stream's nodes.
+/// Returns the limits of a stream's nodes.
 #[inline]
 fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     StreamLimits {
@@ -254,7 +252,7 @@ fn limits(ctx: &Ctx<'_>) -> StreamLimits {
     }
 }
 
-/// Trims the stream; returns the number of entries removed.
+/// Trims the stream and returns the number of removed entries.
 fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> usize {
     let trimmed = stream.trim(trim.keep, trim.effort, trim.references);
     if let Some(leftovers) = trimmed.leftovers {
@@ -263,23 +261,23 @@ fn trim_stream(stream: &mut Stream, trim: Trim, effects: &mut Changes) -> usize 
     trimmed.removed
 }
 
-/// What XADD was asked for.
+/// A parsed request of XADD.
 struct AddRequest {
     id: NewId,
     no_create: bool,
     trim: Option<Trim>,
-    /// Index of the first field's argument.
+    /// The index of the argument that is the first field.
     fields_at: usize,
 }
 
 impl AddRequest {
-    /// Whether the request leads to the same entry and the same trim wherever the stream is the
-    /// same.
+    /// Returns true if the request leads to the same entry and the same trim on every copy of the
+    /// stream.
     fn is_exact(&self) -> bool {
         matches!(self.id, NewId::Given(_)) && !self.trim.is_some_and(|trim| trim.is_approximate())
     }
 
-    /// Records the request with the ID of its entry, and with what the trim left behind.
+    /// Records the request with the ID of its entry, and with an exact form of its trim.
     fn record(&self, record: &mut RecordWriter<'_>, args: &Args<'_>, stream: &Stream, id: StreamId) {
         let xadd = record.command("XADD").word(args.get(1));
         if self.no_create {
@@ -325,7 +323,7 @@ impl AddRequest {
     }
 }
 
-/// What a trim does to the groups that know the entries.
+/// The argument that selects the effect of a trim on groups that reference the entries.
 const REFERENCES: Arg = Arg::one_of(
     "condition",
     &[
@@ -336,7 +334,7 @@ const REFERENCES: Arg = Arg::one_of(
 )
 .optional();
 
-/// A trim to carry out.
+/// A parsed trim.
 #[derive(Clone, Copy)]
 struct Trim {
     keep: Keep,
@@ -345,12 +343,12 @@ struct Trim {
 }
 
 impl Trim {
-    /// Whether it depends on how the stream is stored.
+    /// Returns true if the trim depends on the stream's nodes.
     fn is_approximate(&self) -> bool {
         matches!(self.effort, TrimEffort::WholeNodes { .. })
     }
 
-    /// Writes the options of a trim that, of the stream as it was, leaves what this one left.
+    /// Writes the options of an exact trim that leaves the same entries as this trim did.
     fn record(&self, record: &mut RecordWriter<'_>, stream: &Stream) {
         match (self.keep, self.references) {
             (Keep::Last(count), _) if !self.is_approximate() => {
@@ -359,7 +357,7 @@ impl Trim {
             (Keep::From(id), _) if !self.is_approximate() => {
                 record.words([&b"MINID"[..], b"="]).id(id);
             }
-            // Entries that groups still need may be in front of those that went.
+            // Entries that groups still need may precede the removed ones.
             (Keep::Last(_), _) | (_, References::Acknowledged) => {
                 record.words([&b"MAXLEN"[..], b"="]).integer(stream.len());
             }
@@ -376,7 +374,7 @@ impl Trim {
     }
 }
 
-/// The trimming options of XADD and XTRIM as they are read.
+/// The trimming options of XADD and XTRIM while they are parsed.
 #[derive(Default)]
 struct TrimOptions {
     keep: Option<Keep>,
@@ -385,15 +383,16 @@ struct TrimOptions {
     references: Option<References>,
 }
 
-/// Entries that an approximate trim without LIMIT removes at most: so many nodes full.
+/// The number of full nodes that an approximate trim without LIMIT removes at most.
 const NODES_TRIMMED_MAX: usize = 100;
-/// The same, in entries, where nodes are not bounded by them.
+/// The same limit in entries, if the number of entries per node is unlimited.
 const ENTRIES_TRIMMED_DEFAULT: usize = 10_000;
-/// And never more than this.
+/// The upper bound of this limit, in entries.
 const ENTRIES_TRIMMED_MAX: usize = 1_000_000;
 
 impl TrimOptions {
-    /// Reads the option at argument `at`, if one of these is there, and gives the index behind it.
+    /// Parses the trimming option at argument `at`, if there is one, and returns the index after
+    /// it.
     fn parse_at(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
         let has_value = at + 1 < args.len();
         if has_value && args.is(at, "MAXLEN") {
@@ -419,7 +418,7 @@ impl TrimOptions {
         }
     }
 
-    /// Reads `=` or `~` if one stands at `at`, and gives the index of the threshold.
+    /// Parses `=` or `~` at argument `at`, if present, and returns the index of the threshold.
     fn parse_operator(&mut self, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
         if self.keep.is_some() {
             let both = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
@@ -430,7 +429,7 @@ impl TrimOptions {
         Ok(at + usize::from(is_operator))
     }
 
-    /// The trim that the options ask for, if any.
+    /// Returns the trim that the options request, if any.
     #[inline]
     fn finish(&self, limits: StreamLimits) -> Result<Option<Trim>, CommandError> {
         if self.keep.is_none() && self.limit.is_some_and(|limit| limit > 0) {
