@@ -133,8 +133,8 @@ pub(crate) struct ScanRequest<'a> {
     pub(crate) names_only: bool,
 }
 
-/// The most buckets visited per requested element. Then a scan of a sparse table replies with fewer
-/// elements.
+/// The most buckets visited per requested element. At this limit, a scan of a sparse table replies
+/// with fewer elements.
 const BUCKETS_PER_COUNT: u64 = 10;
 
 impl<'a> ScanRequest<'a> {

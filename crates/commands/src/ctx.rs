@@ -143,7 +143,7 @@ impl Ctx<'_> {
     }
 
     /// Sends the invalidations of all changed keys together with the first one. For commands where
-    /// Redis publishes the events of several keys after that.
+    /// Redis publishes the events of several keys after the invalidations.
     #[inline]
     pub fn invalidate_together(&mut self) {
         if let [first, others @ ..] = &mut self.effects.changed_keys[..] {

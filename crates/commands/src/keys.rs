@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(found, expected, "{line}");
     }
 
-    /// Returns what `run` returns for the words of `line`.
+    /// Calls `run` with the words of `line` as arguments, and returns its result.
     fn with_args<T>(line: &str, run: impl FnOnce(&Args<'_>) -> T) -> T {
         let mut at = 0;
         let spans: Vec<Span> = line

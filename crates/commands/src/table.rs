@@ -15,7 +15,7 @@ pub struct Command<H: 'static = crate::Handler> {
     pub name: &'static str,
     /// The summary for COMMAND DOCS and the documentation, one line.
     pub summary: &'static str,
-    /// The versions of Redis that have the command, with their changes to it.
+    /// The versions of Redis and Valkey that have the command, with their changes to it.
     pub history: History,
     /// The command's group in COMMAND DOCS: `string`, `sorted-set`, `connection`, …
     pub group: Group,
@@ -257,8 +257,8 @@ impl History {
     pub const fn since_valkey(version: &'static str) -> Self {
         History { origin: Origin::Valkey, ..Self::since(version) }
     }
-    /// Sets the versions of Redis that changed the command. The words follow a pattern:
-    /// `takes GET`, `takes several keys`, `returns user`.
+    /// Returns the history of a command that neither Redis nor Valkey has. COMMAND DOCS reports
+    /// 8.0.0, the version of Redis that Saker reports.
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }

@@ -8,7 +8,7 @@
 //!
 //! When one of the keys is written, the same handler runs the whole request again, under the locks
 //! of all its keys. It replies with the data that it finds then: a transaction may have filled
-//! several keys, or stored another type at one. Or it finds no data again.
+//! several keys, or stored another type at one of them. It may also find no data again.
 
 use keyspace::{Key, Object};
 use resp::Reply;

@@ -6,7 +6,6 @@
 //! pattern runs alone, with all shards locked ([`Flags::PATTERN_KEYS`]); any other request runs
 //! under the locks of its own keys. All compared texts are copied into one arena. So the lookup of
 //! one key does not block the lookup of another, and a comparison needs no table.
-//! key does not keep another from being looked up, and a comparison touches no table.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -4,7 +4,6 @@
 //! expired key. Then it reads all sets together. An intersection looks up the members of the
 //! smallest set in the others, smaller ones first. A difference either looks up members in the
 //! other sets or removes the other sets' members, whichever needs fewer steps.
-//! touches fewer members.
 
 use keyspace::{Key, Object, Set, SetLimits, SetView};
 use structures::listpack::element::{Element, IntText};

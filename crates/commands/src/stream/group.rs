@@ -309,7 +309,8 @@ impl GroupOptions {
     }
 }
 
-/// The largest number of arguments of CREATE: an option given twice is an error.
+/// The largest number of arguments of CREATE, with each option once. The parser alone would accept
+/// an option twice.
 const CREATE_ARGS_MAX: usize = 8;
 /// The largest number of arguments of SETID, in the same way.
 const SETID_ARGS_MAX: usize = 7;
@@ -361,7 +362,8 @@ mod tests {
 
     #[test]
     fn issue_33_negative_lags_of_counters_that_users_set() {
-        // Above the entries ever added: on creation, later, and for a stream without entries.
+        // A counter above the entries ever added: on creation, later, and for a stream without
+        // entries.
         check_lags(&[("XGROUP CREATE s g $ MKSTREAM ENTRIESREAD 100", ":0", ":0")]);
         check_lags(&[("XGROUP CREATE s g 0 MKSTREAM", "$-1", ":0"), ("XADD s 1 f v", "$-1", ":1")]);
         check_lags(&[
@@ -370,12 +372,12 @@ mod tests {
             ("XADD s 2 f v", "$-1", ":2"),
             ("XADD s 3 f v", "$-1", ":3"),
             ("XGROUP SETID s g 1 ENTRIESREAD 9223372036854775807", ":3", ":0"),
-            // The group counts on as it reads, and does not pass the entries added.
+            // The counter grows as the group reads, up to the number of entries added.
             ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", ":3", ":0"),
             ("XADD s 4 f v", ":3", ":1"),
             ("XGROUP SETID s g 4 ENTRIESREAD 4", ":4", ":0"),
             ("XTRIM s MAXLEN 1", ":4", ":0"),
-            // The entries added fall below the entries read.
+            // XSETID sets the entries added below the entries read.
             ("XSETID s 9-1 ENTRIESADDED 2", ":2", ":0"),
             ("XADD s 9-2 f v", ":2", ":1"),
             ("XSETID s 9-2 ENTRIESADDED 9223372036854775807", ":2", ":9223372036854775805"),

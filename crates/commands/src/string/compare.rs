@@ -1,5 +1,5 @@
-//! Commands that compare a string with a text or a digest, and act if both are equal. Clients use
-//! them to compare-and-swap a value or to release a lock without a script.
+//! Commands that compare a string with a text or a digest, and act if the condition holds. Clients
+//! use them to compare-and-swap a value or to release a lock without a script.
 //!
 //! A digest is the text's XXH3 hash of 64 bits, as sixteen hexadecimal digits. Source: Redis
 //! 8.4; DELIFEQ is Valkey's.

@@ -14,8 +14,8 @@ use crate::ctx::{Ctx, EventClass};
 use crate::error::CommandError;
 use crate::table::{Acl, Arg, Arity, Command, Flags, Group, History, KeyFlags, KeySpec};
 
-/// A parsed request. Numbers are still text, because only the last option decides if they are
-/// integers or floats.
+/// A parsed request. Numbers are still text, because a later option may decide if they are integers
+/// or floats.
 #[derive(Default)]
 struct Request<'a> {
     /// The increment, and true if it is a float.

@@ -6,7 +6,6 @@
 //! time. The length alone needs two rows. The other replies need the whole table, which may use as
 //! much memory as a string may have bytes. If two paths are equally long, the code takes the path
 //! of Redis, because the choice is visible in the result.
-//! result.
 
 use keyspace::string::IntText;
 
