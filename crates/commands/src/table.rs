@@ -262,8 +262,8 @@ impl History {
     pub const fn only_here() -> Self {
         History { origin: Origin::Saker, ..Self::since("8.0.0") }
     }
-    /// Sets the versions of Redis that changed the command. The words follow a pattern: `takes
-    /// GET`, `takes several keys`, `returns user`.
+    /// Sets the versions of Redis that changed the command. The words follow a pattern:
+    /// `takes GET`, `takes several keys`, `returns user`.
     pub const fn changed(self, changes: &'static [Change]) -> Self {
         History { changes, ..self }
     }
