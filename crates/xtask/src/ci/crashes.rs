@@ -118,6 +118,15 @@ const FRAMEWORKS: &[Framework] = &[
         lost_per_kill_max: 0,
         quiet: Duration::ZERO,
     },
+    Framework {
+        name: "lettuce",
+        words: |session| {
+            let words = |classes| vec!["java".into(), "-cp".into(), classes, "ListCrashes".into()];
+            Ok(languages::java(session)?.map(words))
+        },
+        lost_per_kill_max: 0,
+        quiet: Duration::ZERO,
+    },
 ];
 
 fn python(session: &Session, file: &str) -> Result<Words> {

@@ -149,7 +149,8 @@ pub fn java(session: &Session) -> Result<Result<String, String>> {
     }
     let libraries = format!("{}/*", lib.display());
     let mut compiler = Command::new("javac");
-    compiler.current_dir(&folder).args(["-cp", &libraries, "-d", "classes", "Round.java", "Locks.java"]);
+    compiler.current_dir(&folder).args(["-cp", &libraries, "-d", "classes"]);
+    compiler.args(["Round.java", "Locks.java", "ListCrashes.java"]);
     shell::run_logged(session, "javac", &mut compiler, PREPARE_LIMIT)?;
     Ok(Ok(format!("{}:{libraries}", folder.join("classes").display())))
 }
