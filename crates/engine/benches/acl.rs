@@ -11,7 +11,7 @@ fn main() {
     divan::main();
 }
 
-/// Returns fifty rules about commands, GET and SET among the permitted.
+/// Returns fifty rules about commands. They permit GET and SET, among others.
 fn command_rules(table: &CommandTable) -> Vec<String> {
     let mut names: Vec<&str> = table.iter().map(|command| command.full_name).collect();
     names.sort_unstable();
@@ -19,11 +19,11 @@ fn command_rules(table: &CommandTable) -> Vec<String> {
     names.iter().take(48).chain(&["get", "set"]).map(|name| format!("+{name}")).collect()
 }
 
-/// The rules of each user, beside those about commands.
+/// The rules of each user, besides those about commands.
 const USERS: [&str; 5] = ["free", "1 prefix", "3 prefixes", "8 prefixes", "3 globs"];
 
-/// Checks a user's first request of a pipeline and those that follow, as `Engine::run` does before
-/// it runs one.
+/// Checks the first request of a user in a pipeline and then the following ones, as `Engine::run`
+/// does before it runs a request.
 #[divan::bench(args = USERS, sample_size = 100_000)]
 fn check(bencher: Bencher<'_, '_>, kind: &str) {
     let table = CommandTable::new(std::iter::empty());

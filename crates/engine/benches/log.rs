@@ -1,4 +1,4 @@
-//! The cost of a change in the change log: the parts that the model of docs/performance.md adds
+//! The cost of a change in the change log, by the parts that the model of docs/performance.md adds
 //! up.
 //!
 //! `cargo bench -p engine`
@@ -16,9 +16,10 @@ use resp::parse::Span;
 
 const REQUEST: &[u8] = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000012345\r\n$3\r\nxxx\r\n";
 const SPANS: [Span; 3] = [Span { start: 8, len: 3 }, Span { start: 18, len: 16 }, Span { start: 40, len: 3 }];
-/// Changes between two merges: what a turn of pipelined requests makes.
+/// The number of changes between two merges: as many as a turn of pipelined requests makes.
 const CHANGES: usize = 1000;
-/// Changes of each thread that draws beside another: long enough for both to be at it.
+/// The number of changes of each thread when two threads draw positions at the same time. The runs
+/// are long enough for both threads to overlap.
 const DRAWN: usize = 100_000;
 
 struct Discarding;
@@ -35,7 +36,7 @@ fn log() -> ChangeLog {
     log
 }
 
-/// Draws a position and encodes the request, with two threads at a time, too.
+/// Draws a position and encodes the request, with one thread and with two threads at a time.
 #[divan::bench(threads = [1, 2])]
 fn append(bencher: Bencher<'_, '_>) {
     let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));
@@ -50,7 +51,7 @@ fn append(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Appends, publishes in pieces of a pipeline of 16, and merges.
+/// Appends, publishes after each pipeline of 16 requests, and merges.
 #[divan::bench]
 fn append_publish_and_merge(bencher: Bencher<'_, '_>) {
     let (log, hasher) = (log(), Hasher::with_seed([1, 2, 3, 4]));

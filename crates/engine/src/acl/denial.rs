@@ -1,25 +1,26 @@
-//! Why a request is refused, and in which words: those of Redis 8.0.2, for databases of Valkey 9.
+//! The reasons for which a request is refused, and the error texts of Redis 8.0.2; for databases
+//! those of Valkey 9.
 
 use commands::error::quotable;
 use commands::{Args, CommandError};
 
 use crate::table::Registered;
 
-/// Why a selector refuses a request, and which argument is to blame. Ordered by what is reported
-/// where several selectors refuse it: the greatest.
+/// The reason for which a selector refuses a request, and the index of the refused argument. If
+/// several selectors refuse a request, the greatest reason is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
-    /// The database: the argument that names it, 0 for the selected one.
+    /// The index of the argument that names the database; 0 for the selected database.
     Database(usize),
     /// The command.
     Command,
-    /// A key.
+    /// The index of the argument with the key.
     Key(usize),
-    /// A channel.
+    /// The index of the argument with the channel.
     Channel(usize),
 }
 
-/// The kind of a refusal, as ACL LOG and INFO know it.
+/// The kind of a refusal, as ACL LOG and INFO show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A database.
@@ -30,7 +31,7 @@ pub enum Reason {
     Key,
     /// A channel.
     Channel,
-    /// A name and password.
+    /// A user name and password.
     Auth,
 }
 
@@ -50,9 +51,9 @@ impl Reason {
 /// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// A client.
+    /// A client, outside a transaction.
     TopLevel,
-    /// A transaction: as it was queued, or as it ran.
+    /// A transaction: the request was refused when it was queued, or when EXEC ran it.
     Multi,
     /// A script.
     Script,
@@ -70,7 +71,7 @@ impl Context {
 }
 
 impl Denial {
-    /// Its kind.
+    /// Returns the kind of this refusal.
     pub const fn reason(self) -> Reason {
         match self {
             Denial::Database(_) => Reason::Database,
@@ -88,7 +89,8 @@ impl Denial {
         }
     }
 
-    /// Formats the reason for a client or a script, without the names of keys and channels.
+    /// Formats the reason for the error that a client or script receives, without the names of keys
+    /// and channels.
     fn text(self, user: &[u8], registered: &Registered) -> Vec<u8> {
         match self {
             Denial::Database(_) => b"No permissions to access database".to_vec(),
@@ -112,7 +114,8 @@ impl Denial {
         )
     }
 
-    /// Returns the error for a queued command that was permitted when it was queued.
+    /// Returns the error for a queued command that was permitted when it was queued but no longer
+    /// is.
     #[cold]
     pub fn exec_error(self) -> CommandError {
         let reason = match self {

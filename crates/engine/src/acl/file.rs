@@ -1,4 +1,4 @@
-//! Users as lines: `user <name> <rules>`, as an ACL file has them, and a configuration.
+//! Users as lines of the form `user <name> <rules>`, for ACL files and configuration files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use super::rules::{NewUsers, RuleError, check_name, merge_selectors};
 use super::user::User;
 
-/// Formats the lines of users, each with its end.
+/// Formats one line for each user, with its line end.
 pub fn user_lines(users: &[Arc<User>]) -> Vec<u8> {
     users.iter().flat_map(|user| [user.line(), b"\n".to_vec()]).flatten().collect()
 }
 
 impl User {
-    /// Formats the user as a line, without its end.
+    /// Formats the user as a line, without the line end.
     pub fn line(&self) -> Vec<u8> {
         [b"user ".as_slice(), self.name(), b" ", &self.rules_text()].concat()
     }
 }
 
-/// Returns the text of an ACL file whose text was `old`: its remarks and empty lines stay, each
-/// user's line is in its place, new users stand at the end. Without remarks the users stand in the
-/// order of their names. O(bytes + users × log users).
+/// Returns the new text of an ACL file whose text was `old`. Comments and empty lines are kept, the
+/// line of each user stays in its place, and new users are added at the end. If `old` has no
+/// comments, the users are ordered by name. O(bytes + users × log users).
 pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
     let lines = || old.strip_suffix(b"\n").unwrap_or(old).split(|&byte| byte == b'\n');
     if !lines().any(is_remark) {
@@ -39,7 +39,7 @@ pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
                 left.remove(name).into_iter().for_each(|user| add(&user.line()));
             }
             _ if is_remark(line) || line.trim_ascii().is_empty() => add(line),
-            // The file was changed by hand, and not loaded.
+            // The line was edited by hand and never loaded.
             _ => {}
         }
     }
@@ -47,16 +47,16 @@ pub fn rewrite_lines(old: &[u8], users: &[Arc<User>]) -> Vec<u8> {
     text
 }
 
-/// Returns true if the line begins with `#`, as a remark does in a configuration file.
+/// Returns true if the line begins with `#`, as a comment does in a configuration file.
 fn is_remark(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"#")
 }
 
-/// Reads the users of an ACL file, whose name is for the errors. Lines may be empty or remarks,
-/// which ACL SAVE keeps. O(bytes).
+/// Parses the users of an ACL file. `file` is the file's name, for the errors. Lines may be empty
+/// or comments; ACL SAVE keeps both. O(bytes).
 ///
 /// # Errors
-/// All that is wrong, in one line.
+/// All errors of the file, in one line.
 pub fn parse_users(text: &[u8], file: &str, new: &NewUsers<'_>) -> Result<Vec<User>, String> {
     let mut users: BTreeMap<Box<[u8]>, User> = BTreeMap::new();
     let mut errors = String::new();
@@ -89,7 +89,7 @@ pub fn parse_users(text: &[u8], file: &str, new: &NewUsers<'_>) -> Result<Vec<Us
     Err(errors)
 }
 
-/// Applies the rules of a line; what is wrong with them.
+/// Applies the rules of a line and returns its errors; an empty text if there are none.
 fn apply_line(user: &mut User, words: &[&[u8]], place: &str, new: &NewUsers<'_>) -> String {
     let Ok(rules) = merge_selectors(words.iter().copied()) else {
         return format!("{place}: Unmatched parenthesis in selector definition.");
@@ -98,7 +98,7 @@ fn apply_line(user: &mut User, words: &[&[u8]], place: &str, new: &NewUsers<'_>)
     for rule in &rules {
         match new.apply(user, rule.trim_ascii()) {
             Ok(()) => {}
-            // The name of a command is no secret, others may be.
+            // The name of a command is no secret, but other rules may contain one.
             Err(error @ RuleError::Unknown) => {
                 let rule = String::from_utf8_lossy(rule);
                 errors += &format!("{place}: Error in applying operation '{rule}': {}. ", error.text());

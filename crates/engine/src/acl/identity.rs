@@ -1,4 +1,4 @@
-//! The identity of a session. Thread: the session's.
+//! The user of a session and its cached rights. Used by the session's thread only.
 
 use std::sync::Arc;
 
@@ -7,43 +7,44 @@ use super::selector::Asked;
 use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
-/// The user of a session, and its rights as far as they are known without a look at a request.
+/// The user of a session, and the rights that are known before a request is checked.
 #[derive(Clone, Debug)]
 pub struct Identity {
     user: Arc<User>,
-    /// The version of the users that it was looked up at; 0 for not yet.
+    /// The version of the users when this user was last looked up; 0 before the first time.
     version: u64,
-    /// The version at which it may do everything; 0 where it may not. So one comparison tells a
-    /// request that there is nothing to check.
+    /// The version of the users at which this user has all rights; 0 if it does not have them. A
+    /// request therefore needs one comparison to find that there is nothing to check.
     free_at: u64,
     origin: Origin,
-    /// It has to authenticate before most commands.
+    /// True if the session must authenticate before most commands.
     must_authenticate: bool,
 }
 
 /// The origin of a session's rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// It has authenticated.
+    /// The session has authenticated.
     Authenticated,
-    /// It is `default`, as long as that needs no password.
+    /// The session is that of `default`, without authentication; valid while `default` needs no
+    /// password.
     Connected,
-    /// It is the server's own: it may do everything.
+    /// The session is the server's own and has all rights.
     Internal,
 }
 
-/// The result of a look at the users.
+/// The result of looking up the user again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The session goes on.
+    /// The user exists; the session continues.
     Good,
-    /// The session's user was removed: it is to be closed.
+    /// The user was removed; the session must be closed.
     Gone,
 }
 
 impl Identity {
-    /// Creates the identity of a client that has just connected: `default`, and authenticated if
-    /// that needs no password.
+    /// Creates the identity of a client that has just connected: the user `default`. It counts as
+    /// authenticated if `default` needs no password.
     pub fn of_connection(users: &Users) -> Self {
         let default = users.default_user();
         let origin = if default.is_open() { Origin::Authenticated } else { Origin::Connected };
@@ -52,47 +53,47 @@ impl Identity {
         identity
     }
 
-    /// Creates the identity of the server itself, for a replay of a file or a test. It may do
-    /// everything, whatever users there are.
+    /// Creates the identity of the server itself, for a replay of a file or a test. It has all
+    /// rights, independent of the users that exist.
     pub fn internal() -> Self {
         let user = Arc::new(User::unrestricted(DEFAULT_USER));
         Self { user, version: 0, free_at: 0, origin: Origin::Internal, must_authenticate: false }
     }
 
-    /// Makes it this user's.
+    /// Changes the session's user to `user`.
     pub fn authenticate(&mut self, user: Arc<User>, users: &Users) {
         (self.user, self.origin) = (user, Origin::Authenticated);
         self.refresh(users);
     }
 
-    /// Its user.
+    /// Returns the session's user.
     pub fn user(&self) -> &Arc<User> {
         &self.user
     }
 
-    /// Returns the name of its user.
+    /// Returns the name of the session's user.
     pub fn name(&self) -> &[u8] {
         self.user.name()
     }
 
-    /// Returns true if it must authenticate before most commands.
+    /// Returns true if the session must authenticate before most commands.
     pub fn must_authenticate(&self) -> bool {
         self.must_authenticate
     }
 
-    /// Returns true if it may do everything, and no user has changed since that was found.
+    /// Returns true if the user has all rights, and no user has changed since that was found.
     #[inline]
     pub fn is_free(&self, users: &Users) -> bool {
         self.free_at == users.version()
     }
 
-    /// Returns true if users have changed since they were looked at.
+    /// Returns true if users have changed since this user was last looked up.
     #[inline]
     pub fn is_stale(&self, users: &Users) -> bool {
         self.version != users.version()
     }
 
-    /// Looks at the users again.
+    /// Looks the user up again and updates the cached rights.
     #[cold]
     pub fn refresh(&mut self, users: &Users) -> Standing {
         if self.origin == Origin::Internal {
@@ -103,7 +104,7 @@ impl Identity {
         let (user, default, version) = users.look_up(self.user.name());
         self.version = version;
         let Some(user) = user else {
-            // Nobody: what it may do from now on is to end.
+            // The user does not exist any more: the session loses all rights.
             (self.free_at, self.must_authenticate) = (0, true);
             return Standing::Gone;
         };
@@ -114,10 +115,10 @@ impl Identity {
         Standing::Good
     }
 
-    /// Checks that it may make a request.
+    /// Checks that the user may make a request.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason for which the request is refused.
     #[inline]
     pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         self.user.check(asked)

@@ -1,4 +1,5 @@
-//! The keys of a request and their uses, where the record alone does not determine them.
+//! The keys of a request and the access to each, where the command's record alone does not
+//! determine them.
 
 use commands::Args;
 use commands::keys::{fit, for_each_key};
@@ -6,9 +7,9 @@ use commands::table::{KeyFlags, KeySpec};
 
 use crate::table::Registered;
 
-/// Calls `visit` with the place of each key that the request's handler uses, and what happens to
-/// it: for none if the handler will refuse the request first. O(keys), plus the arguments searched
-/// for a keyword.
+/// Calls `visit` with the argument index and the flags of each key that the request's handler uses.
+/// Does not call it if the handler will refuse the request because of its arguments. O(keys), plus
+/// the arguments that are searched for a keyword.
 #[inline]
 pub(super) fn for_each_used(
     registered: &Registered,
@@ -32,8 +33,8 @@ pub(super) fn for_each_used(
     });
 }
 
-/// Returns the places of MIGRATE's keys: the one key, or those behind KEYS, if the one key is the
-/// empty word; `None` if it is not.
+/// Returns the argument indexes of MIGRATE's keys: its single key or, if that is the empty string,
+/// the keys after KEYS. Returns `None` if there is both a single key and KEYS.
 pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     const ONE_KEY: usize = 3;
     let mut at = 6;
@@ -50,14 +51,16 @@ pub fn keys_of_migrate(request: &Args<'_>) -> Option<std::ops::Range<usize>> {
     request.get(ONE_KEY).is_empty().then(|| at + 1..request.len())
 }
 
-/// Returns the flags of a key in this very request, if the record's depend on the arguments.
+/// Returns the flags of a key in this request. They depend on the arguments for commands whose
+/// record says so (`VARIABLE_FLAGS`).
 #[inline]
 pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>) -> KeyFlags {
     if !spec.flags.contains(KeyFlags::VARIABLE_FLAGS) {
         return spec.flags;
     }
     match registered.full_name {
-        // SET with GET reads what it replaces. The value itself may be the word.
+        // SET with GET reads the old value. The search begins at 3, since the new value may itself
+        // be `GET`.
         "set" if (3..request.len()).any(|at| request.is(at, "GET")) => {
             KeyFlags::RW | KeyFlags::ACCESS | KeyFlags::UPDATE
         }
@@ -67,7 +70,7 @@ pub fn actual_flags(registered: &Registered, spec: &KeySpec, request: &Args<'_>)
     }
 }
 
-/// Returns true if BITFIELD has only whole GETs and OVERFLOWs.
+/// Returns true if BITFIELD has only complete GET and OVERFLOW subcommands.
 fn only_gets(request: &Args<'_>) -> bool {
     let mut at = 2;
     while at < request.len() {

@@ -1,27 +1,27 @@
-//! ACL LOG: the newest refusals, those that are alike as one.
+//! ACL LOG: the newest refusals, with equal refusals combined into one entry.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use super::denial::{Context, Reason};
 
-/// Within this time a refusal like one before counts with it, in milliseconds.
+/// The time within which equal refusals are combined into one entry, in milliseconds.
 const ALIKE_WITHIN_MS: i64 = 60_000;
-/// Entries that a new one is compared with, the newest ones.
+/// The number of newest entries that a new refusal is compared with.
 const COMPARED_MAX: usize = 10;
-/// Bytes of an object that an entry keeps at most.
+/// The most bytes of an object that an entry keeps.
 const OBJECT_LEN_BYTES_MAX: usize = 64 << 10;
 
-/// A refusal.
+/// A refused request or authentication.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// Of which kind.
+    /// The kind of the refusal.
     pub reason: Reason,
     /// The origin of the request.
     pub context: Context,
     /// The refused object: a command, key or channel.
     pub object: Vec<u8>,
-    /// Whom.
+    /// The name of the user whose request was refused.
     pub username: Vec<u8>,
     /// The client, as CLIENT LIST shows it.
     pub client: Vec<u8>,
@@ -29,16 +29,16 @@ pub struct Refusal {
     pub unix_ms: i64,
 }
 
-/// Refusals that are alike.
+/// An entry of ACL LOG: one refusal, or several equal ones.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
     /// The number of equal refusals.
     pub count: u64,
-    /// Counts up.
+    /// The id of the entry; ids increase by one.
     pub id: u64,
     /// The time of the first refusal, in Unix milliseconds.
     pub created_ms: i64,
-    /// The last.
+    /// The last of the equal refusals.
     pub last: Refusal,
 }
 
@@ -48,12 +48,12 @@ struct Entries {
     next_id: u64,
 }
 
-/// See the module. Its lock is a leaf in the lock order.
+/// The entries of ACL LOG. The lock is a leaf in the lock order.
 #[derive(Debug, Default)]
 pub struct AclLog(Mutex<Entries>);
 
 impl AclLog {
-    /// Notes a refusal, and forgets the oldest beyond `len_max`.
+    /// Records a refusal and removes the oldest entries beyond `len_max`.
     #[cold]
     pub fn note(&self, mut refusal: Refusal, len_max: usize) {
         refusal.object.truncate(OBJECT_LEN_BYTES_MAX);
@@ -78,7 +78,7 @@ impl AclLog {
         self.lock().newest_first.iter().take(count).cloned().collect()
     }
 
-    /// Forgets all entries; ids go on.
+    /// Removes all entries. New entries continue the sequence of ids.
     pub fn reset(&self) {
         self.lock().newest_first.clear();
     }

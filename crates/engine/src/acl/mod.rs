@@ -1,5 +1,5 @@
-//! Access control: users, what their rules say, and whether a request is theirs to make. Pure: no
-//! file, no clock, no socket.
+//! Access control: users, their rules, and the check of requests against these rules. The code uses
+//! no file, no clock and no socket.
 //!
 //! ```text
 //!   rules (SETUSER, user lines, the ACL file) ─► User ─► Users, by name ─► Identity of a session
@@ -7,21 +7,22 @@
 //!                                                 └── selectors: a bit per command, patterns of
 //!                                                     keys and channels, databases ◄┘
 //! ```
-//! A [`User`] never changes: whoever changes one puts another in its place ([`Users`]) and draws a
-//! new version. A session keeps its user ([`Identity`]) and the version that it was looked up at. A
-//! request costs one relaxed load of the version and one comparison, where the user may do
-//! everything; else the check of its rules, which takes no lock and no memory.
+//! A [`User`] never changes. To change a user, a thread replaces it by a new one in [`Users`],
+//! which raises the version. A session keeps its user and the version at which the user was looked
+//! up ([`Identity`]). If the user has all rights, a request costs one relaxed load of the version
+//! and one comparison. Otherwise its rules are checked, which takes no lock and allocates no
+//! memory.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `pattern` | patterns of keys and channels, compiled |
-//! | `denial` | why a request is refused, and in which words |
-//! | `keys` | which keys a request uses, and how |
-//! | `selector` | what a set of rules permits: its check, its text |
+//! | `pattern` | compiled patterns of keys and channels |
+//! | `denial` | the reasons for refusing a request, and their error texts |
+//! | `keys` | the keys that a request uses, and the access to each |
+//! | `selector` | the rights by one set of rules: their check and their text |
 //! | `user` | a user: flags, passwords, selectors |
-//! | `rules` | the rules as people write them |
+//! | `rules` | the parser of rules |
 //! | `users` | all users |
-//! | `identity` | who a session is |
+//! | `identity` | the user of a session |
 //! | `log` | ACL LOG |
 //! | `file` | users as lines of a file |
 
@@ -46,11 +47,11 @@ pub use selector::{Asked, Selector};
 pub use user::{DEFAULT_USER, User, hash_password};
 pub use users::Users;
 
-/// The part of access control that all threads share.
+/// The access control state that all threads share.
 #[derive(Debug, Default)]
 pub struct Acl {
     /// All users.
     pub users: Users,
-    /// The refused requests.
+    /// The log of refused requests.
     pub log: AclLog,
 }

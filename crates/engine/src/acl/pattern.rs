@@ -1,12 +1,13 @@
-//! Patterns of keys and channels. Most are a prefix and a star, which is a comparison of bytes;
-//! any other is matched by [`glob_match`] once the bytes before its first special one agree. The
-//! first eight bytes of a name are read once for all patterns ([`Name`]), so that a pattern that
-//! begins otherwise costs a comparison of two numbers.
+//! Patterns of keys and channels. Most patterns are a prefix and a star, which needs only a
+//! comparison of bytes. Any other pattern is matched by [`glob_match`], after the bytes before its
+//! first special character were found equal. The first eight bytes of a name are read once for all
+//! patterns ([`Name`]). A pattern with a different beginning is therefore rejected by comparing two
+//! numbers.
 
 use stdx::bytes::same;
 use stdx::glob::glob_match;
 
-/// Bytes at the beginning that are compared as a number.
+/// The number of leading bytes that are compared as a number.
 const HEAD_LEN: usize = 8;
 
 /// A key or channel, with its first bytes as a number.
@@ -23,7 +24,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Returns the first bytes as a number, padded with zeros.
+/// Returns the first [`HEAD_LEN`] bytes as a number, padded with zeros.
 #[inline]
 fn head(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -32,28 +33,28 @@ fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// A pattern, compiled.
+/// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// The first of the literal bytes.
+    /// The first literal bytes as a number, at most [`HEAD_LEN`] of them.
     head: u64,
-    /// The mask of the first bytes that are literal.
+    /// The bits of `head` that belong to literal bytes.
     head_mask: u64,
     text: Box<[u8]>,
-    /// Bytes in front that stand for themselves.
+    /// The number of bytes before the first special character.
     literal_len: usize,
-    /// The part behind them.
+    /// The kind of the part after the literal bytes.
     rest: Rest,
 }
 
-/// The part behind the literal bytes of a pattern.
+/// The kind of the part of a pattern after its literal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Nothing.
     End,
-    /// Anything: one star or more.
+    /// One or more stars, which match anything.
     Any,
-    /// Something to be matched.
+    /// Any other glob.
     Glob,
 }
 
@@ -71,23 +72,24 @@ impl Pattern {
         Self { head: head(&text[..head_len]), head_mask, text: text.into(), literal_len, rest }
     }
 
-    /// Returns the pattern as it was given.
+    /// Returns the text of the pattern.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Returns true if all of `name` matches. O(name), for odd patterns O(pattern × name).
+    /// Returns true if the pattern matches all of `name`. O(name); for patterns that are neither
+    /// literal nor a prefix and a star, O(pattern × name).
     #[inline]
     pub(super) fn matches(&self, name: Name<'_>) -> bool {
         name.head & self.head_mask == self.head && self.matches_behind_head(name.bytes)
     }
 
-    /// Matches as [`matches`](Self::matches) does a name whose first bytes agree, as far as it has
-    /// them.
+    /// Matches the rest of a name whose first literal bytes are known to be equal, up to
+    /// [`HEAD_LEN`] of them.
     #[inline]
     fn matches_behind_head(&self, name: &[u8]) -> bool {
         if self.rest == Rest::Any && self.literal_len <= HEAD_LEN {
-            // No star matches the empty name, as in globs.
+            // A star does not match the empty name, as in globs.
             return name.len() >= self.literal_len.max(1);
         }
         let Some((front, behind)) = name.split_at_checked(self.literal_len) else { return false };

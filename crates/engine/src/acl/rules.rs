@@ -1,6 +1,6 @@
-//! The rules of users as people write them, by the syntax of Redis 8.0.2 and, for databases, of
-//! Valkey 9. Each rule is a word; those in parentheses, which may be several words, make a selector
-//! of their own.
+//! The parser of the rules of users. The syntax is that of Redis 8.0.2 and, for databases, that of
+//! Valkey 9. Each rule is one word. Rules in parentheses, which may be several words, make up a
+//! selector of their own.
 //!
 //! | rule | effect |
 //! |---|---|
@@ -23,7 +23,7 @@ use crate::foreign::{self, FirstArgs};
 use crate::settings::NewChannels;
 use crate::table::CommandTable;
 
-/// The rights of a new user.
+/// The defaults for new users, and the table in which rules look up commands.
 #[derive(Clone, Copy)]
 pub struct NewUsers<'a> {
     /// The commands that rules can name.
@@ -32,29 +32,29 @@ pub struct NewUsers<'a> {
     pub channels: NewChannels,
 }
 
-/// Why a rule cannot be taken.
+/// The reason for which a rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// No command or category has this name.
     Unknown,
-    /// It is no rule.
+    /// The text is not a rule.
     Syntax,
-    /// A pattern of keys where all keys are permitted.
+    /// A pattern of keys after all keys were permitted.
     KeysAfterAll,
-    /// A pattern of channels where all channels are permitted.
+    /// A pattern of channels after all channels were permitted.
     ChannelsAfterAll,
     /// The user has no such password.
     NoSuchPassword,
-    /// The text behind `#` or `!` is no digest.
+    /// The text after `#` or `!` is not a digest.
     BadDigest,
-    /// `+cmd|sub|arg`.
+    /// A first argument after a subcommand: `+cmd|sub|arg`.
     FirstArgOfSubcommand,
-    /// A database that cannot be.
+    /// The number of a database is negative or too large.
     DatabaseOutOfRange,
 }
 
 impl RuleError {
-    /// Returns the error in words.
+    /// Returns the error text.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown command or category name in ACL",
@@ -77,16 +77,16 @@ impl RuleError {
     }
 }
 
-/// Why a user cannot be changed as asked.
+/// The reason for which a list of rules cannot be applied to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// A parenthesis is not closed: the word where it opens.
+    /// A parenthesis is not closed. Contains the word with the opening parenthesis.
     Unmatched(Vec<u8>),
-    /// A rule, or the words of a selector, cannot be taken.
+    /// A rule, or a selector in parentheses, is invalid.
     Rule(Vec<u8>, RuleError),
 }
 
-/// Returns true if a user can have this name: no blanks and no NUL.
+/// Returns true if a user can have this name: it contains no white space and no NUL.
 pub fn check_name(name: &[u8]) -> bool {
     !has_spaces(name)
 }
@@ -95,7 +95,7 @@ fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|&byte| is_space(byte) || byte == 0)
 }
 
-/// Rules with those in parentheses as one word, whatever words they came in.
+/// Returns the rules, with each selector in parentheses joined into one word.
 ///
 /// # Errors
 /// The word with a parenthesis that is not closed.
@@ -122,7 +122,7 @@ pub fn merge_selectors<'w>(words: impl IntoIterator<Item = &'w [u8]>) -> Result<
 }
 
 impl NewUsers<'_> {
-    /// Creates a new user.
+    /// Creates a new user with the default rights.
     pub fn user(&self, name: &[u8]) -> User {
         User { selectors: vec![self.selector()], ..User::new(name) }
     }
@@ -135,10 +135,10 @@ impl NewUsers<'_> {
         selector
     }
 
-    /// Applies rules, as they come from a request, to a user.
+    /// Applies rules to a user, in the words of a request.
     ///
     /// # Errors
-    /// The first that cannot be taken; the user may have changed then.
+    /// The first invalid rule. The rules before it have then been applied.
     pub fn apply_all<'w>(
         &self,
         user: &mut User,
@@ -150,10 +150,10 @@ impl NewUsers<'_> {
             .try_for_each(|rule| self.apply(user, &rule).map_err(|error| SetError::Rule(rule, error)))
     }
 
-    /// Applies a rule to a user.
+    /// Applies one rule to a user.
     ///
     /// # Errors
-    /// Why it cannot be taken; then the user has not changed.
+    /// The reason for which the rule is invalid. The user is then unchanged.
     pub fn apply(&self, user: &mut User, rule: &[u8]) -> Result<(), RuleError> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
         match rule {
@@ -182,8 +182,8 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// Creates the selector of rules in parentheses. Words with a quote, and those that end with a
-    /// parenthesis, are refused: the description of the selector must create it again.
+    /// Creates the selector of rules in parentheses. Rules that contain a quote or end with a
+    /// parenthesis are invalid, because the text of the selector must parse to the same selector.
     fn selector_of(&self, rules: &[u8]) -> Result<Selector, RuleError> {
         let mut selector = self.selector();
         for rule in rules.split(|&byte| is_space(byte)).filter(|rule| !rule.is_empty()) {
@@ -229,7 +229,7 @@ impl NewUsers<'_> {
         Ok(())
     }
 
-    /// Finds the command of this name, whatever the configuration calls it.
+    /// Finds the command with this original name, even if the configuration renames it.
     fn find(&self, name: &[u8]) -> Option<&'static crate::table::Registered> {
         self.table.original(&std::str::from_utf8(name).ok()?.to_ascii_lowercase())
     }
@@ -284,11 +284,11 @@ impl NewUsers<'_> {
     }
 }
 
-/// Keeps a rule about a command that other servers have and this one does not: it is shown and
-/// saved, and has no effect.
+/// Records a rule about a command that Redis or Valkey has and this server does not. The rule is
+/// shown and saved, but has no effect.
 ///
 /// # Errors
-/// Unknown if they do not have it either.
+/// `Unknown` if the other servers do not have the command either.
 fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<(), RuleError> {
     let first_args = if permit == Permit::Yes { FirstArgs::Taken } else { FirstArgs::Refused };
     let name = std::str::from_utf8(rule).map_err(|_| RuleError::Unknown)?.to_ascii_lowercase();
@@ -300,7 +300,7 @@ fn keep_foreign(selector: &mut Selector, rule: &[u8], permit: Permit) -> Result<
     Ok(())
 }
 
-/// Logs that a rule has no effect.
+/// Logs a warning that a rule has no effect.
 fn warn_of_foreign(rule: &[u8]) {
     tracing::warn!(
         rule = %rule.escape_ascii(),
@@ -335,7 +335,8 @@ fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     let (access, pattern) = match rule {
         [b'~', pattern @ ..] => (READ_WRITE, pattern),
         _ => {
-            // Without a tilde the pattern is empty, as in Redis: it permits the key without a name.
+            // Without a tilde the pattern is empty, as in Redis: it permits the key with the empty
+            // name.
             let end = rule.iter().position(|&byte| byte == b'~').unwrap_or(rule.len());
             let access = match rule[1..end].to_ascii_uppercase().as_slice() {
                 b"R" => 1,
@@ -353,7 +354,7 @@ fn add_keys(selector: &mut Selector, rule: &[u8]) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Parses `1,2`: numbers of databases, which need not exist.
+/// Parses database numbers such as `1,2`. The databases need not exist.
 fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     let parse = |number: &[u8]| {
         let number = parse_digits(number).ok_or(RuleError::Syntax)?;
@@ -365,7 +366,7 @@ fn parse_databases(list: &[u8]) -> Result<Vec<u32>, RuleError> {
     list.split(|&byte| byte == b',').map(parse).collect()
 }
 
-/// Parses a whole number, leading zeros or not.
+/// Parses an integer, which may have leading zeros.
 fn parse_digits(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
@@ -392,7 +393,7 @@ mod tests {
     /// Creates a user with these rules.
     ///
     /// # Errors
-    /// The reason why they are refused.
+    /// The error text of the first invalid rule.
     fn user(rules: &[&str]) -> Result<User, String> {
         let table = table();
         let new = NewUsers { table: &table, channels: NewChannels::None };
@@ -549,7 +550,8 @@ mod tests {
         }
     }
 
-    /// Returns the reason for which a user with these rules may not make a request in database 0.
+    /// Returns the reason for which a user with these rules may not make a request in database 0;
+    /// `None` if the user may.
     fn denial(rules: &str, request: &str) -> Option<Denial> {
         let table = table();
         let words = OwnedArgs::new(request.split(' ').map(str::as_bytes));

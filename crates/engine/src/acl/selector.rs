@@ -1,6 +1,6 @@
 //! A selector: the commands, keys, channels and databases that a set of rules permits. A user has
-//! one by its rules, and one for each pair of parentheses among them. A request may run if one of
-//! these permits all of it.
+//! one selector for its rules outside parentheses, and one for each pair of parentheses. A request
+//! may run if one of the selectors permits all of it.
 
 use commands::Args;
 use commands::table::{Acl, Flags, KeyFlags};
@@ -11,27 +11,27 @@ use super::keys::{actual_flags, for_each_used};
 use super::pattern::{Name, Pattern};
 use crate::table::{Channels, CommandTable, Databases, KeyPlan, Registered};
 
-/// A request that a selector is asked about.
+/// A request to check.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    /// The command, or its subcommand.
+    /// The command or, for a container command, its subcommand.
     pub registered: &'static Registered,
-    /// Its arguments, as many as it takes.
+    /// The request's arguments. Their number was checked.
     pub args: &'a Args<'a>,
     /// The selected database.
     pub db: usize,
 }
 
-/// The uses of a key. A bit each.
+/// The bit of read access to a key.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
-/// Both.
+/// Both kinds of access to a key.
 pub(super) const READ_WRITE: u8 = READ | WRITE;
 
-/// Ids of commands that a set of them has room for.
+/// The number of command ids for which a [`CommandSet`] has bits.
 const COMMANDS_MAX: usize = 1024;
 
-/// A bit for each command.
+/// A set of commands: one bit for each command id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandSet([u64; COMMANDS_MAX / 64]);
 
@@ -51,32 +51,32 @@ impl CommandSet {
     }
 }
 
-/// `+` or `-`.
+/// The sign of a rule about commands: `+` or `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permit {
     Yes,
     No,
 }
 
-/// A rule about commands as it is shown, without its sign.
+/// A rule about commands, as it is shown. `name` is without the sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandRule {
     permit: Permit,
     name: Box<[u8]>,
 }
 
-/// A pattern of keys, and what may be done with them.
+/// A pattern of keys, and the access that it permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
     access: u8,
     pattern: Pattern,
 }
 
-/// The databases that may be used.
+/// The databases that a selector permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Permitted {
     All,
-    /// These, ascending.
+    /// The permitted databases, in ascending order.
     Only(Vec<u32>),
 }
 
@@ -89,17 +89,17 @@ impl Permitted {
     }
 }
 
-/// See the module.
+/// The rights by one set of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// All commands, without a look at the bits.
+    /// True if all commands are permitted, so that the bits need not be checked.
     all_commands: bool,
-    /// It began with `+@all`.
+    /// True if the rules begin with `+@all`.
     begins_with_all: bool,
     commands: CommandSet,
-    /// First arguments that permit a command that is not permitted itself.
+    /// Command ids with a permitted first argument, for commands whose bit is not set.
     first_args: Vec<(usize, Box<[u8]>)>,
-    /// The rules that led to the bits, for descriptions.
+    /// The rules about commands, from which the text is formatted.
     rules: Vec<CommandRule>,
     all_keys: bool,
     keys: Vec<KeyPattern>,
@@ -109,7 +109,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Permits nothing, but all databases.
+    /// Creates a selector that permits all databases and nothing else.
     pub(super) fn new() -> Self {
         Self {
             all_commands: false,
@@ -125,7 +125,7 @@ impl Selector {
         }
     }
 
-    /// Permits everything.
+    /// Creates a selector that permits everything.
     pub(super) fn everything() -> Self {
         let mut all = Self::new();
         all.set_all_commands(Permit::Yes);
@@ -134,13 +134,13 @@ impl Selector {
         all
     }
 
-    /// Returns true if it permits everything without a look at the request.
+    /// Returns true if this selector permits every request.
     pub(super) fn is_everything(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels && self.databases == Permitted::All
     }
 }
 
-/// The making of a selector.
+/// The methods that change a selector.
 impl Selector {
     pub(super) fn set_all_commands(&mut self, permit: Permit) {
         self.all_commands = permit == Permit::Yes;
@@ -171,7 +171,7 @@ impl Selector {
         }
     }
 
-    /// Permits a command with this first argument.
+    /// Permits a command with the first argument `first`.
     pub(super) fn add_first_arg(&mut self, registered: &Registered, first: &[u8]) {
         let is_it =
             |(id, known): &(usize, Box<[u8]>)| *id == registered.id && known.eq_ignore_ascii_case(first);
@@ -188,8 +188,8 @@ impl Selector {
         registered.subcommands.iter().for_each(|sub| self.commands.set(sub.id, permit));
     }
 
-    /// Notes a rule as the last one: an earlier one about the same, or about a part of it, says
-    /// nothing any more.
+    /// Records a rule as the last one. Removes earlier rules about the same command or category and
+    /// its subcommands, since they have no effect any more.
     pub(super) fn note_rule(&mut self, name: &[u8], permit: Permit) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
@@ -213,7 +213,7 @@ impl Selector {
         self.all_keys
     }
 
-    /// Adds a pattern of keys, or what may be done with these.
+    /// Adds a pattern of keys, or extends the access that this pattern permits.
     pub(super) fn add_keys(&mut self, text: &[u8], access: u8) {
         let known = self.keys.iter_mut().find(|known| known.pattern.text() == text);
         let access = access | known.as_ref().map_or(0, |known| known.access);
@@ -256,13 +256,13 @@ impl Selector {
     }
 }
 
-/// The checks of a selector.
+/// The methods that check a request.
 impl Selector {
-    /// Checks that it permits a request: first the database, then the command, its keys, its
-    /// channels.
+    /// Checks that this selector permits a request: first the database, then the command, its keys
+    /// and its channels.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason for which the request is refused.
     #[inline]
     pub(super) fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         if self.databases != Permitted::All {
@@ -281,8 +281,8 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns true if a command is permitted whose bit is not set: by its first argument, or
-    /// because every user may run it.
+    /// Returns true if a command whose bit is not set is permitted: by its first argument, or
+    /// because it needs no authentication.
     #[cold]
     fn permits_command(&self, asked: Asked<'_>) -> bool {
         let Asked { registered, args, .. } = asked;
@@ -320,7 +320,7 @@ impl Selector {
         result
     }
 
-    /// Returns true if a key may be used so. O(patterns × key).
+    /// Returns true if this selector permits the access in `flags` to a key. O(patterns × key).
     #[inline]
     fn permits_key(&self, key: &[u8], flags: KeyFlags) -> bool {
         let (wanted, key) = (wanted_access(flags), Name::new(key));
@@ -328,7 +328,7 @@ impl Selector {
         self.all_keys || self.keys.iter().any(permits)
     }
 
-    /// Returns true if any key may be read.
+    /// Returns true if this selector permits reading every key.
     pub(super) fn reads_all_keys(&self) -> bool {
         let permits = |known: &KeyPattern| known.access & READ != 0 && known.pattern.text() == b"*";
         self.all_keys || self.keys.iter().any(permits)
@@ -346,19 +346,20 @@ impl Selector {
         places.find(|&at| !permits(self, args.get(at))).map_or(Ok(()), |at| Err(Denial::Channel(at)))
     }
 
-    /// Returns true if a channel may be used.
+    /// Returns true if this selector permits a channel.
     pub(super) fn permits_channel(&self, name: &[u8]) -> bool {
         let name = Name::new(name);
         self.all_channels || self.channels.iter().any(|known| known.matches(name))
     }
 
-    /// Returns true if a pattern of channels may be subscribed to: only one that a rule gives.
+    /// Returns true if this selector permits a subscription to a pattern of channels: one of its
+    /// rules must be exactly this pattern.
     pub(super) fn permits_channel_pattern(&self, pattern: &[u8]) -> bool {
         self.all_channels || self.channels.iter().any(|known| known.text() == pattern)
     }
 
-    /// Returns true if all channels that `other` permits are permitted by one of `selectors`, as
-    /// far as their patterns show.
+    /// Returns true if `selectors` together permit all channels that `other` permits. Compares the
+    /// texts of the patterns only.
     pub(super) fn has_channels_of(selectors: &[Self], other: &Self) -> bool {
         selectors.iter().any(|selector| selector.all_channels)
             || !other.all_channels
@@ -371,7 +372,7 @@ impl Selector {
     fn check_databases(&self, asked: Asked<'_>) -> Result<(), Denial> {
         let Asked { registered, args, db } = asked;
         let selected = || if self.databases.has(db) { Ok(()) } else { Err(Denial::Database(0)) };
-        // What is no number is the command's to refuse.
+        // The command itself refuses an argument that is not a number.
         let named = |at: usize| {
             let db = args.try_get(at).and_then(parse_i64).and_then(|db| usize::try_from(db).ok());
             if db.is_none_or(|db| self.databases.has(db)) { Ok(()) } else { Err(Denial::Database(at)) }
@@ -388,7 +389,7 @@ impl Selector {
     }
 }
 
-/// Returns the bits for a command's use of a key.
+/// Returns the access bits that a command's use of a key needs.
 #[inline]
 fn wanted_access(flags: KeyFlags) -> u8 {
     let writes = flags.intersects(KeyFlags::INSERT | KeyFlags::DELETE | KeyFlags::UPDATE);
@@ -396,7 +397,7 @@ fn wanted_access(flags: KeyFlags) -> u8 {
     (if reads { READ } else { 0 }) | (if writes { WRITE } else { 0 })
 }
 
-/// The text of a selector.
+/// The methods that format a selector.
 impl Selector {
     /// Formats the rules about commands.
     pub fn command_text(&self) -> Vec<u8> {
@@ -408,7 +409,7 @@ impl Selector {
         text
     }
 
-    /// Formats the patterns of keys.
+    /// Formats the patterns of keys and their access.
     pub fn key_text(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -435,7 +436,7 @@ impl Selector {
         texts.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Formats the databases, if they are not all: empty for none.
+    /// Formats the permitted databases: `None` if all are permitted, an empty text if none is.
     pub fn database_text(&self) -> Option<Vec<u8>> {
         let Permitted::Only(databases) = &self.databases else { return None };
         if databases.is_empty() {
@@ -445,7 +446,7 @@ impl Selector {
         Some(format!("db={}", numbers.join(",")).into_bytes())
     }
 
-    /// Formats all of it, as rules that make the same selector from a new one.
+    /// Formats the whole selector as rules. Applied to a new selector, they create an equal one.
     pub(super) fn text(&self) -> Vec<u8> {
         let mut words = Vec::new();
         if self.all_keys || !self.keys.is_empty() {

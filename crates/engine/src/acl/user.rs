@@ -1,4 +1,4 @@
-//! A user: how it authenticates, and what it may do.
+//! A user: its passwords and its rights.
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -6,16 +6,16 @@ use subtle::{Choice, ConstantTimeEq};
 use super::denial::Denial;
 use super::selector::{Asked, Selector};
 
-/// The user of a connection that has not authenticated as another.
+/// The name of the user of a connection that has not authenticated as another.
 pub const DEFAULT_USER: &[u8] = b"default";
 
-/// Length of a password's digest, in hexadecimal digits.
+/// The length of a password's digest, in hexadecimal digits.
 const DIGEST_LEN: usize = 64;
 
 /// A password's SHA-256, in lower-case hexadecimal digits.
 pub(super) type PasswordDigest = [u8; DIGEST_LEN];
 
-/// Computes the digest of a password.
+/// Computes the digest of a password, in lower-case hexadecimal digits.
 pub fn hash_password(password: &[u8]) -> [u8; DIGEST_LEN] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digest = [0; DIGEST_LEN];
@@ -25,7 +25,7 @@ pub fn hash_password(password: &[u8]) -> [u8; DIGEST_LEN] {
     digest
 }
 
-/// A user as it is at a time: it never changes, and another takes its place.
+/// An immutable user. A change replaces it in [`Users`](super::users::Users).
 #[derive(Clone, Debug)]
 pub struct User {
     pub(super) name: Box<[u8]>,
@@ -33,12 +33,12 @@ pub struct User {
     pub(super) needs_no_password: bool,
     pub(super) checks_payloads: bool,
     pub(super) passwords: Vec<PasswordDigest>,
-    /// By the rules outside of parentheses, then by each pair of parentheses.
+    /// The selector of the rules outside parentheses, then one for each pair of parentheses.
     pub(super) selectors: Vec<Selector>,
 }
 
 impl User {
-    /// Creates a user that cannot log in and may do nothing.
+    /// Creates a user that cannot log in and has no rights.
     pub fn new(name: &[u8]) -> Self {
         Self {
             name: name.into(),
@@ -50,33 +50,33 @@ impl User {
         }
     }
 
-    /// Creates a user that may do everything and needs no password.
+    /// Creates a user that has all rights and needs no password.
     pub fn unrestricted(name: &[u8]) -> Self {
         let selectors = vec![Selector::everything()];
         Self { is_on: true, needs_no_password: true, selectors, ..Self::new(name) }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Returns true if it can log in.
+    /// Returns true if the user can log in.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Returns true if any password is right.
+    /// Returns true if the user accepts any password.
     pub fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
 
-    /// Returns true if a connection becomes this user's without a password.
+    /// Returns true if a connection can be this user without a password.
     pub fn is_open(&self) -> bool {
         self.is_on && self.needs_no_password
     }
 
-    /// Sets the one password (none for an empty one: then any is right).
+    /// Replaces all passwords by this one. After an empty one the user accepts any password.
     pub fn set_only_password(&mut self, password: &[u8]) {
         self.passwords.clear();
         self.needs_no_password = password.is_empty();
@@ -85,8 +85,8 @@ impl User {
         }
     }
 
-    /// Returns true if this is its password, in a time that depends on its length only. A user
-    /// that is off has none.
+    /// Returns true if the user can log in with this password. The time does not depend on how many
+    /// bytes of it are right.
     pub fn accepts(&self, password: &[u8]) -> bool {
         if !self.is_on || self.needs_no_password {
             return self.is_on;
@@ -96,15 +96,15 @@ impl User {
         self.passwords.iter().map(same).fold(Choice::from(0), |any, same| any | same).into()
     }
 
-    /// Returns true if it may do everything, so that no request needs a look at its rules.
+    /// Returns true if the user has all rights, so that no request must be checked.
     pub fn is_unrestricted(&self) -> bool {
         self.selectors.iter().any(Selector::is_everything)
     }
 
-    /// Checks that it may make a request.
+    /// Checks that the user may make a request.
     ///
     /// # Errors
-    /// The gravest reason of its selectors.
+    /// The greatest reason of the selectors, see [`Denial`].
     #[inline]
     pub fn check(&self, asked: Asked<'_>) -> Result<(), Denial> {
         let [first, others @ ..] = &*self.selectors else { return Err(Denial::Command) };
@@ -125,12 +125,14 @@ impl User {
         Err(gravest)
     }
 
-    /// Returns true if it may make a request that can read any key: one selector must permit both.
+    /// Returns true if the user may make a request that can read any key. A single selector must
+    /// permit the request and all keys.
     pub fn may_read_all_keys(&self, asked: Asked<'_>) -> bool {
         self.selectors.iter().any(|selector| selector.reads_all_keys() && selector.check(asked).is_ok())
     }
 
-    /// Returns true if it has all channels of `other`, as far as their patterns show.
+    /// Returns true if this user may use all channels of `other`. Compares the texts of their
+    /// patterns only.
     pub(crate) fn has_channels_of(&self, other: &Self) -> bool {
         other.selectors.iter().all(|selector| Selector::has_channels_of(&self.selectors, selector))
     }
@@ -145,7 +147,7 @@ impl User {
         self.selectors.iter().any(|selector| selector.permits_channel_pattern(pattern))
     }
 
-    /// Its flags, as they are shown.
+    /// Returns the flags in the form that ACL LIST shows.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.is_on { "on" } else { "off" }];
         if self.needs_no_password {
@@ -155,22 +157,22 @@ impl User {
         flags
     }
 
-    /// Lists the digests of its passwords.
+    /// Lists the digests of the passwords.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.passwords.iter().map(|digest| digest.as_slice())
     }
 
-    /// Returns its rights by the rules outside of parentheses.
+    /// Returns the selector of the rules outside parentheses.
     pub fn root(&self) -> &Selector {
         &self.selectors[0]
     }
 
-    /// Returns its rights by each pair of parentheses.
+    /// Returns the selectors of the rules in parentheses, one for each pair.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors[1..]
     }
 
-    /// Its rules: those that make the same user from a new one.
+    /// Formats the rules. Applied to a new user, they create an equal user.
     pub fn rules_text(&self) -> Vec<u8> {
         let mut words: Vec<Vec<u8>> = self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()).collect();
         words.extend(self.passwords().map(|digest| [b"#", digest].concat()));

@@ -1,8 +1,8 @@
 //! All users, by name.
 //!
-//! Behind a lock that is a leaf in the lock order. Requests do not take it: a session keeps its
-//! user and looks here again when the version has changed. Under it a user is found, or the rules
-//! of one request are applied to a copy that takes its place.
+//! A lock protects them, which is a leaf in the lock order. Requests do not take it: a session
+//! keeps its user, and looks the user up again when the version has changed. The lock is held to
+//! look up a user, or to apply the rules of one request to a copy that replaces the user.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,19 +13,20 @@ use super::user::{DEFAULT_USER, User};
 /// Users by name; there is always one called `default`.
 pub(super) type UserMap = BTreeMap<Box<[u8]>, Arc<User>>;
 
-/// See the module.
+/// All users, and the versions by which sessions notice changes.
 #[derive(Debug)]
 pub struct Users {
     users: RwLock<UserMap>,
-    /// Changes with each change of users, under the lock. From 1 on: 0 is the version of a session
-    /// that has not looked yet.
+    /// The version of the users. It starts at 1, and increases with each change of users, under the
+    /// lock. A session that has not looked up its user yet has version 0.
     version: AtomicU64,
-    /// Changes when sessions may have to be closed: their user was removed, or lost channels.
+    /// The version that increases when sessions may have to be closed: their user was removed, or
+    /// lost channels.
     closings: AtomicU64,
 }
 
 impl Default for Users {
-    /// Creates a set of the user `default` alone, who needs no password and may do everything.
+    /// Creates the single user `default`, which has all rights and needs no password.
     fn default() -> Self {
         let user = User::unrestricted(DEFAULT_USER);
         Self {
@@ -37,28 +38,30 @@ impl Default for Users {
 }
 
 impl Users {
-    /// Gives the user `default` one password, or none if that is empty: `requirepass`.
+    /// Applies `requirepass`: sets the only password of the user `default`; without one any
+    /// password is accepted.
     pub fn set_default_password(&self, password: &[u8]) {
         let result: Result<bool, std::convert::Infallible> = self.set(DEFAULT_USER, |old| {
             let mut user = old.cloned().unwrap_or_else(|| User::unrestricted(DEFAULT_USER));
             user.set_only_password(password);
             Ok(user)
         });
-        // Its channels stay, so no session is closed.
+        // The user keeps its channels, so no session must be closed.
         let Ok(_) = result;
     }
 
-    /// Changes with each change of users.
+    /// Returns the version of the users, which increases with each change.
     #[inline]
     pub fn version(&self) -> u64 {
-        // Relaxed: it changes under the lock, which whoever sees the change takes next.
+        // Relaxed: the version changes under the lock, and a thread that sees the change takes the
+        // lock next.
         self.version.load(Relaxed)
     }
 
-    /// Changes when sessions may have to be closed.
+    /// Returns the version that increases when sessions may have to be closed.
     #[inline]
     pub fn closings(&self) -> u64 {
-        // Relaxed: as `version`.
+        // Relaxed for the same reason as `version`.
         self.closings.load(Relaxed)
     }
 
@@ -72,7 +75,8 @@ impl Users {
         Arc::clone(&self.read()[DEFAULT_USER])
     }
 
-    /// Returns the user called `name`, the user `default`, and the version that both are of.
+    /// Returns the user called `name`, the user `default`, and the version of the users in which
+    /// both were found.
     pub(super) fn look_up(&self, name: &[u8]) -> (Option<Arc<User>>, Arc<User>, u64) {
         let users = self.read();
         (users.get(name).cloned(), Arc::clone(&users[DEFAULT_USER]), self.version())
@@ -83,13 +87,14 @@ impl Users {
         self.read().values().cloned().collect()
     }
 
-    /// Puts a user in the place of the one of its name, or adds it. Whether sessions may have to be
-    /// closed: the caller then has all threads look ([`closings`](Self::closings)).
+    /// Adds a user or replaces the one of the same name. `change` creates the new user from the old
+    /// one.
     ///
-    /// `change` makes it from the one that is there; its error changes nothing.
+    /// Returns true if the user lost channels, so that sessions may have to be closed. The caller
+    /// then has all threads check their sessions ([`closings`](Self::closings)).
     ///
     /// # Errors
-    /// That of `change`.
+    /// The error of `change`; nothing has changed then.
     pub fn set<E>(
         &self,
         name: &[u8],
@@ -107,8 +112,8 @@ impl Users {
         Ok(loses_channels)
     }
 
-    /// Removes users; how many there were. Their sessions are to be closed. The user `default`
-    /// stays.
+    /// Removes users and returns the number that existed. Their sessions must be closed. Does not
+    /// remove the user `default`.
     pub fn remove<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> usize {
         let mut users = self.write();
         let is_removed = |name: &&[u8]| *name != DEFAULT_USER && users.remove(*name).is_some();
@@ -120,8 +125,8 @@ impl Users {
         removed
     }
 
-    /// Puts these users in the place of all. A user `default` that is not among them is as it was
-    /// when the first server of this kind started: it may do everything.
+    /// Replaces all users. If the new ones do not include `default`, adds it with all rights and no
+    /// password.
     pub fn replace_all(&self, new: impl IntoIterator<Item = User>) {
         let mut all: UserMap = new.into_iter().map(|user| (user.name().into(), Arc::new(user))).collect();
         all.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(User::unrestricted(DEFAULT_USER)));
@@ -138,7 +143,7 @@ impl Users {
         self.version.fetch_add(1, Relaxed);
     }
 
-    /// Publishes that clients must close. The caller holds the lock.
+    /// Publishes that sessions may have to be closed. The caller holds the lock.
     fn publish_closings(&self) {
         self.closings.fetch_add(1, Relaxed);
     }
