@@ -1,4 +1,4 @@
-//! Work that needs the whole keyspace, or is refused because a busy script has it.
+//! Work of an executor that needs the whole keyspace, and the refusal while a busy script holds it.
 
 use stdx::ByteQueue;
 
@@ -10,15 +10,16 @@ use crate::session::Session;
 use crate::table::Registered;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Does `work` as the exclusive owner of the keyspace; `None` if a busy script keeps this
-    /// thread from it. While this thread is outside the gate, the change log has all that it did.
+    /// Runs `work` as the exclusive owner of the keyspace; `None` if a busy script prevents that.
+    /// Everything that this thread recorded is published to the change log before the thread waits
+    /// to become the owner, and again before it stops being the owner.
     pub(crate) fn alone<'g, R>(
         &mut self,
         pass: &mut TurnPass<'_, 'g>,
         work: impl FnOnce(&mut Self, &mut TurnPass<'_, 'g>) -> R,
     ) -> Option<R> {
         self.commit.publish_log();
-        // Beside the only I/O thread hardly anybody else comes: the housekeeper, a save.
+        // With a single I/O thread, only the housekeeper and saves compete for the keyspace.
         if self.commit.thread == Some(0) && self.shared().threads.len() == 1 {
             pass.keep_ownership();
         }
@@ -31,8 +32,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         done
     }
 
-    /// Replies that a script runs for too long, to a request that was counted as called and has not
-    /// run. It has not succeeded.
+    /// Replies with the error of a busy script to a request that was already counted as called but
+    /// did not run. Returns false: the request did not succeed.
     #[cold]
     pub(crate) fn refuse_busy(
         &mut self,

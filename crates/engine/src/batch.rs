@@ -1,10 +1,10 @@
-//! A batch of parsed requests from all ready connections, and the memory they will touch.
+//! A batch of parsed requests from all ready connections, and the memory that they will touch.
 //!
-//! Requests are parsed in place: arguments are spans of the connection's input, which stays where
-//! it is until the batch has run. While one request would wait for memory, the processor fetches
-//! for the others: first the shard headers, then the buckets, then the entries (memory access
-//! amortisation). A command that looks for a member of a big set, hash or sorted set waits twice
-//! more, for the bucket of the collection's own table and for the member; these are fetched too.
+//! Requests are parsed in place: their arguments are spans of the connection's input, which does
+//! not move until the batch has run. Memory that the requests will touch is loaded before they run,
+//! so that the loads overlap: first the shard headers, then the buckets, then the entries (memory
+//! access amortisation). A command that looks up a member of a big set, hash or sorted set has two
+//! more loads: the bucket in the collection's own table, and the member. These are prefetched too.
 
 use std::ops::Range;
 
@@ -17,33 +17,33 @@ use crate::owned_args::OwnedArgs;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered};
 
-/// Requests of one batch; what does not fit runs in the next batch of the same turn. The lines a
-/// batch fetches (two or three a request) fit the first-level cache.
+/// The most requests of one batch; the rest runs in the next batch of the same turn. The cache
+/// lines that a batch prefetches (two or three for each request) fit into the first-level cache.
 const BATCH_REQUESTS_MAX: usize = 128;
-/// Empty lines that take as long to pass over as a request takes.
+/// The number of empty lines that take as long to skip as one request takes to run.
 const EMPTY_LINES_PER_REQUEST: usize = 64;
 
-/// The work for a request.
+/// The way a request is handled.
 pub enum Work {
-    /// Run it; its arguments are spans of the input.
+    /// The request runs. Its arguments are spans of the input.
     Run,
-    /// Run it; its arguments were unescaped.
+    /// The request runs. It was an inline command, so its arguments are unescaped copies.
     Inline(OwnedArgs),
-    /// Its bytes are no request: answer so and close.
+    /// The bytes are not a request: the reply is this error, and the connection is closed.
     Broken(ProtocolError),
 }
 
 /// One parsed request.
 pub struct ParsedRequest {
-    /// Its command, if there is one of that name.
+    /// The command; `None` if no command has this name.
     pub registered: Option<&'static Registered>,
-    /// The work.
+    /// The way the request is handled.
     pub work: Work,
-    /// Its lookups, in the database selected when it was parsed.
+    /// The key and member to look up, in the database that was selected at parse time.
     lookup: Lookup,
-    /// First byte within the connection's input.
+    /// The position of the first byte in the connection's input.
     pub start: usize,
-    /// Length in bytes.
+    /// The length in bytes.
     pub len_bytes: usize,
     spans: Range<usize>,
 }
@@ -55,54 +55,57 @@ impl AsRef<Lookup> for ParsedRequest {
     }
 }
 
-/// A parsed request as it came: nothing is checked yet.
+/// A parsed request before any check.
 pub struct Incoming<'a> {
-    /// Its command; `None` for one that does not exist.
+    /// The command; `None` if it does not exist.
     pub registered: Option<&'static Registered>,
-    /// Its arguments.
+    /// The arguments.
     pub args: Args<'a>,
 }
 
-/// A connection's part of the batch. `V` is what the driver knows the connection by.
+/// The part of a batch that comes from one connection. `V` is the driver's handle of the
+/// connection.
 pub struct ConnTurn<V> {
-    /// The connection.
+    /// The driver's handle of the connection.
     pub visit: V,
-    /// Its requests in [`Batch::requests`].
+    /// The range of its requests in [`Batch::requests`].
     pub requests: Range<usize>,
-    /// Input up to here needs no reply once all its requests ran (empty lines behind them).
+    /// The number of input bytes that the batch has parsed, including the empty lines after the
+    /// last request.
     pub skip_to: usize,
-    /// More of its input may be complete than the batch has room for.
+    /// True if the rest of the input may contain complete requests for which the batch was too
+    /// small.
     pub has_more: bool,
 }
 
-/// The input of a connection.
+/// The input of a connection to parse.
 pub struct Source<'a, V> {
-    /// The parsed part of an incomplete request.
+    /// The state of parsing an incomplete request.
     pub progress: &'a mut Progress,
-    /// Its client's selected database.
+    /// The selected database of the client.
     pub db: usize,
-    /// The limits of its requests.
+    /// The limits for its requests.
     pub limits: Limits,
-    /// The connection.
+    /// The driver's handle of the connection.
     pub visit: V,
-    /// Position of the first unconsumed byte in its stream.
+    /// The position of `input` in the byte stream of the connection.
     pub position: u64,
     /// The unconsumed bytes.
     pub input: &'a [u8],
 }
 
-/// See the module.
+/// The requests to run next, and the connections that they came from.
 pub struct Batch<V> {
-    /// All requests, connection after connection.
+    /// All requests, grouped by connection.
     pub requests: Vec<ParsedRequest>,
-    /// The connections, in order.
+    /// The connections, in the order of their requests.
     pub turns: Vec<ConnTurn<V>>,
     spans: Vec<Span>,
     /// The least number of bytes that the last incomplete request still lacks.
     missing_bytes: usize,
-    /// Empty lines around the requests.
+    /// The number of empty lines that were skipped.
     empty_lines: usize,
-    /// The lookups of its requests.
+    /// The kinds of lookups that the requests need.
     sought: Sought,
 }
 
@@ -120,7 +123,7 @@ impl<V> Default for Batch<V> {
 }
 
 impl<V> Batch<V> {
-    /// Forgets the last batch, keeping its memory.
+    /// Removes the last batch and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.requests.clear();
         self.turns.clear();
@@ -129,19 +132,20 @@ impl<V> Batch<V> {
         self.sought = Sought::Keys;
     }
 
-    /// Returns true if no more fits.
+    /// Returns true if the batch accepts no more requests.
     pub fn is_full(&self) -> bool {
         self.requests.len() + self.empty_lines / EMPTY_LINES_PER_REQUEST >= BATCH_REQUESTS_MAX
     }
 
-    /// Returns the number of bytes that are missing at least, after [`Batch::collect`] found no
-    /// whole request in bytes that are not empty.
+    /// Returns the least number of bytes that the incomplete request lacks. Valid after
+    /// [`Batch::collect`] found no complete request in an input that is not empty.
     pub fn missing_bytes(&self) -> usize {
         self.missing_bytes
     }
 
-    /// Parses requests from the start of a connection's input until it ends or the batch is full.
-    /// What is whole becomes one of [`Batch::turns`]; whether something is.
+    /// Parses requests from the start of a connection's input, until the input ends or the batch is
+    /// full. Returns true if it parsed any request or empty line, and has added the connection to
+    /// [`Batch::turns`].
     pub fn collect(&mut self, source: Source<'_, V>, shared: &Shared) -> bool {
         let Source { progress, db, limits, visit, position, input } = source;
         let first = self.requests.len();
@@ -151,7 +155,8 @@ impl<V> Batch<V> {
                 break false;
             }
             if self.is_full() || (limits.unauthenticated && self.requests.len() > first) {
-                // The request before may authenticate, which changes the limits of the next.
+                // The request before may authenticate, which changes the limits of the following
+                // ones.
                 break true;
             }
             let spans_from = self.spans.len();
@@ -219,7 +224,8 @@ impl<V> Batch<V> {
         });
     }
 
-    /// Finds the command called `name`: most often the one of the request before.
+    /// Finds the command called `name`. Compares it with the previous request's command first,
+    /// since it is most often the same.
     #[inline]
     fn command(&self, name: &[u8], shared: &Shared) -> Option<&'static Registered> {
         if let Some(ParsedRequest { registered: Some(last), .. }) = self.requests.last()
@@ -230,14 +236,14 @@ impl<V> Batch<V> {
         shared.table.find(name)
     }
 
-    /// Starts loading what the batch will touch: all buckets, then all entries,
-    /// then the same of members.
+    /// Starts loading the memory that the batch will touch: all buckets, then all entries, then the
+    /// buckets and entries of members.
     pub fn prefetch(&self, keyspace: &Keyspace) {
         fetch::ahead(&self.requests, self.sought, keyspace);
     }
 
-    /// Returns a request, ready to run; `None` if its bytes are no request. `input` is the input
-    /// of its connection.
+    /// Returns a request that is ready to run; `None` if its bytes are not a request. `input` is
+    /// the input of its connection.
     #[inline]
     pub fn request<'a>(
         &'a self,
@@ -248,7 +254,8 @@ impl<V> Batch<V> {
         self.request_of(parsed, &input[parsed.start..][..parsed.len_bytes], hasher)
     }
 
-    /// Returns a request as [`request`](Self::request) does, of its own bytes.
+    /// Returns a request as [`request`](Self::request) does. `bytes` are the bytes of the request
+    /// only.
     #[inline]
     pub fn request_of<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! The arguments that the engine hands to its host for a command about the server or the
+//! The interface between the engine and its host, which runs the commands about the server and the
 //! connection.
 
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{HostCommand, Registered};
 
-/// The host: it runs the commands that the engine does not know, such as CONFIG, INFO and
-/// SHUTDOWN. Data commands never come here.
+/// The host of the engine. It runs the commands that the engine does not implement, such as CONFIG,
+/// INFO and SHUTDOWN. Data commands are never passed to it.
 pub trait Host {
     /// Runs a command of the host's table.
     ///
     /// # Errors
-    /// The error to reply with; what was written to the reply is taken back then.
+    /// The error to reply with. Everything that was written to the reply before is discarded.
     fn run(&self, command: HostCommand, call: Call<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError>;
 
-    /// Describes a client as CLIENT LIST does, without the line's end: for ACL LOG.
+    /// Formats a client as CLIENT LIST does, without the line end, for ACL LOG.
     fn describe_client(&self, client: &ClientInfo) -> Vec<u8> {
         client.id.to_string().into_bytes()
     }
 
-    /// Has a thread of its own run this EVAL of a client that debugs it. The client's flow is
+    /// Starts a thread that runs this EVAL for a client in debug mode. The session's flow is
     /// [`Flow::Debugging`](crate::session::Flow::Debugging) until the connection closes.
     ///
     /// # Errors
@@ -41,11 +41,11 @@ pub trait Host {
         Err(CommandError::Line("ERR scripts are not debugged here"))
     }
 
-    /// Notes that a request was refused by the rules of its client's user, for the audit log.
+    /// Records in the audit log that the rights of the client's user did not permit a request.
     fn note_refused(&self, _settings: &Settings, _unix_ms: i64, _refused: RefusedRequest<'_>) {}
 }
 
-/// A request that was refused by the rules of its client's user.
+/// A request that the rights of the client's user did not permit.
 pub struct RefusedRequest<'a> {
     /// The client.
     pub client: &'a ClientInfo,
@@ -55,48 +55,51 @@ pub struct RefusedRequest<'a> {
     pub registered: &'static Registered,
     /// Its arguments.
     pub args: &'a Args<'a>,
-    /// Why.
+    /// The kind of the refusal.
     pub reason: Reason,
 }
 
-/// A host's command's surroundings.
+/// The context in which a command of the host runs.
 pub struct Call<'a, 'g, 's> {
     /// The settings of this turn.
     pub settings: &'a Arc<Settings>,
-    /// The client that asks.
+    /// The session of the client that sent the request.
     pub session: &'a mut Session,
     /// The command itself.
     pub registered: &'static Registered,
     /// The destination of the reply.
     pub reply: Reply<'a>,
-    /// The thread that runs it.
+    /// The I/O thread that runs the command.
     pub thread: usize,
-    /// This turn's pass through the gate: can be made exclusive. No shard is locked.
+    /// This turn's pass through the gate, which can be made exclusive. The thread holds no shard
+    /// lock.
     pub pass: &'a mut SharedPass<'g>,
-    /// Random numbers.
+    /// The random number generator.
     pub rng: &'a mut fastrand::Rng,
-    /// For work on keys.
+    /// The access to keys, for commands that need it.
     pub data: DataAccess<'a, 's>,
 }
 
-/// The access of a host's command to keys, as a data command has it.
+/// The access to keys for a command of the host, as data commands have it.
 pub struct DataAccess<'a, 's> {
-    /// The commit that changes end in.
+    /// The commit that receives the changes.
     pub commit: &'a mut Commit<'s>,
     /// The way keys are accessed.
     pub access_context: AccessContext,
-    /// The time that the command's transaction or script sees, in Unix microseconds.
+    /// The time that the command's transaction or script uses, in Unix microseconds.
     pub unix_us: i64,
-    /// The client that asks.
+    /// The id of the client that sent the request.
     pub client: u64,
-    /// The unit of the command.
+    /// The unit that the command is part of.
     pub unit: Unit,
 }
 
 impl DataAccess<'_, '_> {
-    /// Does `work` with the shard of `key` locked, as a unit unless it is part of a transaction: on
-    /// that key of database `db`, and without a system call. What it recorded is the unit's record.
-    /// Clients that are blocked on what it changes are served when the command is done.
+    /// Runs `work` with the shard of `key` locked. `work` may access only this key of database
+    /// `db`, and makes no system call.
+    ///
+    /// The call is one unit, unless it is part of a transaction. The unit's record is what `work`
+    /// recorded. Clients that are blocked on a changed key are served after the command.
     pub fn with_key<T>(
         &mut self,
         db: usize,
@@ -117,7 +120,8 @@ impl DataAccess<'_, '_> {
             match self.unit {
                 Unit::Own => {
                     self.commit.log_unit(&locked);
-                    // What the command shows is what it has seen of all its keys.
+                    // The position of the command must cover the changes of all keys that it has
+                    // read.
                     self.commit.position = self.commit.position.max(seen_position);
                     self.commit.publish_log();
                 }
@@ -128,8 +132,8 @@ impl DataAccess<'_, '_> {
         done
     }
 
-    /// Notifies the watchers of all keys, and all clients that cache keys, that the keyspace is
-    /// about to be replaced. The caller owns the keyspace. O(watched keys).
+    /// Marks the watchers of all keys, and notifies all clients that cache keys, because the
+    /// keyspace is about to be replaced. The caller owns the keyspace. O(watched keys).
     pub fn note_replacement(&mut self) {
         let dbs = 0..self.commit.shared.keyspace.db_count();
         self.commit.effects.db_changes.extend(dbs.map(DbChange::Replaced));
@@ -137,7 +141,7 @@ impl DataAccess<'_, '_> {
         self.commit.release(self.client);
     }
 
-    /// Returns the present time in Unix milliseconds.
+    /// Returns the time of the command in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.access_context.now_ms
     }

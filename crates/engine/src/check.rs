@@ -1,5 +1,5 @@
-//! The checks before a command may run, in Redis' order. Pure: nothing is done here, and that a
-//! command needs memory is an answer.
+//! The checks before a command runs, in Redis' order. The functions change nothing. They report
+//! that a command needs memory, but do not free any.
 
 use commands::error::quotable;
 use commands::table::Flags;
@@ -9,20 +9,22 @@ use resp::Protocol;
 use crate::session::Session;
 use crate::table::{Registered, Runner, Verb};
 
-/// A request that may not run.
+/// A request that is refused.
 pub struct Refused {
-    /// The command, or its subcommand where the request names one.
+    /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
-    /// Why not.
+    /// The error to reply with.
     pub error: CommandError,
 }
 
-/// Checks a request of a command that exists: subcommand, number of arguments. The checks of rights
-/// ([`crate::rights`]), of memory and of the subscriber's mode follow, as [`needs_memory`] and
-/// [`subscriber_refusal`] say. Gives the command, or its subcommand where the request names one.
+/// Checks the subcommand and the number of arguments of a request with an existing command. Returns
+/// the command or, if the request names one, its subcommand.
+///
+/// The caller then checks the rights ([`crate::rights`]), the memory ([`needs_memory`]) and the
+/// subscriber mode ([`subscriber_refusal`]).
 ///
 /// # Errors
-/// Why the request may not run.
+/// The reason for which the request is refused.
 #[inline]
 pub fn check(registered: &'static Registered, args: &Args<'_>) -> Result<&'static Registered, Refused> {
     let mut registered = registered;
@@ -44,19 +46,19 @@ fn unknown_subcommand(registered: &'static Registered, args: &Args<'_>) -> Refus
     Refused { registered, error }
 }
 
-/// Returns true if a command needs memory: without room it may not run.
+/// Returns true if a command is refused while memory is over its limit.
 #[inline]
 pub fn needs_memory(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).contains(Flags::DENYOOM)
 }
 
-/// Returns true if a client may run only the commands of subscribers: see [`subscriber_refusal`].
+/// Returns true if a client may run only the commands for subscribers, see [`subscriber_refusal`].
 #[inline]
 pub fn is_subscriber(session: &Session) -> bool {
     session.subscriptions.is_some() && session.protocol() == Protocol::Resp2
 }
 
-/// Returns a command's flags; for EXEC those of all commands that it will run.
+/// Returns the flags of a command. For EXEC these include the flags of all queued commands.
 #[inline]
 pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     let flags = registered.command.flags;
@@ -66,7 +68,7 @@ pub fn flags_of(session: &Session, registered: &Registered) -> Flags {
     }
 }
 
-/// Returns true if a command runs scripts: by itself, or in its client's transaction.
+/// Returns true if a command runs a script, or is an EXEC with a queued command that does.
 #[inline]
 pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
     match (registered.command.run, &session.transaction) {
@@ -76,17 +78,17 @@ pub fn runs_scripts(session: &Session, registered: &Registered) -> bool {
     }
 }
 
-/// Returns true if CLIENT PAUSE WRITE holds this command back.
+/// Returns true if CLIENT PAUSE WRITE postpones this command.
 pub fn writes(session: &Session, registered: &Registered) -> bool {
     flags_of(session, registered).intersects(Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
-/// Returns true if a command reads or writes keys: a monitor may run none of these.
+/// Returns true if a command reads or writes keys. A monitor may not run such commands.
 pub fn uses_keys(registered: &Registered) -> bool {
     registered.command.flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE)
 }
 
-/// Returns true if a command is queued in a transaction rather than run.
+/// Returns true if a command is queued inside a transaction instead of being run.
 pub fn is_queued(registered: &Registered) -> bool {
     match registered.command.run {
         Runner::Transaction(verb) => verb == Verb::Unwatch,
@@ -96,8 +98,8 @@ pub fn is_queued(registered: &Registered) -> bool {
     }
 }
 
-/// Returns the error if a subscriber that speaks RESP2 may not run a command: replies must differ
-/// from messages.
+/// Returns the error if a subscriber that uses RESP2 may not run this command. In RESP2, a client
+/// could not distinguish the reply from a message.
 #[cold]
 pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     let allowed = registered.command.flags.intersects(Flags::SUBSCRIPTION | Flags::FOR_SUBSCRIBERS);
@@ -110,8 +112,8 @@ pub fn subscriber_refusal(registered: &Registered) -> Option<CommandError> {
     })
 }
 
-/// Returns true if a request is a line of HTTP: a web page can make a browser send such lines with
-/// commands behind them. Its connection ends before those run, as in Redis.
+/// Returns true if a request is a line of HTTP. A web page can make a browser send such lines,
+/// followed by commands. The connection is closed before these commands run, as in Redis.
 pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
@@ -119,7 +121,7 @@ pub fn is_http(name: &[u8]) -> bool {
 /// The most bytes of an unknown command's name and arguments that its error quotes.
 const QUOTED_LEN_MAX: usize = 128;
 
-/// Returns the error for a request whose first word is no command's name.
+/// Returns the error for a request whose first word is not the name of a command.
 #[cold]
 pub fn unknown_command(args: &Args<'_>) -> CommandError {
     let mut line = b"ERR unknown command '".to_vec();

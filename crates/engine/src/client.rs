@@ -1,8 +1,10 @@
-//! The state of a client that other threads read and set: CLIENT LIST, CLIENT KILL, messages to
-//! it.
+//! The state of a client that other threads read or change: for CLIENT LIST, CLIENT KILL, and
+//! messages to the client.
 //!
-//! The client's own thread writes it with relaxed stores, except [`HeldBytes::counted_bytes`]: a
-//! cache line or two per client, no lock on the request's path. The state that only its own thread
+//! Most fields are written only by the client's own thread, with relaxed stores: a cache line or
+//! two per client, and no lock in the path of a request. Any thread writes
+//! [`HeldBytes::counted_bytes`], [`HeldBytes::waiting_push_bytes`], [`State::kill_requested`],
+//! [`ClientInfo::watch_dirty`] and [`Mode::BROKEN`]. The state that only the client's own thread
 //! needs is in `session.rs`.
 
 use std::sync::Mutex;
@@ -16,24 +18,24 @@ bitflags! {
     /// The mode of a client's tracking.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Mode: u32 {
-        /// It does.
+        /// Tracking is on.
         const ON = 1 << 0;
-        /// By prefixes.
+        /// Tracking by prefixes.
         const BCAST = 1 << 1;
-        /// Only reads behind CLIENT CACHING YES.
+        /// Only keys that are read after CLIENT CACHING YES are tracked.
         const OPTIN = 1 << 2;
-        /// All reads but those behind CLIENT CACHING NO.
+        /// All read keys are tracked, except those read after CLIENT CACHING NO.
         const OPTOUT = 1 << 3;
-        /// It gets no invalidations for its own changes (NOLOOP).
+        /// The client receives no invalidations for its own changes.
         const NOLOOP = 1 << 4;
-        /// CLIENT CACHING was given for the next command.
+        /// CLIENT CACHING was called for the next command.
         const CACHING = 1 << 5;
-        /// The client that it redirects to has disconnected.
+        /// The client that receives the redirected invalidations has disconnected.
         const BROKEN = 1 << 6;
     }
 }
 
-/// A client's tracking, as other threads see it. Written by the client's thread, `BROKEN` by any.
+/// The tracking state of a client. Written by the client's thread, `BROKEN` by any thread.
 #[derive(Debug, Default)]
 pub struct TrackingState {
     pub(crate) mode: AtomicU32,
@@ -41,22 +43,22 @@ pub struct TrackingState {
 }
 
 impl TrackingState {
-    /// Returns its mode.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         Mode::from_bits_retain(self.mode.load(Relaxed))
     }
 
-    /// Adds to the mode.
+    /// Sets the bits of `mode`.
     pub fn insert(&self, mode: Mode) {
         self.mode.fetch_or(mode.bits(), Relaxed);
     }
 
-    /// Takes from the mode.
+    /// Clears the bits of `mode`.
     pub fn remove(&self, mode: Mode) {
         self.mode.fetch_and(!mode.bits(), Relaxed);
     }
 
-    /// Returns the client that it redirects to, 0 for none.
+    /// Returns the id of the client that invalidations are redirected to; 0 for none.
     pub fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
     }
@@ -67,52 +69,52 @@ impl TrackingState {
 pub struct HeldBytes {
     /// Unconsumed input, in bytes.
     pub pending_input_bytes: AtomicU64,
-    /// Room behind it in the client's own buffer, in bytes; 0 without one.
+    /// Free capacity after the input in the client's own buffer, in bytes; 0 without such a buffer.
     pub input_room_bytes: AtomicU64,
     /// Unsent output, in bytes.
     pub pending_output_bytes: AtomicU64,
-    /// Capacity of the buffer that its unsent output stands in, in bytes; 0 without one.
+    /// Capacity of the client's output buffer, in bytes; 0 without one.
     pub output_buffer_bytes: AtomicU64,
-    /// The most unsent output it had, in bytes.
+    /// The peak of the client's unsent output, in bytes.
     pub output_peak_bytes: AtomicU64,
-    /// Pieces of unsent output ahead of the last.
+    /// The number of separate parts of the unsent output, except the last.
     pub pending_output_chunks: AtomicU64,
-    /// Bytes of messages that wait for it in its thread's inbox.
+    /// Bytes of the messages to the client that are still in its thread's inbox.
     pub waiting_push_bytes: AtomicU64,
-    /// Bytes of its transaction's queue.
+    /// Bytes of the queue of its transaction.
     pub queued_bytes: AtomicU64,
-    /// Bytes of what it names for later: watched keys, channels, prefixes of its cache.
+    /// Bytes of the client's watched keys, channels, and tracked prefixes.
     pub watched_and_subscribed_bytes: AtomicU64,
-    /// Bytes of what it waits with, its places in the queues of its keys
-    /// included; 0 while it does not.
+    /// Bytes of the client's blocked request, including the client's entries in the queues of the
+    /// keys; 0 while it is not blocked.
     pub blocked_bytes: AtomicU64,
-    /// Bytes of the words of the request that it waits with.
+    /// Bytes of the arguments of its blocked request.
     pub blocked_text_bytes: AtomicU64,
-    /// Its memory as it was counted last, 0 if it is not counted
-    /// ([`Clients::count_memory`](crate::clients::Clients::count_memory)). Written under the lock
-    /// of the registry, by any thread.
+    /// The client's memory in bytes when it was last counted
+    /// ([`Clients::count_memory`](crate::clients::Clients::count_memory)); 0 if it is not counted.
+    /// Written under the lock of the registry, by any thread.
     pub counted_bytes: AtomicU64,
 }
 
 /// The traffic of a client.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Commands it ran.
+    /// The number of commands that the client ran.
     pub commands: AtomicU64,
-    /// Bytes it sent.
+    /// The bytes received from the client.
     pub input_bytes: AtomicU64,
-    /// Bytes it was sent.
+    /// The bytes sent to the client.
     pub output_bytes: AtomicU64,
-    /// The time at which its last request ran.
+    /// The time of the client's last request.
     pub last_active_ms: AtomicU64,
-    /// Id of its last command plus one; 0 for none.
+    /// The id of the client's last command plus one; 0 for none.
     pub last_command: AtomicU64,
 }
 
-/// The choices of a client by CLIENT commands.
+/// The modes that a client has set by CLIENT commands.
 #[derive(Debug, Default)]
 pub struct Choices {
-    /// CLIENT NO-EVICT; set by [`Clients::protect`](crate::clients::Clients::protect).
+    /// CLIENT NO-EVICT. Set by [`Clients::protect`](crate::clients::Clients::protect).
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
@@ -122,103 +124,105 @@ pub struct Choices {
     pub handles_redirects: AtomicBool,
 }
 
-/// The present state of a client.
+/// The flags about the connection of a client.
 #[derive(Debug, Default)]
 pub struct State {
-    /// It is closed once its replies are sent.
+    /// True if the connection is closed after its replies are sent.
     pub closing: AtomicBool,
-    /// It was killed; its thread closes it.
+    /// True if the client was killed. Its thread closes it.
     pub kill_requested: AtomicBool,
-    /// Its connection is closed, or closes once its replies are sent.
+    /// True if the connection is closed, or will be closed after its replies are sent.
     pub gone: AtomicBool,
-    /// Held back by CLIENT PAUSE.
+    /// True while CLIENT PAUSE postpones its requests.
     pub postponed: AtomicBool,
-    /// It is a monitor (MONITOR).
+    /// True if the client is a monitor (MONITOR).
     pub monitoring: AtomicBool,
 }
 
-/// A client as other threads see it. Times are milliseconds of the server's monotonic clock.
+/// The state of a client for other threads. Times are milliseconds of the server's monotonic clock.
 #[derive(Debug)]
 pub struct ClientInfo {
     /// The session's id.
     pub id: u64,
-    /// The thread it lives on.
+    /// The I/O thread of the client.
     pub thread: usize,
-    /// The connection on that thread.
+    /// The client's connection on that thread.
     pub conn: ConnId,
-    /// The file descriptor, for display.
+    /// The file descriptor, only for display.
     pub fd: i32,
-    /// Whom it talks to.
+    /// The address of the client.
     pub peer: Address,
-    /// The server's end.
+    /// The address of the server's end of the connection.
     pub local: Address,
-    /// The time at which it connected.
+    /// The time of the connect.
     pub connected_ms: u64,
-    /// Selected database.
+    /// The selected database.
     pub db: AtomicU64,
-    /// RESP version.
+    /// The RESP version, 2 or 3.
     pub resp: AtomicU64,
-    /// The keys that it tracks for its cache.
+    /// The state of client-side caching.
     pub tracking: TrackingState,
-    /// Commands queued in its transaction, plus one; 0 without one.
+    /// The number of commands queued in its transaction, plus one; 0 without a transaction.
     pub queued: AtomicU64,
-    /// Its subscriptions: channels, patterns, shard channels.
+    /// The numbers of its subscriptions: channels, patterns, shard channels.
     pub subscriptions: [AtomicU64; 3],
-    /// Keys it watches.
+    /// The number of watched keys.
     pub watched: AtomicU64,
-    /// One of them changed. Set and read under the lock of the key's shard, but for display.
+    /// True if one of its watched keys has changed. Set and read under the lock of the key's shard,
+    /// except for display.
     pub watch_dirty: AtomicBool,
-    /// The names, which rarely change.
+    /// The names of the client, its library and its user.
     pub names: Mutex<ClientNames>,
-    /// The memory that it makes the server hold, in bytes.
+    /// The memory that the client makes the server hold, in bytes.
     pub held: HeldBytes,
     /// Its traffic.
     pub traffic: Traffic,
-    /// Its choices by CLIENT commands.
+    /// The modes set by CLIENT commands.
     pub choices: Choices,
-    /// Its present state.
+    /// The flags about the connection.
     pub state: State,
 }
 
-/// A client's names. Guarded by a lock of its own, a leaf in the lock order.
+/// The names of a client. The mutex around them is a leaf in the lock order.
 #[derive(Clone, Debug, Default)]
 pub struct ClientNames {
-    /// CLIENT SETNAME.
+    /// The name by CLIENT SETNAME.
     pub name: Vec<u8>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// The library name by CLIENT SETINFO LIB-NAME.
     pub lib_name: Vec<u8>,
-    /// CLIENT SETINFO LIB-VER.
+    /// The library version by CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
-    /// The authenticated user.
+    /// The name of the authenticated user.
     pub user: Vec<u8>,
 }
 
-/// The length of a session on its own thread, in bytes; `session.rs` checks it.
+/// The size of a session on its own thread, in bytes; `session.rs` checks it.
 pub(crate) const SESSION_BYTES: usize = 256;
 
-/// The thread and connection of a client.
+/// The thread and connection of a new client.
 pub struct Place {
-    /// The thread.
+    /// The I/O thread.
     pub thread: usize,
-    /// The connection there.
+    /// The connection on that thread.
     pub conn: ConnId,
-    /// The file descriptor, for display.
+    /// The file descriptor, only for display.
     pub fd: i32,
 }
 
 impl ClientInfo {
-    /// Returns true if it has subscriptions: CLIENT LIST's type `pubsub`.
+    /// Returns true if the client has subscriptions: CLIENT LIST shows it with type `pubsub`.
     pub fn is_subscriber(&self) -> bool {
         self.subscriptions.iter().any(|count| count.load(Relaxed) > 0)
     }
 
-    /// Counts bytes that it is sent. On its own thread only, so a plain load and store do.
+    /// Adds to the bytes sent to the client. Only the client's own thread calls it, so a plain load
+    /// and store are enough.
     #[inline]
     pub fn count_output(&self, len_bytes: u64) {
         self.traffic.output_bytes.store(self.traffic.output_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Creates a client that has just connected, with the addresses of both ends.
+    /// Creates the state of a client that has just connected, with the addresses of both ends.
     pub fn new(id: u64, at: Place, (peer, local): (Address, Address), now_ms: u64) -> Self {
         Self {
             id,
@@ -261,13 +265,13 @@ impl ClientInfo {
             + self.held.blocked_bytes.load(Relaxed)
     }
 
-    /// Returns the protocol of replies and messages to it.
+    /// Returns the protocol of replies and messages to the client.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         if self.speaks_resp3() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
-    /// Has commands reply in another protocol: while a script runs.
+    /// Changes the protocol in which commands reply, while a script runs.
     #[inline]
     pub(crate) fn speak(&self, protocol: Protocol) {
         let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
@@ -282,7 +286,7 @@ impl ClientInfo {
         self.db.store(db as u64, Relaxed);
     }
 
-    /// Returns true if messages to it are written in RESP3.
+    /// Returns true if messages to the client are written in RESP3.
     #[inline]
     pub fn speaks_resp3(&self) -> bool {
         self.resp.load(Relaxed) == 3

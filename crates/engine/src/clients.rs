@@ -1,8 +1,8 @@
-//! The registry of the connected clients. While `maxmemory-clients` is a limit, it also has the
-//! memory of each client and their sum.
+//! The registry of the connected clients. While `maxmemory-clients` is set, the registry also keeps
+//! the memory of each client and their sum.
 //!
-//! One lock guards both, so every removal of a client also subtracts its memory from the sum.
-//! Whenever the lock is free, the sum is exactly that of the last counted sizes.
+//! One lock guards both, so every removal of a client also subtracts its memory from the sum. While
+//! the lock is free, the sum is exactly the sum of the last counted sizes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::client::ClientInfo;
 
-/// All clients of all threads. Its lock is a leaf in the lock order. It is taken when a client
+/// All clients of all threads. The lock is a leaf in the lock order. It is taken when a client
 /// connects, disconnects or is killed, and by CLIENT LIST and similar commands. While the memory of
-/// clients is limited, it is also taken when the memory of a client has changed or the sum is too
-/// high.
+/// clients is limited, it is also taken when the memory of a client has changed, or the sum is
+/// above the limit.
 #[derive(Debug, Default)]
 pub struct Clients {
     registry: Mutex<Registry>,
@@ -33,16 +33,16 @@ struct Registry {
 
 type SizeKey = (u32, Reverse<u64>);
 
-/// Returns the class of a size: eight for each power of two, so sizes of one class differ by an
-/// eighth at most. A larger size has the same class or a higher one.
+/// Returns the class of a size. Each power of two has eight classes, so the sizes in a class differ
+/// by an eighth at most. A larger size has the same class or a higher one.
 fn size_class(bytes: u64) -> u32 {
     let bytes = bytes.max(8);
     let log = bytes.ilog2();
     (log << 3) | (bytes >> (log - 3)) as u32 & 7
 }
 
-/// Returns the place of a client in `by_size`; `None` if it is not counted or is protected. The
-/// state that the place depends on changes only under the registry's lock.
+/// Returns the entry of a client in `by_size`; `None` if the client is not counted or is protected.
+/// The state that the entry depends on changes only under the registry's lock.
 fn size_key(client: &ClientInfo) -> Option<SizeKey> {
     let counted_bytes = client.held.counted_bytes.load(Relaxed);
     let is_in_order = counted_bytes > 0 && !client.choices.no_evict.load(Relaxed);
@@ -59,7 +59,7 @@ impl Registry {
 }
 
 impl Clients {
-    /// Returns the next client's id, from 1 on.
+    /// Returns the id for the next client. The first id is 1.
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Relaxed) + 1
     }
@@ -82,7 +82,7 @@ impl Clients {
         self.lock().by_id.get(&id).cloned()
     }
 
-    /// Returns all clients, by id. O(n).
+    /// Returns all clients, ordered by id. O(n).
     pub fn all(&self) -> Vec<Arc<ClientInfo>> {
         self.lock().by_id.values().cloned().collect()
     }
@@ -97,9 +97,9 @@ impl Clients {
         self.memory_bytes.load(Relaxed)
     }
 
-    /// Counts the memory that a client holds now, unless it has been removed. Any thread. O(1), and
-    /// no lock, where nothing has changed; else O(log n). Where several threads count one client at
-    /// once, the last to do so may have read an older figure, which stays until the next count.
+    /// Counts the memory that a client holds now, unless the client has been removed. Any thread
+    /// may call it. O(1) and without the lock if nothing has changed, else O(log n). If several
+    /// threads count one client at the same time, an older figure may remain until the next count.
     pub fn count_memory(&self, client: &ClientInfo) {
         if client.memory_bytes() == client.held.counted_bytes.load(Relaxed) {
             return;
@@ -110,7 +110,7 @@ impl Clients {
         }
     }
 
-    /// Counts no client any more. O(n), or O(1) if none was counted.
+    /// Stops counting the memory of all clients. O(n), or O(1) if none was counted.
     pub fn forget_memory(&self) {
         let mut registry = self.lock();
         if self.memory_bytes() > 0 {
@@ -120,7 +120,8 @@ impl Clients {
         }
     }
 
-    /// Protects a client from eviction: CLIENT NO-EVICT ON. It counts all the same. O(log n).
+    /// Protects a client from eviction, for CLIENT NO-EVICT ON. The client's memory is still
+    /// counted. O(log n).
     pub fn protect(&self, client: &ClientInfo) {
         let mut registry = self.lock();
         registry.set_key(size_key(client), None);
@@ -134,9 +135,10 @@ impl Clients {
         registry.set_key(None, size_key(client));
     }
 
-    /// Removes the client to evict next where the counted ones hold more than `limit_bytes`, and
-    /// returns it and the bytes that it counted for: the oldest of those of the highest size class
-    /// that are not protected. `None` if all fit, or the rest is protected. O(log n).
+    /// Removes the client to evict next if the counted clients hold more than `limit_bytes`.
+    /// Returns that client and its counted bytes. It is the oldest client in the highest size class
+    /// among those that are not protected. `None` if all clients fit, or all others are protected.
+    /// O(log n).
     pub fn take_largest_over(&self, limit_bytes: u64) -> Option<(Arc<ClientInfo>, u64)> {
         let mut registry = self.lock();
         if self.memory_bytes() <= limit_bytes {
@@ -149,7 +151,8 @@ impl Clients {
         Some((client, counted_bytes))
     }
 
-    /// Has the sum and the order contain `bytes` of a client; 0 for not at all.
+    /// Sets the counted bytes of a client in the sum and in the order; 0 removes the client from
+    /// both.
     fn set_counted(&self, registry: &mut Registry, client: &ClientInfo, bytes: u64) {
         let old = size_key(client);
         let before = client.held.counted_bytes.swap(bytes, Relaxed);

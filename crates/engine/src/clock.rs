@@ -1,21 +1,21 @@
-//! Time, as a parameter: the server's clock is the system's, a simulator's stands
-//! still until it is moved.
+//! The clock as a type parameter. The server uses the system's clock; a simulator uses a clock that
+//! changes only when it is advanced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The clock that the engine reads time from. It is a type parameter of the code that runs
-/// requests, so the server's costs no indirection.
+/// The clock of the engine. It is a type parameter of the code that runs requests, so that the
+/// server's clock costs no indirection.
 pub trait Clock: Clone + Send + 'static {
     /// Reads the monotonic clock.
     fn now(&self) -> Instant;
 
-    /// Takes a reading for [`elapsed`](Self::elapsed), comparable to nothing else. Meant to be
-    /// cheaper than [`now`](Self::now).
+    /// Returns a reading for [`elapsed`](Self::elapsed). It must not be compared with anything
+    /// else. Should be cheaper than [`now`](Self::now).
     fn ticks(&self) -> Ticks;
 
-    /// Returns the time since then, exact enough for statistics.
+    /// Returns the time since a reading. The precision is enough for statistics.
     fn elapsed(&self, since: Ticks) -> Duration;
 
     /// Reads the Unix time.
@@ -28,11 +28,11 @@ pub trait Clock: Clone + Send + 'static {
     }
 }
 
-/// A reading of a clock, in units of its own.
+/// A reading of a clock, in a unit that depends on the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks(pub u64);
 
-/// A clock that stands still until it is moved: for tests and simulations.
+/// A clock that changes only when it is advanced, for tests and simulations.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     start: Instant,
@@ -41,15 +41,15 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Creates a clock that shows `start` and `start_unix`. Only the time between `start` and
-    /// later readings matters.
+    /// Creates a clock that starts at `start` and `start_unix`. Only differences to `start` are
+    /// used.
     pub fn new(start: Instant, start_unix: Duration) -> Self {
         Self { start, start_unix, elapsed_nanos: Arc::default() }
     }
 
-    /// Moves all copies of the clock forward.
+    /// Advances all copies of the clock.
     pub fn advance(&self, time: Duration) {
-        // Relaxed: whoever moves a clock orders its readers by other means.
+        // Relaxed: the caller synchronizes with the readers by other means.
         self.elapsed_nanos.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 

@@ -1,23 +1,28 @@
-//! The one end of a change, whoever made it: a command, a transaction, expiry,
-//! eviction, FLUSHALL, MIGRATE.
+//! The end of every change, independent of its origin: a command, a transaction, expiry, eviction,
+//! FLUSHALL or MIGRATE.
 //!
-//! Two levels. After each command [`Commit::collect`] takes what the handler did and finds, under
-//! the locks, who must be notified: watchers are marked, readers of changed keys are taken out of
-//! the tables of caches, events are put in order, keys that clients are blocked on become ready. At
-//! the end of the unit (a command outside a transaction, a transaction, one expired or evicted key)
-//! [`Commit::release`] lets all of it go, in order, still under the locks: messages enter the
-//! inboxes of threads. Then blocked clients are served (`run`), each as a unit of its own.
+//! There are two steps. After each command [`Commit::collect`] takes the handler's effects. Under
+//! the locks it finds who must be notified:
+//! - It marks the watchers of changed keys.
+//! - It takes the clients that cache a changed key out of the tracking tables.
+//! - It puts keyspace events in order.
+//! - It makes changed keys ready keys if clients are blocked on them.
+//!
+//! At the end of the unit [`Commit::release`] sends all of it in order, still under the locks:
+//! messages enter the inboxes of threads. A unit is a command outside a transaction, a transaction,
+//! or one expired or evicted key. Then blocked clients are served (`run`), each as a unit of its
+//! own.
 //!
 //! ```text
 //!   handler ─► effects ─collect─► notices, ready keys ─release─► inboxes  (under the locks)
 //!                                                        └─► outbox ─► threads woken (no locks)
 //! ```
-//! The order of what one client receives: an event and the invalidation of the same key in the
-//! order of the changes, then the reply; a served client's messages behind its own reply.
+//! A client receives the events and invalidations of keys in the order of the changes, then its
+//! reply. A blocked client that is served receives its messages after its own reply.
 //!
-//! With a change log (`crate::log`), each command adds its canonical record to its unit's, and the
-//! unit draws its position before it is released: [`Commit::log_unit`]. Messages carry the position
-//! along.
+//! With a change log (`crate::log`), each command adds its canonical record to the record of its
+//! unit. The unit draws its position before it is released ([`Commit::log_unit`]). Its messages
+//! carry the position.
 
 use std::sync::Arc;
 
@@ -40,14 +45,14 @@ use crate::track::{Changed, OwnMessages, Place, TrackingClient, Writer};
 pub enum Held<'a, 'k> {
     /// The shards of a command.
     Locked(&'a mut Locked<'k>),
-    /// One, by its number.
+    /// One shard, with its number.
     Shard(usize, &'a mut Shard),
-    /// None: the caller owns the keyspace, or it is about keys that nobody can reach.
+    /// No shard: the caller owns the keyspace, or the keys are not reachable by others.
     None,
 }
 
 impl Held<'_, '_> {
-    /// Does `work` on the shard of a changed key, locked for that where nothing is.
+    /// Runs `work` on the shard of a changed key. Locks the shard first if no shard is held.
     fn with_shard<R>(&mut self, keyspace: &Keyspace, hash: KeyHash, work: impl FnOnce(&mut Shard) -> R) -> R {
         let shard = match self {
             Self::Locked(locked) => locked.shard_of_mut(hash),
@@ -61,19 +66,19 @@ impl Held<'_, '_> {
 /// The unit that a command or a removal is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// It is a unit of its own.
+    /// The command or removal is a unit of its own.
     Own,
-    /// It is part of a transaction, which ends later.
+    /// The command or removal is part of a transaction, which ends later.
     Transaction,
 }
 
-/// Something that others are sent when the unit is released.
+/// A message that is sent to other clients when the unit is released.
 enum Notice {
     /// A keyspace event.
     Event(KeyEvent),
-    /// These clients cache a key that changed.
+    /// A changed key, and the clients that cache it.
     Invalidation { key: Box<[u8]>, readers: Vec<Arc<TrackingClient>> },
-    /// Databases were emptied: whoever caches anything drops all of it.
+    /// Databases were emptied: clients that cache keys must drop all of them.
     Flushed(Place),
 }
 
@@ -89,61 +94,62 @@ pub struct ReadyKey {
 }
 
 impl ReadyKey {
-    /// Its name and hash.
+    /// Returns the key with its hash.
     pub fn key(&self) -> Key<'_> {
         Key { bytes: &self.key, hash: self.hash }
     }
 }
 
-/// The changes of one thread that were not sent to others yet. Thread: any that runs commands,
+/// The changes of one thread that are not yet released. Used by every thread that runs commands,
 /// expires or evicts.
 pub struct Commit<'s> {
-    /// The engine.
+    /// The state shared by all threads of the engine.
     pub shared: &'s Shared,
-    /// The I/O thread, if it is one.
+    /// The I/O thread; `None` for other threads.
     pub thread: Option<usize>,
     /// The effects of commands on the data.
     pub effects: Changes,
-    /// The counts and results of access to keys.
+    /// The counts and results of accesses to keys.
     pub access_results: AccessResults,
-    /// Messages for the client whose command runs.
+    /// The messages to the client whose command runs.
     pub own: OwnMessages,
-    /// Threads to wake when no shard is locked.
+    /// The threads to wake once no shard is locked.
     pub outbox: Outbox,
-    /// Now, in Unix milliseconds: one reading per turn.
+    /// The time of the turn, in Unix milliseconds.
     pub now_ms: i64,
     /// The place of the invalidation of a flush that is not ASYNC, relative to the reply of the
     /// client that flushes.
     pub flush_place: Place,
-    /// The position of the change log that the unit shows which ended last: its own or, where it
-    /// changed nothing, that of the last change of what it touched. Messages carry it along.
+    /// The log position that the last ended unit shows. It is the unit's own position or, if the
+    /// unit changed nothing, that of the last change to the shards that it used. Messages carry it.
     pub position: u64,
-    /// True while changes of this thread are not recorded in the change log: they are replayed
-    /// from a file that has them, or a script wants it so (`redis.set_repl`).
+    /// True while the changes of this thread are not recorded in the change log: they are replayed
+    /// from a file that already has them, or a script has disabled it (`redis.set_repl`).
     pub is_unrecorded: bool,
-    /// The record of the unit under way.
+    /// The record of the current unit.
     unit: UnitRecord,
-    /// Records of units that have ended and are not published yet.
+    /// The records of ended units that are not published yet.
     chunk: Chunk,
-    /// Something was published and not merged by this thread, or its clients wait for a merge.
+    /// True if this thread has published something that it has not merged, or its clients wait for
+    /// a merge.
     awaits_merge: bool,
     /// This thread's buffer in the change log.
     log_buffer: usize,
     notifications: Notifications,
     notices: Vec<Notice>,
     ready: Vec<ReadyKey>,
-    /// While a script runs that may be undone: followed keys that it changed. Their watchers are
-    /// marked when it has ended.
+    /// The changed keys with watchers or blocked clients, while a script runs that may be undone.
+    /// Their watchers are marked when it has ended.
     unmarked: Option<Vec<ReadyKey>>,
-    /// Changed keys below prefixes that clients track, until the turn ends.
+    /// The changed keys with a tracked prefix, until the end of the turn.
     changed: Changed,
-    /// The last position that these show.
+    /// The last position of the changes in `changed`.
     changed_position: u64,
 }
 
 impl<'s> Commit<'s> {
-    /// Creates the commit of I/O thread `thread`, or of another thread. `seed` feeds the random
-    /// numbers of access clocks.
+    /// Creates the commit of I/O thread `thread`, or of another thread for `None`. `seed` is the
+    /// seed of the random numbers for the access clocks.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64) -> Self {
         Self {
             shared,
@@ -169,14 +175,15 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Returns true if this thread's writes must wait until the readers of its changes have caught
-    /// up.
+    /// Returns true if this thread's writes must wait because its subscribers or readers of the
+    /// change log have not caught up.
     #[inline]
     pub fn awaits_room(&self) -> bool {
         self.shared.awaits_room(self.log_buffer)
     }
 
-    /// Begins the record of a command or a removal, inside the gate; whether changes are recorded.
+    /// Begins the record of a command or a removal, inside the gate. Returns true if changes are
+    /// recorded.
     #[inline]
     pub fn begin_record(&mut self) -> bool {
         let is_wanted = self.shared.log.is_attached() && !self.is_unrecorded;
@@ -185,7 +192,8 @@ impl<'s> Commit<'s> {
         is_wanted
     }
 
-    /// Adds what a command did to the unit's record. What it found expired was collected.
+    /// Adds the effect of a command to the unit's record. The expired keys that it found have
+    /// already been collected.
     #[inline]
     pub fn record(&mut self, db: usize, args: &Args<'_>, locked: Option<&Locked<'_>>) {
         if self.effects.record.is_wanted && self.effects.record.command_count() > 0 {
@@ -197,8 +205,9 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Adds what was recorded beside a request to the unit's record, or without one. What was found
-    /// expired was collected. Big values are shared with the keys of `locked` shards.
+    /// Adds the commands that a handler recorded to the unit's record, besides or instead of the
+    /// request. The expired keys that were found have already been collected. Big values are shared
+    /// with the keys of `locked` shards.
     #[cold]
     pub fn record_commands(&mut self, locked: Option<&Locked<'_>>) {
         let values = Values { locked, hasher: self.shared.keyspace.hasher() };
@@ -206,8 +215,8 @@ impl<'s> Commit<'s> {
         commands.for_each(|command| self.unit.push_command(&command, values));
     }
 
-    /// Ends a unit of one command in the change log, as [`Commit::record`] and [`Commit::log_unit`]
-    /// do.
+    /// Ends a unit of one command in the change log. Same effect as [`Commit::record`] and
+    /// [`Commit::log_unit`], with a shorter path for a request that is its own record.
     #[inline]
     pub fn log_command(&mut self, db: usize, args: &Args<'_>, locked: &Locked<'_>) {
         let record = &self.effects.record;
@@ -226,15 +235,14 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Ends a unit in the change log, under the locks of these shards: draws its position if it has
-    /// a record. Before it is released. Where changes are recorded only.
+    /// Ends a unit in the change log, under the locks of these shards and before its release. Draws
+    /// its position if it has a record. Only called if changes are recorded.
     #[inline]
     pub fn log_unit(&mut self, locked: &Locked<'_>) {
         self.log_change_of(|| locked.numbers());
     }
 
-    /// Logs a unit as [`Commit::log_unit`] does, under the locks of the shards that `shards`
-    /// gives.
+    /// Ends a unit as [`Commit::log_unit`] does. `shards` returns the numbers of the locked shards.
     #[inline]
     pub fn log_change_of<S: Iterator<Item = usize>>(&mut self, shards: impl Fn() -> S) {
         let log = &self.shared.log;
@@ -248,8 +256,9 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Logs as [`Commit::log_unit`] does an exclusive owner's unit that noted its changes
-    /// ([`Commit::note_change_alone`]), or that visited all shards: it shows all changes so far.
+    /// Ends a unit of an exclusive owner as [`Commit::log_unit`] does. The unit has noted its
+    /// changes ([`Commit::note_change_alone`]) or has visited all shards. Its position covers all
+    /// changes so far.
     #[cold]
     pub fn log_unit_alone(&mut self) {
         let log = &self.shared.log;
@@ -276,9 +285,10 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Forgets what a script did that was undone: its record, events, whose watchers to mark, and
-    /// keys that became ready. Invalidations are kept, since their readers are known no more.
-    /// `changes` were counted before it.
+    /// Discards the effects of a script that was undone: its record, its events, the keys whose
+    /// watchers were to be marked, and ready keys. Keeps invalidations, because the clients that
+    /// cache these keys are no longer in the tracking tables. `changes` is the number of changes
+    /// before the script.
     #[cold]
     pub fn roll_back(&mut self, changes: u64) {
         self.unmarked = None;
@@ -304,15 +314,15 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Has this turn merge what others have published: this thread's clients wait for it, and the
-    /// turn of whoever published it may be long.
+    /// Requests a merge in this turn, because this thread's clients wait for changes that other
+    /// threads have published. The turn of the publishing thread may take long.
     #[cold]
     pub fn await_merge(&mut self) {
         self.awaits_merge = true;
     }
 
-    /// Merges the change log if this thread has published something or waits for what others have:
-    /// at the end of a turn, outside the gate.
+    /// Merges the change log if this thread has published something, or its clients wait for a
+    /// merge. Called at the end of a turn, outside the gate.
     #[inline]
     pub fn merge_log(&mut self) {
         if std::mem::take(&mut self.awaits_merge) {
@@ -320,8 +330,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Notes, as the exclusive owner, that the unit under way has changed these shards, `None` for
-    /// all: if it has a record, it will draw the next position.
+    /// Records that the current unit of the exclusive owner has changed these shards; `None` for
+    /// all shards. If the unit has a record, it will draw the next position.
     #[cold]
     pub fn note_change_alone(&mut self, locked: Option<&Locked<'_>>) {
         let log = &self.shared.log;
@@ -342,7 +352,7 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Takes over which events are published, none while nobody is subscribed to anything.
+    /// Sets the classes of keyspace events that are published: none while there are no subscribers.
     pub fn take_notifications(&mut self, notifications: Notifications) {
         self.notifications = notifications;
         let wanted = notify::wanted(notifications, self.shared.pubsub.client_count());
@@ -360,21 +370,22 @@ impl<'s> Commit<'s> {
     /// Returns true if the last command did something that [`Commit::collect`] must handle.
     #[inline]
     pub fn has_changes(&self) -> bool {
-        // One branch for all of it.
+        // One branch for all four.
         let Changes { changed_keys, events, db_changes, .. } = &self.effects;
         (changed_keys.len() | events.len() | db_changes.len() | self.access_results.access_events.len()) != 0
     }
 
-    /// Returns true if the unit has notifications or ready keys for [`Commit::release`] and
-    /// serving. Changed keys below prefixes count once they are many; else they wait for
+    /// Returns true if the unit has notifications or ready keys for [`Commit::release`]. Changed
+    /// keys with a tracked prefix count only if they are many; a few of them wait for
     /// [`Commit::broadcast`].
     #[inline]
     pub fn is_pending(&self) -> bool {
         ((self.notices.len() | self.ready.len()) != 0) | self.changed.is_full()
     }
 
-    /// Collects what others are sent of a command's changes: after each command, under its locks.
-    /// `client` made the changes, 0 for none. O(changed keys).
+    /// Collects the messages for other clients about a command's changes. Called after each
+    /// command, under its locks. `client` is the id of the client that made the changes; 0 for
+    /// none. O(changed keys).
     #[cold]
     pub fn collect(&mut self, held: &mut Held<'_, '_>, client: u64) {
         self.effects.absorb(&mut self.access_results);
@@ -392,11 +403,11 @@ impl<'s> Commit<'s> {
             self.collect_key(held, changed_key, client);
         }
         self.notices.extend(left.map(Notice::Event));
-        // Their memory is used again.
+        // Keeps their memory for the next command.
         (self.effects.events, self.effects.changed_keys) = (events, changed_keys);
     }
 
-    /// Finds who watches, caches or waits for a changed key.
+    /// Finds the watchers of a changed key, the clients that cache it, and those blocked on it.
     fn collect_key(&mut self, held: &mut Held<'_, '_>, changed_key: ChangedKey, client: u64) {
         let ChangedKey { db, hash, key, audience, .. } = changed_key;
         let named = Key { bytes: &key, hash };
@@ -420,24 +431,24 @@ impl<'s> Commit<'s> {
                 self.notices.push(Notice::Invalidation { key: key.clone(), readers });
             }
         }
-        // A key may be listed twice: the second time its queue has no client to serve.
+        // A key may become ready twice; then its queue is empty the second time.
         if has_blocked_clients && self.ready.last().is_none_or(|last| last.db != db || last.key != key) {
             self.ready.push(ReadyKey { db, hash, key });
         }
     }
 
-    /// Collects the followed keys that a command changed with a whole database. The caller owns the
-    /// keyspace. O(followed keys).
+    /// Collects the watched keys and those with blocked clients that a command on a whole database
+    /// changed. The caller owns the keyspace. O(watched keys + keys with blocked clients).
     fn collect_db_changes(&mut self) {
         let shared = self.shared;
         let hasher = shared.keyspace.hasher();
-        // A key lives through the millisecond of its deadline.
+        // A key is still live in the millisecond of its deadline.
         let due_ms = self.now_ms - 1;
         let mut was_emptied = None;
         for change in std::mem::take(&mut self.effects.db_changes) {
             match change {
-                // Watchers see for themselves that their keys are missing; clients blocked on a
-                // stream's group are served.
+                // EXEC itself finds that a watched key is missing. Clients that are blocked on the
+                // group of a stream are served.
                 DbChange::Emptied(db, flush) => {
                     was_emptied = Some(flush);
                     shared.hot_keys.windows.forget(db);
@@ -448,7 +459,7 @@ impl<'s> Commit<'s> {
                         key,
                     }));
                 }
-                // The keys of watchers are there again in a moment: they are marked now.
+                // The watched keys will exist again at once, so their watchers are marked now.
                 DbChange::Replaced(db) => {
                     was_emptied = Some(Flush::Awaited);
                     for (db, key) in shared.watchers.keys_of(&[db]) {
@@ -478,8 +489,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Ends a unit: what was collected is let go of, in order. Under the locks of all that it
-    /// changed. `client` made the changes, 0 for none. O(notices).
+    /// Ends a unit: sends the collected messages in order, under the locks of all changed shards.
+    /// `client` is the id of the client that made the changes; 0 for none. O(notices).
     #[cold]
     pub fn release(&mut self, client: u64) {
         let mut notices = std::mem::take(&mut self.notices);
@@ -508,7 +519,7 @@ impl<'s> Commit<'s> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Sends clients with caches by prefixes what changed in this turn.
+    /// Sends the changed keys of this turn to the clients that track their prefixes.
     #[inline]
     pub fn broadcast(&mut self) {
         if !self.changed.is_empty() {

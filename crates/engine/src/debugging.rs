@@ -1,17 +1,17 @@
-//! Scripts that their clients debug (SCRIPT DEBUG).
+//! Scripts in debug mode (SCRIPT DEBUG).
 //!
-//! A script that is debugged stands still for as long as its client thinks, so it runs on a thread
-//! of its own, which the host begins ([`Host::debug_script`](crate::call::Host::debug_script)):
-//! there an executor runs it as any other ([`Executor::run_debugged`]), and Lua speaks with the
-//! client from time to time.
+//! A script that is debugged stops while its client thinks. It therefore runs on a thread of its
+//! own, which the host starts ([`Host::debug_script`](crate::call::Host::debug_script)). There an
+//! executor runs it like any other script ([`Executor::run_debugged`]), and Lua exchanges messages
+//! with the client between the lines.
 //!
 //! ```text
 //!   EVAL ─► Host::debug_script ─► thread ─► SYNC: exclusive owner of the keyspace, busy at once
 //!                                      └──► YES:  an engine of its own, which copies keys as they
 //!                                                 are used, and is dropped at the end
 //! ```
-//! With SYNC all others are answered `-BUSY` meanwhile, and SCRIPT KILL ends it as it ends any
-//! other. With YES nobody notices: a key is locked for the time that copying it takes.
+//! With SYNC, other clients receive `-BUSY` during that time, and SCRIPT KILL ends the script. With
+//! YES, other clients are not affected: a key is locked only while it is copied.
 //!
 //! [`Executor::run_debugged`]: crate::run::Executor::run_debugged
 
@@ -25,24 +25,24 @@ use crate::request::Request;
 use crate::shared::{GateSlot, Shared};
 use crate::table::Runner;
 
-/// The way the executor of a thread runs scripts.
+/// The mode in which an executor runs scripts.
 pub(crate) enum Debugged<'s> {
-    /// As they come.
+    /// Scripts run normally.
     Not,
-    /// One that is debugged, as the exclusive owner.
+    /// One script is debugged, as the exclusive owner of the keyspace (SYNC).
     Alone,
-    /// One that is debugged, in an engine of its own.
+    /// One script is debugged, in an engine of its own (YES).
     Apart(Box<Original<'s>>),
 }
 
-/// Keys that a command which does not name its keys copies at most.
+/// The most keys that are copied for a command that does not name its keys.
 const ALL_KEYS_MAX: usize = 100_000;
-/// Commands of the host that touch nothing but their client and the clock.
+/// The host's commands that use only their client and the clock.
 pub(crate) const HARMLESS: [&str; 4] = ["time", "echo", "ping", "select"];
-/// Commands that change keys of a database that is not the selected one.
+/// The commands that may change keys of a database other than the selected one.
 pub(crate) const ACROSS_DATABASES: [&str; 2] = ["copy", "move"];
 
-/// The data that a script which is debugged has its keys from, and whose changes are dropped.
+/// The data that a debugged script copies its keys from. The script's changes are discarded.
 pub struct Original<'s> {
     shared: &'s Shared,
     slot: GateSlot,
@@ -51,15 +51,17 @@ pub struct Original<'s> {
 }
 
 impl<'s> Original<'s> {
-    /// Creates a source of copies of the data of `shared`, for a thread with this gate slot.
+    /// Creates a source of copies from the data of `shared`. `slot` is the gate slot of the thread.
     pub fn new(shared: &'s Shared, slot: GateSlot) -> Self {
         Self { shared, slot, copied: HashSet::new(), has_all: false }
     }
 
-    /// Copies the keys of a command that is about to run on `copy`, as far as they were not.
+    /// Copies the keys of a command into `copy` before the command runs, unless they were copied
+    /// before.
     ///
     /// # Errors
-    /// A busy script keeps it from that, or it is a command that does not run apart.
+    /// The error of a busy script, which prevents the copy, or that of a command that cannot run on
+    /// copies.
     pub(crate) fn copy(
         &mut self,
         request: &Request<'_>,
@@ -109,7 +111,7 @@ impl<'s> Original<'s> {
         Ok(entry.map(|entry| entry.duplicate(name, entry.access())))
     }
 
-    /// Copies all keys. O(keys and values).
+    /// Copies all keys that were not copied before. O(keys and values).
     fn copy_all(&mut self, copy: &Keyspace) -> Result<(), CommandError> {
         if self.has_all {
             return Ok(());

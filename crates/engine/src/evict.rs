@@ -109,7 +109,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         memory.allows(len_bytes) || self.has_room_for(memory, args, len_bytes)
     }
 
-    /// Looks closer whether memory permits these arguments of `len_bytes` in all; evicts for them.
+    /// Checks whether memory permits arguments of `len_bytes` in all. Sums memory again, and evicts
+    /// if necessary.
     #[cold]
     fn has_room_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>, len_bytes: usize) -> bool {
         if len_bytes < LARGE_LEN_BYTES_MIN {

@@ -1,4 +1,4 @@
-//! The lookups of requests, and prefetching for them: see [`batch`](crate::batch).
+//! The lookups of requests and their prefetching, see [`batch`](crate::batch).
 
 use commands::Args;
 use keyspace::key::{KeyHash, position_of, shard_of};
@@ -7,36 +7,36 @@ use keyspace::{Db, Keyspace, Object};
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner};
 
-/// With fewer requests than this, fetching ahead costs more than it saves.
+/// The least number of requests for which prefetching saves more than it costs.
 const REQUESTS_MIN: usize = 2;
 
-/// A key or member that a request looks for, with the hash that those have.
+/// A key or member to look up, by its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct LookupKey<H> {
     hash: H,
     len_bytes: usize,
 }
 
-/// The keys that one request looks up.
+/// The key and the member that one request looks up.
 #[derive(Clone, Copy)]
 pub struct Lookup {
-    /// Its key, if it has exactly one; the first one of a script.
+    /// The key, if the request has exactly one; for a script, its first declared key.
     key: Option<LookupKey<KeyHash>>,
-    /// The member of its key that it looks for, if it does.
+    /// The member that is looked up in the value of the key, if any.
     member: Option<LookupKey<u64>>,
     /// The database.
     db: usize,
 }
 
 impl Lookup {
-    /// Creates a lookup of nothing.
+    /// Creates an empty lookup.
     #[inline]
     pub fn none(db: usize) -> Self {
         Self { key: None, member: None, db }
     }
 
-    /// Creates the lookup of a request in database `db`. Starts loading the header of its shard.
-    /// The number of arguments may be wrong for the command. O(bytes).
+    /// Creates the lookup of a request in database `db`, and starts loading the shard header of the
+    /// key. The number of arguments has not been checked. O(bytes).
     #[inline(always)]
     pub fn of(registered: &Registered, args: &Args<'_>, db: usize, shared: &Shared) -> Self {
         match registered.key_plan {
@@ -62,8 +62,8 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: key.len() }), member: None, db }
     }
 
-    /// Creates a lookup as [`of`](Self::of) does, for a request with exactly one key, argument
-    /// `at`, with this hash.
+    /// Creates a lookup as [`of`](Self::of) does for a request with exactly one key. `at` is the
+    /// index of that key, and `hash` its hash.
     #[inline(always)]
     pub fn of_key(
         (registered, at): (&Registered, usize),
@@ -81,32 +81,33 @@ impl Lookup {
         Self { key: Some(LookupKey { hash, len_bytes: args.get(at).len() }), member, db }
     }
 
-    /// Returns the hash of its key, if it has exactly one, or is a script.
+    /// Returns the hash of the key: of a request with exactly one key, or of a script's first
+    /// declared key.
     #[inline]
     pub fn key_hash(&self) -> Option<KeyHash> {
         self.key.map(|key| key.hash)
     }
 }
 
-/// The kinds of lookups of several requests.
+/// The kinds of lookups that several requests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// Keys.
     Keys,
-    /// Keys, and some of them members of these.
+    /// Keys, and members of some of their values.
     Members,
 }
 
 impl Sought {
-    /// Adds the lookup of one more request.
+    /// Adds the kind of one more lookup.
     #[inline]
     pub fn with(self, lookup: &Lookup) -> Self {
         if lookup.member.is_some() { Self::Members } else { self }
     }
 }
 
-/// Starts loading what these requests will touch: all buckets, then all entries, then the same of
-/// members, if there are any.
+/// Starts loading the memory that these requests will touch: all buckets, then all entries. If
+/// there are members to look up, does the same for members.
 pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspace) {
     if requests.len() < REQUESTS_MIN {
         return;
@@ -122,8 +123,8 @@ pub fn ahead<T: AsRef<Lookup>>(requests: &[T], sought: Sought, keyspace: &Keyspa
     each_member(requests, keyspace, |object, member| object.prefetch_member(member.hash, member.len_bytes));
 }
 
-/// Calls `fetch` for the key of each run of requests that name the same one; a key whose shard is
-/// locked by another thread is passed over.
+/// Calls `fetch` once for each sequence of requests with the same key. Skips a key whose shard is
+/// locked by another thread.
 #[inline]
 fn each_key<T: AsRef<Lookup>>(
     requests: &[T],
@@ -142,7 +143,7 @@ fn each_key<T: AsRef<Lookup>>(
     }
 }
 
-/// Calls `fetch` with each member that a request looks for.
+/// Calls `fetch` for each member that a request looks up.
 fn each_member<T: AsRef<Lookup>>(
     requests: &[T],
     keyspace: &Keyspace,

@@ -1,21 +1,23 @@
-//! Memory on its way back: values too big to free on an I/O thread in passing.
+//! The queue of lazy freed values, which are too big to free at once on an I/O thread.
 //!
 //! ```text
 //!   I/O threads ──push──▶ tasks, oldest first ──free_some──▶ housekeeper, a step at a time
 //!                                             └────────────▶ an I/O thread that is short of memory
 //! ```
-//! A task frees its value piece by piece, so it can be taken up and laid down by anybody at any
-//! time. Its memory is estimated when it comes and counted down by what the allocator says was
-//! freed, so that `maxmemory` can count what waits here as free.
+//! A task frees its value in small pieces, so any thread can continue it at any time. The memory of
+//! a task is estimated when the task is added. Each step subtracts the memory that the allocator
+//! reports as freed. `maxmemory` can therefore count the memory of waiting tasks as free.
 //!
-//! The queue's limits are in its users. A thread that pushes while more than `PENDING_BYTES_MAX`
-//! wait owes as many bytes as it pushes. After each turn, and between the commands of a
-//! transaction, it frees for as long as that took, until it owes nothing or less waits
-//! ([`FreeQueue::help`]). Memory takes longer to fill than to free, so who makes garbage faster
-//! than the housekeeper frees it makes no more than it frees; and who gives up a lot that was there
-//! before (FLUSHALL) is at most half as fast for a while. A thread that pushes while
-//! `PENDING_TASKS_MAX` wait frees some at once, and so does one that runs a command while memory is
-//! over its limit.
+//! The threads that add tasks limit the queue. A thread that adds a task while more than
+//! `PENDING_BYTES_MAX` bytes wait owes the same number of bytes. After each turn, and between the
+//! commands of a transaction, it frees for as long as that took. It stops when it owes nothing or
+//! less than the limit waits ([`FreeQueue::help`]). Memory takes longer to fill than to free. A
+//! client that makes garbage faster than the housekeeper frees it therefore makes no more than its
+//! thread frees. A client that frees a lot of old data (FLUSHALL) is at most half as fast for a
+//! while.
+//!
+//! A thread that adds a task while `PENDING_TASKS_MAX` wait frees some at once. So does a thread
+//! that runs a command while memory is over its limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,40 +30,41 @@ use structures::alloc;
 
 use crate::clock::Clock;
 
-/// Bytes that may wait before those who add more owe as many. A value that comes while less waits
-/// is never freed in passing, whatever its size.
+/// The number of waiting bytes above which a thread that adds more owes the same amount. While
+/// fewer bytes wait, a new value of any size goes into the queue without such a debt.
 const PENDING_BYTES_MAX: u64 = 64 << 20;
-/// Pieces that a thread frees before it checks again how much is left.
+/// The number of pieces that a thread frees before it checks again how much it still owes.
 const HELP_PIECES: usize = 256;
-/// Tasks that may wait before those who add more take a part in the work.
+/// The number of waiting tasks above which a thread that adds one must free some.
 const PENDING_TASKS_MAX: usize = 10_000;
-/// Pieces that such a thread frees for each task it adds: more than the average value has, so that
-/// the queue gets shorter.
+/// The number of pieces that such a thread frees for each task that it adds. It is more than the
+/// average value has, so that the queue gets shorter.
 const PIECES_PER_TASK: usize = 256;
 
-/// A value to free.
+/// A value to free, in pieces.
 struct Task {
     number: u64,
     pieces: Pieces,
-    /// Bytes that are still expected of it.
+    /// The estimated bytes that are not freed yet.
     bytes: u64,
     objects: u64,
 }
 
 #[derive(Default)]
 struct Tasks {
-    /// By number.
+    /// The waiting tasks, ordered by number.
     waiting: VecDeque<Task>,
-    /// Numbers of tasks that a thread is working on.
+    /// The numbers of the tasks that threads are working on.
     taken: Vec<u64>,
     next_number: u64,
 }
 
-/// Tasks up to some moment: see [`FreeQueue::ticket`].
+/// The tasks added before a point in time, see [`FreeQueue::ticket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// The queue. Shared by all threads; its lock is a leaf, held to add or take a task.
+/// The queue of lazy freed values, shared by all threads. The lock is a leaf in the lock order, and
+/// is held only to add or take a task.
 pub struct FreeQueue {
     tasks: Mutex<Tasks>,
     arrived: Condvar,
@@ -72,7 +75,7 @@ pub struct FreeQueue {
     awaited: AtomicU64,
 }
 
-/// No client waits.
+/// The value of `awaited` while no client waits.
 const NO_TICKET: u64 = u64::MAX;
 
 impl Default for FreeQueue {
@@ -93,8 +96,9 @@ impl FreeQueue {
         self.tasks.lock().expect("nothing panics while the tasks are locked")
     }
 
-    /// Takes in what commands displaced; how many bytes of work the caller owes for it, for
-    /// [`FreeQueue::help`]. O(values); where too many wait, with work for each.
+    /// Adds values that commands have removed. Returns the bytes that the caller now owes to
+    /// [`FreeQueue::help`]. O(values); if too many tasks wait, the caller frees some for each
+    /// value.
     pub fn push(&self, lazy_freed: Vec<LazyFreed>) -> u64 {
         let is_full = self.pending_bytes() > PENDING_BYTES_MAX;
         let mut pushed_bytes = 0;
@@ -131,13 +135,13 @@ impl FreeQueue {
         if is_full { pushed_bytes } else { 0 }
     }
 
-    /// Frees part of a thread's share, for at most this long by `clock`; returns the rest, 0 if
-    /// others have freed enough.
+    /// Frees a part of what a thread owes, for at most `time` by `clock`. Returns the bytes that it
+    /// still owes; 0 if other threads have freed enough.
     #[cold]
     pub fn help(&self, clock: &impl Clock, mut unfreed_bytes: u64, time: Duration) -> u64 {
         let since = clock.now();
         while unfreed_bytes > 0 && self.pending_bytes() > PENDING_BYTES_MAX {
-            // Where there is nothing to take up, others are freeing all of it.
+            // No waiting task: other threads are working on all of them.
             let Some(freed_bytes) = self.free_one(HELP_PIECES) else { break };
             unfreed_bytes = unfreed_bytes.saturating_sub(freed_bytes);
             if clock.now() - since >= time {
@@ -147,12 +151,14 @@ impl FreeQueue {
         0
     }
 
-    /// Frees up to `pieces` pieces of the oldest value that nobody works on; whether there was one.
+    /// Frees up to `pieces` pieces of the oldest value that no thread is working on. Returns false
+    /// if there is none.
     pub fn free_some(&self, pieces: usize) -> bool {
         self.free_one(pieces).is_some()
     }
 
-    /// Frees as [`free_some`](Self::free_some) does. Returns the length of the value, as counted.
+    /// Frees as [`free_some`](Self::free_some) does. Returns the number of estimated bytes that
+    /// this step freed; `None` if there is no waiting task.
     fn free_one(&self, pieces: usize) -> Option<u64> {
         let mut tasks = self.lock();
         let mut task = tasks.waiting.pop_front()?;
@@ -181,7 +187,7 @@ impl FreeQueue {
         Some(counted)
     }
 
-    /// Waits until something is there to free, at most `timeout`.
+    /// Waits until a task is waiting, for at most `timeout`.
     pub fn wait(&self, timeout: Duration) {
         let tasks = self.lock();
         if tasks.waiting.is_empty() {
@@ -190,58 +196,59 @@ impl FreeQueue {
         }
     }
 
-    /// Wakes whoever waits.
+    /// Wakes all threads in [`FreeQueue::wait`].
     pub fn wake(&self) {
         self.arrived.notify_all();
     }
 
-    /// Stands for all that was pushed so far.
+    /// Returns a ticket for all tasks that were added so far.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.lock().next_number)
     }
 
-    /// Returns true if everything that the ticket stands for is freed.
+    /// Returns true if all tasks of the ticket are done.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         let tasks = self.lock();
         let waiting = tasks.waiting.front().map(|task| task.number);
         waiting.into_iter().chain(tasks.taken.iter().copied()).all(|number| number >= ticket.0)
     }
 
-    /// Records that a client waits for this ticket. If its values are freed already, no wake-up may
-    /// follow: check [`FreeQueue::is_done`] afterwards.
+    /// Records that a client waits for this ticket. If the tasks are already done, no wake-up may
+    /// follow. The caller must check [`FreeQueue::is_done`] afterwards.
     pub fn await_ticket(&self, ticket: Ticket) {
-        // Relaxed: what orders it against the freeing is the lock of the tasks,
-        // which `is_done` takes.
+        // Relaxed: the lock of the tasks, which `is_done` takes, orders this store against the
+        // freeing.
         self.awaited.fetch_min(ticket.0, Relaxed);
     }
 
-    /// Returns true if the housekeeper will still report that this ticket, recorded before, is
-    /// done. Takes no lock.
+    /// Returns true if the housekeeper has yet to report that this recorded ticket is done. Takes
+    /// no lock.
     pub fn is_awaited(&self, ticket: Ticket) -> bool {
         self.awaited.load(Relaxed) <= ticket.0
     }
 
-    /// Returns true if there are waiting clients whose first ticket is done: those that still wait
-    /// must note it again. For the housekeeper. O(1) while no client waits.
+    /// Returns true if clients wait and the first of their tickets is done. The clients that must
+    /// wait longer must then record their tickets again. Called by the housekeeper. O(1) while no
+    /// client waits.
     pub fn take_awaited(&self) -> bool {
         let awaited = self.awaited.load(Relaxed);
-        // A smaller ticket noted meanwhile stays.
+        // A smaller ticket that was recorded in the meantime is kept.
         awaited != NO_TICKET
             && self.is_done(Ticket(awaited))
             && self.awaited.compare_exchange(awaited, NO_TICKET, Relaxed, Relaxed).is_ok()
     }
 
-    /// Bytes that wait to be freed, as estimated.
+    /// Returns the estimated number of bytes that wait to be freed.
     pub fn pending_bytes(&self) -> u64 {
         self.pending_bytes.load(Relaxed)
     }
 
-    /// Values (of a flush, keys) that wait to be freed.
+    /// Returns the number of values that wait to be freed; for a flush, the number of keys.
     pub fn pending_objects(&self) -> u64 {
         self.pending_objects.load(Relaxed)
     }
 
-    /// Values freed so far.
+    /// Returns the number of values freed so far.
     pub fn freed_objects(&self) -> u64 {
         self.freed_objects.load(Relaxed)
     }

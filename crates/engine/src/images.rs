@@ -1,35 +1,35 @@
-//! Keys as they were before a script wrote to them: what an undone run is undone with.
+//! Copies of keys before a script wrote to them. They are used to undo a run.
 
 use std::ops::Range;
 
 use keyspace::key::KeyHash;
 use keyspace::{Key, KeyEntry};
 
-/// A key as it was before a script wrote to it.
+/// A copy of a key before a script wrote to it.
 struct Image {
     db: usize,
-    /// The place of its name in [`Images::names`].
+    /// The range of the key's name in [`Images::names`].
     name: Range<usize>,
     hash: KeyHash,
     entry: Option<KeyEntry>,
 }
 
-/// The images of one run. Their memory serves the next one, too.
+/// The images of one run. The memory is reused for the next run.
 #[derive(Default)]
 pub(crate) struct Images {
     list: Vec<Image>,
-    /// The names of the keys, one behind the other.
+    /// The names of all keys, one after the other.
     names: Vec<u8>,
 }
 
 impl Images {
-    /// Returns true if there is one of this key. O(images): a script writes to few keys.
+    /// Returns true if there is an image of this key. O(images): a script writes to few keys.
     pub(crate) fn has(&self, db: usize, key: Key<'_>) -> bool {
         let is_of = |image: &Image| image.hash == key.hash && image.db == db;
         self.list.iter().any(|image| is_of(image) && self.names[image.name.clone()] == *key.bytes)
     }
 
-    /// Adds one: what was at the key, or nothing.
+    /// Adds an image: the entry at the key, or `None` if the key did not exist.
     pub(crate) fn push(&mut self, db: usize, key: Key<'_>, entry: Option<KeyEntry>) {
         let start = self.names.len();
         self.names.extend_from_slice(key.bytes);
@@ -44,13 +44,13 @@ impl Images {
         self.names.clear();
     }
 
-    /// Forgets all of them.
+    /// Removes all images.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.names.clear();
     }
 
-    /// Returns the bytes of their memory, without the entries.
+    /// Returns the bytes of the allocated memory, without the entries.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.names.capacity() + size_of::<Image>() * self.list.capacity()
     }
