@@ -175,8 +175,8 @@ impl<'s> Commit<'s> {
         }
     }
 
-    /// Returns true if this thread's writes must wait because its subscribers or readers of the
-    /// change log have not caught up.
+    /// Returns true if this thread's writes must wait: its buffer of the change log is full, or the
+    /// running snapshot has too many entries that are not written yet.
     #[inline]
     pub fn awaits_room(&self) -> bool {
         self.shared.awaits_room(self.log_buffer)
@@ -269,14 +269,14 @@ impl<'s> Commit<'s> {
         self.note_changed_position();
     }
 
-    /// Begins a script that may be undone, under its locks: nobody's transaction fails because of
-    /// what it changes before [`Commit::mark_watchers`].
+    /// Begins a script that may be undone, under its locks. Until [`Commit::mark_watchers`], the
+    /// script's changes make no transaction of a watching client fail.
     pub fn begin_script(&mut self) {
         self.unmarked = Some(Vec::new());
     }
 
-    /// Ends what [`Commit::begin_script`] began, under the locks of all that the script changed.
-    /// O(changes of followed keys).
+    /// Marks the watchers of the keys that a script changed since [`Commit::begin_script`], under
+    /// the locks of these keys. O(changes of watched keys and keys with blocked clients).
     #[inline]
     pub fn mark_watchers(&mut self, locked: &mut Locked<'_>) {
         for ReadyKey { db, hash, key } in self.unmarked.take().into_iter().flatten() {
@@ -304,8 +304,8 @@ impl<'s> Commit<'s> {
         self.unit.forget();
     }
 
-    /// Lets the merger have what was appended to the change log: after each visit of a connection,
-    /// and before the thread leaves the gate or asks to own it.
+    /// Makes this thread's new records of the change log available to the merger. Called after each
+    /// visit of a connection, and before the thread leaves the gate or asks to own it.
     #[inline]
     pub fn publish_log(&mut self) {
         if !self.chunk.is_empty() {

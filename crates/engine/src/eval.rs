@@ -56,21 +56,21 @@ use crate::scripts::{Script, ScriptName};
 use crate::session::Session;
 use crate::table::{Registered, Runner, ScriptVerb, Verb};
 
-/// Returns the engine's commands of scripts, for the joined table.
+/// Returns the commands that run scripts, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Script))
 }
 
-/// This group's commands.
+/// The records of this group's commands.
 static COMMANDS: &[&Command<ScriptVerb>] = &[&EVAL, &EVALSHA, &EVAL_RO, &EVALSHA_RO, &FCALL, &FCALL_RO];
 
-/// The keys of a script that may write.
+/// The key specification of scripts that may write.
 const WRITTEN: KeySpec =
     KeySpec::counted(2, 0, 1, KeyFlags::RW.union(KeyFlags::ACCESS).union(KeyFlags::UPDATE));
-/// The keys of a script that only reads.
+/// The key specification of scripts that only read.
 const READ: KeySpec = KeySpec::counted(2, 0, 1, KeyFlags::RO.union(KeyFlags::ACCESS));
 
-/// The flags that commands of scripts have in common.
+/// The flags of all commands that run scripts.
 const SCRIPT_FLAGS: Flags =
     Flags::NOSCRIPT.union(Flags::STALE).union(Flags::SKIP_MONITOR).union(Flags::NO_MANDATORY_KEYS);
 
@@ -161,34 +161,34 @@ impl ScriptVerb {
         }
     }
 
-    /// Returns true if the script may not write.
+    /// Returns true if the command runs scripts that may not write.
     fn is_read_only(self) -> bool {
         matches!(self, Self::EvalRo | Self::EvalShaRo | Self::FcallRo)
     }
 }
 
-/// Clients blocked on a declared key that are served at once; others a moment later.
+/// The most clients blocked on a key of the script that are served under the script's locks.
 const SERVED_MAX: usize = 16;
-/// Runs under locks before a script runs alone.
+/// The number of attempts under locks before a script runs alone.
 const LOCKED_RUNS_MAX: usize = 3;
-/// Shards that a script may lock: each of its commands looks at all of them.
+/// The most shards that a script may lock. Each of its commands searches all locked shards.
 const SHARDS_MAX: usize = 32;
-/// Calls between two looks at whether the script may go on.
+/// The number of commands between two checks for SCRIPT KILL and the busy threshold.
 const CALLS_PER_INTERRUPT: u32 = 256;
 
-/// The arguments that a script runs with, beside its text.
+/// The input of one run of a script.
 struct Run<'a> {
     request: &'a Args<'a>,
     prepared: &'a Prepared,
     keys: &'a [Key<'a>],
     call: ScriptCall<'a>,
     is_read_only: bool,
-    /// Keys that an earlier attempt used without their being declared.
+    /// Undeclared keys that earlier attempts used.
     further: Vec<FurtherKey>,
 }
 
 impl Run<'_> {
-    /// Returns true if a key's shard was locked from the start.
+    /// Returns true if a key's shard was locked before the script began.
     fn knows(&self, key: Key<'_>) -> bool {
         self.keys.iter().any(|known| known.hash == key.hash && known.bytes == key.bytes)
             || self.further.iter().any(|known| known.is(key))
@@ -196,7 +196,7 @@ impl Run<'_> {
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Runs a command of scripts; whether it succeeded.
+    /// Runs a command that runs a script. Returns true if it succeeded.
     pub(crate) fn run_script(
         &mut self,
         session: &mut Session,
@@ -221,7 +221,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             return false;
         };
         if self.now.is_monitored {
-            // Ahead of the commands in it.
+            // The monitors receive it before the commands of the script.
             self.send_to_monitors(&session.info, request.registered, &request.args);
         }
         self.origin = Origin::Script;
@@ -237,8 +237,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Has a thread of its own run the script of a client that debugs; `None` for what is not
-    /// debugged: functions.
+    /// Starts the script of a client in debug mode on a thread of its own. `None` for functions,
+    /// which cannot be debugged.
     #[cold]
     fn begin_debugging(
         &mut self,
@@ -268,14 +268,15 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     ) -> Result<bool, CommandError> {
         let args = &request.args;
         let Runner::Script(verb) = request.registered.command.run else { return Ok(false) };
-        // As in Redis, a function is looked for ahead of that, a script after it.
+        // As in Redis, a function is looked up before the number of keys is parsed, and a script
+        // after it.
         let is_function = matches!(verb, ScriptVerb::Fcall | ScriptVerb::FcallRo);
         let count_of_script = if is_function { None } else { Some(key_count(args, verb)?) };
         let prepared = engine.prepare(verb.source(args))?;
         let key_count = count_of_script.map_or_else(|| key_count(args, verb), Ok)?;
         self.check_script(&prepared, verb)?;
-        // Filled in place: what `collect` gives would be copied, at a tenth of a short script's
-        // cost.
+        // Filled in place: the result of `collect` would be copied, which costs a tenth of a short
+        // script's time.
         let mut words: SmallVec<[&[u8]; 16]> = SmallVec::new();
         words.extend(args.from(3));
         let (keys, arguments) = words.split_at(key_count);
@@ -294,7 +295,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             is_read_only: verb.is_read_only() || prepared.traits.contains(ScriptTraits::NO_WRITES),
             further: Vec::new(),
         };
-        // With one thread there is nobody to run beside, and alone nothing has to be copied.
+        // With one I/O thread there is no parallel work, and a script that runs alone needs no
+        // copies.
         let shares = self.shared().threads.len() > 1
             && match prepared.known {
                 Known::Nothing => !keys.is_empty(),
@@ -326,8 +328,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns false if a request that may write by its flags does not: it is a script that says so
-    /// (`no-writes`) or cannot run, or a transaction whose other commands do not write, either.
+    /// Returns false if a request whose flags permit writes does not write. This is a script that
+    /// declares `no-writes` or cannot run, or a transaction of such scripts and commands that do
+    /// not write.
     #[cold]
     pub(crate) fn may_write(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         match (&session.transaction, registered.command.run) {
@@ -343,14 +346,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns true if the script of a request may write, as far as it says.
+    /// Returns true if the script of a request may write, by the flags that it declares.
     fn script_may_write(&mut self, verb: ScriptVerb, args: &Args<'_>) -> bool {
         let Some(engine) = self.scripts.as_mut().filter(|_| !verb.is_read_only()) else { return false };
         let prepared = engine.prepare(verb.source(args));
         prepared.is_ok_and(|prepared| !prepared.traits.contains(ScriptTraits::NO_WRITES))
     }
 
-    /// Checks that the script may run at all, as far as it declares what it will do.
+    /// Checks that the script may run, by the flags that it declares.
     fn check_script(&self, prepared: &Prepared, verb: ScriptVerb) -> Result<(), CommandError> {
         let traits = prepared.traits;
         if traits.contains(ScriptTraits::COMPATIBLE) {
@@ -374,8 +377,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Ok(())
     }
 
-    /// Runs a script under locks, again while more locks are all it needs. `None` where a busy
-    /// script holds one of its keys. After [`ScriptEnd::Again`] it has to run alone.
+    /// Runs a script under locks, and repeats it while it needs only more locks. `None` if a busy
+    /// script holds one of its keys. After [`ScriptEnd::Again`] the script must run alone.
     fn run_script_sharing(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -393,7 +396,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 return Some(end);
             }
             self.stats().scripts.rerun.add(1);
-            // It runs again in the database that it began in.
+            // The next attempt starts in the same database.
             session.info.select(db);
             if run.further.len() == known_keys {
                 break;
@@ -402,8 +405,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(ScriptEnd::Again)
     }
 
-    /// Locks the shards of a script's declared and further keys. `None` where a busy script holds
-    /// one of them.
+    /// Locks the shards of a script's declared and further keys. `None` if a busy script holds one
+    /// of them.
     fn lock_for_script(&self, run: &Run<'_>) -> Option<Locked<'s>> {
         let shared = self.shared();
         let mut keys: SmallVec<[Key<'_>; 8]> = SmallVec::new();
@@ -416,9 +419,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(locked)
     }
 
-    /// Runs a script under the locks of its keys, as far as they are known. `None` where a busy
-    /// script holds one of them. After [`ScriptEnd::Again`] nothing of it is left, and more keys
-    /// are known if more locks are all it needs.
+    /// Runs a script once under the locks of its known keys. `None` if a busy script holds one of
+    /// them. With [`ScriptEnd::Again`] the run was undone. If it needs only more locks, its further
+    /// keys are then known.
     fn run_script_locked(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -432,7 +435,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.begin_script();
         let is_wanted = self.commit.effects.record.is_wanted;
         let changes = self.commit.effects.changes;
-        // What it publishes would leave ahead of its position: none of it does under locks.
+        // No command under these locks publishes messages, which would be sent before the script's
+        // position.
         session.in_exec = true;
         self.script_refusals.begin_run();
         let mut commands = RunningScript::new(self, run, session, Some(locked), pass);
@@ -467,8 +471,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(end)
     }
 
-    /// Runs a script as the exclusive owner of the keyspace: as a unit, or as part of a
-    /// transaction.
+    /// Runs a script as the exclusive owner of the keyspace, as a unit or as part of a transaction.
     fn run_script_alone(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -512,8 +515,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         end
     }
 
-    /// Puts keys back as they were, in the reverse order of their changes, and forgets what would
-    /// have been logged and released. `changes` were counted before.
+    /// Restores the images of keys, the newest first, and discards the run's record and messages.
+    /// `changes` is the number of changes before the run.
     #[cold]
     fn undo(&mut self, locked: &mut Locked<'_>, images: &mut Images, changes: u64) {
         let caller_context = self.undo_context();
@@ -531,8 +534,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Has this executor run one script that is debugged. With an `original` it works on a copy of
-    /// what the script uses of that, else on the data.
+    /// Makes this executor run a single script in debug mode. With an `original`, the script works
+    /// on copies of the keys that it uses; otherwise on the data itself.
     pub fn debug(&mut self, original: Option<Original<'s>>) {
         self.debugged = match original {
             Some(original) => Debugged::Apart(Box::new(original)),
@@ -540,8 +543,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         };
     }
 
-    /// Runs EVAL or EVAL_RO for a client that debugs the script, after [`Executor::debug`]; tells
-    /// the client that this is over. The caller has the change log merged.
+    /// Runs EVAL or EVAL_RO for a client in debug mode, after [`Executor::debug`], and sends the
+    /// client the end of the session. The caller then merges the change log.
     pub fn run_debugged(
         &mut self,
         session: &mut Session,
@@ -550,7 +553,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut SharedPass<'_>,
     ) {
         let pass = &mut TurnPass::new(pass);
-        // Its client's thread has counted it as called.
+        // The client's own thread has already counted the command as called.
         self.run_script(session, request, out, pass);
         self.end_unlocked(session.id);
         self.end_turn();
@@ -590,11 +593,11 @@ impl FurtherKey {
     }
 }
 
-/// Why a script has to run again.
+/// The reason for which a script must run again.
 enum Needs {
-    /// It cannot run under locks.
+    /// It cannot run under locks; the lesson is stored with the script.
     Lesson(Lesson),
-    /// Somebody holds the shard of a further key.
+    /// Another thread holds the shard of a further key.
     Locks,
 }
 
@@ -603,7 +606,7 @@ enum Needs {
 enum Keep {
     /// The command may change it.
     Always,
-    /// The command reads it, which removes what has expired.
+    /// The command reads the key, and so removes it or its fields if they have expired.
     IfDue,
 }
 
@@ -621,30 +624,31 @@ fn can_share(request: &Request<'_>) -> bool {
     }
 }
 
-/// A script that runs.
+/// The state of a running script.
 struct RunningScript<'r, 'g, 's, C, H> {
     executor: &'r mut Executor<'s, C, H>,
     run: &'r Run<'r>,
     session: &'r mut Session,
     pass: TurnPass<'r, 'g>,
-    /// The shards of its keys; `None`: it is alone.
+    /// The locked shards of its keys; `None` if the script runs alone.
     locked: Option<Locked<'s>>,
-    /// Keys whose shards it locked, or wanted to lock, as it used them.
+    /// Undeclared keys that it used, whether or not their shards could be locked.
     used: Vec<FurtherKey>,
-    /// All that it did could be done under locks.
+    /// True if all commands so far could run under locks.
     shares: bool,
-    /// Known to others once it has run for a while.
+    /// The script's entry in the list of running scripts, once it has run for a while.
     known: Option<Script<'s>>,
     calls: u32,
     is_busy: bool,
-    /// It has run a command that writes, with success or without: nobody ends it any more.
+    /// True after it has called a command that writes, even if that failed. SCRIPT KILL then has no
+    /// effect.
     begins_to_write: bool,
     has_written: bool,
-    /// The last command was refused before it ran.
+    /// True if the last command was refused before it ran.
     was_refused: bool,
-    /// The server ends in the middle of it.
+    /// True if the server shuts down during the script.
     is_cut_off: bool,
-    /// Why it has to run again.
+    /// The reason for which it must run again.
     needs: Needs,
     buffers: Box<ScriptBuffers>,
 }
@@ -678,8 +682,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         }
     }
 
-    /// Runs the prepared script. Its client's database and protocol are as before it, so that
-    /// messages that are released then are written in the client's own protocol.
+    /// Runs the prepared script. Then restores the client's database and protocol, so that messages
+    /// released afterwards are written in the client's own protocol.
     fn run(
         &mut self,
         engine: &mut dyn ScriptEngine,
@@ -701,7 +705,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(registered.called_by(args))
     }
 
-    /// Finds a command, and looks whether the script may run it.
+    /// Finds a command and checks that the script may run it.
     fn permitted(&mut self, args: &Args<'_>) -> Result<&'static Registered, CommandError> {
         let registered = self.find(args)?;
         let checked = self.check_call(registered, args.len());
@@ -732,13 +736,13 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let denial = match self.executor.check_rights(self.session, registered, args, Context::Script) {
             Ok(()) => return Ok(()),
             Err(Some(Denied::ByRules(denial))) => denial,
-            // Its user was removed meanwhile.
+            // The user was removed during the script.
             Err(Some(Denied::Unauthenticated) | None) => Denial::Command,
         };
         Err(denial.script_error(self.session.identity.name(), registered))
     }
 
-    /// Checks that a script may run this command now.
+    /// Checks that a script may run this command in the present state of the server.
     fn check(&self, registered: &Registered) -> Result<(), CommandError> {
         let flags = registered.command.flags;
         if flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) && self.run.is_read_only {
@@ -758,8 +762,8 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Locks the shards of a command's keys, as far as they are free, and those that are needed to
-    /// serve clients blocked on them.
+    /// Locks the shards of a command's keys, and the shards that are needed to serve clients
+    /// blocked on them. Fails with [`Stop::Again`] if one of them is not free.
     fn lock_keys(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let Some(locked) = &mut self.locked else { return Ok(()) };
         let shared = self.executor.shared();
@@ -768,7 +772,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
             match locked.shard_of(key.hash) {
                 Some(shard) if !shard.is_followed() => continue,
                 Some(_) if self.run.knows(key) || self.used.iter().any(|used| used.is(key)) => continue,
-                // Its shard is held for another key.
+                // The shard was locked for another key.
                 Some(_) => {}
                 None => is_missing |= !locked.try_add(&shared.keyspace, key.hash),
             }
@@ -792,7 +796,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Looks whether a command can run under the locks, and copies what it may change.
+    /// Checks that a command can run under the locks, and copies the keys that it may change.
     fn prepare(&mut self, request: &Request<'_>) -> Result<(), Stop> {
         let can_share = can_share(request);
         if self.locked.is_none() {
@@ -805,7 +809,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         }
         self.lock_keys(request)?;
         let writes = request.registered.command.flags.contains(Flags::WRITE);
-        // XREADGROUP's key is one that is read: what it changes are the groups in it.
+        // XREADGROUP's key counts as read, but the command changes the groups in it.
         let writes_keys = request.keys.as_slice().iter().any(|key| !key.access.contains(KeyFlags::RO));
         for (key, access) in request.named_keys().zip(request.keys.as_slice()) {
             let is_read = writes_keys && access.access.contains(KeyFlags::RO);
@@ -814,7 +818,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Copies a key as it is before the script changes it, unless that was done before.
+    /// Copies a key before the script first changes it.
     fn keep_image(&mut self, key: Key<'_>, keep: Keep) -> Result<(), Stop> {
         let Some(locked) = &self.locked else { return Ok(()) };
         let db = self.session.db();
@@ -843,7 +847,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Runs a command; its reply, or the error that refuses it, goes to `self.out`.
+    /// Runs a command. Its reply, or the error that refuses it, is in `self.buffers.out`.
     fn run_command(&mut self, args: Args<'_>, protocol: Protocol) -> Result<(), Stop> {
         self.was_refused = false;
         let registered = match self.permitted(&args) {
@@ -876,7 +880,7 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         Ok(())
     }
 
-    /// Replies that a command does not run.
+    /// Writes the error of a command that is refused.
     #[cold]
     fn refuse(&mut self, protocol: Protocol, error: CommandError) {
         self.was_refused = true;
@@ -889,20 +893,20 @@ impl<'r, 'g, 's, C: Clock, H: Host> RunningScript<'r, 'g, 's, C, H> {
         let (executor, begins_to_write) = (&*self.executor, self.begins_to_write);
         self.known.get_or_insert_with(|| {
             let command = request.from(0).map(Box::from).collect();
-            // A script that is debugged keeps no I/O thread from its work.
+            // A debugged script does not occupy an I/O thread.
             let thread = executor.commit.thread.unwrap_or(usize::MAX);
             let name = ScriptName { kind: prepared.kind, name: (&*prepared.name).into(), command, thread };
             let script = executor.shared().scripts.begin(name, executor.clock.now());
             if begins_to_write {
-                // Nobody can have ended it before it was busy.
+                // SCRIPT KILL was not possible before the script was listed.
                 script.begin_writing();
             }
             script
         })
     }
 
-    /// Has who waits for the script's end give up, however short it has run: its client may think
-    /// for long.
+    /// Marks the script as busy at once, however short it has run, so that threads that wait for it
+    /// give up. Its client may take long between two steps.
     #[cold]
     fn become_busy(&mut self) {
         let later = self.executor.clock.now() + Duration::from_millis(1);

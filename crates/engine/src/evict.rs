@@ -102,8 +102,8 @@ impl MemoryLimit {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Returns true if memory permits a command with these arguments; evicts for it. The caller
-    /// holds no shard's lock.
+    /// Returns true if memory permits a command with these arguments. Evicts keys if necessary. The
+    /// caller holds no shard's lock.
     pub fn has_memory_for(&mut self, memory: &mut MemoryLimit, args: &Args<'_>) -> bool {
         let len_bytes: usize = args.from(0).map(<[u8]>::len).sum();
         memory.allows(len_bytes) || self.has_room_for(memory, args, len_bytes)

@@ -1,8 +1,8 @@
-//! Transaction commands, and how EXEC runs what was queued.
+//! Transaction commands, and the execution of the queued commands by EXEC.
 //!
-//! Where all queued commands name their keys, EXEC takes the union of their locks once; anything
-//! else runs as the exclusive owner of the keyspace. Either way each command runs as a request
-//! does, and all of them end as one unit.
+//! If the keys of all queued commands are known from their arguments, EXEC locks all these keys
+//! together, once. Otherwise it runs as the exclusive owner of the keyspace. In both cases each
+//! command runs as a request does, and all of them end as one unit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,12 +26,12 @@ use crate::stats::Ran;
 use crate::table::{Registered, Runner, Verb};
 use crate::transaction::{Transaction, Watch};
 
-/// Returns the engine's own commands, for the joined table.
+/// Returns the transaction commands, for the joined table.
 pub fn commands() -> impl Iterator<Item = Command<Runner>> {
     COMMANDS.iter().map(|command| command.map(Runner::Transaction))
 }
 
-/// This group's commands.
+/// The records of this group's commands.
 static COMMANDS: &[&Command<Verb>] = &[&MULTI, &EXEC, &DISCARD, &WATCH, &UNWATCH];
 
 static MULTI: Command<Verb> = Command {
@@ -118,8 +118,8 @@ static UNWATCH: Command<Verb> = Command {
 };
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Queues a command in the session's transaction. What is queued counts as the client's input,
-    /// and closes its connection when it exceeds `client-query-buffer-limit`.
+    /// Queues a command in the session's transaction. The queue counts as the client's input. If it
+    /// exceeds `client-query-buffer-limit`, the connection is closed.
     pub(crate) fn queue(
         &mut self,
         session: &mut Session,
@@ -153,7 +153,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.stats().disconnections.query_limit.add(1);
     }
 
-    /// Runs a transaction command; whether it succeeded.
+    /// Runs a transaction command. Returns true if it succeeded.
     pub(crate) fn run_transaction(
         &mut self,
         session: &mut Session,
@@ -177,7 +177,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs what comes before EXEC, or instead of it.
+    /// Runs a transaction command other than EXEC.
     fn prepare(&mut self, session: &mut Session, verb: Verb, args: &Args<'_>) -> Result<(), CommandError> {
         match verb {
             Verb::Multi if session.transaction.is_some() => {
@@ -235,8 +235,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             let line = "EXECABORT Transaction discarded because of previous errors.";
             return Err(CommandError::Line(line));
         }
-        // For monitors messages leave within the transaction, ahead of its position in the change
-        // log: others get them when the owner of the keyspace is done.
+        // Monitors receive each command before the transaction has a position in the change log.
+        // Run alone, no other client receives anything before the transaction is complete.
         let ran = if transaction.has_declared_keys(self.shared().keyspace.hasher()) && !self.now.is_monitored
         {
             self.exec_locked(session, &transaction, out, pass)
@@ -255,8 +255,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Ok(())
     }
 
-    /// Runs a transaction under the locks of all its keys; whether it ran. `None` where a busy
-    /// script holds one of their shards.
+    /// Runs a transaction under the locks of all its keys. Returns false if a watched key has
+    /// changed; `None` if a busy script holds one of the shards.
     fn exec_locked(
         &mut self,
         session: &mut Session,
@@ -293,7 +293,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Some(true)
     }
 
-    /// Runs a transaction as the exclusive owner of the keyspace; whether it ran.
+    /// Runs a transaction as the exclusive owner of the keyspace. Returns false if a watched key
+    /// has changed.
     fn exec_alone(
         &mut self,
         session: &mut Session,
@@ -309,10 +310,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             }
         }
         let mut reply = Reply::new(out, session.protocol());
-        // In case it unsubscribes: messages have no place within its reply.
+        // The transaction may unsubscribe, and messages cannot be inside its reply.
         session.catch_up(&shared.pubsub, &mut reply);
         let begun = (!session.is_silenced()).then(|| reply.begin_array());
-        // Each confirmation of a command on subscriptions is an element.
+        // Each confirmation of a subscription command is an element of its own.
         let mut elements = 0;
         session.in_exec = true;
         self.commit.position = session.seen_position();
@@ -322,7 +323,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 session.confirmation_count(request.registered.full_name, request.args.len() - 1);
             let succeeded = !self.refuses_queued(session, request, out)
                 && self.run_queued(session, None, request, out, pass);
-            // Command by command: CLIENT REPLY may be one of them.
+            // Checked for each command, because CLIENT REPLY may be one of them.
             let confirms = succeeded && request.registered.is_subscription();
             elements += if confirms { confirmations } else { 1 };
             if session.is_silenced() && !confirms {
@@ -342,7 +343,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         true
     }
 
-    /// Returns the queued commands with their keys, found once. O(keys).
+    /// Returns the queued commands with their key positions. O(keys).
     fn requests<'t>(&self, transaction: &'t Transaction) -> Vec<Request<'t>>
     where
         's: 't,
@@ -352,8 +353,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         queue.map(|queued| Request::unhashed(queued.registered, queued.args.args(hasher))).collect()
     }
 
-    /// Runs a queued command, under the transaction's locks or, where it has none, its
-    /// own; whether it succeeded.
+    /// Runs a queued command, or a command of a script, under the locks of its transaction or
+    /// script. Without these it takes its own. Returns true if it succeeded.
     pub(crate) fn run_queued(
         &mut self,
         session: &mut Session,
@@ -393,12 +394,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 }
             }
             Runner::Walk(walker) => self.walk(session, walker, request, out, Unit::Transaction),
-            // What is before it in a script under locks may be undone: nothing of it leaves.
+            // A script under locks may be undone, so nothing before this command may be released.
             Runner::Host(command) if locked.is_some() => {
                 self.run_harmless(session, command, request, out, pass)
             }
             Runner::Host(command) => {
-                // What it publishes comes behind the events of the commands before it.
+                // Messages that it publishes follow the events of the commands before it.
                 self.commit.release(session.id);
                 self.run_host(session, command, request, out, pass)
             }
@@ -406,12 +407,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             Runner::Script(_) => self.run_script(session, request, out, pass),
         };
         if self.now.is_monitored {
-            // A client gets a command's events ahead of its line, as in Redis.
+            // A monitor receives the events of a command before its line, as in Redis.
             self.commit.release(session.id);
             self.monitor(&session.info, registered, &request.args);
         }
         if std::mem::take(&mut self.commit.effects.freed_before_reply) {
-            // A transaction's reply is not held back: FLUSHALL SYNC frees here, as in Redis.
+            // A transaction's reply is not delayed: FLUSHALL SYNC frees here, as in Redis.
             self.commit.effects.lazy_freed.truncate(discarded_before);
         }
         self.free_queued(|clock| clock.elapsed(since));
@@ -420,7 +421,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         succeeded
     }
 
-    /// Ends the unit of a transaction.
+    /// Ends the unit of a transaction: releases its messages and serves blocked clients.
     fn end_transaction(&mut self, locked: Locked<'s>, session: &Session) {
         if self.commit.is_pending() {
             self.commit.release(session.id);
@@ -428,8 +429,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Notes that a command was refused: the transaction that it was meant for will not run. A
-    /// refused EXEC ends its transaction. Gives the error to reply with.
+    /// Records that a command was refused, so that its transaction will not run. A refused EXEC
+    /// ends the transaction. Returns the error to reply with.
     #[cold]
     pub(crate) fn note_refusal(
         &self,
@@ -463,7 +464,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 }
 
-/// Returns EXEC's reply for an error that keeps it from running.
+/// Returns EXEC's reply if this error prevents the transaction.
 #[cold]
 fn aborted_by(error: &CommandError) -> CommandError {
     let line = error.line();

@@ -1,21 +1,20 @@
-//! Active expiry: removing keys, and fields of hashes, that have expired
-//! although nobody accesses them.
+//! Active expiry: removes expired keys and hash fields that no client accesses.
 //!
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
-//!   slice  a millisecond of a walk or less, then a rest as long as the share of a core demands
-//!   step   gate and one shard's lock, tens of microseconds: a unit, which serves who is blocked on
-//!          the removed keys; what it took out is freed outside both
+//!   slice  at most a millisecond of a walk, then a rest that keeps the share of a core
+//!   step   tens of microseconds inside the gate and under one shard's lock: serves the clients blocked
+//!          on the removed keys; frees what it removed outside both
 //! ```
-//! Segments of the tables know their earliest deadline, so where nothing is due a walk costs a few
-//! loads a segment, and all of it fits a slice.
+//! Segments of the tables store their earliest deadline. If nothing has expired, a walk therefore
+//! costs a few loads for each segment and fits into one slice.
 //!
-//! The share of a core depends on what is found (`Share::of`). While few of the keys with an expiry
-//! that a slice looked at are overdue, a small share keeps up: looking more often would find less,
-//! and what has expired but is still there takes little memory. While more are, a larger one is
-//! spent, and whatever the I/O threads leave of the machine. `active-expire-effort` moves all these
-//! figures, as in Redis. A slice is short and followed by a rest so that the scheduler has no
-//! reason to interrupt it where it holds a lock.
+//! The share of a core depends on the findings of the last slice (`Share::of`). While few of the
+//! keys with an expiry are overdue, a small share is enough: more frequent slices would find less,
+//! and the expired keys take little memory. If more are overdue, the share is larger and includes
+//! the time that the I/O threads leave idle. `active-expire-effort` changes all these figures, as
+//! in Redis. A slice is short and followed by a rest, so that the scheduler has no reason to
+//! interrupt it while it holds a lock.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -34,62 +33,64 @@ use crate::shared::{GateSlot, Shared};
 use crate::stats::latency_events::Event;
 use crate::threads::Outbox;
 
-/// The longest time of a walk before it rests.
+/// The longest time that a walk takes before a rest.
 const SLICE_MAX: Duration = Duration::from_millis(1);
-/// The longest time of a slice and its rest: after it the walk notices that much has expired.
+/// The longest time of a slice and its rest. After it, the walk can notice that many keys have
+/// expired.
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 /// The budget of one locked step: a few tens of microseconds.
 const STEP: SweepBudget = SweepBudget { segments_max: 64, elements_max: 32 };
-/// Between two steps at the same place, where a big hash loses many fields: whoever waits for its
-/// shard's lock must get it before the next step takes it again.
+/// The pause between two steps at the same place, where a big hash loses many fields. Threads that
+/// wait for the shard's lock get it before the next step takes it again.
 const SAME_PLACE_PAUSE: Duration = Duration::from_micros(50);
-/// The weight of one round in the mean of overdue keys.
+/// The weight of one round in the running mean of the part of overdue keys.
 const STALE_WEIGHT: f64 = 0.05;
 
 /// The housekeeper's walk over the keyspace.
 pub struct ActiveExpiry {
     at: SweepPoint,
-    /// Shards that the walk under way has yet to finish, that at `at` included; 0 between walks.
+    /// Shards that the current walk has yet to finish, including the one at `at`; 0 between walks.
     shards_left: usize,
-    /// Before this the next slice is not due.
+    /// The earliest time of the next slice.
     next: Instant,
-    /// By what the last slice has found.
+    /// The share of a core, from the findings of the last slice.
     share: Share,
     /// The part of a core that the I/O threads left idle in the last round, at most all of one.
     idle_percent: u32,
-    /// Keys removed before this round.
+    /// The number of keys removed before this round.
     expired_before: u64,
-    /// Keys with an expiry, due or not, of the tables that this round's slices began with.
+    /// The number of keys with an expiry in the tables that this round's slices began with.
     expiring: u64,
 }
 
 /// The findings of a slice.
 #[derive(Clone, Copy, Default)]
 struct Found {
-    /// Keys with an expiry, and hashes with such fields, that it looked at.
+    /// The number of keys with an expiry, and of hashes with such fields, that it checked.
     looked_at: u64,
-    /// Keys and fields that it removed.
+    /// The number of keys and fields that it removed.
     removed: u64,
 }
 
 impl Found {
-    /// Returns the removed keys in percent of all, at most 100.
+    /// Returns the removed keys in percent of the checked ones, at most 100.
     fn stale_percent(self) -> u32 {
         (self.removed * 100 / self.looked_at.max(1)).min(100) as u32
     }
 }
 
-/// The share of a core that expiry takes.
+/// The share of a core that expiry may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     permille: u32,
-    /// More keys have expired than is tolerated.
+    /// True if the part of overdue keys is above the tolerated one.
     is_behind: bool,
 }
 
 impl Share {
-    /// Computes the share at this `active-expire-effort`, from 1 to 10. From 10 % overdue on it is
-    /// at least 25 % at the least effort, and from 1 % on 43 % at the greatest.
+    /// Computes the share at an `active-expire-effort` from 1 to 10. With effort 1, it is at least
+    /// 25 % if 10 % or more are overdue. With effort 10, it is at least 43 % if 1 % or more are
+    /// overdue.
     fn of(effort: u32, stale_percent: u32, idle_percent: u32) -> Self {
         let is_behind = stale_percent >= 11 - effort;
         let permille = if is_behind { 10 * idle_percent.max(23 + 2 * effort) } else { 4 * effort };
@@ -101,7 +102,7 @@ impl Share {
         SLICE_MAX.min(PERIOD_MAX * self.permille / 1000)
     }
 
-    /// Returns the rest after working for this time.
+    /// Returns the rest after a slice that took the time `worked`.
     fn rest(self, worked: Duration) -> Duration {
         worked * (1000 - self.permille) / self.permille
     }
@@ -121,8 +122,8 @@ impl ActiveExpiry {
         }
     }
 
-    /// Begins a walk unless one is under way, and records what INFO shows of the last round.
-    /// `idle_percent` is what the I/O threads left of a core.
+    /// Begins a walk unless one is in progress, and records the last round for INFO. `idle_percent`
+    /// is the part of a core that the I/O threads left idle.
     pub fn begin_round(&mut self, shared: &Shared, idle_percent: u32) {
         let stats = &shared.expiry;
         self.idle_percent = idle_percent;
@@ -137,13 +138,13 @@ impl ActiveExpiry {
         }
     }
 
-    /// Returns the time of the next slice; `None` before the next round.
+    /// Returns the time of the next slice; `None` if the walk is complete.
     pub fn next_slice(&self) -> Option<Instant> {
         (self.shards_left > 0).then_some(self.next)
     }
 
-    /// Walks on for a slice. After each step, outside the gate, `after_step` wakes the threads that
-    /// the step left something for, and waits for the given time.
+    /// Continues the walk for a slice. Calls `after_step` after each step, outside the gate. It
+    /// must wake the threads in the outbox and wait for the given time.
     pub fn slice<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -156,7 +157,7 @@ impl ActiveExpiry {
         let now = executor.clock.now();
         let took = now - since;
         executor.shared().expiry.nanos.add(took.as_nanos() as u64);
-        // What is beyond was not work: the thread was interrupted.
+        // A longer time was not work: the thread was interrupted.
         let worked = took.min(self.share.slice());
         let effort = executor.settings.active_expire_effort;
         self.share = Share::of(effort, found.stale_percent(), self.idle_percent);
@@ -164,8 +165,8 @@ impl ActiveExpiry {
         self.next = now + if keeps_up { rest } else { rest.max(SLICE_MAX) };
     }
 
-    /// Removes expired keys and fields in steps until the slice or the walk ends; false if
-    /// subscribers or readers of the change log cannot keep up.
+    /// Removes expired keys and fields in steps until the slice or the walk ends. Returns false if
+    /// subscribers, or the readers of the change log, cannot keep up.
     fn walk_on<C: Clock, H: Host>(
         &mut self,
         executor: &mut Executor<'_, C, H>,
@@ -198,15 +199,15 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// Takes one step. Returns the point to continue at in the same shard. Inside the gate, as a
-    /// thread's turn is: an owner of the keyspace sees no key removed but by itself.
+    /// Takes one step. Returns the point to continue at in the same shard. It runs inside the gate,
+    /// like a thread's turn, so it removes no key while another thread owns the keyspace.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,
         swept: &mut SweepResult,
     ) -> Option<SweepPoint> {
         let shared = executor.shared();
-        // What a busy script holds is left to a later round.
+        // Shards that a busy script holds are left to a later round.
         let pass = shared.gate.shared_unless_busy(shared.gate_index(GateSlot::Housekeeper));
         if !pass.is_inside() {
             return None;
@@ -216,7 +217,7 @@ impl ActiveExpiry {
         let is_recorded = executor.commit.begin_record();
         swept.names_fields = is_recorded;
         let shard = locked.shard_mut(self.at.shard).expect("it was locked above");
-        // Watchers and caches of a hash are notified of its fields, with or without events.
+        // Clients that watch or cache a hash are notified of its fields, even without events.
         swept.names_shrunk =
             shard.is_followed() || executor.commit.effects.wanted_events.contains(EventClass::HASH);
         let next = shared.keyspace.sweep_due(shard, self.at, STEP, swept);
@@ -244,7 +245,7 @@ impl ActiveExpiry {
     }
 }
 
-/// Records what a step removed, each key and each hash's fields as a unit of its own.
+/// Records what a step removed. Each key, and the fields of each hash, is a unit of its own.
 #[cold]
 fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_>) {
     let db = swept.db;
@@ -260,7 +261,7 @@ fn record_swept(commit: &mut Commit<'_>, swept: &SweepResult, locked: &Locked<'_
     }
 }
 
-/// Notes what a step removed, as a command would.
+/// Raises the events and changed keys of what a step removed, as a command would.
 #[cold]
 fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
     let (effects, hasher) = (&mut commit.effects, commit.shared.keyspace.hasher());
@@ -272,7 +273,7 @@ fn note_swept(commit: &mut Commit<'_>, swept: &SweepResult, shard: &Shard) {
         }
     }
     let emptied = swept.emptied.iter().map(|entry| (entry, EventClass::GENERIC, "del", Audience::All));
-    // Watchers see for themselves that a key has expired.
+    // EXEC itself finds that a watched key has expired.
     let expired =
         swept.expired.iter().map(|entry| (entry, EventClass::EXPIRED, "expired", Audience::ExceptWatchers));
     for (entry, class, event, audience) in emptied.chain(expired) {

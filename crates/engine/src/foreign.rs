@@ -1,15 +1,15 @@
-//! Names of commands and categories that other servers of the protocol have, and this one does not.
+//! Names of commands and categories that other servers have and this one does not.
 //!
-//! Configurations name them: hardened ones take commands of replication away by `rename-command`
-//! and by ACL rules, others name commands of modules. A server that refused such a line would not
-//! start. The line is kept, shown and written again unchanged, and has no effect; a warning says
-//! so. Names that no such server has remain errors.
+//! Configurations contain such names. Hardened ones disable replication commands by
+//! `rename-command` and by ACL rules, others name commands of modules. If the server refused these
+//! lines, it would not start with such a configuration. The line is kept, shown and written again
+//! unchanged, but has no effect; a warning says so. Names that no such server has remain errors.
 //!
 //! Sources: COMMAND LIST and ACL CAT of Redis 8.0.2 and Valkey 9.1, and the documentation of both,
-//! with later releases and the modules that they bundle. A command that this server gets leaves the
-//! list: a test of the joined table fails otherwise.
+//! with later releases and the modules that they bundle. A command that this server implements must
+//! be removed from the list: a test of the joined table fails otherwise.
 
-/// Commands in lower case, ascending; a subcommand stands behind its container and a bar.
+/// The commands in lower case, in ascending order. A subcommand is written `container|subcommand`.
 #[rustfmt::skip]
 pub const COMMANDS: &[&str] = &[
     "_ft.config", "_ft.config|get", "_ft.config|help", "_ft.config|set", "_ft.debug", "acl|delrole",
@@ -48,7 +48,7 @@ pub const COMMANDS: &[&str] = &[
     "xidmprecord", "xnack",
 ];
 
-/// Categories of commands, which modules add.
+/// The categories that modules add.
 const CATEGORIES: &[&str] =
     &["array", "bloom", "cms", "cuckoo", "json", "search", "tdigest", "timeseries", "topk"];
 
@@ -73,10 +73,10 @@ pub(crate) fn is_rule(rule: &str, first_args: FirstArgs) -> bool {
     is_command(rule) || (first_args == FirstArgs::Taken && of_first_arg())
 }
 
-/// Treatment of `command|word` where the command has no subcommands.
+/// The treatment of `command|word` if the command has no subcommands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstArgs {
-    /// The word is a first argument.
+    /// The word is accepted as a first argument.
     Taken,
     /// The rule is an error.
     Refused,

@@ -36,7 +36,7 @@ impl Images {
         self.list.push(Image { db, name: start..self.names.len(), hash: key.hash, entry });
     }
 
-    /// Gives each to `put_back`, the newest first. None are left.
+    /// Passes each image to `put_back`, the newest first, and removes it.
     pub(crate) fn take_back(&mut self, mut put_back: impl FnMut(usize, Key<'_>, Option<KeyEntry>)) {
         while let Some(Image { db, name, hash, entry }) = self.list.pop() {
             put_back(db, Key { bytes: &self.names[name], hash }, entry);

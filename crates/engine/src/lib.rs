@@ -1,39 +1,39 @@
-//! The engine: all that happens to a request between parsed arguments and reply bytes. No socket,
-//! no thread, no clock of its own.
+//! The engine: the path of a request from its parsed arguments to the bytes of its reply. The
+//! engine opens no socket, starts no thread and has no clock of its own.
 //!
 //! ```text
 //!   batch of parsed requests ─► turn ─► check ─► shards locked ─► run ─► commands' handler
 //!                                                                  │
 //!              bytes for connections, threads to wake ◄─ commit ◄──┘
 //! ```
-//! The rooms, each importing only what stands before it:
+//! The modules; each imports only modules listed before it:
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | [`clock`], [`owned_args`], [`secret`] | time as a parameter; owned requests; secrets |
-//! | [`table`], [`settings`] | the joined command table; the options that act |
-//! | [`acl`] | users, their rules, and the check of a request against these |
+//! | [`table`], [`settings`] | the joined command table; the configuration options of the engine |
+//! | [`acl`] | users, their rules, and the check of a request against them |
 //! | [`stats`] | counters, histograms, slow log, latency events, hot keys |
-//! | [`client`], [`threads`] | other threads' clients; what threads leave for each other |
-//! | [`publish`], [`track`] | who is notified of changes: subscribers, monitors, caches |
-//! | [`watch`], [`wait`] | who depends on changes: watchers, blocked clients |
-//! | [`freeing`] | values on their way out |
+//! | [`client`], [`threads`] | the shared state of clients; the messages between threads |
+//! | [`publish`], [`track`] | notifications of changes: subscribers, monitors, client-side caching |
+//! | [`watch`], [`wait`] | watched keys and blocked clients |
+//! | [`freeing`] | the queue of lazy freed values |
 //! | [`log`] | the change log: positions, buffers, merging, release |
-//! | [`scripts`], [`pass`] | which scripts run, and for how long; what is done while one is busy |
-//! | [`transaction`], [`session`], [`subscribe`] | what one client is |
-//! | [`shared`] | what all threads of an engine share |
-//! | [`request`], [`check`] | the record and the keys, found once; the checks in Redis' order |
-//! | [`commit`] | the one end of a change |
-//! | [`run`] | the one way to run a command on locked keys; serving blocked clients |
-//! | [`rights`] | whether a request is its client's to make, on every path |
+//! | [`scripts`], [`pass`] | running scripts and their time; the thread's work while one is busy |
+//! | [`transaction`], [`session`], [`subscribe`] | the state of one client |
+//! | [`shared`] | the state that all threads of an engine share |
+//! | [`request`], [`check`] | the command and keys of a request; the checks in Redis' order |
+//! | [`commit`] | the end of every change |
+//! | [`run`] | running a command on locked keys; serving blocked clients |
+//! | [`rights`] | the check of a client's rights, on every path |
 //! | [`walk`] | commands on whole databases |
 //! | [`exec`], [`evict`], [`expire`] | units of other kinds: transactions, eviction, expiry |
-//! | [`fetch`] | what requests look for, fetched ahead |
-//! | [`batch`], [`turn`] | a thread's batch of requests, and all that it does with them |
-//! | [`replay`] | requests of a file, run on all cores as if one after the other |
+//! | [`fetch`] | the prefetching of keys and members |
+//! | [`batch`], [`turn`] | a thread's batch of requests, and how a turn runs it |
+//! | [`replay`] | the requests of a file, run on all cores as if in sequence |
 //!
-//! What the engine does not know it asks its [`Host`](call::Host): commands
-//! about the server run there.
+//! The engine calls its [`Host`](call::Host) for all that it does not implement, such as commands
+//! about the server.
 #![forbid(unsafe_code)]
 
 pub mod acl;

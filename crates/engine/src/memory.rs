@@ -1,15 +1,15 @@
-//! Figures of `maxmemory` that more than eviction needs: what a limit permits,
-//! how long it was exceeded.
+//! The figures of `maxmemory` that several modules need: what a limit permits, and the time over
+//! the limit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Memory limits up to which resident memory is kept close to used memory. What is wasted
-/// otherwise does not grow with the data (regions per size class and thread, huge pages), so
-/// above it is a small part.
+/// The highest memory limit up to which resident memory is kept close to used memory. The overhead
+/// otherwise (regions per size class and thread, huge pages) does not grow with the data. With a
+/// higher limit it is a small part.
 const TIGHT_LIMIT_BYTES_MAX: u64 = 4 << 30;
 
-/// The part of a limit that may be such free memory.
+/// The divisor of the limit for the free large blocks that may be kept.
 const SHELF_PART: u64 = 40;
 
 /// Returns true if resident memory is kept close to used memory under this limit.
@@ -17,14 +17,14 @@ pub fn is_tight(limit: u64) -> bool {
     (1..=TIGHT_LIMIT_BYTES_MAX).contains(&limit)
 }
 
-/// Returns the free memory in large blocks that may be kept for later blocks of their size, if
-/// resident memory is kept close to used memory.
+/// Returns the most bytes of free large blocks that the allocator may keep for reuse; `None` if
+/// resident memory is not kept close to used memory.
 pub fn shelf_bytes_max(limit: u64) -> Option<usize> {
     is_tight(limit).then_some((limit / SHELF_PART) as usize)
 }
 
-/// Returns the bytes that may be over the limit for a moment: memory that waits to be freed, a
-/// large command's arguments.
+/// Returns the number of bytes by which memory may exceed the limit for a short time: memory that
+/// waits to be freed, or the arguments of a large command.
 pub fn slack(limit: u64) -> u64 {
     limit / 128
 }
@@ -38,26 +38,27 @@ pub fn time_limit(tenacity: u32) -> Option<Duration> {
     }
 }
 
-/// For how long memory was over its limit with nothing, or no time, to free it: INFO's
-/// `total_eviction_exceeded_time` and `current_eviction_exceeded_time`.
+/// The time that memory was over its limit because nothing could be evicted or the time was used
+/// up: INFO's `total_eviction_exceeded_time` and `current_eviction_exceeded_time`.
 #[derive(Debug, Default)]
 pub struct OverLimit {
-    /// Microseconds after the server's start, plus one; 0 while memory is within its limit.
+    /// The start of the current period over the limit, in microseconds since the server's start
+    /// plus one; 0 while memory is within its limit.
     since_usec: AtomicU64,
     total_usec: AtomicU64,
 }
 
 impl OverLimit {
-    /// Notes that memory is over its limit, so long after the server's start. Any thread, as with
-    /// [`OverLimit::note_within`]; of two at once one is right.
+    /// Records that memory is over its limit at `uptime` after the server's start. Any thread may
+    /// call this and [`OverLimit::note_within`]; of two calls at the same time, one has effect.
     pub fn note_over(&self, uptime: Duration) {
-        // Relaxed, here and below: figures for people.
+        // Relaxed, here and below: the figures are only for display.
         if self.since_usec.load(Relaxed) == 0 {
             self.since_usec.store(uptime.as_micros() as u64 + 1, Relaxed);
         }
     }
 
-    /// Notes that memory is within its limit.
+    /// Records that memory is within its limit at `uptime`.
     pub fn note_within(&self, uptime: Duration) {
         if self.since_usec.load(Relaxed) == 0 {
             return;
@@ -69,7 +70,7 @@ impl OverLimit {
         }
     }
 
-    /// Returns the time of all ended periods over the limit, and of the present one.
+    /// Returns the total time of all ended periods over the limit, and the time of the current one.
     pub fn times(&self, uptime: Duration) -> (Duration, Duration) {
         let since_usec = self.since_usec.load(Relaxed);
         let now_usec = uptime.as_micros() as u64 + 1;
@@ -77,7 +78,7 @@ impl OverLimit {
         (Duration::from_micros(self.total_usec.load(Relaxed)), Duration::from_micros(current_usec))
     }
 
-    /// Starts over (CONFIG RESETSTAT).
+    /// Resets both times, for CONFIG RESETSTAT.
     pub fn reset(&self) {
         self.since_usec.store(0, Relaxed);
         self.total_usec.store(0, Relaxed);

@@ -1,22 +1,22 @@
-//! The counters of a thread for the commands that it runs, beside those that others read.
+//! The counters of a thread for the commands that it runs, besides those that other threads read.
 
 use std::time::Instant;
 
 use crate::stats::end_to_end::TurnClock;
 use crate::stats::hot_keys::Sampling;
 
-/// A thread's own counts.
+/// The counters of a thread for its own use.
 pub struct Meter {
-    /// The clock of this turn's requests from end to end.
+    /// The clock for the end-to-end latency of this turn's requests.
     pub turn: TurnClock,
     /// True if the last request ran a command, rather than being refused or queued.
     pub called: bool,
     /// True if commands are counted for HOTKEYS in this turn, with their time.
     pub samples_hot_keys: bool,
-    /// Commands that ran beyond one for each request, in transactions; below zero for
-    /// requests that ran none.
+    /// The number of commands in transactions beyond one for each request. Requests that ran no
+    /// command count as -1.
     pub extra_calls: i64,
-    /// Commands up to the next whose keys are counted, itself included.
+    /// The number of commands until the next one whose keys are counted, including that one.
     sample_in: u64,
 }
 
@@ -32,17 +32,17 @@ impl Meter {
         }
     }
 
-    /// Returns true if the keys of the command that ran are to be counted for `hotkeys-top-k`.
+    /// Returns true if the keys of the command that ran must be counted for `hotkeys-top-k`.
     #[inline]
     pub fn samples_keys(&mut self) -> bool {
-        // Where nothing is sampled, it counts down from so much that it never arrives.
+        // Without sampling, the countdown starts at a number so high that it never ends.
         self.sample_in -= 1;
         self.sample_in == 0
     }
 
-    /// Draws the next command whose keys are counted: each has the same chance, so how many
-    /// are passed over has a geometric distribution. One draw for each counted command is
-    /// all that sampling costs.
+    /// Draws the next command whose keys are counted. Each command has the same chance, so the
+    /// number of skipped commands has a geometric distribution. Sampling costs one draw for each
+    /// counted command.
     pub fn draw_sample(&mut self, sampling: Sampling, rng: &mut fastrand::Rng) {
         let Sampling { shown, percent, .. } = sampling;
         self.sample_in = match percent {

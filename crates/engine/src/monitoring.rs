@@ -1,4 +1,4 @@
-//! The messages that threads send to monitors (`publish::monitor`).
+//! An executor's messages to monitors (`publish::monitor`).
 
 use commands::Args;
 use commands::table::Flags;
@@ -11,7 +11,7 @@ use crate::run::Executor;
 use crate::table::Registered;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Sends monitors a command that has run, unless it is one that they are not sent.
+    /// Sends a command that has run to the monitors, unless its flags exclude it.
     #[cold]
     pub fn monitor(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         if !registered.command.flags.intersects(Flags::ADMIN | Flags::SKIP_MONITOR) {
@@ -19,7 +19,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Sends monitors a command.
+    /// Sends a command to the monitors.
     #[cold]
     pub(crate) fn send_to_monitors(&self, client: &ClientInfo, registered: &Registered, args: &Args<'_>) {
         let unix_time = || self.clock.unix_time();

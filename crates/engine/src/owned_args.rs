@@ -1,11 +1,11 @@
-//! Arguments of a request that outlive the bytes it arrived in: of a command typed inline, queued
-//! in a transaction, or waiting for a key.
+//! Arguments of a request that outlive the input buffer: of an inline command, of a command queued
+//! in a transaction, or of a blocked client's request.
 
 use commands::Args;
 use keyspace::Hasher;
 use resp::parse::Span;
 
-/// The arguments of one request, one behind the other in memory of their own.
+/// The arguments of one request, stored one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedArgs {
     bytes: Box<[u8]>,
@@ -32,12 +32,12 @@ impl OwnedArgs {
         Args::new(&self.bytes, &self.spans, hasher)
     }
 
-    /// Returns the length of the words, without anything around them.
+    /// Returns the length of all words together, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the length of their memory, in bytes.
+    /// Returns the allocated memory, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.spans)
     }

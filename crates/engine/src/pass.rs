@@ -1,36 +1,36 @@
-//! A turn's pass through the gate, and what the driver does while a script keeps the thread busy.
+//! A turn's pass through the gate, and the driver's work while a script keeps the thread busy.
 //!
-//! The driver of a thread knows its connections; a script that has become busy lets it look after
-//! them in between ([`Meanwhile`]). Only scripts use it, so a driver without connections to look
-//! after, and a turn that runs no script, do without.
+//! The driver of a thread owns its connections. A busy script calls the driver at intervals, so
+//! that it can serve them ([`Meanwhile`]). Drivers without connections, and turns without scripts,
+//! do not need this.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use keyspace::gate::SharedPass;
 
-/// A thread's driver, as a busy script of the thread sees it.
+/// A thread's driver, for the busy script of that thread.
 pub trait Meanwhile {
-    /// Attends to the thread's other connections. It is called every some thousand instructions of
-    /// a busy script, at `now` of the engine's clock. It locks no shard and stays outside the
-    /// gate: the script holds locks, or owns the keyspace. It returns soon.
+    /// Serves the thread's other connections. Called every few thousand instructions of a busy
+    /// script, with the time `now` of the engine's clock. It must return soon. It must not lock a
+    /// shard or enter the gate, since the script holds locks or owns the keyspace.
     fn attend(&mut self, now: Instant);
 }
 
-/// See the module.
+/// A pass through the gate with the driver to call while a script is busy.
 pub struct TurnPass<'a, 'g> {
     gate: &'a mut SharedPass<'g>,
     meanwhile: Option<&'a mut dyn Meanwhile>,
 }
 
 impl<'a, 'g> TurnPass<'a, 'g> {
-    /// Creates a pass for a driver that has nothing to do while a script is busy.
+    /// Creates a pass for a driver without work during busy scripts.
     #[inline]
     pub fn new(gate: &'a mut SharedPass<'g>) -> Self {
         Self { gate, meanwhile: None }
     }
 
-    /// Creates a pass for a driver that a busy script lets work in between.
+    /// Creates a pass for a driver that is called during busy scripts.
     #[inline]
     pub fn attended_by(gate: &'a mut SharedPass<'g>, meanwhile: &'a mut dyn Meanwhile) -> Self {
         Self { gate, meanwhile: Some(meanwhile) }
@@ -50,7 +50,7 @@ impl<'a, 'g> TurnPass<'a, 'g> {
         self.gate.alone_unless_busy(|gate| work(&mut TurnPass { gate, meanwhile: reborrow(meanwhile) }))
     }
 
-    /// Lets the driver look after the thread's other connections.
+    /// Calls the driver, which serves the thread's other connections.
     #[cold]
     pub(crate) fn attend(&mut self, now: Instant) {
         if let Some(meanwhile) = &mut self.meanwhile {

@@ -1,11 +1,11 @@
-//! A thread's records on their way to the merger.
+//! A thread's buffer of records for the merger.
 //!
 //! ```text
 //!   thread: chunk ─publish─► buffer ─take─► merger: chunk
 //!               ◄──────── empty chunks ────────
 //! ```
-//! Chunks are exchanged, so that their memory goes round; only where the buffer is not empty yet
-//! are records copied behind those in it. The lock is held for that.
+//! Full and empty chunks are exchanged, so that their memory is reused. Records are copied only if
+//! the buffer still contains records; the lock is held during the copy.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,29 +14,30 @@ use structures::lock::Lock;
 
 use super::text::{Text, TextEnd};
 
-/// The part of a unit's record that the merger needs.
+/// The data about a unit's record that the merger needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// The unit's position.
     pub position: u64,
-    /// The end of its record in [`Chunk::text`]: it begins where the one before ends.
+    /// The end of the unit's record in [`Chunk::text`]. The record begins at the end of the one
+    /// before.
     pub end: TextEnd,
     /// The database of its first command.
     pub first_db: u32,
     /// The database of its last command.
     pub last_db: u32,
-    /// Its commands stand between MULTI and EXEC.
+    /// True if its commands must be enclosed in MULTI and EXEC.
     pub is_transaction: bool,
 }
 
-/// Records of one thread, in the order of their positions.
+/// The records of one thread, in the order of their positions.
 #[derive(Default)]
 pub struct Chunk {
     pub(super) headers: Vec<Header>,
     pub(super) text: Text,
 }
 
-/// Room for headers that an emptied chunk keeps.
+/// The capacity for headers that an emptied chunk keeps.
 const KEPT_HEADERS_MAX: usize = 1 << 15;
 
 impl Chunk {
@@ -46,14 +47,14 @@ impl Chunk {
         self.headers.is_empty()
     }
 
-    /// Appends the record of a unit, which `write` writes; its end is found here. O(bytes).
+    /// Appends the record of a unit, which `write` writes. Sets `header.end`. O(bytes).
     #[inline]
     pub(super) fn append(&mut self, header: Header, write: impl FnOnce(&mut Text)) {
         write(&mut self.text);
         self.headers.push(Header { end: self.text.end(), ..header });
     }
 
-    /// Forgets all, keeping the memory unless it is much.
+    /// Removes all records. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.headers.clear();
         self.headers.shrink_to(KEPT_HEADERS_MAX);
@@ -61,19 +62,19 @@ impl Chunk {
     }
 }
 
-/// See the module. On cache lines of its own.
+/// The buffer of one thread, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Buffer {
     chunk: Lock<Chunk>,
-    /// Bytes of all records so far. Only the thread whose buffer this is writes it.
+    /// The bytes of all records published so far. Written by the buffer's thread only.
     published_bytes: AtomicU64,
-    /// Bytes of those that were merged. Only the owner of the merger's role writes it.
+    /// The bytes of the records merged so far. Written by the owner of the merger's role only.
     merged_bytes: AtomicU64,
 }
 
 impl Buffer {
-    /// Takes over the records of its thread's chunk, which is empty afterwards.
+    /// Moves the records of the thread's chunk into the buffer and empties the chunk.
     pub fn publish(&self, chunk: &mut Chunk) {
         let len_bytes = chunk.text.len_bytes() as u64;
         let mut own = self.chunk.lock();
@@ -89,18 +90,18 @@ impl Buffer {
         }
         drop(own);
         chunk.clear();
-        // Relaxed, here and below: figures for limits, with one writer each.
+        // Relaxed, here and below: the figures serve limits, and each has a single writer.
         self.published_bytes.store(self.published_bytes.load(Relaxed) + len_bytes, Relaxed);
     }
 
-    /// Returns true if there are records that were not taken, for a thread that has merged all
-    /// that it took. It sees the records that a thread published before it asked for a merge.
+    /// Returns true if the buffer has records. Only for a merger that has merged all records it has
+    /// taken. It sees all records that a thread published before it requested a merge.
     #[inline]
     pub fn has_records(&self) -> bool {
         self.published_bytes.load(Relaxed) != self.merged_bytes.load(Relaxed)
     }
 
-    /// Exchanges the records for an empty chunk.
+    /// Exchanges the records for an empty chunk; does nothing if there are none.
     pub fn take(&self, chunk: &mut Chunk) {
         let mut own = self.chunk.lock();
         if !own.is_empty() {
@@ -108,13 +109,13 @@ impl Buffer {
         }
     }
 
-    /// Bytes that wait to be merged, those that the merger has taken included.
+    /// Returns the bytes that are not merged yet, including those that the merger has taken.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.published_bytes.load(Relaxed).saturating_sub(self.merged_bytes.load(Relaxed)) as usize
     }
 
-    /// Counts records out that were merged.
+    /// Subtracts merged records from the waiting bytes.
     pub fn merged(&self, len_bytes: usize) {
         self.merged_bytes.store(self.merged_bytes.load(Relaxed) + len_bytes as u64, Relaxed);
     }

@@ -1,49 +1,49 @@
-//! Merging the threads' records into one stream, in the order of their positions.
+//! The merger: combines the threads' records into one stream, in the order of their positions.
 
 use super::buffer::{Buffer, Chunk, Header};
 use super::text::{Text, TextEnd};
 use super::unit::encode_select;
 use super::{Progress, READERS_MAX};
 
-/// Bytes of the stream that are handed to the readers at a time, give or take a record.
+/// The approximate length in bytes of the part of the stream that readers receive at a time.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// A reader that is attached: its place among them.
+/// The index of an attached reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderId(pub(super) usize);
 
 /// A part of the stream.
 pub struct LogBatch<'b> {
-    /// Requests of the protocol, whole ones.
+    /// Complete requests of the protocol.
     pub text: &'b Text,
-    /// The offset of the first byte, in bytes since the process started.
+    /// The offset of the first byte in the stream since the process started, in bytes.
     pub offset: u64,
-    /// The position of the last unit.
+    /// The position of the last unit in this part.
     pub position: u64,
 }
 
-/// A reader of the stream: a file, a backlog, a feed. The thread that merges calls it, outside the
-/// gate, without locks.
+/// A reader of the stream: a file, a backlog, a feed. The merging thread calls it outside the gate,
+/// without locks.
 pub trait LogReader: Send {
-    /// Takes the next part of the stream. Gives the position up to which replies may leave as far
-    /// as it is concerned, [`u64::MAX`] where they need not wait for it. It may confirm more later
-    /// ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
+    /// Takes the next part of the stream. Returns the position up to which this reader permits the
+    /// release of replies; [`u64::MAX`] if replies need not wait for it. The reader may confirm
+    /// higher positions later ([`ChangeLog::confirm`](super::ChangeLog::confirm)).
     fn append(&mut self, batch: &LogBatch<'_>) -> u64;
 }
 
-/// Counts the bytes that a reader keeps because it cannot pass them on at present: beyond a bound
-/// writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
+/// The number of bytes that a reader keeps because it cannot pass them on at present. Beyond a
+/// bound, writes wait ([`ChangeLog::is_full`](super::ChangeLog::is_full)).
 #[derive(Clone, Debug, Default)]
 pub struct KeptBytes(std::sync::Arc<std::sync::atomic::AtomicUsize>);
 
 impl KeptBytes {
-    /// Sets how many these are. Any thread.
+    /// Sets the number of bytes. Any thread may call it.
     pub fn set(&self, len_bytes: usize) {
-        // Relaxed: a figure for a limit.
+        // Relaxed: the figure only serves a limit.
         self.0.store(len_bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Returns their number.
+    /// Returns the number of bytes.
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
@@ -54,9 +54,9 @@ impl KeptBytes {
 #[derive(Default)]
 struct Taken {
     chunk: Chunk,
-    /// The next header.
+    /// The index of the next header.
     at: usize,
-    /// The start of its record.
+    /// The start of the next header's record.
     start: TextEnd,
 }
 
@@ -66,12 +66,12 @@ impl Taken {
     }
 }
 
-/// See the module. Owned by one thread at a time.
+/// The state of merging. Owned by one thread at a time.
 pub(super) struct Merger {
     taken: Box<[Taken]>,
-    /// The next position.
+    /// The next position to merge.
     next: u64,
-    /// The database that the stream has selected, if it has.
+    /// The selected database of the stream; `None` at the beginning of a part.
     selected: Option<u32>,
     readers: [Option<Box<dyn LogReader>>; READERS_MAX],
     out: Text,
@@ -79,7 +79,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Creates a merger of this number of buffers.
+    /// Creates a merger for this number of buffers.
     pub fn new(buffers: usize) -> Self {
         Self {
             taken: (0..buffers).map(|_| Taken::default()).collect(),
@@ -91,12 +91,13 @@ impl Merger {
         }
     }
 
-    /// Returns its progress.
+    /// Returns the progress of the stream.
     pub fn progress(&self) -> Progress {
         Progress { position: self.next - 1, offset_bytes: self.offset }
     }
 
-    /// Adds a reader of all that comes behind `cut`, up to which all is merged.
+    /// Adds a reader of everything after position `cut`. Everything up to `cut` must be merged.
+    /// Returns `None` if there are too many readers.
     pub fn attach(&mut self, reader: Box<dyn LogReader>, cut: u64) -> Option<ReaderId> {
         debug_assert_eq!(self.next, cut + 1, "all that was drawn is merged");
         let place = self.readers.iter().position(Option::is_none)?;
@@ -105,7 +106,7 @@ impl Merger {
         Some(ReaderId(place))
     }
 
-    /// Begins a part whose first command is a SELECT.
+    /// Begins a new part of the stream: its first command will be a SELECT.
     pub fn begin_part(&mut self) {
         self.selected = None;
     }
@@ -125,8 +126,9 @@ impl Merger {
         (0..READERS_MAX).filter(|&place| self.readers[place].is_some()).map(ReaderId).collect()
     }
 
-    /// Merges a part of what is in the buffers and hands it to the readers. Gives how far they let
-    /// replies go; `None` when there was nothing. O(bytes + records × threads).
+    /// Merges a part of the records in the buffers and passes it to the readers. Returns the
+    /// position that each reader confirms; `None` if there was nothing to merge. O(bytes + records
+    /// × threads).
     pub fn run(&mut self, buffers: &[Buffer]) -> Option<impl Iterator<Item = (ReaderId, u64)> + use<>> {
         let from = self.next;
         while self.out.len_bytes() < BATCH_BYTES_MAX && self.merge_some(buffers) {}
@@ -144,8 +146,8 @@ impl Merger {
         Some(confirmed.filter_map(|(place, position)| position.map(|it| (ReaderId(place), it))))
     }
 
-    /// Merges the records from the next position on that stand behind each other in one buffer;
-    /// whether there were any.
+    /// Merges records from one buffer, from the next position on and as far as their positions are
+    /// consecutive. Returns false if no buffer has the next position.
     fn merge_some(&mut self, buffers: &[Buffer]) -> bool {
         let next = self.next;
         for (taken, buffer) in self.taken.iter_mut().zip(buffers) {
@@ -168,18 +170,19 @@ impl Merger {
     }
 }
 
-/// The end of the stream.
+/// The end of the stream, while records are appended to it.
 struct Stream<'m> {
     selected: &'m mut Option<u32>,
     out: &'m mut Text,
-    /// Bytes of the records that were taken.
+    /// The length in bytes of the records taken so far.
     taken_bytes: usize,
 }
 
 impl Stream<'_> {
-    /// Takes records with dense positions from `next` on; the next position then.
+    /// Takes records with consecutive positions from `next` on. Returns the next position after
+    /// them.
     fn take(&mut self, taken: &mut Taken, mut next: u64) -> u64 {
-        // Records that need nothing between them are copied together.
+        // Consecutive records without a command between them are copied together.
         let mut copied = taken.start;
         while let Some(&header) = taken.front()
             && header.position == next
@@ -200,13 +203,13 @@ impl Stream<'_> {
         next
     }
 
-    /// Copies what was taken since.
+    /// Copies the records taken since the last copy.
     fn copy(&mut self, taken: &Taken, copied: &mut TextEnd) {
         self.taken_bytes += self.out.extend_from(&taken.chunk.text, *copied, taken.start);
         *copied = taken.start;
     }
 
-    /// Writes what must stand before a record.
+    /// Writes the MULTI and SELECT that must precede a record.
     fn begin(&mut self, header: &Header) {
         if header.is_transaction {
             self.out.bytes.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");

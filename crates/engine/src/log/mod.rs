@@ -67,13 +67,14 @@ use self::text::TextEnd;
 use self::unit::UnitRecord;
 use crate::threads::Outbox;
 
-/// Bytes of records that may wait to be merged, all threads together, before writes wait.
+/// The most bytes of records that may wait to be merged before writes wait, for all threads
+/// together.
 pub const PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// Readers at a time.
+/// The most readers at a time.
 pub const READERS_MAX: usize = 8;
 
-/// No reader: everything is released.
+/// The confirmed position of an unused reader index: it delays no reply.
 const RELEASED_ALL: u64 = u64::MAX;
 
 /// The position of a shard's last change, on a cache line of its own. Written and read under the
@@ -85,29 +86,29 @@ struct ShardPosition(PlainU64);
 /// The progress of the merged stream, for INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The last position that was merged.
+    /// The position of the last merged unit.
     pub position: u64,
-    /// Bytes of the stream since the process started.
+    /// The length of the stream since the process started, in bytes.
     pub offset_bytes: u64,
 }
 
-/// See the module. Shared by all threads of an engine.
+/// The change log, shared by all threads of an engine.
 pub struct ChangeLog {
     /// True if there is a reader. Changed by exclusive owners only.
     is_attached: AtomicBool,
     /// The last position that was drawn.
     drawn: crossbeam_utils::CachePadded<AtomicU64>,
-    /// One for each I/O thread, then the housekeeper's.
+    /// The buffers of the I/O threads, then that of the housekeeper.
     buffers: Box<[Buffer]>,
     shards: Box<[ShardPosition]>,
-    /// The last position at which more changed than could be said shard by shard.
+    /// The position of the last change that was not recorded for single shards but for all.
     all_shards: PlainU64,
     merger: Combiner<Merger>,
-    /// The position up to which each reader releases replies.
+    /// The positions up to which the readers permit the release of replies.
     confirmed: Lock<[u64; READERS_MAX]>,
-    /// Their minimum. Set under the lock of `confirmed`.
+    /// The minimum of `confirmed`. Set under its lock.
     released: Watermark,
-    /// The merged position, for threads that do not have the role.
+    /// The last merged position, for threads that do not have the merger's role.
     merged_position: PlainU64,
     merged_bytes: PlainU64,
     /// The bytes that the file's reader keeps.
@@ -132,26 +133,27 @@ impl ChangeLog {
         }
     }
 
-    /// Returns true if changes are recorded: asked at the start of each unit, inside the gate or
-    /// as its owner. One load.
+    /// Returns true if changes are recorded. Called at the start of each unit, inside the gate or
+    /// as the exclusive owner. One load.
     #[inline]
     pub fn is_attached(&self) -> bool {
-        // Relaxed: changed by exclusive owners only, and the gate orders them and the units.
+        // Relaxed: only exclusive owners change it, and the gate orders them and the units.
         self.is_attached.load(Relaxed)
     }
 
-    /// Returns the last position that was drawn. An exclusive owner's unit adds 1 to it.
+    /// Returns the last drawn position. The current unit of an exclusive owner will get the next
+    /// one.
     pub fn drawn(&self) -> u64 {
         self.drawn.load(Relaxed)
     }
 
-    /// Returns the buffer of an I/O thread, or of the housekeeper.
+    /// Returns the buffer index of an I/O thread; `None` stands for the housekeeper.
     pub fn buffer_index(&self, thread: Option<usize>) -> usize {
         thread.unwrap_or(self.buffers.len() - 1)
     }
 
-    /// Draws the position of a unit and appends its record, which is empty afterwards. Under all
-    /// the unit's locks; `chunk` is the thread's own. O(bytes).
+    /// Draws the position of a unit and appends the unit's record to `chunk`, the thread's own.
+    /// Empties the record. The caller holds all locks of the unit. O(bytes).
     pub fn append(&self, chunk: &mut Chunk, unit: &mut UnitRecord) -> u64 {
         let position = self.draw();
         let (first_db, last_db) = unit.dbs();
@@ -165,8 +167,8 @@ impl ChangeLog {
         position
     }
 
-    /// Appends as [`ChangeLog::append`] does a unit of one request without big words, its own
-    /// record.
+    /// Appends a unit as [`ChangeLog::append`] does. The unit is a single request without big words
+    /// that is its own record.
     #[inline]
     pub fn append_request(&self, chunk: &mut Chunk, db: usize, args: &Args<'_>) -> u64 {
         let (position, db) = (self.draw(), db as u32);
@@ -176,45 +178,45 @@ impl ChangeLog {
         position
     }
 
-    /// Puts what a thread has appended into its buffer, for whoever merges. Inside the gate or as
-    /// its owner. O(bytes) at worst, one exchange as a rule.
+    /// Moves the records of a thread into its buffer, where the merger finds them. Called inside
+    /// the gate or as its owner. Usually one exchange; O(bytes) if the buffer is not empty.
     pub fn publish(&self, buffer: usize, chunk: &mut Chunk) {
         self.buffers[buffer].publish(chunk);
     }
 
     #[inline]
     fn draw(&self) -> u64 {
-        // Relaxed: who draws after this thread for the same key does so after it has taken a lock
-        // that this thread gives back later, and read-modify-writes of one counter have one order.
+        // Relaxed: a later unit on the same key draws its position after it took a lock that this
+        // thread releases later. All read-modify-writes of one counter have a single order.
         self.drawn.fetch_add(1, Relaxed) + 1
     }
 
-    /// Notes that these shards, all of them locked, were changed at `position`.
+    /// Records that these shards, which are all locked, were changed at `position`.
     #[inline]
     pub fn note_change(&self, shards: impl Iterator<Item = usize>, position: u64) {
         // Relaxed: the shard's lock orders it.
         shards.for_each(|shard| self.shards[shard].0.store(position, Relaxed));
     }
 
-    /// Notes that any shard may have changed at `position`. The caller owns the keyspace.
+    /// Records that any shard may have changed at `position`. The caller owns the keyspace.
     pub fn note_change_of_all(&self, position: u64) {
         self.all_shards.store(position, Relaxed);
     }
 
-    /// Returns the position of the last change of these shards, all of them locked. O(shards).
+    /// Returns the position of the last change to these shards, which are all locked. O(shards).
     #[inline]
     pub fn last_change(&self, shards: impl Iterator<Item = usize>) -> u64 {
         let all = self.all_shards.load(Relaxed);
         shards.map(|shard| self.shards[shard].0.load(Relaxed)).fold(all, u64::max)
     }
 
-    /// Replies and messages that show nothing beyond this position may leave.
+    /// Returns the position up to which replies and messages may be sent.
     #[inline]
     pub fn released(&self) -> u64 {
         self.released.get()
     }
 
-    /// Returns true if this thread's writes must wait until its records are merged. Asked once a
+    /// Returns true if this thread's writes must wait until its records are merged. Called once a
     /// turn, before locks are taken.
     #[inline]
     pub fn is_full(&self, buffer: usize) -> bool {
@@ -223,12 +225,12 @@ impl ChangeLog {
                 || self.kept.get() > PENDING_BYTES_MAX)
     }
 
-    /// Returns the count of bytes that the file's reader keeps.
+    /// Returns the number of bytes that the file's reader keeps.
     pub fn kept(&self) -> &KeptBytes {
         &self.kept
     }
 
-    /// Bytes of records that wait to be merged.
+    /// Returns the bytes of records that wait to be merged.
     pub fn pending_bytes(&self) -> usize {
         self.buffers.iter().map(Buffer::len_bytes).sum()
     }
@@ -241,15 +243,16 @@ impl ChangeLog {
         }
     }
 
-    /// Has I/O thread `thread` woken once `position` is released; false if it is already. That
-    /// thread only, for the first position that it has something for.
+    /// Requests that I/O thread `thread` is woken once `position` is released. Returns false if it
+    /// already is. Called by that thread only, for the lowest position that it waits for.
     pub fn wait_for_release(&self, thread: usize, position: u64) -> bool {
         self.released.wait_for(thread, position)
     }
 
-    /// Merges what all threads have appended and hands it to the readers, or leaves that to the
-    /// thread that is at it. At the end of a turn, outside the gate, without locks. What is
-    /// released by it wakes others by `outbox`. O(bytes), and what the readers do.
+    /// Merges the records of all threads and passes them to the readers. If another thread is
+    /// merging, leaves the work to that thread. Called at the end of a turn, outside the gate,
+    /// without locks. The threads whose replies are released are woken by `outbox`. O(bytes), and
+    /// the work of the readers.
     #[inline]
     pub fn merge(&self, outbox: &Outbox) {
         if self.is_attached() {
@@ -261,7 +264,7 @@ impl ChangeLog {
         self.merger.run(|merger| self.run(merger, outbox));
     }
 
-    /// Merges all there is, as the owner of the role.
+    /// Merges everything in the buffers, as the owner of the role.
     fn run(&self, merger: &mut Merger, outbox: &Outbox) {
         while let Some(confirmed) = merger.run(&self.buffers) {
             let Progress { position, offset_bytes } = merger.progress();
@@ -271,8 +274,9 @@ impl ChangeLog {
         }
     }
 
-    /// Notes how far readers let replies go, and wakes those who waited for that. Any thread: a
-    /// reader that confirms later than it takes bytes calls it when it does. O(threads).
+    /// Records the positions up to which readers permit the release of replies, and wakes the
+    /// threads that wait for them. Any thread may call it. A reader that confirms later than it
+    /// takes bytes calls it at that time. O(threads).
     pub fn confirm(&self, positions: impl IntoIterator<Item = (ReaderId, u64)>, outbox: &Outbox) {
         let mut confirmed = self.confirmed.lock();
         for (ReaderId(reader), position) in positions {
@@ -281,14 +285,14 @@ impl ChangeLog {
         self.release(&confirmed, outbox);
     }
 
-    /// Releases what all readers have confirmed.
+    /// Releases the positions that all readers have confirmed.
     fn release(&self, confirmed: &[u64; READERS_MAX], outbox: &Outbox) {
         let position = confirmed.iter().copied().min().expect("there are places for readers");
         self.released.set(position, |thread| outbox.wake(thread));
     }
 
-    /// Attaches a reader at an exact cut: it gets all that is appended from now on. `None` when
-    /// there are [`READERS_MAX`]. The caller owns the keyspace.
+    /// Attaches a reader at an exact cut: it receives everything that is appended from now on.
+    /// Returns `None` if there are already [`READERS_MAX`]. The caller owns the keyspace.
     pub fn attach(
         &self,
         _alone: &Exclusive,
@@ -296,7 +300,7 @@ impl ChangeLog {
         outbox: &Outbox,
     ) -> Option<ReaderId> {
         self.with_merger(outbox, |merger| {
-            // Nobody is inside the gate: all that was drawn is merged.
+            // No thread is inside the gate, so everything drawn is merged.
             let cut = self.drawn();
             let id = merger.attach(reader, cut)?;
             self.is_attached.store(true, Relaxed);
@@ -307,8 +311,8 @@ impl ChangeLog {
         })
     }
 
-    /// Detaches a reader after it got all that was appended so far. Its owner confirms nothing for
-    /// it afterwards. The caller owns the keyspace.
+    /// Detaches a reader after it has received everything appended so far. The reader's owner must
+    /// not confirm positions for it afterwards. The caller owns the keyspace.
     pub fn detach(&self, _alone: &Exclusive, id: ReaderId, outbox: &Outbox) -> Option<Box<dyn LogReader>> {
         self.with_merger(outbox, |merger| {
             let reader = merger.detach(id)?;
@@ -318,18 +322,20 @@ impl ChangeLog {
         })
     }
 
-    /// Hands all that was appended so far to the readers; what follows begins with its own SELECT,
-    /// so that it can be read without what was before. The caller owns the keyspace.
+    /// Passes everything appended so far to the readers, and begins a new part of the stream with
+    /// its own SELECT. The new part can be read without the part before. The caller owns the
+    /// keyspace.
     pub fn begin_part(&self, _alone: &Exclusive, outbox: &Outbox) {
         self.with_merger(outbox, Merger::begin_part);
     }
 
-    /// Lists the attached readers; they have got all that was published.
+    /// Lists the attached readers, after they have received everything published.
     pub fn readers(&self, outbox: &Outbox) -> Vec<ReaderId> {
         self.with_merger(outbox, |merger| merger.readers())
     }
 
-    /// Waits for the role, merges all there is, and lets `act` have the merger.
+    /// Waits for the merger's role, merges everything in the buffers, and calls `act` with the
+    /// merger.
     fn with_merger<R>(&self, outbox: &Outbox, act: impl FnOnce(&mut Merger) -> R) -> R {
         let work = |merger: &mut Merger| self.run(merger, outbox);
         let act = |merger: &mut Merger| {

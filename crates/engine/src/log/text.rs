@@ -1,54 +1,54 @@
-//! Bytes of the stream with big values by reference.
+//! A part of the stream. Big values in it are references.
 //!
 //! ```text
 //!   bytes   *3 $3 SET $1 k $20000 ┊ *2 $4 INCR ...
 //!   values                        └─ (offset, counted reference)
 //! ```
-//! A value of [`SHARED_BYTES_MIN`] or more that a key of the keyspace holds as one counted string
-//! is not copied: the stream shares it. A later write copies it first, as it does while a reply
-//! that shares it is on its way. Elements of collections are copied.
+//! If a key of the keyspace has a value of at least [`SHARED_BYTES_MIN`] as one counted string, the
+//! stream shares this string instead of copying it. A later write to the key copies it first, as it
+//! does while a pending reply shares it. Elements of collections are always copied.
 
 use std::sync::Arc;
 
 use keyspace::object::Blob;
 
-/// Values from this size on are shared.
+/// The least length in bytes of a value that is shared.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// Memory that an emptied text keeps.
+/// The most memory in bytes that an emptied text keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// A part of the stream with shared values.
 #[derive(Default)]
 pub struct Text {
     pub(super) bytes: Vec<u8>,
-    /// Values and where they stand, in ascending order.
+    /// The shared values with their offsets in `bytes`, in ascending order.
     values: Vec<(usize, Blob)>,
     values_bytes: usize,
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TextEnd {
-    /// Behind so many of its bytes.
+    /// The number of bytes before the position.
     pub bytes: usize,
-    /// Behind so many of its values.
+    /// The number of shared values before the position.
     pub values: usize,
 }
 
 impl Text {
-    /// Creates a text of these bytes.
+    /// Creates a text of these bytes, without shared values.
     pub fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// Bytes of the stream, shared values included. O(1).
+    /// Returns the length in bytes, including shared values. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + self.values_bytes
     }
 
-    /// Its end.
+    /// Returns the end of the text.
     #[inline]
     pub(super) fn end(&self) -> TextEnd {
         TextEnd { bytes: self.bytes.len(), values: self.values.len() }
@@ -60,7 +60,7 @@ impl Text {
         self.values.push((self.bytes.len(), value));
     }
 
-    /// Appends a part of another text. Gives its length in bytes, shared values included.
+    /// Appends a part of another text. Returns its length in bytes, including shared values.
     pub(super) fn extend_from(&mut self, other: &Self, from: TextEnd, to: TextEnd) -> usize {
         let len_before = self.len_bytes();
         let start = self.bytes.len();
@@ -72,7 +72,7 @@ impl Text {
         self.len_bytes() - len_before
     }
 
-    /// Walks the pieces of the stream, in order.
+    /// Iterates over the text in order: the bytes between shared values, and the values.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.values.iter().map(|(at, _)| *at));
         let ends = self.values.iter().map(|(at, _)| *at).chain(std::iter::once(self.bytes.len()));
@@ -82,7 +82,7 @@ impl Text {
         pieces.flatten().filter(|piece| !piece.is_empty())
     }
 
-    /// Forgets all, keeping the memory unless it is much.
+    /// Removes everything. Keeps the memory up to a limit.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);

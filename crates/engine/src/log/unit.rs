@@ -1,4 +1,4 @@
-//! The record of the unit under way, until its position is drawn.
+//! The record of the current unit, until its position is drawn.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use structures::entry::View;
 
 use super::text::{SHARED_BYTES_MIN, Text};
 
-/// The record of a unit so far: commands as requests of the protocol. Thread: its own.
+/// The record of a unit: commands in the form of requests. Used by its own thread only.
 #[derive(Default)]
 pub struct UnitRecord {
     text: Text,
@@ -21,18 +21,18 @@ pub struct UnitRecord {
     last_db: usize,
 }
 
-/// The shards in which big values are looked for, to share them: those locked, or those of an
-/// exclusive owner's command.
+/// The shards in which big values are searched, so that they can be shared. They are the locked
+/// shards, or those of an exclusive owner's command.
 #[derive(Clone, Copy)]
 pub struct Values<'l, 'k> {
     /// The locked shards.
     pub locked: Option<&'l Locked<'k>>,
-    /// Hashes keys.
+    /// The hasher of keys.
     pub hasher: &'l Hasher,
 }
 
 impl Values<'_, '_> {
-    /// Returns the value of a key if it is just this word. O(bytes).
+    /// Returns the value of a key if it is equal to `word`. O(bytes).
     fn find(&self, db: usize, key: &[u8], word: &[u8]) -> Option<Blob> {
         let key: Key<'_> = self.hasher.key(key);
         let entry = self.locked?.shard_of(key.hash)?.db(db)?.table().get(key.position(), key.bytes)?;
@@ -44,14 +44,14 @@ impl Values<'_, '_> {
 }
 
 impl UnitRecord {
-    /// Returns true if nothing was recorded.
+    /// Returns true if nothing is recorded.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Returns true if its commands must apply together: it has several, which stand between MULTI
-    /// and EXEC, as in Redis.
+    /// Returns true if it has several commands. These must apply together, between MULTI and EXEC
+    /// as in Redis.
     pub(super) fn is_transaction(&self) -> bool {
         self.commands > 1
     }
@@ -66,12 +66,12 @@ impl UnitRecord {
         (self.first_db as u32, self.last_db as u32)
     }
 
-    /// Forgets all: what it is the record of was undone.
+    /// Removes the record of a unit that was undone.
     pub(crate) fn forget(&mut self) {
         self.clear();
     }
 
-    /// Forgets all.
+    /// Removes all commands.
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.commands = 0;
@@ -110,8 +110,8 @@ impl UnitRecord {
         self.commands += 1;
     }
 
-    /// Adds a command with big words. A word is shared if it is now the value of the key one or two
-    /// words ahead of it: where commands that set strings have theirs.
+    /// Adds a command with big words. A word is shared if it is the present value of the key that
+    /// is one or two words before it, the positions of the key in commands that set strings.
     #[cold]
     fn push_big<'w>(
         &mut self,
@@ -142,7 +142,7 @@ fn encode_header(marker: u8, count: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends SELECT.
+/// Appends a SELECT command.
 pub(super) fn encode_select(db: usize, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
     let db = number.format(db);

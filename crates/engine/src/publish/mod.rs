@@ -1,5 +1,5 @@
-//! Messages to clients that did not ask for them just now: what is published on channels, keyspace
-//! events, lines of MONITOR, invalidations of cached keys.
+//! Messages that are not replies: published messages, keyspace events, lines of MONITOR, and
+//! invalidations of cached keys.
 
 use stdx::{ByteQueue, ConnId};
 
@@ -9,15 +9,15 @@ pub mod pubsub;
 pub mod push;
 pub mod send;
 
-/// The output queues of a thread's connections.
+/// The output buffers of a thread's connections.
 pub trait Outputs {
-    /// Borrows the queue of replies of an open connection.
+    /// Borrows the output buffer of an open connection.
     fn queue(&mut self, conn: ConnId) -> &mut ByteQueue;
 
-    /// Bytes in it that are not sent.
+    /// Returns the bytes of a connection's pending output.
     fn len_bytes(&mut self, conn: ConnId) -> usize;
 
-    /// Notes that the last `len_bytes` of its queue show changes up to this position of the change
-    /// log: they are sent once that is released.
+    /// Records that the last `len_bytes` of the pending output show changes up to `position` of the
+    /// change log. They are sent once that position is released.
     fn shows(&mut self, conn: ConnId, len_bytes: usize, position: u64);
 }

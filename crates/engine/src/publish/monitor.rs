@@ -19,20 +19,20 @@ use crate::client::ClientInfo;
 use crate::secret::is_secret;
 use crate::table::Registered;
 
-/// A command, with the data that monitors are sent.
+/// A command to send to the monitors.
 pub struct MonitoredCommand<'a> {
-    /// The client that ran it.
+    /// The client that ran the command.
     pub client: &'a ClientInfo,
     /// The origin of the command: a client or its script.
     pub origin: Origin,
     /// The command.
     pub registered: &'a Registered,
-    /// The command's words.
+    /// The command's arguments.
     pub args: &'a Args<'a>,
 }
 
-/// All monitors. Its lock is a leaf, under which only inboxes are locked. The longest work under it
-/// is sending a line to each monitor.
+/// All monitors. The lock is a leaf, except that inboxes are locked under it. The longest work
+/// under it is sending a line to each monitor.
 #[derive(Default)]
 pub struct Monitors {
     count: AtomicUsize,
@@ -40,10 +40,10 @@ pub struct Monitors {
 }
 
 impl Monitors {
-    /// Returns true if there are any. O(1).
+    /// Returns true if there are any monitors. O(1).
     #[inline]
     pub fn any(&self) -> bool {
-        // Relaxed: a command that follows MONITOR's reply is in a later turn, which looks again.
+        // Relaxed: a command sent after MONITOR's reply runs in a later turn, which checks again.
         self.count.load(Relaxed) > 0
     }
 
@@ -63,8 +63,8 @@ impl Monitors {
         self.count.store(clients.len(), Relaxed);
     }
 
-    /// Sends all monitors a command that a client ran. Under the locks of its keys' shards, if it
-    /// has keys. `unix_time` reads the clock.
+    /// Sends a command to all monitors. The caller holds the locks of the command's keys, if it has
+    /// any. `unix_time` reads the clock.
     #[cold]
     pub fn send(
         &self,
@@ -100,7 +100,7 @@ impl Monitors {
     }
 }
 
-/// Returns the path of a Unix socket; empty without one.
+/// Returns the path of a Unix socket, or the text of a TCP address.
 fn path_of(address: &Address) -> String {
     match address {
         Address::Unix(path) => path.display().to_string(),
@@ -108,7 +108,7 @@ fn path_of(address: &Address) -> String {
     }
 }
 
-/// Appends text in quotes, with escapes for what does not print.
+/// Appends text in quotes, with escapes for bytes that are not printable.
 fn quote(text: &[u8], line: &mut Vec<u8>) {
     line.push(b'"');
     for &byte in text {

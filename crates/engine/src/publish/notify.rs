@@ -1,34 +1,36 @@
-//! Keyspace notifications: what commands, expiry and eviction do to keys, published on channels.
+//! Keyspace notifications: changes of keys by commands, expiry and eviction, published on channels.
 //!
 //! ```text
 //!   __keyspace@<db>__:<key>      message: the event     letter K
 //!   __keyevent@<db>__:<event>    message: the key       letter E, published second
 //! ```
-//! `notify-keyspace-events` names the two kinds of channels and the classes of events; without K
-//! and E nothing is published. A thread looks once a turn which events are wanted
-//! (`Changes::wanted_events`), and wants none while nobody is subscribed to anything, so a write
-//! pays one branch. A subscription counts from the turn after its confirmation left, and requests
-//! sent after that are in such a turn.
+//! `notify-keyspace-events` selects the two kinds of channels and the classes of events; without K
+//! and E nothing is published. A thread determines the wanted events once a turn
+//! (`Changes::wanted_events`). While there are no subscriptions at all it wants none, so a write
+//! costs one branch. A subscription takes effect in the turn after its confirmation is sent.
+//! Requests sent after the confirmation run in such a turn.
 //!
-//! **Order.** Events are published under the locks of the shards whose keys they are about, when
-//! the command is done: a key's events come in the order of its changes, a client's in the order of
-//! its commands. The inboxes that take them (`pubsub.rs`) are leaves in the lock order.
+//! **Order.** The events of a command are published at its end, under the locks of the shards of
+//! its keys. The events of a key are therefore in the order of its changes, and those of a client
+//! in the order of its commands. The inboxes that receive them (`pubsub.rs`) are leaves in the lock
+//! order.
 //!
-//! **Bounds.** A client whose events crowd an inbox is held back like one that publishes too fast.
+//! **Bounds.** A client whose events fill an inbox must wait, like a client that publishes too
+//! fast.
 
 use commands::{EventClass, KeyEvent};
 
 use super::pubsub::Kind;
 use super::send::Sender;
 
-/// The events to publish: `notify-keyspace-events`.
+/// The events to publish, by `notify-keyspace-events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Notifications {
-    /// On channels of keys.
+    /// True if events are published on the channels of keys.
     pub keyspace: bool,
-    /// On channels of events.
+    /// True if events are published on the channels of events.
     pub keyevent: bool,
-    /// Events of these classes.
+    /// The classes of events that are published.
     pub classes: EventClass,
 }
 
@@ -47,7 +49,7 @@ impl Notifications {
             b't' => EventClass::STREAM,
             b'm' => EventClass::MISSED,
             b'n' => EventClass::NEW,
-            // Misses and new keys have to be asked for by their letters.
+            // `A` does not include missed and new keys, which need their own letters.
             b'A' => EventClass::all() - EventClass::MISSED - EventClass::NEW,
             // `d` is the class of module events, which do not exist; K and E are not classes.
             _ => EventClass::empty(),
@@ -59,7 +61,7 @@ impl Notifications {
         }
     }
 
-    /// Returns the events that have a channel to be published on.
+    /// Returns the classes of events that are published on any channel.
     fn wanted(&self) -> EventClass {
         if self.keyspace || self.keyevent { self.classes } else { EventClass::empty() }
     }
@@ -71,7 +73,7 @@ pub fn wanted(notifications: Notifications, subscribers: usize) -> EventClass {
     if subscribers == 0 { EventClass::empty() } else { notifications.wanted() }
 }
 
-/// Publishes an event. The caller holds the lock of the shard of the key that it is about.
+/// Publishes an event. The caller holds the lock of the shard of the event's key.
 #[cold]
 pub fn publish(sender: Sender<'_>, notifications: Notifications, event: &KeyEvent) {
     let KeyEvent { event, db, key, .. } = event;

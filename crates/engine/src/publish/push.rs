@@ -1,12 +1,12 @@
-//! Messages for connections that did not ask for them just now: invalidations of cached keys, lines
-//! of MONITOR, replies to subscribers that waited for a key. Any thread hands them to the thread of
-//! the connection, which appends them in the order in which they came: they go through the same
-//! inbox as published messages (`pubsub.rs`), so that a client gets an invalidation before what was
-//! published after it.
+//! Messages to single connections that are not replies: invalidations of cached keys, lines of
+//! MONITOR, and replies to blocked clients with subscriptions. Any thread passes them to the thread
+//! of the connection, which appends them to the output in the order of arrival. They use the same
+//! inbox as published messages (`pubsub.rs`). A client therefore receives an invalidation before
+//! messages that were published later.
 //!
-//! What waits in an inbox is counted per client; a client that lets more than
-//! [`WAITING_BYTES_MAX`] wait there is closed by its thread, since it would miss messages. Past
-//! the inbox the client's output limit holds.
+//! The bytes in an inbox are counted per client. If more than [`WAITING_BYTES_MAX`] wait for a
+//! client, its thread closes it, because it would miss messages. After the inbox, the client's
+//! output limit applies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,10 +17,11 @@ use stdx::ConnId;
 use super::Outputs;
 use crate::client::ClientInfo;
 
-/// Bytes that may wait in an inbox for one client. An inbox is emptied every turn.
+/// The most bytes that may wait in an inbox for one client. An inbox is emptied every turn.
 pub const WAITING_BYTES_MAX: u64 = 64 << 20;
 
-/// Messages from this size on are sent by reference, so that those who get the same one share it.
+/// The least length in bytes of a message that is sent by reference, so that its receivers share
+/// it.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 /// A message for one connection.
@@ -31,19 +32,19 @@ pub struct Push {
     pub client: Arc<ClientInfo>,
     /// The message, in the client's protocol.
     pub bytes: Arc<[u8]>,
-    /// The position of the change log that it shows.
+    /// The log position that the message shows.
     pub position: u64,
 }
 
-/// Returns the most bytes of a message of this length: its block is rounded up, the list of
-/// messages doubles.
+/// Returns the counted memory of a message of this length, an upper bound: the allocated block is
+/// rounded up, and the list of messages doubles its capacity.
 fn counted_bytes(len_bytes: usize) -> u64 {
     (len_bytes + len_bytes / 4 + 2 * size_of::<Push>() + 32) as u64
 }
 
 impl Push {
-    /// Creates a message that counts as waiting for its client, and in `push_bytes`. It must be
-    /// put into the inbox of the client's thread.
+    /// Creates a message, and adds it to the waiting bytes of the client and to `push_bytes`. The
+    /// caller must put it into the inbox of the client's thread.
     pub fn counted(
         push_bytes: &AtomicU64,
         client: &Arc<ClientInfo>,
@@ -51,18 +52,19 @@ impl Push {
         position: u64,
     ) -> Self {
         client.held.waiting_push_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        // Relaxed: a figure for the memory limit.
+        // Relaxed: the figure only serves the memory limit.
         push_bytes.fetch_add(counted_bytes(bytes.len()), Relaxed);
         Self { conn: client.conn, client: Arc::clone(client), bytes: Arc::clone(bytes), position }
     }
 
-    /// Returns its part of [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
+    /// Returns the bytes of this message in
+    /// [`PubSub::push_bytes`](super::pubsub::PubSub::push_bytes).
     pub fn counted_bytes(&self) -> u64 {
         counted_bytes(self.bytes.len())
     }
 
-    /// Appends it to the output of its connection, unless that is closed; whether it did. On
-    /// the client's own thread.
+    /// Appends the message to the output of its connection, on the client's own thread. Returns
+    /// false if the connection is closed.
     pub fn deliver(self, outputs: &mut impl Outputs) -> bool {
         let len_bytes = self.bytes.len() as u64;
         self.client.held.waiting_push_bytes.fetch_sub(len_bytes, Relaxed);
@@ -80,7 +82,7 @@ impl Push {
         true
     }
 
-    /// Writes it before the client's next reply, and counts it with that reply.
+    /// Writes the message before the client's next reply, and counts it with that reply.
     pub fn write(self, reply: &mut Reply<'_>) {
         self.client.held.waiting_push_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
         reply.raw(&self.bytes);

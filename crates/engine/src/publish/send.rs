@@ -1,4 +1,4 @@
-//! Sending: what a message needs to get into the inbox of its client's thread.
+//! The sender of messages to the inboxes of threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,30 +11,31 @@ use crate::client::ClientInfo;
 use crate::clients::Clients;
 use crate::threads::{Outbox, Threads};
 
-/// The sender of messages, and its ways. Any thread; everything here is a leaf in the lock order.
+/// The context for sending messages. Any thread may use it; all its locks are leaves in the lock
+/// order.
 #[derive(Clone, Copy)]
 pub struct Sender<'a> {
-    /// All clients.
+    /// The registry of clients.
     pub clients: &'a Clients,
     /// All I/O threads.
     pub threads: &'a Threads,
     /// All subscriptions, and the inboxes.
     pub pubsub: &'a PubSub,
-    /// The I/O thread that sends, if it is one: it looks into its own inbox without being woken.
+    /// The sending I/O thread, if any. It checks its own inbox without being woken.
     pub thread: Option<usize>,
-    /// The threads to wake are noted here.
+    /// The threads to wake.
     pub outbox: &'a Outbox,
-    /// The position of the change log that the messages show: they leave once it is released.
+    /// The log position that the messages show. They are sent once it is released.
     pub position: u64,
 }
 
 impl Sender<'_> {
-    /// Hands bytes to the thread of a client. O(1).
+    /// Passes a message to the thread of a client. O(1).
     pub fn push(&self, client: &Arc<ClientInfo>, bytes: &Arc<[u8]>) {
-        // Relaxed: a count of its own; the inbox's lock orders the messages.
+        // Relaxed: only a count; the lock of the inbox orders the messages.
         if client.held.waiting_push_bytes.load(Relaxed) > WAITING_BYTES_MAX {
-            // What it waits for ends with its connection: the caller may hold
-            // the lock of just that.
+            // The caller may hold the lock of the queues that this client is blocked in, so its
+            // wait ends only when its connection is closed.
             if self.threads.kill(self.clients, client, self.outbox) {
                 tracing::warn!(client = client.id, "client closed: too many messages wait for it");
             }
@@ -43,9 +44,9 @@ impl Sender<'_> {
         self.hand_over(client, bytes);
     }
 
-    /// Hands a reply to the thread of its client, to take its place among the messages for that: to
-    /// a client that was blocked with subscriptions or caches what it reads. It is not held back by
-    /// what waits there already; it is one for each request. O(bytes).
+    /// Passes a reply to the thread of its client, where it keeps its order among the messages for
+    /// that client. It serves blocked clients with subscriptions or tracking. There is at most one
+    /// for each request, so the limit of waiting bytes does not apply. O(bytes).
     #[cold]
     pub fn push_reply(&self, client: &Arc<ClientInfo>, reply: &ByteQueue) {
         let pieces: Vec<_> = reply.io_slices(usize::MAX);
