@@ -125,10 +125,12 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (can_fit || is_loading) && self.make_room(memory, reserve_bytes) != LimitState::Short
     }
 
-    /// Makes room for `reserve_bytes` more: frees what waits to be freed, evicts keys by the
-    /// policy. The caller holds no shard's lock. Takes at most as long as
-    /// `maxmemory-eviction-tenacity` permits where memory is far over its limit (it was lowered); a
-    /// command that needs room waits for it.
+    /// Makes room for `reserve_bytes` more: frees values from the queue, and evicts keys by the
+    /// policy. The caller holds no shard's lock.
+    ///
+    /// If memory is far over its limit (the limit was lowered), the call takes at most the time
+    /// that `maxmemory-eviction-tenacity` permits. Otherwise it continues until a command's memory
+    /// fits.
     #[cold]
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         if self.shared().standing.is_loading.load(Relaxed) {

@@ -3,8 +3,8 @@
 //! ```text
 //!   walk   visits every shard; the next one begins with the next round of the housekeeper
 //!   slice  at most a millisecond of a walk, then a rest that keeps the share of a core
-//!   step   tens of microseconds inside the gate and under one shard's lock: serves the clients blocked
-//!          on the removed keys; frees what it removed outside both
+//!   step   tens of microseconds inside the gate and under one shard's lock: serves the clients
+//!          blocked on the removed keys; frees what it removed outside both
 //! ```
 //! Segments of the tables store their earliest deadline. If nothing has expired, a walk therefore
 //! costs a few loads for each segment and fits into one slice.

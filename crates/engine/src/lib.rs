@@ -15,7 +15,7 @@
 //! | [`acl`] | users, their rules, and the check of a request against them |
 //! | [`stats`] | counters, histograms, slow log, latency events, hot keys |
 //! | [`client`], [`threads`] | the shared state of clients; the messages between threads |
-//! | [`publish`], [`track`] | notifications of changes: subscribers, monitors, client-side caching |
+//! | [`publish`], [`track`] | messages about changes: subscribers, monitors, client-side caching |
 //! | [`watch`], [`wait`] | watched keys and blocked clients |
 //! | [`freeing`] | the queue of lazy freed values |
 //! | [`log`] | the change log: positions, buffers, merging, release |

@@ -1,5 +1,5 @@
-//! A request whose command was found: the record, the arguments, and where
-//! the keys are, found once.
+//! A request whose command was found: the command's record, the arguments, and the positions of the
+//! keys.
 
 use commands::Args;
 use commands::keys::for_each_key;
@@ -12,21 +12,22 @@ use crate::table::{KeyPlan, Registered};
 /// A key of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// Its place among the arguments.
+    /// The index of the argument.
     pub at: u32,
-    /// Its hash.
+    /// The hash of the key.
     pub hash: KeyHash,
-    /// The command's use of it.
+    /// The access of the command to the key.
     pub access: KeyFlags,
 }
 
-/// The keys of a request, in the order of the record's key specs. Most requests have one.
+/// The keys of a request, in the order of the record's key specifications. Most requests have one.
 pub enum RequestKeys {
-    /// It has none.
+    /// No keys.
     None,
-    /// Exactly one: the hot path.
+    /// Exactly one key, the most frequent case.
     One(RequestKey),
-    /// Any number. Not in place: that would make each request big, and moving it a call.
+    /// Any number of keys. A vector, because an inline array would make each request big and moving
+    /// one expensive.
     Many(Vec<RequestKey>),
 }
 
@@ -44,7 +45,8 @@ impl RequestKeys {
         }
     }
 
-    /// Finds the keys by the record. Out of line: requests with none or one pay nothing for it.
+    /// Finds the keys by the record. Not inlined, so that requests with at most one key pay nothing
+    /// for it.
     #[inline(never)]
     fn find_by_specs(registered: &Registered, args: &Args<'_>) -> Self {
         let mut keys = Self::None;
@@ -63,7 +65,7 @@ impl RequestKeys {
         keys
     }
 
-    /// Borrows all of them.
+    /// Returns all keys.
     #[inline]
     pub fn as_slice(&self) -> &[RequestKey] {
         match self {
@@ -73,7 +75,7 @@ impl RequestKeys {
         }
     }
 
-    /// Locks their shards. O(n log n).
+    /// Locks the shards of the keys. O(n log n).
     #[inline(always)]
     pub fn lock<'k>(&self, keyspace: &'k Keyspace) -> Locked<'k> {
         match self {
@@ -83,8 +85,8 @@ impl RequestKeys {
         }
     }
 
-    /// Locks as [`lock`](Self::lock) does; `None`, with nothing locked, if a busy script holds one
-    /// of them.
+    /// Locks as [`lock`](Self::lock) does. Returns `None`, with nothing locked, if a busy script
+    /// holds one of the shards.
     #[inline(always)]
     pub fn lock_unless_busy<'k>(&self, keyspace: &'k Keyspace) -> Option<Locked<'k>> {
         match self {
@@ -105,7 +107,7 @@ fn lock_many<'k>(keyspace: &'k Keyspace, keys: &[RequestKey]) -> Locked<'k> {
     keyspace.lock_all_of(keys.iter().map(|key| key.hash))
 }
 
-/// Returns the places of the keys that a request's arguments name. For logs: it allocates.
+/// Returns the argument indexes of a request's keys. Allocates; meant for logs.
 pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<usize> {
     if !registered.command.accepts(args.len()) {
         return Vec::new();
@@ -113,13 +115,13 @@ pub fn keys_of_request(registered: &'static Registered, args: &Args<'_>) -> Vec<
     RequestKeys::find(registered, args).as_slice().iter().map(|key| key.at as usize).collect()
 }
 
-/// A request, ready to run.
+/// A request that is ready to run.
 pub struct Request<'a> {
-    /// Its command.
+    /// The command.
     pub registered: &'static Registered,
-    /// Its arguments.
+    /// The arguments.
     pub args: Args<'a>,
-    /// Its keys.
+    /// The keys.
     pub keys: RequestKeys,
 }
 
@@ -130,8 +132,8 @@ impl<'a> Request<'a> {
         Self { registered, args, keys: RequestKeys::find(registered, &args) }
     }
 
-    /// Creates a request whose key was not hashed when it was parsed: its handler does not hash it
-    /// again. O(keys).
+    /// Creates a request whose key was not hashed at parse time. The arguments keep the hash, so
+    /// that the handler need not compute it again. O(keys).
     pub fn unhashed(registered: &'static Registered, args: Args<'a>) -> Self {
         let request = Self::new(registered, args);
         match request.keys {
@@ -140,12 +142,12 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its keys with their names.
+    /// Returns the keys with their names.
     pub fn named_keys(&self) -> impl Iterator<Item = Key<'a>> {
         self.keys.as_slice().iter().map(|key| Key { bytes: self.args.get(key.at as usize), hash: key.hash })
     }
 
-    /// Bytes of its words.
+    /// Returns the total length of the words, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.args.from(0).map(<[u8]>::len).sum()
     }

@@ -1,9 +1,9 @@
-//! The check of a client's rights to make a request, on every path: when it arrives, when it is
-//! queued and again when EXEC runs it, when a script calls it, when a blocked client's request is
-//! served.
+//! The check of a client's rights to make a request, on every path. A request is checked when it
+//! arrives, when it is queued, when EXEC runs it, when a script calls it, and when a blocked client
+//! is served.
 //!
-//! A client that may do everything costs a load and a comparison ([`Identity::is_free`]). Refused
-//! requests are counted, noted for ACL LOG, and answered in Redis' words.
+//! A client that has all rights costs a load and a comparison ([`Identity::is_free`]). Refused
+//! requests are counted and recorded for ACL LOG; their errors have Redis' texts.
 
 use commands::table::Flags;
 use commands::{Args, CommandError, ReadableKeys};
@@ -21,10 +21,11 @@ use crate::table::Registered;
 use crate::wait::BlockedClient;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Checks that a client that is not free to do everything may make this request.
+    /// Checks that a client may make this request. The caller has found that the client may not
+    /// have all rights.
     ///
     /// # Errors
-    /// The reason why not; `None` if its session has ended, which gets no answer.
+    /// The reason for the refusal; `None` if the session is closed, which gets no reply.
     #[inline(never)]
     pub(crate) fn check_rights(
         &self,
@@ -55,7 +56,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         })
     }
 
-    /// Answers a queued command that its client may not run any more; whether it may not.
+    /// Checks a queued command again when EXEC runs it. Returns true if the client may no longer
+    /// run it, after writing the error reply.
     #[inline]
     pub(crate) fn refuses_queued(
         &self,
@@ -71,15 +73,15 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let denial = match self.check_rights(session, request.registered, &request.args, Context::Multi) {
             Ok(()) => return false,
             Err(Some(Denied::ByRules(denial))) => denial,
-            // Its user has gone: nothing is anybody's any more.
+            // The user was removed, so all its rights have ended.
             Err(Some(Denied::Unauthenticated) | None) => Denial::Command,
         };
         self.refuse(session.protocol(), denial.exec_error(), out);
         true
     }
 
-    /// Returns the reason for which a blocked client's request may not run any more, if there is
-    /// one: its present rights count.
+    /// Returns the error if a blocked client may no longer run its request. Uses the client's
+    /// present rights.
     #[inline]
     pub(crate) fn refusal_of_blocked(
         &self,
@@ -96,7 +98,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         let asked = Asked { registered, args, db: blocked.db };
         let denial = match identity.check(asked) {
             Ok(()) if standing == Standing::Good => return None,
-            // It is closed in a moment.
+            // The user was removed; the client will be closed soon.
             Ok(()) => Denial::Command,
             Err(denial) => denial,
         };
@@ -107,7 +109,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         Some(denial.error(identity.name(), registered))
     }
 
-    /// Returns the keys that a request may read although its arguments name them by patterns only.
+    /// Returns the keys that a request may read by patterns. Keys that its arguments name have been
+    /// checked already.
     #[inline]
     pub(crate) fn readable_keys(&self, session: &Session, request: &Request<'_>) -> ReadableKeys {
         let Request { registered, args, .. } = request;
@@ -122,7 +125,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Counts a refusal and notes it for ACL LOG.
+    /// Counts a refused request, and records it for ACL LOG and the audit log.
     #[cold]
     pub fn note_denial(
         &self,
@@ -151,7 +154,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         );
     }
 
-    /// Counts what was refused to a client, and notes it for ACL LOG with the client as it is.
+    /// Counts a refusal, and records it for ACL LOG with the present description of the client.
     #[cold]
     fn note_refusal_of(&self, client: &ClientInfo, mut refusal: Refusal) {
         let denied = &self.stats().denied;
@@ -168,12 +171,12 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     }
 }
 
-/// Why a request is refused.
+/// The reason for which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Its client has not authenticated.
+    /// The client has not authenticated.
     Unauthenticated,
-    /// The rules of its user do not permit it.
+    /// The rules of the client's user do not permit it.
     ByRules(Denial),
 }
 

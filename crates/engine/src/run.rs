@@ -59,18 +59,18 @@ use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// The number of times that a writer looks for the keys of clients it may serve before it runs;
-/// missing ones are locked later.
+/// The number of times that a writer searches the keys of the clients that it may serve before it
+/// runs; missing keys are locked later.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
-/// The executor of one thread: it runs commands, and has all that a request needs but the
-/// connection.
+/// The executor of one thread. It runs commands, with all state of the thread except the
+/// connections.
 pub struct Executor<'s, C, H> {
-    /// The commit that changes end in.
+    /// The commit that receives the changes.
     pub commit: Commit<'s>,
     /// The host of commands about the server.
     pub host: H,
-    /// Time.
+    /// The clock.
     pub clock: C,
     /// The state that is the same for all requests of the turn.
     pub now: Now,
@@ -79,25 +79,26 @@ pub struct Executor<'s, C, H> {
     settings_version: u64,
     /// The script engine of this thread; `None` on threads that run no scripts.
     pub scripts: Option<Box<dyn ScriptEngine>>,
-    /// The buffers that commands of scripts use again and again.
+    /// The buffers that the commands of scripts reuse.
     pub(crate) script_buffers: Option<Box<ScriptBuffers>>,
-    /// Whose commands run: a client's, or those of its script.
+    /// The origin of the running commands: a client, or its script.
     pub(crate) origin: Origin,
-    /// The debugging of the script that runs.
+    /// The debug mode of the running script.
     pub(crate) debugged: Debugged<'s>,
-    /// The refusals that the script that runs has got.
+    /// The refused commands of the running script.
     pub(crate) script_refusals: ScriptRefusals,
-    /// No memory was left when the script began that runs.
+    /// True if memory was over its limit when the running script began.
     pub script_lacks_memory: bool,
-    /// Random numbers.
+    /// The random number generator.
     pub rng: fastrand::Rng,
     /// The counters of commands.
     pub meter: Meter,
-    /// This thread's counters: found once, for they are needed in each turn and for each request.
+    /// This thread's counters, stored here because each request needs them.
     stats: &'s ThreadStats,
-    /// The last request was an EXEC that has left out the replies that its client does not want.
+    /// True if the last request was an EXEC that has already left out the replies that its client
+    /// does not want.
     pub exec_filtered_replies: bool,
-    /// The displaced values that this thread must free, in bytes.
+    /// The bytes of removed values that this thread owes to the queue of lazy freed values.
     pub unfreed_bytes: u64,
     /// True while the thread is inside the gate, where shards may be locked: not while a busy
     /// script owns the keyspace.
@@ -106,56 +107,57 @@ pub struct Executor<'s, C, H> {
 
 /// The state that is the same for all requests of a turn.
 pub struct Now {
-    /// Unix time in milliseconds: one reading per turn, one before each script and transaction,
-    /// which see this one time, one after what took long, and one before blocked clients are
-    /// served. So a key that expires during a long command or a transaction serves no blocked
-    /// client.
+    /// Unix time in milliseconds. It is read once per turn, before each script and transaction
+    /// (each sees one time), after long work, and before blocked clients are served. A key that
+    /// expires during a long command or transaction therefore serves no blocked client.
     pub unix_ms: i64,
     /// The same reading in microseconds, as TIME shows it to scripts and transactions.
     pub unix_us: i64,
     /// The server's monotonic clock, in milliseconds: one reading per turn.
     pub uptime_ms: u64,
-    /// The way accesses are noted.
+    /// The clock or counter that accesses to keys record (LRU or LFU).
     pub access: Access,
-    /// True if a monitor is sent all commands.
+    /// True if there is a monitor.
     pub is_monitored: bool,
 }
 
-/// On whose behalf a command runs.
+/// The caller of a command: the client, and the modes in which it accesses keys.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// The client's id.
     pub client: u64,
-    /// The client, where monitors are sent what it runs: a blocked client's request they have seen.
+    /// The client, if its command is sent to monitors. `None` for a blocked client's request, which
+    /// they have already received.
     pub shown: Option<&'a ClientInfo>,
     /// The selected database.
     pub db: usize,
     /// Protocol of the reply.
     pub protocol: Protocol,
-    /// True if reads note accesses.
+    /// True if reads record the access.
     pub touch: bool,
     /// The treatment of expired keys.
     pub expired_access: ExpiredAccess,
     /// The permission to block.
     pub on_empty: OnEmpty,
-    /// Itself, or its script.
+    /// The origin of the command: the client, or its script.
     pub origin: Origin,
     /// The keys it may read.
     pub readable: ReadableKeys,
-    /// As whom it is remembered for its cache, if it is.
+    /// The client for which reads are tracked, if any.
     pub reader: Option<&'a Arc<TrackingClient>>,
 }
 
-/// Returns the treatment of expired keys while data is imported: only a write that is not the
-/// import itself removes them.
+/// Returns the treatment of expired keys while data is imported: only writes of other clients than
+/// the importing one remove them.
 #[cold]
 fn expired_access_while_importing(command: &Command<Runner>) -> ExpiredAccess {
     if command.flags.contains(Flags::WRITE) { ExpiredAccess::RemoveOnAccess } else { ExpiredAccess::Hide }
 }
 
-/// Locks, beside what is locked, all that serving the first `served_max` clients blocked on each of
-/// `keys` may touch, the keys of a command that has not run yet. `None`, with nothing locked, where
-/// a busy script holds one of those shards. O(keys + clients looked at).
+/// Locks, in addition to `locked`, all keys that serving blocked clients may touch: for each of
+/// `keys`, the first `served_max` clients blocked on it. `keys` are those of a command that has not
+/// run yet. `None`, with nothing locked, if a busy script holds one of the shards. O(keys + visited
+/// clients).
 #[cold]
 pub fn lock_blocked_clients_keys<'k>(
     shared: &'k Shared,
@@ -172,7 +174,7 @@ pub fn lock_blocked_clients_keys<'k>(
         if locked.holds(hashes.iter().copied()) {
             break;
         }
-        // Other clients may become blocked meanwhile, so it is looked again.
+        // Other clients may have become blocked in the meantime, so the search is repeated.
         locked = keyspace.relock_unless_busy(locked, hashes.into_iter())?;
     }
     Some(locked)
@@ -189,14 +191,13 @@ fn lock_for_command<'k>(shared: &'k Shared, locked: Locked<'k>, request: &Reques
 }
 
 /// Returns the number of blocked clients that a command with these arguments may serve by one of
-/// its keys: one for each further argument, or for the moved element.
+/// its keys: one for each further argument, at least one (for a moved element).
 pub fn served_max_of(request: &Request<'_>) -> usize {
     let key_count = request.keys.as_slice().len();
     request.args.len().saturating_sub(1 + key_count).max(1)
 }
 
-/// Returns the tracking client of this command's client, if its reads are to be remembered for its
-/// cache.
+/// Returns the tracking client of this session if the command's reads must be tracked.
 #[inline]
 fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Arc<TrackingClient>> {
     let tracker = session.tracking.as_deref()?;
@@ -209,8 +210,8 @@ fn reader_of<'a>(session: &'a Session, registered: &Registered) -> Option<&'a Ar
     (!mode.contains(Mode::BCAST) && !opted_out).then_some(&tracker.reader)
 }
 
-/// Returns the keys that a request waits for, each once, and the other keys that it names.
-/// O(keys).
+/// Returns the keys that a request is blocked on, without duplicates, and the other keys that it
+/// names. O(keys).
 fn keys_of_wait(
     request: &Request<'_>,
     awaited: Vec<BlockingKey>,
@@ -236,15 +237,15 @@ fn keys_of_wait(
 /// A ready key whose queue is being served.
 struct Serving {
     key: ReadyKey,
-    /// The first place in its queues that is looked at: who stands before it was looked at already.
+    /// The lowest queue position to visit; the clients before it have been visited.
     from: u64,
-    /// The last queue position to serve: no client is run twice for one change.
+    /// The highest queue position to serve, so that no client is run twice for one change.
     up_to: u64,
 }
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
-    /// Creates the executor of I/O thread `thread`, or of the housekeeper. `seed` feeds its random
-    /// numbers.
+    /// Creates the executor of I/O thread `thread`, or of the housekeeper. `seed` is the seed of
+    /// the random numbers.
     pub fn new(shared: &'s Shared, thread: Option<usize>, seed: u64, host: (C, H)) -> Self {
         Self::with_stats(shared, (thread, shared.threads.stats(thread)), seed, host)
     }
@@ -284,14 +285,14 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the engine.
+    /// Returns the state shared by all threads.
     #[inline]
     pub fn shared(&self) -> &'s Shared {
         self.commit.shared
     }
 
-    /// Returns the I/O thread. Only I/O threads run requests of clients, which ask for it. A
-    /// script that is debugged runs on a thread of its own; its commands get the first I/O thread.
+    /// Returns the I/O thread, for client requests. A debugged script runs on a thread of its own,
+    /// and its commands get the first I/O thread.
     #[inline]
     pub fn thread(&self) -> usize {
         match self.debugged {
@@ -312,7 +313,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         &self.stats().commands[registered.id]
     }
 
-    /// Returns the treatment of expired keys that this command of this client finds.
+    /// Returns the treatment of expired keys for this command of this client.
     #[inline]
     pub fn expired_access(&self, client: &ClientInfo, command: &Command<Runner>) -> ExpiredAccess {
         if !self.settings.import_mode {
@@ -324,18 +325,18 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the time up to which a watched key counts as missing for this client.
+    /// Returns the time up to which a watched key counts as expired for this client.
     #[inline]
     pub fn due_ms(&self, client: &ClientInfo) -> i64 {
         if self.settings.import_mode && client.choices.import_source.load(Relaxed) {
             i64::MIN
         } else {
-            // A key lives through the millisecond of its deadline.
+            // A key is still live in the millisecond of its deadline.
             self.now.unix_ms - 1
         }
     }
 
-    /// Describes a client's command.
+    /// Returns the caller for a request of this client.
     #[inline]
     pub fn caller<'a>(&self, session: &'a Session, request: &Request<'_>, on_empty: OnEmpty) -> Caller<'a> {
         Caller {
@@ -362,7 +363,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the context for restoring the keys of an undone script: without noting accesses.
+    /// Returns the context for restoring the keys of an undone script. It records no accesses.
     pub(crate) fn undo_context(&self) -> AccessContext {
         AccessContext {
             now_ms: self.now.unix_ms,
@@ -372,9 +373,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs a data command on locked shards: calls its handler, writes the error that it ends with,
-    /// and collects what others are sent of it. The caller adds its record to its unit. Returns
-    /// whether it succeeded. Everything that runs a data command comes here.
+    /// Runs a data command on locked shards: calls its handler, writes its error, and collects the
+    /// messages for other clients. The caller adds the command to the unit's record. Returns true
+    /// if the command succeeded. Every data command runs through this function.
     #[inline]
     pub fn run_one(
         &mut self,
@@ -447,7 +448,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         ))
     }
 
-    /// Counts a command that ended in an error, and replies so.
+    /// Counts a failed command, and replies with its error.
     #[cold]
     pub fn fail(
         &self,
@@ -460,7 +461,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.refuse(protocol, error, out);
     }
 
-    /// Replies with an error, and counts it by its code.
+    /// Replies with an error, and counts it by its error code.
     #[cold]
     pub fn refuse(&self, protocol: Protocol, error: CommandError, out: &mut ByteQueue) {
         let line = error.line();
@@ -469,8 +470,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Reply::new(out, protocol).error_bytes(&line);
     }
 
-    /// Counts a request whose handler used a key that its record does not declare, and
-    /// logs ever fewer of them.
+    /// Counts a request whose handler used a key that its record does not declare. Logs it if the
+    /// count is a power of two.
     #[cold]
     fn count_undeclared_key(&mut self, args: &Args<'_>) -> CommandError {
         self.commit.effects.wait = None;
@@ -486,11 +487,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         CommandError::UndeclaredKey
     }
 
-    /// Collects the changes of a command right behind it, in a transaction too, and remembers its
+    /// Collects the changes of a command after it ran, also inside a transaction, and tracks its
     /// reads for the client's cache.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
-        // What a blocked client's request finds expired while it runs in vain is nobody's change.
+        // If the blocked client stays blocked, expired keys that it found are not a change by that
+        // client.
         let runs_in_vain = caller.on_empty == OnEmpty::StayBlocked && self.commit.effects.wait.is_some();
         let client = if runs_in_vain { 0 } else { caller.client };
         self.commit.collect(&mut Held::Locked(locked), client);
@@ -499,7 +501,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Remembers which keys a command read for its client's cache.
+    /// Records the keys that a command read, for the client's cache.
     fn track_reads(&mut self, locked: &mut Locked<'_>, reader: &Arc<TrackingClient>, request: &Request<'_>) {
         let tracking = &self.shared().tracking;
         for key in request.named_keys() {
@@ -512,7 +514,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Runs a client's data command that is a unit by itself; whether it succeeded.
+    /// Runs a client's data command as a unit of its own. Returns true if it succeeded.
     #[inline]
     pub fn run_data(
         &mut self,
@@ -577,8 +579,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         done
     }
 
-    /// Blocks the client of a command that asked for it, releases what the command has changed,
-    /// sends it to monitors, and serves who is blocked on what it changed.
+    /// Ends the unit of a data command: blocks its client if the command asked for it, releases its
+    /// changes, sends it to monitors, and serves clients blocked on changed keys.
     #[cold]
     fn end_unit(&mut self, mut locked: Locked<'s>, session: &mut Session, request: &Request<'_>) {
         if let Some(wait) = self.commit.effects.wait.take() {
@@ -586,13 +588,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         self.commit.release(session.id);
         if self.now.is_monitored {
-            // A client gets a command's events ahead of its line, as in Redis.
+            // A client receives a command's events before its MONITOR line, as in Redis.
             self.monitor(&session.info, request.registered, &request.args);
         }
         self.serve(locked);
     }
 
-    /// Runs a command of the host; whether it succeeded. No shard is locked.
+    /// Runs a command of the host. Returns true if it succeeded. No shard is locked.
     pub fn run_host(
         &mut self,
         session: &mut Session,
@@ -602,13 +604,13 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         pass: &mut TurnPass<'_, '_>,
     ) -> bool {
         let succeeded = self.run_harmless(session, command, request, out, pass);
-        // CONFIG SET acts on the next command, which may be in the same turn.
+        // CONFIG SET takes effect for the next command, which may be in the same turn.
         self.take_settings();
         succeeded
     }
 
-    /// Runs as [`Executor::run_host`] does a command that changes no settings and publishes
-    /// nothing, in a script that holds locks: the state of the turn stays the same.
+    /// Runs a command of the host as [`Executor::run_host`] does. The command must change no
+    /// settings and publish nothing, since it may run in a script that holds locks.
     pub(crate) fn run_harmless(
         &mut self,
         session: &mut Session,
@@ -624,7 +626,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let (client, thread) = (session.id, self.thread());
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
         if unit == Unit::Own {
-            // What it publishes shows what its client has seen.
+            // Messages that it publishes must not be sent before the changes that its client has
+            // seen.
             self.commit.position = session.seen_position();
         }
         let call = Call {
@@ -657,7 +660,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Serves who is blocked on what changed under locks that were given back.
+    /// Releases changes that were made under locks which are no longer held, and serves clients
+    /// blocked on them.
     #[inline]
     pub fn end_unlocked(&mut self, client: u64) {
         if self.commit.has_changes() {
@@ -675,7 +679,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     }
 
     /// Puts a client into the queues of the keys that it waits for, all of which are locked.
-    /// O(keys), each with one look-up.
+    /// O(keys), one look-up each.
     fn block(&mut self, locked: &mut Locked<'_>, session: &mut Session, request: &Request<'_>, wait: Wait) {
         let Shared { blocked: all, keyspace, .. } = self.shared();
         let registered = request.registered;
@@ -698,7 +702,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             identity: session.identity.clone(),
             registered,
             empty: wait.empty,
-            // The time of now: the turn may have begun long before.
+            // Uses the current time: the turn may have begun long before.
             deadline_ms: wait
                 .timeout_ms
                 .map(|timeout_ms| deadline_ms(self.shared().uptime(self.clock.now()), timeout_ms)),
@@ -725,9 +729,10 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         all.block(&session.info, blocked);
     }
 
-    /// Serves who is blocked on ready keys, and on what serving changes. Gives the locks back. What
-    /// they suffice for comes first, before anybody else can take it. Where there are none, as
-    /// behind what ran alone, keys are served in the order in which they became ready.
+    /// Serves the clients blocked on ready keys and on keys that serving changes, then releases the
+    /// locks. Keys for which the held locks suffice are served first, before other threads can take
+    /// their elements. If no lock is held, as after a command that ran alone, keys are served in
+    /// the order of becoming ready.
     pub fn serve(&mut self, mut locked: Locked<'s>) {
         let shared = self.shared();
         let is_unlocked = locked.numbers().next().is_none();
@@ -735,8 +740,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut later: VecDeque<(Serving, Hashes)> = VecDeque::new();
         loop {
             while later.is_empty() || !is_unlocked {
-                // A key that had expired when its queue was looked at is a change as well, of
-                // nobody's command.
+                // A key that had expired when its queue was visited is a change too, but of no
+                // client's command.
                 if self.commit.has_changes() {
                     self.commit.collect(&mut Held::Locked(&mut locked), 0);
                     if self.commit.effects.record.is_wanted {
@@ -754,15 +759,15 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 }
             }
             let Some((key, needed)) = later.pop_front() else { return };
-            // Given up before others are taken: locks are taken in ascending order only.
+            // Released before others are taken, since locks are taken in ascending order only.
             drop(locked);
             locked = shared.keyspace.lock_all_of(needed.into_iter());
             ready.push_front(key);
         }
     }
 
-    /// Serves who is blocked on a key, as far as there is something. Gives the hashes to lock first
-    /// where more is needed than is locked. O(clients served, or found over, or run in vain).
+    /// Serves the clients blocked on a key, as far as it has elements. Returns the hashes to lock
+    /// if more locks are needed. O(clients that are served, have ended, or stay blocked).
     fn serve_key(&mut self, locked: &mut Locked<'_>, serving: &mut Serving) -> Option<Hashes> {
         let Serving { key, from, up_to } = serving;
         if !locked.holds(std::iter::once(key.hash)) {
@@ -770,8 +775,9 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
         let all = &self.shared().blocked;
         loop {
-            // Looked at first: what cannot be served must not ask for locks, or two of them in the
-            // queue would have it begun anew for ever. One that is run in vain goes behind `up_to`.
+            // The types are checked first: clients that cannot be served must not request locks, or
+            // two of them could restart the serving forever. A client that stays blocked is
+            // requeued behind `up_to`.
             let met = self.available_types(locked, key);
             let met = |awaited| met[awaited as usize];
             let shard = locked.shard_of_mut(key.hash).expect("it is locked: looked at above");
@@ -782,7 +788,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
                 return Some(blocked.keys_when_served(index).collect());
             }
             *from += 1;
-            // One that was over has not been taken out by its thread yet.
+            // A client whose wait has ended may still be in the queue until its thread removes it.
             let is_over = all.end_if(&blocked, || self.reply_for(locked, &blocked)) || blocked.over.is_over();
             if is_over && let Some(shard) = locked.shard_of_mut(key.hash) {
                 all.remove_blocked(shard, &blocked, index);
@@ -790,8 +796,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Returns the types of elements that the key holds and clients wait for, by [`Awaited::ALL`].
-    /// Its shard is locked.
+    /// Returns, for each of [`Awaited::ALL`], true if the key holds a value that its waiters can
+    /// use. The shard is locked.
     fn available_types(&mut self, locked: &mut Locked<'_>, key: &ReadyKey) -> [bool; Awaited::ALL.len()] {
         let access_context = AccessContext {
             now_ms: self.now.unix_ms,
@@ -815,7 +821,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
-    /// Runs a blocked client's request, as if it had come now; whether that gave it its reply.
+    /// Runs a blocked client's request as if it had just arrived. Returns true if the client got
+    /// its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
         let expired_access = if !self.settings.import_mode {
@@ -841,7 +848,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let mut out = ByteQueue::new();
         let args = blocked.request().args(self.shared().keyspace.hasher());
         let request = Request::unhashed(blocked.registered, args);
-        // What it caches and its own command changed stands behind its reply, not the writer's.
+        // The messages of this client and of the writer must follow their own replies.
         let of_writer = std::mem::take(&mut self.commit.own);
         match self.refusal_of_blocked(blocked, &request) {
             Some(error) => self.refuse(blocked.protocol, error, &mut out),
@@ -856,7 +863,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         if is_served {
             self.deliver(blocked, out, since);
         } else {
-            // Not on its behalf: there is no reply for its own messages to stand behind.
+            // Not in the name of this client: it has no reply that its messages could follow.
             self.commit.release(0);
             self.shared().blocked.requeue(locked, blocked);
         }
@@ -864,12 +871,12 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         is_served
     }
 
-    /// Hands a blocked client its reply, and releases what its request
-    /// changed: the end of its unit.
+    /// Passes the reply to the thread of a blocked client, and releases the request's changes: the
+    /// end of its unit.
     fn deliver(&mut self, blocked: &BlockedClient, mut out: ByteQueue, since: Instant) {
         let reply_bytes = out.len_bytes();
         if let Some(listener) = &blocked.listener {
-            // Through the inbox of messages, ahead of the events of its own command.
+            // Sent through the inbox, before the events of its own command.
             self.commit.sender().push_reply(listener, &std::mem::take(&mut out));
         }
         self.commit.release(blocked.client);
@@ -896,15 +903,15 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.note_latency(Event::CommandUnblocking, took);
     }
 
-    /// Notes how long an event took, if the latency monitor is on.
+    /// Records the latency of an event, if the latency monitor is on.
     #[inline]
     pub fn note_latency(&self, event: Event, took: Duration) {
         let threshold_ms = self.settings.thresholds.latency_ms;
         self.shared().latency_events.note(threshold_ms, event, took, || self.clock.unix_ms());
     }
 
-    /// Frees what this thread owes, for as long at most as `time` says, which the clock is asked
-    /// for. The caller is outside the gate, or in a transaction.
+    /// Frees a part of what this thread owes, for at most `time`, which is computed from the clock.
+    /// The caller is outside the gate or in a transaction.
     #[inline]
     pub fn free_displaced_values(&mut self, time: impl FnOnce(&C) -> Duration) {
         if self.unfreed_bytes > 0 {
@@ -913,8 +920,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Hands over what a command of a transaction displaced that took so long. What is owed for it
-    /// is freed as part of the transaction, which may have any number of such commands.
+    /// Passes the values that a queued command removed to the queue, and frees what is then owed
+    /// for at most `time`. A transaction may have any number of such commands.
     pub fn free_queued(&mut self, time: impl FnOnce(&C) -> Duration) {
         self.commit.effects.absorb_displaced(&mut self.commit.access_results);
         if !self.commit.effects.lazy_freed.is_empty() {
@@ -924,15 +931,15 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Reads the clocks and takes over new settings: at the start of a turn. It began when the
-    /// thread had something to do.
+    /// Reads the clocks and the current settings at the start of a turn. `began` is the time at
+    /// which the thread had work to do.
     pub fn begin_turn(&mut self, began: Instant) {
         self.read_clock();
         self.now.uptime_ms = self.shared().uptime(began).as_millis() as u64;
         self.take_settings();
     }
 
-    /// Reads the time that commands see from now on. O(1).
+    /// Reads the time that the following commands use. O(1).
     #[inline]
     pub fn read_clock(&mut self) {
         let unix = self.clock.unix_time();
@@ -941,7 +948,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.commit.now_ms = self.now.unix_ms;
     }
 
-    /// Takes over what a command of any connection may have set.
+    /// Takes over the settings that a command of any connection may have changed.
     pub fn take_settings(&mut self) {
         let now_ms = self.now.unix_ms;
         let version = self.shared().settings.version();
@@ -965,7 +972,8 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Returns true if CLIENT PAUSE, a full change log or a busy script may hold requests back.
+    /// Returns true if requests may have to wait: because of CLIENT PAUSE, a full change log or a
+    /// busy script.
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)
@@ -975,7 +983,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             || !self.is_inside
     }
 
-    /// Hands the turn's counts and effects to those who read them.
+    /// Passes the turn's counts and removed values to the shared state.
     pub fn end_turn(&mut self) {
         let stats = self.stats();
         self.commit.publish_log();

@@ -111,7 +111,7 @@ impl UnitRecord {
     }
 
     /// Adds a command with big words. A word is shared if it is the present value of the key that
-    /// is one or two words before it, the positions of the key in commands that set strings.
+    /// is one or two words before it. Commands that set strings have their keys at these positions.
     #[cold]
     fn push_big<'w>(
         &mut self,

@@ -1,33 +1,40 @@
-//! Publish and subscribe: who listens to which channel, and how a message gets there.
+//! Publish and subscribe: the subscribers of each channel, and the path of a message to them.
 //!
 //! ```text
 //!   PUBLISH ─► directory: channel ─► count per thread    (one lock of many, by the channel's hash)
-//!                  └► inbox of each thread that listens  (one message for all subscribers)
+//!                  └► inbox of each subscribed thread    (one message for all subscribers)
 //!                         └► table: channel ─► connections (the thread's own)  ─► output queues
 //! ```
 //!
-//! **Order.** A message enters all inboxes under the lock of its channel, so all subscribers of a
-//! channel see one order, and messages of one publisher, on whatever channels, keep theirs. An
-//! inbox numbers its messages; a subscription begins at a number read under the channel's lock, so
-//! that nobody gets what was published before. A thread empties its inbox when a turn begins and
-//! ends, and around each request of a client that has subscriptions: what a client publishes to
-//! itself comes right behind the reply. A subscription ends in three steps: publishers do not count
-//! the client any more; what they published before, while they did, is written out; the end is
-//! confirmed. So PUBLISH's reply is true, and nothing comes behind the confirmation.
+//! **Order.** A message enters all inboxes under the lock of its channel. All subscribers of a
+//! channel therefore receive its messages in the same order, and the messages of one publisher keep
+//! their order across channels. An inbox numbers its messages. A subscription begins at a number
+//! that is read under the channel's lock, so a subscriber receives no message that was published
+//! before.
 //!
-//! **Bounds.** An inbox that holds more than [`INBOX_BYTES_MAX`] is crowded: who adds to it is held
-//! back (`Flow::AwaitingSubscribers`) until it was emptied, which its thread does every turn,
-//! whether subscribers read or not. A subscriber that does not read is closed by its output limit.
+//! A thread empties its inbox at the beginning and end of a turn, and around each request of a
+//! client with subscriptions. A message that a client publishes to itself therefore follows its
+//! reply. A subscription ends in three steps:
+//! - The client is removed from the publishers' count.
+//! - The messages that were published before are written to the client.
+//! - The end is confirmed.
 //!
-//! **Cost.** PUBLISH is one lock and one look-up, plus one push for each listening thread and,
-//! while there are patterns, a comparison with each. Messages in a row to one channel are encoded
-//! once for all connections of a protocol, as one frame; a connection gets a copy of that, or a
-//! reference to it when it is big. So what a turn delivers touches each connection once, however
-//! many messages there are.
+//! PUBLISH's reply is therefore exact, and no message follows the confirmation.
 //!
-//! Locks: a part of a directory, then the patterns, then an inbox; all are leaves otherwise and may
-//! be taken under shard locks, which is how keyspace events keep the order of the commands. A
-//! table's lock is taken by its own thread alone.
+//! **Bounds.** An inbox with more than [`INBOX_BYTES_MAX`] is full. A client that publishes to it
+//! must then wait (`Flow::AwaitingSubscribers`) until the inbox is emptied. Its thread does this
+//! every turn, even if subscribers do not read. A subscriber that does not read is closed by its
+//! output limit.
+//!
+//! **Cost.** PUBLISH takes one lock and one look-up, one push for each subscribed thread and, while
+//! there are patterns, a comparison with each pattern. Consecutive messages of one channel are
+//! encoded once for all connections of a protocol, as one frame. A connection gets a copy of the
+//! frame, or a reference if it is big. Delivery therefore touches each connection once per turn,
+//! independent of the number of messages.
+//!
+//! **Locks.** The order is: a part of a directory, the patterns, an inbox. They are leaves
+//! otherwise, and may be taken under shard locks; this is how keyspace events keep the order of the
+//! commands. The lock of a table is taken by its own thread only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,30 +52,30 @@ use super::Outputs;
 use super::push::{Push, SHARED_BYTES_MIN};
 use crate::client::ClientInfo;
 
-/// Bytes of messages in a thread's inbox at which publishers must wait.
+/// The bytes of messages in a thread's inbox above which publishers must wait.
 pub const INBOX_BYTES_MAX: usize = 1 << 20;
 
-/// Locks of a directory.
+/// The number of parts of a directory, each with a lock of its own.
 const PARTS: usize = 64;
 
-/// The kind of name of a subscription.
+/// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A channel.
     Channel,
-    /// Channels by a glob pattern.
+    /// The channels that match a glob pattern.
     Pattern,
-    /// A channel of a cluster's shard.
+    /// A channel of a shard in a cluster.
     Shard,
 }
 
-/// Subscribers of something by thread.
+/// The number of subscribers on each thread.
 type Counts = SmallVec<[u32; 8]>;
 
-/// Channels by name, a part of all.
+/// A part of the channels, by name.
 type Part = Lock<HashMap<Box<[u8]>, Counts>>;
 
-/// Channels that have subscribers.
+/// The channels that have subscribers.
 struct Directory {
     parts: Box<[Part]>,
     len: AtomicUsize,
@@ -88,7 +95,7 @@ struct Publication {
     /// The pattern that the channel matched, for subscribers of patterns.
     pattern: Option<Arc<[u8]>>,
     payload: Arc<[u8]>,
-    /// The position of the change log that it shows.
+    /// The log position that the message shows.
     position: u64,
 }
 
@@ -101,7 +108,7 @@ impl Publication {
         self.pattern.as_deref().unwrap_or(&self.channel)
     }
 
-    /// Returns true if the same subscribers get both.
+    /// Returns true if both messages have the same subscribers.
     fn same_subscribers(&self, other: &Self) -> bool {
         self.kind == other.kind && self.subscribed() == other.subscribed()
     }
@@ -127,41 +134,41 @@ impl Publication {
     }
 }
 
-/// By number, which both lists share.
+/// The messages in an inbox. One sequence of numbers orders both lists.
 #[derive(Default)]
 struct Messages {
     waiting: Vec<(u64, Arc<Publication>)>,
-    /// Messages for single clients.
+    /// The messages for single clients.
     pushes: Vec<(u64, Push)>,
     next: u64,
 }
 
-/// A subscriber on its own thread.
+/// A subscriber, in the table of its own thread.
 struct Subscriber {
     conn: ConnId,
     client: Arc<ClientInfo>,
-    /// The first message that is meant for it.
+    /// The number of the first message that the subscriber receives.
     since: u64,
 }
 
-/// Subscribers of one thread, by what they subscribed to and by client.
+/// The subscribers of one thread, by channel or pattern and by client id.
 type Table = HashMap<Box<[u8]>, BTreeMap<u64, Subscriber>>;
 
-/// Messages for a thread's subscribers, and its tables of subscribers.
+/// A thread's incoming messages, and its tables of subscribers.
 #[derive(Default)]
 struct Inbox {
     messages: Lock<Messages>,
     bytes: AtomicUsize,
     has_messages: AtomicBool,
-    /// The part of [`PubSub::push_bytes`] that is sent with this turn's replies. Thread: the
-    /// inbox's own.
+    /// The part of [`PubSub::push_bytes`] that is sent with this turn's replies. Written by the
+    /// inbox's own thread.
     pushed_bytes: AtomicU64,
     tables: [Lock<Table>; 3],
 }
 
 impl Inbox {
-    /// Appends a message for one client to its output. The limit of its class is looked at later.
-    /// Gives its bytes.
+    /// Appends a message for one client to the client's output. The caller checks the output limit
+    /// later. Returns the bytes of the message.
     fn deliver_push(&self, push: Push, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> u64 {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         let (conn, len_bytes) = (push.conn, push.bytes.len() as u64);
@@ -171,19 +178,20 @@ impl Inbox {
         len_bytes
     }
 
-    /// Writes a message for the client whose reply this is.
+    /// Writes a message before the reply of the same client.
     fn write_push(&self, push: Push, reply: &mut Reply<'_>) {
         self.pushed_bytes.fetch_add(push.counted_bytes(), Relaxed);
         push.write(reply);
     }
 }
 
-/// The receivers of a message.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The number of deliveries: a client gets it once for its channel and once for each pattern.
+    /// The number of deliveries. A client is counted once for its channel and once for each
+    /// pattern.
     pub receivers: u64,
-    /// True if an inbox is crowded: the publisher must wait.
+    /// True if an inbox is full, so that the publisher must wait.
     pub subscribers_full: bool,
 }
 
@@ -196,7 +204,7 @@ pub struct PubSub {
     clients: AtomicUsize,
     inboxes: Box<[CachePadded<Inbox>]>,
     subscribers_full: AtomicUsize,
-    /// Bytes of messages for single clients between a thread's inbox and the network.
+    /// The bytes of messages for single clients that are in inboxes or not yet sent.
     push_bytes: AtomicU64,
     hasher: ahash::RandomState,
 }
@@ -204,15 +212,15 @@ pub struct PubSub {
 /// The result of emptying an inbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivered {
-    /// Bytes that were appended to outputs.
+    /// The bytes appended to outputs.
     pub len_bytes: u64,
-    /// The inbox was crowded: those who wait to publish may go on.
+    /// True if the inbox was full: waiting publishers may continue.
     pub were_subscribers_full: bool,
 }
 
 impl PubSub {
-    /// Creates the state without subscriptions, for this many threads. `seed` keys the hash of
-    /// channels' names.
+    /// Creates the state without subscriptions, for this number of threads. `seed` is the key of
+    /// the hash of channel names.
     pub fn new(threads: usize, seed: [u64; 4]) -> Self {
         Self {
             channels: Directory::new(),
@@ -235,33 +243,33 @@ impl PubSub {
         &self.directory(kind).parts[self.hasher.hash_one(channel) as usize % PARTS]
     }
 
-    /// Channels with subscribers. Patterns do not count.
+    /// Returns the number of channels with subscribers, without patterns.
     pub fn channel_count(&self, kind: Kind) -> usize {
         self.directory(kind).len.load(Relaxed)
     }
 
-    /// Patterns with subscribers.
+    /// Returns the number of patterns with subscribers.
     pub fn pattern_count(&self) -> usize {
         self.pattern_count.load(Relaxed)
     }
 
-    /// Counts a client that begins to have subscriptions.
+    /// Counts a client with its first subscription.
     pub(crate) fn count_client(&self) {
         self.clients.fetch_add(1, Relaxed);
     }
 
-    /// Counts a client out that has none any more.
+    /// Stops counting a client that has no subscriptions any more.
     pub(crate) fn uncount_client(&self) {
         self.clients.fetch_sub(1, Relaxed);
     }
 
-    /// Clients with subscriptions.
+    /// Returns the number of clients with subscriptions.
     pub fn client_count(&self) -> usize {
         self.clients.load(Relaxed)
     }
 
-    /// Bytes of messages for single clients that are not with the network yet. The memory limit
-    /// leaves them out: else the invalidations of evicted keys would make more keys be evicted.
+    /// Returns the bytes of messages for single clients that are not yet sent. The memory limit
+    /// does not count them; otherwise the invalidations of evicted keys would cause more evictions.
     pub fn push_bytes(&self) -> &AtomicU64 {
         &self.push_bytes
     }
@@ -282,13 +290,13 @@ impl PubSub {
         found
     }
 
-    /// Subscribers of a channel, those of patterns not counted.
+    /// Returns the number of subscribers of a channel, without those of patterns.
     pub fn subscriber_count(&self, kind: Kind, channel: &[u8]) -> u64 {
         self.part(kind, channel).lock().get(channel).map_or(0, total)
     }
 
-    /// Publishes a message that shows changes up to `position`: where it went, and the threads that
-    /// may sleep beside it. O(threads), and a comparison with each pattern.
+    /// Publishes a message that shows changes up to `position`. Returns its receivers, and the
+    /// threads to wake. O(threads), and a comparison with each pattern.
     pub(super) fn publish(
         &self,
         kind: Kind,
@@ -337,8 +345,8 @@ impl PubSub {
         (published, wake)
     }
 
-    /// Puts a message into an inbox: whether its thread is to be woken, and
-    /// whether the inbox is crowded.
+    /// Puts a message into an inbox. Returns two values: true if the thread must be woken, and true
+    /// if the inbox is now full.
     fn push(&self, thread: usize, publication: Arc<Publication>) -> (bool, bool) {
         let inbox = &self.inboxes[thread];
         let len_bytes = publication.len_bytes();
@@ -346,7 +354,7 @@ impl PubSub {
         let number = messages.next;
         messages.next += 1;
         messages.waiting.push((number, publication));
-        // Under the inbox's lock, as all changes of it; so the count of crowded inboxes is exact.
+        // The inbox's lock protects all changes of `bytes`, so the count of full inboxes is exact.
         let before = inbox.bytes.fetch_add(len_bytes, Relaxed);
         if before <= INBOX_BYTES_MAX && before + len_bytes > INBOX_BYTES_MAX {
             self.subscribers_full.fetch_add(1, Relaxed);
@@ -356,8 +364,9 @@ impl PubSub {
         (is_first, before + len_bytes > INBOX_BYTES_MAX)
     }
 
-    /// Puts a message for one client into its thread's inbox: whether that is to be woken. It
-    /// crowds no inbox: `Sender::push` bounds what waits for a client. A leaf in the lock order.
+    /// Puts a message for one client into the inbox of its thread. Returns true if the thread must
+    /// be woken. Such messages do not count for a full inbox, since `Sender::push` limits them for
+    /// each client. The lock is a leaf in the lock order.
     pub(super) fn hand_over(&self, thread: usize, push: Push) -> bool {
         let inbox = &self.inboxes[thread];
         let mut messages = inbox.messages.lock();
@@ -368,7 +377,8 @@ impl PubSub {
         !inbox.has_messages.swap(true, SeqCst)
     }
 
-    /// Lets [`PubSub::push_bytes`] fall by what `thread` has sent. That thread only.
+    /// Subtracts the bytes that `thread` has sent from [`PubSub::push_bytes`]. Only that thread may
+    /// call it.
     #[inline]
     pub fn note_sent(&self, thread: usize) {
         let pushed_bytes = &self.inboxes[thread].pushed_bytes;
@@ -379,15 +389,16 @@ impl PubSub {
         }
     }
 
-    /// Returns true if messages wait for `thread`.
+    /// Returns true if messages are waiting for `thread`.
     #[inline]
     pub fn has_messages(&self, thread: usize) -> bool {
         self.inboxes[thread].has_messages.load(SeqCst)
     }
 
-    /// Appends what waits for `thread` to its subscribers' queues, and lists those whose
-    /// queue then holds more than `limit_bytes`, or whose limit may be another. That
-    /// thread only. O(deliveries).
+    /// Appends the waiting messages of `thread` to the output queues of their subscribers. Adds to
+    /// `over` the connections whose queue then holds more than `limit_bytes`, and those with
+    /// messages for single clients, whose limit may differ. Only that thread may call it.
+    /// O(deliveries).
     pub fn deliver(
         &self,
         thread: usize,
@@ -410,7 +421,7 @@ impl PubSub {
         }
         let mut pushes = pushes.into_iter().peekable();
         let mut bytes = 0;
-        // Where numbers are missing, there are messages for single clients between.
+        // A missing number stands for a message to a single client.
         for run in messages.chunk_by(|(at, one), (then, next)| at + 1 == *then && one.same_subscribers(next))
         {
             while let Some((_, push)) = pushes.next_if(|(number, _)| *number < run[0].0) {
@@ -419,7 +430,8 @@ impl PubSub {
             let table = inbox.tables[run[0].1.kind as usize].lock();
             let Some(subscribers) = table.get(run[0].1.subscribed()) else { continue };
             let position = run.iter().map(|(_, message)| message.position).max().unwrap_or(0);
-            // By protocol. Those who subscribed within the run, and get its end only, are rare.
+            // One frame for each protocol. A subscriber that joined between these messages is rare
+            // and gets a frame of its own.
             let mut frames = [const { None::<Frame> }; 2];
             for subscriber in subscribers.values() {
                 let is_resp3 = subscriber.client.speaks_resp3();
@@ -452,7 +464,7 @@ impl PubSub {
         Delivered { len_bytes: bytes, were_subscribers_full }
     }
 
-    /// Adds a subscriber on its own thread.
+    /// Adds a subscriber. Called on its own thread.
     pub(crate) fn add(&self, kind: Kind, name: &[u8], client: &Arc<ClientInfo>) {
         let thread = client.thread;
         let since = match kind {
@@ -476,8 +488,8 @@ impl PubSub {
         table.entry(name.into()).or_default().insert(client.id, subscriber);
     }
 
-    /// Keeps the messages of a transaction that wait in the thread's inbox for a client that is
-    /// about to unsubscribe from these names. O(waiting messages × log names).
+    /// Copies the messages of a transaction that wait for a client which is about to unsubscribe
+    /// from these names, so that they are not lost. O(waiting messages × log names).
     pub(crate) fn keep(&self, kind: Kind, names: &BTreeSet<&[u8]>, client: &Arc<ClientInfo>) {
         let inbox = &self.inboxes[client.thread];
         let table = inbox.tables[kind as usize].lock();
@@ -496,15 +508,15 @@ impl PubSub {
             let mut out = ByteQueue::new();
             publication.encode(&mut Reply::new(&mut out, client.protocol()));
             let bytes: Arc<[u8]> = out.as_single().expect("names are copied into it, not shared").into();
-            // With the message's own number, so that it keeps its place among the others.
+            // It has the number of the message, and so keeps its order among the others.
             let position = publication.position;
             pushes.push((*number, Push::counted(&self.push_bytes, client, &bytes, position)));
         }
         pushes.sort_by_key(|(number, _)| *number);
     }
 
-    /// Removes the client from the channel's subscriber count: later messages in the inbox are not
-    /// for it. On its own thread.
+    /// Removes the client from the channel's subscriber count, so later messages in the inbox are
+    /// not for this client. Called on its own thread.
     pub(crate) fn stop_counting(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let thread = client.thread;
         let is_last = |counts: &mut Counts| {
@@ -526,8 +538,8 @@ impl PubSub {
         }
     }
 
-    /// Delivers the messages for a client in its thread's inbox, in order. Gives the position of
-    /// the change log that they show. On its own thread. O(messages that wait there).
+    /// Writes the waiting messages of a client in its thread's inbox, in order. Returns the log
+    /// position that they show. Called on the client's own thread. O(waiting messages).
     pub(crate) fn catch_up(
         &self,
         client: &ClientInfo,
@@ -563,7 +575,8 @@ impl PubSub {
             }
         }
         pushes.for_each(|(_, push)| inbox.write_push(push, reply));
-        // The other subscribers of the thread get it when the inbox is emptied, this one not again.
+        // The thread's other subscribers receive them when the inbox is emptied; this client does
+        // not again.
         for message in audience {
             let mut table = inbox.tables[message.kind as usize].lock();
             let subscribers = table.get_mut(message.subscribed());
@@ -574,7 +587,8 @@ impl PubSub {
         position
     }
 
-    /// Takes a subscriber out that publishers do not count any more, on its own thread.
+    /// Removes a subscriber from its thread's table, after [`Self::stop_counting`]. Called on its
+    /// own thread.
     pub(crate) fn remove(&self, kind: Kind, name: &[u8], client: &ClientInfo) {
         let mut table = self.inboxes[client.thread].tables[kind as usize].lock();
         if let Some(subscribers) = table.get_mut(name) {
@@ -586,7 +600,7 @@ impl PubSub {
     }
 }
 
-/// Messages in a row that the same subscribers get, encoded.
+/// The encoding of consecutive messages with the same subscribers.
 enum Frame {
     Small(Vec<u8>),
     Big(Arc<Vec<u8>>),
@@ -602,7 +616,7 @@ impl Frame {
         if bytes.len() < SHARED_BYTES_MIN { Frame::Small(bytes) } else { Frame::Big(Arc::new(bytes)) }
     }
 
-    /// Appends it and gives its bytes.
+    /// Appends the frame to an output. Returns its length in bytes.
     #[inline]
     fn append_to(&self, out: &mut ByteQueue) -> u64 {
         match self {
@@ -622,7 +636,7 @@ fn total(counts: &Counts) -> u64 {
     counts.iter().map(|&count| u64::from(count)).sum()
 }
 
-/// Counts a subscriber of `thread`; whether it is the first of all.
+/// Counts a subscriber of `thread`. Returns true if it is the first on any thread.
 fn count_in(counts: &mut Counts, thread: usize) -> bool {
     let is_first = counts.iter().all(|count| *count == 0);
     if counts.len() <= thread {
@@ -632,14 +646,14 @@ fn count_in(counts: &mut Counts, thread: usize) -> bool {
     is_first
 }
 
-/// Returns the length of a subscription, in bytes: an entry and a copy of its name with the
-/// client, in its thread's table and in the directory.
+/// Returns the memory of a subscription in bytes: an entry and a copy of the name in the client, in
+/// its thread's table, and in the directory.
 pub(crate) fn subscription_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = size_of::<Box<[u8]>>() + size_of::<Subscriber>() + 560;
     (OVERHEAD + 3 * name.len()) as u64
 }
 
-/// The subscriptions of a client. Thread: the client's.
+/// The subscriptions of a client. Used by the client's thread only.
 #[derive(Default)]
 pub struct Subscriptions {
     pub(crate) names: [BTreeSet<Box<[u8]>>; 3],
@@ -656,7 +670,7 @@ impl Subscriptions {
     }
 }
 
-/// Writes the reply of a command that subscribes or unsubscribes, from its first word on.
+/// Writes the reply of a command that subscribes or unsubscribes. `word` is its first element.
 pub fn write_subscription(reply: &mut Reply<'_>, word: &str, name: Option<&[u8]>, count: usize) {
     reply.push(3);
     reply.bulk(word.as_bytes());

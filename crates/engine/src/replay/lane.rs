@@ -1,4 +1,4 @@
-//! Running a lane's requests.
+//! The lane of a replay: runs the requests of its tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,13 +27,13 @@ use crate::shared::Shared;
 use crate::stats::ThreadStats;
 use crate::table::{HostCommand, KeyPlan, Runner};
 
-/// Requests whose memory is fetched ahead.
+/// The number of requests that are prefetched together.
 const GROUP_REQUESTS: usize = 128;
 
-/// Whom requests of a file are run for.
+/// The client id of requests from a file.
 const CLIENT: u64 = u64::MAX;
 
-/// A host without commands.
+/// A host that runs no commands.
 struct NoHost;
 
 impl Host for NoHost {
@@ -42,7 +42,7 @@ impl Host for NoHost {
     }
 }
 
-/// A request that runs soon.
+/// A prepared request.
 struct Ready<'a> {
     job: Job,
     args: Args<'a>,
@@ -55,35 +55,35 @@ impl AsRef<Lookup> for Ready<'_> {
     }
 }
 
-/// A thread's part of a replay. See the module.
+/// The part of a replay on one thread.
 pub struct Lane<'s, C> {
     executor: Executor<'s, C, NoHost>,
     session: Session,
-    /// The settings as they hold for a replay.
+    /// The settings that are used during a replay.
     settings: Arc<Settings>,
     out: ByteQueue,
 }
 
 impl<'s, C: Clock> Lane<'s, C> {
-    /// Creates a lane that counts in `stats`. `seed` feeds its random numbers.
+    /// Creates a lane that counts in `stats`. `seed` is the seed of its random numbers.
     pub fn new(shared: &'s Shared, stats: &'s ThreadStats, seed: u64, clock: C) -> Self {
         let mut executor = Executor::with_stats(shared, (None, stats), seed, (clock, NoHost));
         executor.commit.is_unrecorded = true;
         let place = Place { thread: 0, conn: ConnId::new(0, 0), fd: -1 };
         let address = || Address::Tcp(([127, 0, 0, 1], 0).into());
         let info = Arc::new(ClientInfo::new(CLIENT, place, (address(), address()), 0));
-        // With `import_mode`, which `begin` sets: nothing expires for it.
+        // With `import_mode`, which `begin` sets, no key expires for this client.
         info.choices.import_source.store(true, Relaxed);
         let session = Session::new(info, Identity::internal());
         Self { executor, session, settings: Arc::default(), out: ByteQueue::new() }
     }
 
-    /// Borrows the messages for other threads: the driver wakes them behind each slice.
+    /// Returns the threads to wake. The driver wakes them after each slice.
     pub fn outbox(&self) -> &crate::threads::Outbox {
         &self.executor.commit.outbox
     }
 
-    /// Runs requests inside the gate; `report` hears of those that fail. O(requests).
+    /// Runs requests inside the gate. Calls `report` for each one that fails. O(requests).
     pub fn run<R: Requests>(
         &mut self,
         slice: &Slice<R>,
@@ -116,7 +116,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.free_displaced_values(|clock| clock.now() - began);
     }
 
-    /// Reads the clocks, and takes over new settings.
+    /// Reads the clocks and the current settings.
     fn begin(&mut self) {
         let now = self.executor.clock.now();
         self.executor.begin_turn(now);
@@ -130,7 +130,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         self.executor.commit.take_notifications(Notifications::default());
     }
 
-    /// Prepares the request of a job; its lookups begin to be loaded.
+    /// Prepares the request of a job and starts loading its key.
     #[inline]
     fn prepare<'a, R: Requests>(&self, batch: &'a R, job: &Job) -> Ready<'a>
     where
@@ -142,7 +142,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         let db = job.db as usize;
         match job.registered.key_plan {
             KeyPlan::One(at) => {
-                // Where it runs alone its key was not hashed.
+                // The key was not hashed if the command runs alone.
                 let hash =
                     if job.registered.command.runs_alone(&args) { args.key(at).hash } else { job.hash };
                 let args = args.with_first_key(at, hash);
@@ -156,7 +156,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         }
     }
 
-    /// Runs a request; whether it succeeded. An error is in `out`.
+    /// Runs a request. Returns true if it succeeded; otherwise the error is in `out`.
     #[inline]
     fn run_job(&mut self, job: &Job, args: Args<'_>, pass: &mut SharedPass<'_>) -> bool {
         let request = Request::new(job.registered, args);
@@ -181,7 +181,7 @@ impl<'s, C: Clock> Lane<'s, C> {
                 self.executor.refuse(Protocol::Resp2, error, &mut self.out);
                 false
             }
-            // It would change nothing.
+            // Such a command changes nothing.
             Runner::Host(_) | Runner::Transaction(_) | Runner::Script(_) => true,
         }
     }
@@ -209,7 +209,7 @@ impl<'s, C: Clock> Lane<'s, C> {
         let succeeded = self.executor.run_one(&mut locked, &caller, handler, request, &mut self.out);
         if self.executor.commit.is_pending() {
             self.executor.commit.release(0);
-            // Who is blocked waits on: the data is not whole.
+            // Blocked clients are not served, since the data is not complete.
             drop(self.executor.commit.take_ready());
         }
         succeeded

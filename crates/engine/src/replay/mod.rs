@@ -1,31 +1,31 @@
-//! Replay: the requests of an append-only file, run on several threads with the result that running
-//! them one after the other has.
+//! Replay: runs the requests of an append-only file on several threads. The result is the same as
+//! if they ran one after the other.
 //!
 //! ```text
 //!   file ─► reader ─► batches of requests ─► Router ─► tasks ─► Lane 0 ─┐
 //!                                                 └──► tasks ─► Lane 1 ─┴─► keyspace
 //! ```
-//! **Lanes.** A lane is a thread's part. It owns the shards of a range, and runs the requests on
-//! keys of these shards in the order of the file. A request is about its keys only, so what two
-//! lanes do in between is in no order that anybody could see.
+//! **Lanes.** A lane is the part of one thread. It owns a range of shards, and runs the requests on
+//! keys of these shards in the order of the file. A request accesses its own keys only. The order
+//! between requests of two lanes therefore has no visible effect.
 //!
-//! **Meetings.** A request with keys of several lanes, or on whatever it finds (FLUSHALL, SWAPDB, a
-//! SORT by patterns), is a task of each of these lanes: who comes first waits outside the gate, the
-//! last runs it, and all go on. Tasks are in the order of the file in all lanes, so the lanes that
-//! wait for each other cannot form a circle. Requests that meet one behind the other are one
-//! meeting. A batch in which too many meet runs as a whole in one meeting of all lanes: that costs
-//! no more than one thread would take.
+//! **Meetings.** Some requests have keys of several lanes, or name no keys (FLUSHALL, SWAPDB, a
+//! SORT by patterns). Such a request is a task of each of these lanes. The lanes that arrive first
+//! wait outside the gate; the last one runs the request, and then all continue. All lanes have
+//! their tasks in the order of the file, so lanes that wait for each other cannot form a circle.
+//! Consecutive requests of this kind are one meeting. A batch with too many meetings runs as a
+//! whole in one meeting of all lanes, which takes no longer than one thread would.
 //!
-//! **Transactions** are whole: the reader gives out nothing of one before it has read its EXEC. So
-//! its requests are like any others, for nobody else reads the data.
+//! **Transactions** are complete: the reader passes on no part of a transaction before it has read
+//! the EXEC. Their requests are then routed like all others, since no client reads the data during
+//! the replay.
 //!
-//! **As while loading in Redis** nothing expires: what is past its time is kept and seen, and the
-//! DEL of what expired comes from the file. Nothing is evicted, recorded in the change log, or
-//! published. Who is blocked is not served. A request that fails is reported, and the next one
-//! runs.
+//! **As during loading in Redis**, nothing expires: expired keys are kept and visible, and the file
+//! contains their DEL. No key is evicted, no change is recorded in the change log, and no event is
+//! published. Blocked clients are not served. A failed request is reported, and the next one runs.
 //!
-//! Nothing here has a thread: drivers take tasks to lanes ([`Lane::run`]), and wait for meetings
-//! that others end ([`Meeting::wait`]).
+//! This module starts no thread: drivers pass the tasks to lanes ([`Lane::run`]), and wait for
+//! meetings that other lanes end ([`Meeting::wait`]).
 
 mod lane;
 mod route;
@@ -35,7 +35,7 @@ pub use lane::Lane;
 pub use route::{NotRouted, Routed, Router, Unroutable};
 pub use task::{Failed, Job, Meeting, Requests, Slice, Task};
 
-/// Lanes at most.
+/// The most lanes of a replay.
 pub const LANES_MAX: usize = 8;
 
 /// Returns the lane of a shard.

@@ -1,4 +1,4 @@
-//! The routes of requests to lanes.
+//! The router of requests to lanes.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,29 +14,30 @@ use crate::request::RequestKeys;
 use crate::shared::Shared;
 use crate::table::{KeyPlan, Registered, Runner, Verb};
 
-/// Requests that a batch must have for each meeting; with fewer it runs as a whole.
+/// The least number of requests in a batch for each meeting; with fewer, the batch runs in one
+/// meeting.
 const REQUESTS_PER_MEETING_MIN: usize = 64;
 
-/// Lanes, one bit for each.
+/// A set of lanes, one bit for each.
 type Lanes = u32;
 
-/// Why a request cannot be run at all.
+/// The reason for which a request cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unroutable {
-    /// There is no command, or no subcommand, of its name.
+    /// No command or subcommand has its name.
     UnknownCommand,
-    /// Its words are not as many as the command takes.
+    /// The number of its arguments is wrong for the command.
     WrongArity,
 }
 
-/// A request that cannot be run: the file is not one of this server's.
+/// A request that cannot be run: the file was not written by this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRouted {
-    /// The start of the request, in bytes.
+    /// The offset of the request in the file, in bytes.
     pub offset: u64,
-    /// Its first word.
+    /// The first word of the request.
     pub name: Vec<u8>,
-    /// Why not.
+    /// The reason for which it cannot be run.
     pub why: Unroutable,
 }
 
@@ -52,13 +53,13 @@ impl fmt::Display for NotRouted {
 
 impl std::error::Error for NotRouted {}
 
-/// The result for a batch, for the driver.
+/// A result of routing, for the driver.
 pub enum Routed<'a, R> {
-    /// Tasks for each lane, behind those that it has.
+    /// The new tasks of each lane, to be added after its earlier ones.
     Tasks(Vec<Vec<Task<R>>>),
-    /// A request about functions, which nothing here can run.
+    /// A request about functions, which the driver must run.
     Function(Args<'a>),
-    /// A request that is refused, with the error that a client would get.
+    /// A request that failed, with the error that a client would get.
     Failed(Failed<'a>),
 }
 
@@ -68,7 +69,7 @@ struct Place {
     lanes: Lanes,
 }
 
-/// See the module. Thread: who reads the file.
+/// The router. Used by the thread that reads the file.
 pub struct Router<'s> {
     shared: &'s Shared,
     lanes: usize,
@@ -78,22 +79,22 @@ pub struct Router<'s> {
 }
 
 impl<'s> Router<'s> {
-    /// Creates a router for this number of lanes, in database 0.
+    /// Creates a router for this number of lanes, with database 0 selected.
     ///
     /// # Panics
-    /// There are none or more than [`LANES_MAX`].
+    /// Panics if `lanes` is 0 or more than [`LANES_MAX`].
     pub fn new(shared: &'s Shared, lanes: usize) -> Self {
         assert!((1..=LANES_MAX).contains(&lanes), "lanes are at least one");
         Self { shared, lanes, db: 0, last: None, places: Vec::new() }
     }
 
-    /// Takes the requests of `range` of a batch, which stand behind all earlier ones in the file,
-    /// and hands out what is to be done for them. Of a transaction it takes all or nothing.
+    /// Routes the requests of `range` in a batch, which follow all earlier requests in the file,
+    /// and passes the results to `hand_out`. A transaction must be complete in the range.
     /// O(requests).
     ///
     /// # Errors
-    /// A request that cannot be run; none behind it was taken, and those of the batch before it are
-    /// not handed out.
+    /// The first request that cannot be run. The requests after it are not routed, and those before
+    /// it in the range are not passed on.
     pub fn route<R: Requests>(
         &mut self,
         batch: &Arc<R>,
@@ -110,7 +111,8 @@ impl<'s> Router<'s> {
                 continue;
             };
             let taken = match registered.command.run {
-                // What is between MULTI and EXEC is whole, and runs like anything else.
+                // The range contains the complete transaction, and its requests run like all
+                // others.
                 Runner::Transaction(Verb::Discard) => Err("ERR DISCARD without MULTI"),
                 Runner::Transaction(_) => Ok(()),
                 Runner::Host(_) if registered.full_name == "select" => self.select(&args),
@@ -131,7 +133,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Finds the command of a request; `None` for one about functions.
+    /// Finds the command of a request; `None` for a request about functions.
     #[inline]
     fn command(&mut self, args: &Args<'_>) -> Result<Option<&'static Registered>, Unroutable> {
         let name = args.get(0);
@@ -165,7 +167,7 @@ impl<'s> Router<'s> {
         Ok(())
     }
 
-    /// Returns the lanes that a request needs.
+    /// Returns a request with the lanes that it needs.
     #[inline]
     fn place(&self, registered: &'static Registered, args: &Args<'_>, request: u32) -> Place {
         let job = |hash| Job { registered, hash, request, db: self.db };
@@ -183,7 +185,7 @@ impl<'s> Router<'s> {
         lane_of(shard_of(hash), self.lanes)
     }
 
-    /// Returns the lanes of a request that has not exactly one key.
+    /// Returns the lanes of a request that does not have exactly one key.
     #[inline(never)]
     fn lanes_of(&self, registered: &'static Registered, args: &Args<'_>) -> Lanes {
         let all = (1 << self.lanes) - 1;
@@ -195,7 +197,7 @@ impl<'s> Router<'s> {
         if lanes == 0 { all } else { lanes }
     }
 
-    /// Returns the tasks for the requests of a batch that were taken.
+    /// Returns the tasks for the routed requests of a batch.
     fn plan<R: Requests>(&self, batch: &Arc<R>) -> Vec<Vec<Task<R>>> {
         let meets = |place: &Place| !place.lanes.is_power_of_two();
         let runs = self.places.chunk_by(|a, b| meets(a) && meets(b));
@@ -211,13 +213,13 @@ impl<'s> Router<'s> {
     }
 }
 
-/// The tasks of a batch that is being planned.
+/// The plan of tasks for a batch.
 struct Plan<'a, R> {
     batch: &'a Arc<R>,
-    /// The jobs that each lane will run, behind its tasks.
+    /// The next jobs of each lane, after its tasks.
     jobs: Vec<Vec<Job>>,
     tasks: Vec<Vec<Task<R>>>,
-    /// The jobs that lanes will meet for, behind all that.
+    /// The jobs of the next meeting, after all other jobs so far.
     met: Vec<Job>,
     met_lanes: Lanes,
 }
@@ -241,7 +243,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Has lanes meet for what they have to meet for.
+    /// Adds the planned meeting to the tasks of its lanes.
     fn meet(&mut self) {
         let (lanes, jobs) = (std::mem::take(&mut self.met_lanes), std::mem::take(&mut self.met));
         let slice = Slice { batch: Arc::clone(self.batch), jobs };
@@ -252,7 +254,7 @@ impl<'a, R> Plan<'a, R> {
         }
     }
 
-    /// Has a lane run what it has to run.
+    /// Adds the planned jobs of a lane to its tasks.
     fn run(&mut self, lane: usize) {
         let jobs = std::mem::take(&mut self.jobs[lane]);
         if !jobs.is_empty() {

@@ -10,42 +10,42 @@ use stdx::sync::Ordering::{AcqRel, Acquire, Release};
 
 use crate::table::Registered;
 
-/// Requests as they were read, in their order.
+/// A batch of parsed requests, in the order of the file.
 pub trait Requests {
-    /// Returns their number.
+    /// Returns the number of requests.
     fn count(&self) -> usize;
 
-    /// Returns the bytes of request `index`, from its first one on, and its words.
+    /// Returns the bytes of request `index`, and the spans of its words in them.
     fn request(&self, index: usize) -> (&[u8], &[Span]);
 
-    /// Returns the start of request `index` in the file, in bytes.
+    /// Returns the offset of request `index` in the file, in bytes.
     fn offset(&self, index: usize) -> u64;
 }
 
-/// A request of a file that ended with an error.
+/// A request of a file that failed.
 pub struct Failed<'a> {
-    /// Its start, in bytes.
+    /// The offset of the request in the file, in bytes.
     pub offset: u64,
-    /// The full name of its command.
+    /// The full name of the command.
     pub command: &'static str,
-    /// The error's line, without its `-`.
+    /// The error line, without its `-`.
     pub error: &'a [u8],
 }
 
-/// A request that a lane runs.
+/// A request for a lane.
 #[derive(Clone, Copy)]
 pub struct Job {
-    /// Its command, or its subcommand where the request names one.
+    /// The command or, if the request names one, its subcommand.
     pub registered: &'static Registered,
-    /// The hash of its key; of nothing, where it has not exactly one.
+    /// The hash of the key; meaningless if the request does not have exactly one.
     pub(super) hash: KeyHash,
-    /// Its place in the batch.
+    /// The index of the request in its batch.
     pub request: u32,
     /// The selected database.
     pub db: u32,
 }
 
-/// Requests of one batch to run one after the other.
+/// The requests of one batch that a lane runs in sequence.
 pub struct Slice<R> {
     pub(super) batch: Arc<R>,
     pub(super) jobs: Vec<Job>,
@@ -57,29 +57,29 @@ impl<R> Slice<R> {
         self.jobs.len()
     }
 
-    /// Returns the batch, if nothing else needs it any more.
+    /// Returns the batch if this is the last reference to it.
     pub fn into_batch(self) -> Option<R> {
         Arc::into_inner(self.batch)
     }
 }
 
-/// The next task of a lane.
+/// A task of a lane.
 pub enum Task<R> {
-    /// It runs these requests.
+    /// The lane runs these requests.
     Run(Slice<R>),
-    /// It meets others, one of which runs what the meeting is for.
+    /// The lane meets other lanes; the last to arrive runs the requests of the meeting.
     Meet(Arc<Meeting<R>>),
 }
 
-/// Not over.
+/// The state of a meeting whose requests have not run yet.
 const UNDER_WAY: u32 = 0;
-/// Its requests have run.
+/// The state of a meeting whose requests have run.
 const OVER: u32 = 1;
 
-/// Requests that wait for all lanes whose keys they have, see the module.
+/// Requests that wait for all lanes that own one of their keys.
 pub struct Meeting<R> {
     slice: Slice<R>,
-    /// Lanes that have not come yet.
+    /// The number of lanes that have not arrived yet.
     missing: AtomicU32,
     state: FutexWord,
 }
@@ -94,14 +94,14 @@ impl<R> Meeting<R> {
         &self.slice
     }
 
-    /// Notes that a lane has come to it. Returns true for the last one, which runs the requests
-    /// and then calls [`end`](Self::end).
+    /// Records that a lane has arrived. Returns true for the last lane, which runs the requests and
+    /// then calls [`end`](Self::end).
     pub fn arrive(&self) -> bool {
-        // What all lanes did before is seen by the last.
+        // AcqRel: the last lane sees the work of all others before they arrived.
         self.missing.fetch_sub(1, AcqRel) == 1
     }
 
-    /// Notes that the requests have run.
+    /// Records that the requests have run, and wakes the waiting lanes.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `is_over`.
         self.state.store(OVER, Release);
@@ -114,7 +114,7 @@ impl<R> Meeting<R> {
         self.state.load(Acquire) == OVER
     }
 
-    /// Waits for the end of it, outside the gate.
+    /// Waits outside the gate until the requests have run.
     pub fn wait(&self) {
         let mut spins_left = stdx::sync::spins_max();
         while !self.is_over() {
