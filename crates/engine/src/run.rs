@@ -95,8 +95,7 @@ pub struct Executor<'s, C, H> {
     pub meter: Meter,
     /// This thread's counters, stored here because each request needs them.
     stats: &'s ThreadStats,
-    /// True if the last request was an EXEC that has already left out the replies that its client
-    /// does not want.
+    /// True if the last request was an EXEC that has already left out unwanted replies.
     pub exec_filtered_replies: bool,
     /// The bytes of removed values that this thread owes to the queue of lazy freed values.
     pub unfreed_bytes: u64,
@@ -126,8 +125,7 @@ pub struct Now {
 pub struct Caller<'a> {
     /// The client's id.
     pub client: u64,
-    /// The client, if its command is sent to monitors. `None` for a blocked client's request, which
-    /// they have already received.
+    /// The client, if monitors must receive this command. `None` while a blocked client is served.
     pub shown: Option<&'a ClientInfo>,
     /// The selected database.
     pub db: usize,
@@ -491,8 +489,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
     /// reads for the client's cache.
     #[cold]
     fn collect(&mut self, locked: &mut Locked<'_>, caller: &Caller<'_>, request: &Request<'_>) {
-        // If the blocked client stays blocked, expired keys that it found are not a change by that
-        // client.
+        // Expired keys found by a client that stays blocked are not a change by that client.
         let runs_in_vain = caller.on_empty == OnEmpty::StayBlocked && self.commit.effects.wait.is_some();
         let client = if runs_in_vain { 0 } else { caller.client };
         self.commit.collect(&mut Held::Locked(locked), client);
@@ -626,8 +623,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         let (client, thread) = (session.id, self.thread());
         let unit = if session.in_exec { Unit::Transaction } else { Unit::Own };
         if unit == Unit::Own {
-            // Messages that it publishes must not be sent before the changes that its client has
-            // seen.
+            // Its messages must not be sent before the changes that its client has seen.
             self.commit.position = session.seen_position();
         }
         let call = Call {
@@ -660,8 +656,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         }
     }
 
-    /// Releases changes that were made under locks which are no longer held, and serves clients
-    /// blocked on them.
+    /// Releases changes made under locks that are no longer held, and serves blocked clients.
     #[inline]
     pub fn end_unlocked(&mut self, client: u64) {
         if self.commit.has_changes() {
@@ -821,8 +816,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         Awaited::ALL.map(|awaited| awaited.is_satisfied_by(object))
     }
 
-    /// Runs a blocked client's request as if it had just arrived. Returns true if the client got
-    /// its reply.
+    /// Runs a blocked client's request as if it had just arrived. Returns true if it got its reply.
     fn reply_for(&mut self, locked: &mut Locked<'_>, blocked: &Arc<BlockedClient>) -> bool {
         let Runner::Data(handler) = blocked.registered.command.run else { return false };
         let expired_access = if !self.settings.import_mode {
@@ -972,8 +966,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
         self.meter.samples_hot_keys = self.shared().hot_keys.is_active(now_ms);
     }
 
-    /// Returns true if requests may have to wait: because of CLIENT PAUSE, a full change log or a
-    /// busy script.
+    /// Returns true if CLIENT PAUSE, a full change log or a busy script may delay requests.
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.shared().pause.is_on(self.now.unix_ms)

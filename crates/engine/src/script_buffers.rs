@@ -1,27 +1,27 @@
-//! Memory that the commands of scripts use again and again: one set for each thread.
+//! The buffers that the commands of scripts reuse, one set for each thread.
 
 use resp::parse::Span;
 use stdx::ByteQueue;
 
 use crate::images::Images;
 
-/// The buffers that commands of scripts use again and again.
+/// The reused buffers for the commands of scripts.
 #[derive(Default)]
 pub(crate) struct ScriptBuffers {
-    /// The words of a command, one behind the other.
+    /// The words of the current command, one after the other.
     pub(crate) bytes: Vec<u8>,
-    /// The place of each of them.
+    /// The position of each word in `bytes`.
     pub(crate) spans: Vec<Span>,
-    /// Its reply.
+    /// The reply to the current command.
     pub(crate) out: ByteQueue,
-    /// The images by which the script that runs can be undone.
+    /// The images by which the running script can be undone.
     pub(crate) images: Images,
-    /// Its reply, where that came in several pieces.
+    /// The reply as one piece, if `out` has it in several pieces.
     joined: Vec<u8>,
 }
 
 impl ScriptBuffers {
-    /// Larger ones are given back.
+    /// The most bytes of memory that are kept for the next script.
     const KEPT_BYTES_MAX: usize = 64 * 1024;
 
     /// Clears the buffers for the next command.
@@ -30,7 +30,7 @@ impl ScriptBuffers {
         self.joined.clear();
     }
 
-    /// Returns the buffers to keep for the next script.
+    /// Returns the buffers to keep for the next script; `None` if they are too large.
     pub(crate) fn trim(mut self: Box<Self>) -> Option<Box<Self>> {
         self.clear();
         self.images.clear();
@@ -42,7 +42,7 @@ impl ScriptBuffers {
         Some(self)
     }
 
-    /// Returns the reply.
+    /// Returns the reply as one piece.
     pub(crate) fn reply(&mut self) -> &[u8] {
         if self.out.as_single().is_none() {
             self.out.io_slices(usize::MAX).iter().for_each(|slice| self.joined.extend_from_slice(slice));

@@ -1,24 +1,24 @@
-//! The refusals that the script that runs has got. A script that is undone runs again, and gets
-//! the same refusals: they are not counted again.
+//! The refused commands of the running script. A script that was undone runs again and meets the
+//! same refusals, which must not be counted again.
 
 use std::cell::Cell;
 
-/// See the module.
+/// The numbers of refused commands of a script.
 #[derive(Debug, Default)]
 pub struct ScriptRefusals {
-    /// In this run.
+    /// The number in the present run.
     seen: Cell<u32>,
-    /// In the longest of its runs: these were counted.
+    /// The highest number in any of its runs; these have been counted.
     counted: Cell<u32>,
 }
 
 impl ScriptRefusals {
-    /// Begins a run.
+    /// Begins a run of the script.
     pub fn begin_run(&self) {
         self.seen.set(0);
     }
 
-    /// Notes a refusal. Returns true if it is to be counted.
+    /// Records a refusal. Returns true if it must be counted.
     pub fn note(&self) -> bool {
         let seen = self.seen.get().saturating_add(1);
         self.seen.set(seen);

@@ -1,5 +1,5 @@
-//! The interface of the engine and a script. The engine knows no Lua: a thread's [`ScriptEngine`]
-//! runs the text, and asks for commands by [`ScriptCommands`].
+//! The interface between the engine and its scripts. The engine does not depend on Lua: a thread's
+//! [`ScriptEngine`] runs the script, and calls commands through [`ScriptCommands`].
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -11,14 +11,14 @@ use stdx::ByteQueue;
 
 use crate::scripts::ScriptKind;
 
-/// The script that a client means.
+/// The script that a request names.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// Its text (EVAL).
+    /// The script's text (EVAL).
     Text(&'a [u8]),
-    /// The digest of its text (EVALSHA).
+    /// The SHA1 digest of the text (EVALSHA).
     Digest(&'a [u8]),
-    /// A function's name (FCALL).
+    /// The name of a function (FCALL).
     Function(&'a [u8]),
 }
 
@@ -26,78 +26,79 @@ bitflags! {
     /// The traits that a script declares.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ScriptTraits: u8 {
-        /// It changes no data.
+        /// The script changes no data.
         const NO_WRITES = 1;
-        /// It may run when memory is full.
+        /// The script may run while memory is over its limit.
         const ALLOW_OOM = 1 << 1;
-        /// It says nothing: each of its commands is checked by itself.
+        /// The script declares no flags: each of its commands is checked by itself.
         const COMPATIBLE = 1 << 2;
     }
 }
 
-/// A script that may run: found, and compiled.
+/// A script that was found and compiled.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// Script or function.
     pub kind: ScriptKind,
-    /// Its digest, or the function's name.
+    /// The digest of the script, or the name of the function.
     pub name: Rc<[u8]>,
     /// Its declared traits.
     pub traits: ScriptTraits,
-    /// The lessons of its earlier runs.
+    /// The knowledge from its earlier runs.
     pub known: Known,
 }
 
 /// The knowledge about a script from its earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: it runs under locks if it declares keys.
+    /// No knowledge: the script runs under locks if it declares keys.
     Nothing,
-    /// It needs no more than some keys: it runs under locks.
+    /// The script needs only some keys: it runs under locks.
     Shares,
-    /// It runs alone.
+    /// The script must run alone.
     Alone,
 }
 
-/// A lesson of a run for the next ones.
+/// The result of a run that later runs can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
-    /// It came to its end and needed no more than some keys.
+    /// The script ended by itself and needed only some keys.
     Shares,
     /// It needs the whole keyspace.
     NeedsAll,
-    /// It used many keys, or changed a value too big to keep a copy of: the next runs may not.
+    /// The script used many keys, or changed a value too big to copy. Later runs may need less.
     NeedsMuch,
 }
 
-/// The number of runs of a script that are alone after it needed much.
+/// The number of times that a script runs alone after it needed many keys or a big copy.
 const ALONE_RUNS: u32 = 100;
-/// The script always runs alone.
+/// The number of runs alone that stands for all future runs.
 const ALWAYS: u32 = u32::MAX;
 
 /// The knowledge about a script or function from its earlier runs.
 #[derive(Default)]
 pub struct Learned {
-    /// The number of next runs that are alone.
+    /// The number of future runs that must be alone.
     alone_runs: AtomicU32,
-    /// It came to its end and needed no more than some keys.
+    /// True if a run ended by itself and needed only some keys.
     shares: AtomicBool,
 }
 
 impl Learned {
-    /// Returns the knowledge for the next run; one that is alone counts.
+    /// Returns the knowledge for the next run. If that run is alone, subtracts it from the
+    /// remaining ones.
     pub fn begin(&self) -> Known {
         match self.alone_runs.load(Relaxed) {
             0 if self.shares.load(Relaxed) => return Known::Shares,
             0 => return Known::Nothing,
             ALWAYS => {}
-            // Relaxed, and lost counts do no harm.
+            // Relaxed: a lost update does no harm.
             left => self.alone_runs.store(left - 1, Relaxed),
         }
         Known::Alone
     }
 
-    /// Notes what a run has taught.
+    /// Stores the result of a run.
     pub fn learn(&self, lesson: Lesson) {
         match lesson {
             Lesson::Shares => self.shares.store(true, Relaxed),
@@ -110,11 +111,11 @@ impl Learned {
 /// The arguments of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptCall<'a> {
-    /// `KEYS`.
+    /// The declared keys, `KEYS` in Lua.
     pub keys: &'a [&'a [u8]],
-    /// `ARGV`.
+    /// The other arguments, `ARGV` in Lua.
     pub args: &'a [&'a [u8]],
-    /// The protocol of the client that gets the reply.
+    /// The protocol of the client that receives the reply.
     pub protocol: Protocol,
     /// The memory limit of the thread's Lua, in bytes.
     pub lua_bytes_max: Option<usize>,
@@ -123,28 +124,28 @@ pub struct ScriptCall<'a> {
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
-    /// With a reply, which was appended.
+    /// The script returned a reply, which was appended.
     Replied,
-    /// With an error: a line without its `-`.
+    /// The script failed.
     Failed {
-        /// The line.
+        /// The error line, without its `-`.
         line: Vec<u8>,
-        /// A command inside of the script was counted for it already.
+        /// True if a command inside the script has already been counted for this error.
         is_counted: bool,
     },
-    /// By [`Stop::Again`], without a reply.
+    /// The script was stopped by [`Stop::Again`], without a reply.
     Again,
 }
 
-/// A thread's scripts.
+/// The script engine of a thread.
 pub trait ScriptEngine {
-    /// Finds and compiles a script, and remembers it for [`ScriptEngine::run`].
+    /// Finds and compiles a script, and keeps it for [`ScriptEngine::run`].
     ///
     /// # Errors
-    /// What to reply with: there is none, or it does not compile.
+    /// The error to reply with: the script does not exist or does not compile.
     fn prepare(&mut self, source: Source<'_>) -> Result<Prepared, CommandError>;
 
-    /// Runs the script that was prepared last; its reply is appended to `reply`, an error is not.
+    /// Runs the last prepared script. Appends its reply to `reply`, but not an error.
     fn run(
         &mut self,
         call: &ScriptCall<'_>,
@@ -152,32 +153,32 @@ pub trait ScriptEngine {
         reply: &mut ByteQueue,
     ) -> ScriptEnd;
 
-    /// Notes what a run of the script that was prepared last has taught.
+    /// Stores the result of a run of the last prepared script.
     fn learn(&mut self, lesson: Lesson);
 
-    /// Tells the client that debugs a script that this is over.
+    /// Sends the client of a debugged script the end of the debug session.
     fn end_debugging(&mut self) {}
 }
 
-/// The engine, as a running script sees it.
+/// The interface that the engine offers to a running script.
 pub trait ScriptCommands {
-    /// Runs a command and gives its reply in RESP of `protocol`; an error is a reply.
+    /// Runs a command. Returns its reply, which may be an error, in RESP of `protocol`.
     ///
     /// # Errors
-    /// The script ends at once.
+    /// The script must end at once.
     fn call(&mut self, words: &[&[u8]], protocol: Protocol) -> Result<&[u8], Stop>;
 
     /// Returns true if the last command was refused before it ran.
     fn was_refused(&self) -> bool;
 
-    /// Checks if the script may continue, every some thousand instructions. The server may be
-    /// about to end, without a save: then nothing of the script shall be in the change log.
+    /// Checks whether the script may continue. Called every few thousand instructions. If the
+    /// server is about to end without saving, the script's record must not reach the change log.
     ///
     /// # Errors
-    /// The script ends at once.
+    /// The script must end at once.
     fn interrupt(&mut self, server: Standing) -> Result<(), Stop>;
 
-    /// Sets the destination of its writes from now on, until it ends.
+    /// Sets the destination of the script's writes from now on, until it ends.
     fn propagate(&mut self, to: Propagation);
 
     /// Returns true if the script's user may run this command.
@@ -187,7 +188,7 @@ pub trait ScriptCommands {
     fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
-/// Why nobody can call a command so.
+/// The reason for which no user can call a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
     /// There is no such command.

@@ -1,19 +1,19 @@
-//! Scripts and functions that run at the moment, and what others are told of one that runs for too
-//! long.
+//! The running scripts and functions, and the handling of those that run for too long.
 //!
-//! Whoever runs a script registers it, and calls [`Script::exceeds`] from time to time. Once a
-//! script has run for longer than `busy-reply-threshold` it is **busy**: its thread marks the locks
-//! that it holds, or the gate ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
+//! The executor registers each script that it runs, and calls [`Script::exceeds`] at intervals. A
+//! script that has run for longer than `busy-reply-threshold` is **busy**. Its thread then marks
+//! the locks that it holds, or the gate ([`Locked::mark_busy`](keyspace::Locked::mark_busy),
 //! [`SharedPass::mark_busy`](keyspace::SharedPass::mark_busy)). A thread that waits for one of
-//! these gives up then. It has locked nothing and done nothing of the request, replies with
-//! [`RunningScripts::error`], and goes on with its other clients. Below the threshold everybody
-//! waits, as in Redis; so does who waits for something else that takes long.
+//! these stops waiting. It has locked nothing and run no part of the request. It replies with
+//! [`RunningScripts::error`] and continues with its other clients. Below the threshold all threads
+//! wait, as in Redis. So does a thread that waits for other long work.
 //!
 //! ```text
 //!   begin ─► [ exceeds? ─► mark locks and gate busy ]* ─► drop        the script's thread
 //!                               └─► lock, gate: give up ─► -BUSY      the others
 //! ```
-//! The list's lock is a leaf. A busy script is in the list as such before it marks anything.
+//! The list's lock is a leaf in the lock order. A script is marked as busy in the list before it
+//! marks any lock.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,9 +24,9 @@ use commands::CommandError;
 /// The kind of a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
-    /// A script: SCRIPT KILL ends it.
+    /// A script; SCRIPT KILL ends it.
     Script,
-    /// A function: FUNCTION KILL ends it.
+    /// A function; FUNCTION KILL ends it.
     Function,
 }
 
@@ -35,7 +35,7 @@ pub enum ScriptKind {
 pub struct ScriptName {
     /// Script or function.
     pub kind: ScriptKind,
-    /// Its name: a digest, or a function's name.
+    /// The digest of a script, or the name of a function.
     pub name: Box<[u8]>,
     /// The words of the command that runs it.
     pub command: Vec<Box<[u8]>>,
@@ -43,7 +43,7 @@ pub struct ScriptName {
     pub thread: usize,
 }
 
-/// A script in the list.
+/// An entry in the list of running scripts.
 struct Entry {
     script: ScriptName,
     since: Instant,
@@ -52,30 +52,30 @@ struct Entry {
     has_written: AtomicBool,
 }
 
-/// All that run now: one for each I/O thread at most.
+/// The running scripts that are registered: at most one for each I/O thread, and the debugged ones.
 #[derive(Default)]
 pub struct RunningScripts {
     entries: Mutex<Vec<Arc<Entry>>>,
-    /// Of these the busy ones: looked at once a turn.
+    /// The number of busy scripts among them. Read once a turn.
     busy: AtomicUsize,
-    /// Scripts may run all commands, for tests.
+    /// True if scripts may run all commands, for tests.
     allows_all: AtomicBool,
 }
 
 /// The outcome of a request to end scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
-    /// They will end.
+    /// The scripts will end.
     Requested,
-    /// They have written, and are not ended half-way.
+    /// The scripts have written, so they are not stopped in the middle.
     HasWritten,
-    /// None of this kind runs, but a busy one of the other kind does.
+    /// No script of this kind is busy, but one of the other kind is.
     OtherKind,
-    /// None runs.
+    /// No script is busy.
     NoneRuns,
 }
 
-/// A script that runs; it has ended when this is dropped.
+/// The registration of a running script; dropping it removes the entry.
 pub struct Script<'a> {
     all: &'a RunningScripts,
     entry: Arc<Entry>,
@@ -86,7 +86,7 @@ impl RunningScripts {
         self.entries.lock().expect("nothing panics while the scripts are locked")
     }
 
-    /// Begins a script at `now` of the engine's clock.
+    /// Registers a script that starts at `now` of the engine's clock.
     pub fn begin(&self, script: ScriptName, now: Instant) -> Script<'_> {
         let entry = Arc::new(Entry {
             script,
@@ -99,19 +99,19 @@ impl RunningScripts {
         Script { all: self, entry }
     }
 
-    /// Returns true if a script has run for too long. A hint: it may have ended, or have become
-    /// busy.
+    /// Returns true if a script is busy. A hint: the script may have ended since, or another have
+    /// become busy.
     #[inline]
     pub fn is_any_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
     }
 
-    /// Has scripts run all commands: for tests.
+    /// Permits all commands in scripts, for tests.
     pub fn allow_all(&self) {
         self.allows_all.store(true, Relaxed);
     }
 
-    /// Has scripts run the commands that they may.
+    /// Permits only the usual commands in scripts.
     pub fn allow_usual(&self) {
         self.allows_all.store(false, Relaxed);
     }
@@ -145,12 +145,12 @@ impl RunningScripts {
         busy.min_by_key(|entry| entry.since).map(|entry| entry.script.kind)
     }
 
-    /// Returns the reply to a request that a busy script keeps from running. If several are busy,
-    /// the oldest is named.
+    /// Returns the error for a request that a busy script prevents. If several scripts are busy,
+    /// the oldest determines the error.
     #[cold]
     pub fn error(&self) -> CommandError {
         match self.busy_kind() {
-            // One that has ended at this moment was most likely a script.
+            // If the busy script has just ended, it was most likely a script.
             Some(ScriptKind::Script) | None => CommandError::Busy,
             Some(ScriptKind::Function) => CommandError::Line(
                 "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
@@ -158,7 +158,8 @@ impl RunningScripts {
         }
     }
 
-    /// Asks all busy scripts of this kind to end. For whoever asks, others have ended or not begun.
+    /// Requests the end of all busy scripts of this kind. Scripts that are not busy are not
+    /// affected.
     pub fn kill(&self, kind: ScriptKind) -> Kill {
         let entries = self.entries();
         let mut found = Kill::NoneRuns;
@@ -179,8 +180,9 @@ impl RunningScripts {
 }
 
 impl Script<'_> {
-    /// Returns true once when it becomes busy: when it has run for longer than `threshold`; never
-    /// without one. The caller marks all that the script holds.
+    /// Marks the script as busy and returns true if it has run for longer than `threshold`. Returns
+    /// false later, and always without a threshold. The caller then marks all that the script
+    /// holds.
     pub fn exceeds(&self, threshold: Option<Duration>, now: Instant) -> bool {
         let too_long = threshold.is_some_and(|threshold| now - self.entry.since > threshold);
         let exceeds = too_long && !self.entry.is_busy.swap(true, Relaxed);
@@ -190,7 +192,7 @@ impl Script<'_> {
         exceeds
     }
 
-    /// Logs that it has run for too long by `now`, as Redis does.
+    /// Logs a warning that the script has run for too long by `now`, as Redis does.
     #[cold]
     pub fn log(&self, now: Instant) {
         let ScriptName { kind, name, .. } = &self.entry.script;
@@ -203,10 +205,10 @@ impl Script<'_> {
         );
     }
 
-    /// Notes that it is about to run a command that writes: it cannot be killed any more. Returns
-    /// false if its end was requested already: it must end without writing.
+    /// Records that the script is about to run a command that writes, so it can no longer be
+    /// killed. Returns false if its end was already requested; it must then end without writing.
     pub fn begin_writing(&self) -> bool {
-        // Under the lock of whoever asks for its end: one of both sees the other.
+        // Under the lock that `kill` takes, so that one of the two sees the other.
         let _entries = self.all.entries();
         let may_write = !self.is_killed();
         if may_write {
@@ -215,7 +217,7 @@ impl Script<'_> {
         may_write
     }
 
-    /// Returns true if its end was requested.
+    /// Returns true if the end of the script was requested.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.entry.is_killed.load(Relaxed)

@@ -1,13 +1,13 @@
-//! Arguments that carry passwords: neither MONITOR nor a log shows them.
+//! Arguments with passwords, which neither MONITOR nor a log may show.
 //!
-//! The names of the commands decide, not flags of their records. The secret argument follows from
-//! the syntax of each of these few commands: it is the word after AUTH, or the value after an
-//! option's name. A request with a syntax error must hide it, too. All rules are in this file,
-//! where they can be checked at one look.
+//! The rules depend on the names of the commands, not on flags of their records. The secret
+//! argument follows from the syntax of each of these few commands: it is the word after AUTH, or
+//! the value after an option's name. It is hidden in requests with a syntax error, too. All rules
+//! are in this file, so that they can be checked together.
 
 use commands::Args;
 
-/// Options whose values are secret, by all their names.
+/// The options with secret values, by all their names.
 pub const SECRET_OPTIONS: &[&str] = &[
     "requirepass",
     "masterauth",

@@ -1,5 +1,5 @@
-//! The state of one client on its own thread: used by every request without any synchronisation.
-//! Its part for other threads is [`ClientInfo`].
+//! The state of one client on its own thread, which requests use without synchronisation. The state
+//! that other threads use is in [`ClientInfo`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::track::{Tracker, Tracking};
 use crate::transaction::{Transaction, Watch};
 use crate::watch::Watchers;
 
-/// The choice to send replies.
+/// The mode of CLIENT REPLY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
-    /// They are.
+    /// Replies are sent.
     On,
-    /// Not until CLIENT REPLY ON.
+    /// No replies are sent until CLIENT REPLY ON.
     Off,
-    /// Not the next one.
+    /// The next reply is not sent.
     SkipNext,
-    /// Not this one.
+    /// The reply of the current request is not sent.
     Skip,
 }
 
-/// The flow of a session's requests.
+/// The state that determines when a session's requests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// As they come.
+    /// Requests run as they arrive.
     Running,
-    /// Held back while clients are paused (CLIENT PAUSE); its input waits.
+    /// Waits while clients are paused (CLIENT PAUSE). The input is kept.
     Postponed,
-    /// Held back until the change log has room for what it writes; its input waits.
+    /// Waits until the change log has space for its writes. The input is kept.
     AwaitingLog,
-    /// Paused until the client has read its replies; its input waits.
+    /// Waits until the client has read its replies. The input is kept.
     AwaitingReader,
-    /// Blocked until a key has data for it (BLPOP); its input waits.
+    /// Blocked until a key has data for it (BLPOP). The input is kept.
     Blocked,
-    /// Paused until threads have taken the published messages; its input waits.
+    /// Waits until threads have emptied their inboxes of published messages. The input is kept.
     AwaitingSubscribers,
-    /// Paused until the values that its request removed are freed (FLUSHALL SYNC); its reply and
-    /// input wait.
+    /// Waits until the values that its request removed are freed (FLUSHALL SYNC). The reply and the
+    /// input are kept.
     AwaitingFree,
-    /// A script of its is debugged: what it sends is for the debugger.
+    /// One of its scripts is debugged: its input goes to the debugger.
     Debugging,
-    /// Held back because its address has tried to log in too often; its input waits.
+    /// Waits because its address has tried to log in too often. The input is kept.
     AwaitingLogin,
-    /// No more: the connection closes once its replies are sent.
+    /// No more requests run: the connection is closed once its replies are sent.
     Closing,
 }
 
@@ -61,43 +61,43 @@ pub enum Flow {
 pub struct Session {
     /// The connection.
     pub conn: ConnId,
-    /// Never used twice in the life of the process.
+    /// The id of the client, unique in the life of the process.
     pub id: u64,
-    /// Its part for other threads.
+    /// The client's state for other threads.
     pub info: Arc<ClientInfo>,
-    /// Its identity.
+    /// The client's user and rights.
     pub identity: Identity,
-    /// The end of its login, in Unix seconds; 0 for never.
+    /// The time at which its login ends, in Unix seconds; 0 for never.
     pub ends_s: u64,
-    /// The time from which its next attempt to log in may continue, in milliseconds of the
+    /// The earliest time at which its next attempt to log in may continue, in milliseconds of the
     /// server's clock; 0 if it need not wait.
     pub login_slot_ms: u64,
-    /// True if the audit log has a line of a request that it made before it authenticated. One is
-    /// enough: otherwise anybody could fill the disk.
+    /// True if the audit log has a line about a request before authentication. There is only one
+    /// such line per connection, so that a client cannot fill the disk.
     pub unauthenticated_noted: bool,
-    /// The choice to send replies.
+    /// The mode of CLIENT REPLY.
     pub reply_mode: ReplyMode,
-    /// The flow of its requests.
+    /// The state that determines when its requests run.
     pub flow: Flow,
-    /// The turn that answered it last, by its thread's clock; 0 for none.
+    /// The last turn in which the client was answered, by its thread's turn clock; 0 for none.
     pub answered: u64,
-    /// The tracking of keys for its cache; `None` if it does not track.
+    /// The client's tracking; `None` if it does not track keys.
     pub tracking: Option<Box<Tracker>>,
-    /// Its transaction runs, or its script.
+    /// True while EXEC runs its transaction, or a script of the client runs.
     pub in_exec: bool,
-    /// The debugging of its scripts.
+    /// The mode of SCRIPT DEBUG.
     pub debugging: Debugging,
     /// The transaction that is being queued.
     pub transaction: Option<Box<Transaction>>,
-    /// Keys watched for the next transaction.
+    /// The keys that it watches for the next transaction.
     pub watch: Option<Box<Watch>>,
-    /// Channels it listens to; `None` for none.
+    /// The subscriptions; `None` for none.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The last position of the change log that what it is sent shows.
+    /// The highest log position that its replies and messages show.
     seen_position: Cell<u64>,
 }
 
-// `ClientInfo::memory_bytes` counts it without knowing it.
+// `ClientInfo::memory_bytes` counts a session without access to its type.
 const _: () = assert!(size_of::<Session>() <= SESSION_BYTES);
 
 impl Session {
@@ -124,20 +124,20 @@ impl Session {
         }
     }
 
-    /// Returns the last position of the change log that its replies and messages show: its replies
-    /// wait for that.
+    /// Returns the highest log position that its replies and messages show. They are sent once it
+    /// is released.
     #[inline]
     pub fn seen_position(&self) -> u64 {
         self.seen_position.get()
     }
 
-    /// Notes that what it is sent shows changes up to `position`.
+    /// Records that its replies or messages show changes up to `position`.
     #[inline]
     pub fn saw(&self, position: u64) {
         self.seen_position.set(self.seen_position.get().max(position));
     }
 
-    // What other threads may see stands in `info` only. Relaxed: only this thread writes it.
+    // State for other threads is stored in `info` only. Relaxed: only this thread writes it.
 
     /// Returns the selected database.
     #[inline]
@@ -145,31 +145,32 @@ impl Session {
         self.info.db.load(Relaxed) as usize
     }
 
-    /// Returns the protocol of its replies.
+    /// Returns the protocol of the client's replies.
     #[inline]
     pub fn protocol(&self) -> Protocol {
         self.info.protocol()
     }
 
-    /// Returns true if its reads leave access clocks alone (CLIENT NO-TOUCH).
+    /// Returns true if its reads do not update access clocks (CLIENT NO-TOUCH).
     #[inline]
     pub fn is_no_touch(&self) -> bool {
         self.info.choices.no_touch.load(Relaxed)
     }
 
-    /// Returns true if it is sent all commands (MONITOR).
+    /// Returns true if the client is a monitor (MONITOR).
     #[inline]
     pub fn is_monitor(&self) -> bool {
         self.info.state.monitoring.load(Relaxed)
     }
 
-    /// Returns true if its replies are dropped now, confirmations of subscriptions excepted.
+    /// Returns true if its replies are currently not sent. Confirmations of subscriptions are sent
+    /// anyway.
     pub fn is_silenced(&self) -> bool {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
 
-    /// Looks at the users again, which have changed, and ends the session if its user was removed,
-    /// or has lost a channel that it listens to.
+    /// Updates the rights after users have changed. Ends the session if its user was removed, or
+    /// lost a channel to which the client is subscribed.
     #[cold]
     pub fn refresh_rights(&mut self, users: &Users) {
         let before = Arc::clone(self.identity.user());
@@ -184,14 +185,14 @@ impl Session {
         }
     }
 
-    /// Ends MONITOR, if it is a monitor.
+    /// Ends MONITOR if the client is a monitor.
     pub fn stop_monitoring(&mut self, monitors: &Monitors) {
         if self.is_monitor() {
             monitors.remove(&self.info);
         }
     }
 
-    /// Ends its tracking, if it tracks. The caller holds no shard's lock.
+    /// Ends tracking if the client tracks. The caller holds no shard's lock.
     pub fn stop_tracking(&mut self, tracking: &Tracking, keyspace: &Keyspace) {
         if let Some(tracker) = self.tracking.take() {
             tracking.disable(keyspace, *tracker);
@@ -204,9 +205,9 @@ impl Session {
         self.watch.as_deref().filter(|watch| !watch.is_over())
     }
 
-    /// Drops the watched keys. The caller is inside the gate and holds no shard's lock. What a busy
-    /// script holds is dropped by a later call: before the next WATCH, after the next EXEC.
-    /// O(watched keys).
+    /// Removes the watched keys. The caller is inside the gate and holds no shard's lock. Keys in
+    /// shards that a busy script holds are removed by a later call: before the next WATCH, after
+    /// the next EXEC. O(watched keys).
     pub fn unwatch(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         if let Some(watch) = &mut self.watch
             && watch.end(watchers, keyspace)
@@ -215,21 +216,21 @@ impl Session {
         }
     }
 
-    /// Unwatches as [`unwatch`](Self::unwatch) does, for a caller that may lock no shard: all is
-    /// dropped later.
+    /// Ends the watch as [`unwatch`](Self::unwatch) does, for a caller that may not lock shards.
+    /// The keys are removed later.
     pub fn unwatch_later(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.end_later();
         }
     }
 
-    /// Drops the transaction and the watched keys. The caller holds no shard's lock.
+    /// Removes the transaction and the watched keys. The caller holds no shard's lock.
     pub fn discard(&mut self, watchers: &Watchers, keyspace: &Keyspace) {
         self.drop_transaction();
         self.unwatch(watchers, keyspace);
     }
 
-    /// Drops the transaction.
+    /// Removes the transaction.
     pub fn drop_transaction(&mut self) {
         self.transaction = None;
         self.info.queued.store(0, Relaxed);
@@ -237,8 +238,8 @@ impl Session {
     }
 }
 
-/// Returns true if the user still has all channels that a client listens to: `now` has taken the
-/// place of `before`.
+/// Returns true if the user still has all channels to which a client is subscribed. `before` is the
+/// old state of the user, `now` the new one.
 fn keeps_channels(now: &User, before: &User, subscriptions: &Subscriptions) -> bool {
     now.has_channels_of(before)
         || subscriptions.names(Kind::Channel).all(|name| now.permits_channel(name))

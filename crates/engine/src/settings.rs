@@ -1,5 +1,5 @@
-//! The options that act, as typed values. Threads keep a copy and look for a
-//! newer one once per turn.
+//! The configuration options of the engine, as typed values. Each thread keeps a copy, and checks
+//! once a turn for a newer one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -14,22 +14,23 @@ use crate::publish::notify::Notifications;
 use crate::stats::Thresholds;
 use crate::stats::hot_keys::Sampling;
 
-/// Bytes of output at which pending output is checked after a flush: less fits a socket's buffer.
+/// The least bytes of pending output that are checked after a flush; fewer fit into a socket's
+/// buffer.
 pub const OUTPUT_SHOWN_BYTES_MIN: usize = 16 * 1024;
 
-/// A client class's output limit: `client-output-buffer-limit`.
+/// The output limit of a client class: `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OutputLimit {
-    /// Over this many bytes the client is closed at once; 0 for no limit.
+    /// The client is closed at once above this number of bytes; 0 for no limit.
     pub hard_bytes: u64,
-    /// Over this many bytes for `soft_seconds` it is closed; 0 for no limit.
+    /// The client is closed if it is above this number of bytes for `soft_seconds`; 0 for no limit.
     pub soft_bytes: u64,
-    /// The time for which the soft limit may be exceeded, in seconds.
+    /// The time for which output may exceed the soft limit, in seconds.
     pub soft_seconds: u64,
 }
 
 impl OutputLimit {
-    /// Returns the length up to which neither limit is exceeded.
+    /// Returns the highest number of bytes at which neither limit is exceeded.
     pub fn first_bytes(&self) -> u64 {
         let limits = [self.hard_bytes, self.soft_bytes];
         limits.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(u64::MAX)
@@ -37,7 +38,7 @@ impl OutputLimit {
 }
 
 bitflags! {
-    /// The events that the audit log notes.
+    /// The kinds of events that the audit log records.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct AuditEvents: u8 {
         /// Requests that were refused.
@@ -53,70 +54,70 @@ bitflags! {
     }
 }
 
-/// The events that the audit log notes, and their users.
+/// The events that the audit log records, and the users whose events it records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// The events; none if there is no such log.
+    /// The kinds of events; empty without an audit log.
     pub events: AuditEvents,
-    /// Of which users: patterns, of which the last that matches decides; `!` ahead of one takes
-    /// out.
+    /// Patterns of user names. The last one that matches decides; a pattern after `!` excludes
+    /// users.
     pub users: Vec<Vec<u8>>,
 }
 
-/// The limits of clients, by their options.
+/// The options that limit clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
     /// `maxclients`.
     pub maxclients: usize,
-    /// `timeout`: seconds of silence after which a client is closed; 0 for never.
+    /// `timeout`: seconds without a request after which a client is closed; 0 for never.
     pub timeout_s: u64,
-    /// `tcp-keepalive`: seconds; 0 for the system's default.
+    /// `tcp-keepalive`, in seconds; 0 for the system's default.
     pub tcp_keepalive_s: u64,
     /// `protected-mode`.
     pub protected_mode: bool,
-    /// `auth-failure-delay`: milliseconds; 0 for none.
+    /// `auth-failure-delay`, in milliseconds; 0 for none.
     pub auth_failure_delay_ms: u64,
-    /// `authentication-timeout`: seconds until a client must have authenticated; 0 for any time.
+    /// `authentication-timeout`: seconds within which a client must authenticate; 0 for no limit.
     pub authentication_timeout_s: u64,
-    /// `client-query-buffer-limit`: bytes.
+    /// `client-query-buffer-limit`, in bytes.
     pub query_buffer_bytes_max: u64,
-    /// `maxmemory-clients` in bytes; 0 for no limit.
+    /// `maxmemory-clients`, in bytes; 0 for no limit.
     pub maxmemory_clients_bytes: u64,
     /// `client-output-buffer-limit normal`.
     pub output_limit: OutputLimit,
-    /// `client-output-buffer-limit replica`, which holds for monitors.
+    /// `client-output-buffer-limit replica`, which applies to monitors.
     pub monitor_output_limit: OutputLimit,
     /// `client-output-buffer-limit pubsub`.
     pub pubsub_output_limit: OutputLimit,
 }
 
-/// The values of options that act.
+/// The configuration options of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Thresholds and sizes of values.
+    /// The limits and encoding thresholds of values.
     pub limits: ValueLimits,
     /// `acl-pubsub-default`: the channels of new users.
     pub new_channels: NewChannels,
     /// `acllog-max-len`.
     pub acl_log_len_max: usize,
-    /// `maxmemory`: bytes; 0 for no limit.
+    /// `maxmemory`, in bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
-    /// `maxmemory-policy`, by name.
+    /// The name of `maxmemory-policy`.
     pub maxmemory_policy: &'static str,
-    /// `maxmemory-policy` counts accesses (LFU) instead of noting times.
+    /// True if `maxmemory-policy` counts accesses (LFU) instead of recording their times.
     pub lfu: bool,
-    /// The policy, none for `noeviction`.
+    /// The eviction policy; `None` for `noeviction`.
     pub eviction: Option<keyspace::Policy>,
     /// `maxmemory-samples`.
     pub maxmemory_samples: usize,
-    /// The longest time of one round of eviction, from `maxmemory-eviction-tenacity`; `None`
-    /// without a limit.
+    /// The longest time of one round of eviction, by `maxmemory-eviction-tenacity`; `None` for no
+    /// limit.
     pub eviction_time: Option<Duration>,
     /// `lfu-log-factor`.
     pub lfu_log_factor: u32,
-    /// `lfu-decay-time`: minutes.
+    /// `lfu-decay-time`, in minutes.
     pub lfu_decay_minutes: u32,
-    /// `tracking-table-max-keys`: keys remembered for clients' caches at most.
+    /// `tracking-table-max-keys`: the most keys in the tracking tables.
     pub tracking_keys_max: usize,
     /// `turn-budget-us`.
     pub turn_budget: Duration,
@@ -128,11 +129,11 @@ pub struct Settings {
     pub thresholds: Thresholds,
     /// `hotkeys-*`.
     pub key_sampling: Sampling,
-    /// `busy-reply-threshold`: a script that runs for longer is busy; none for never.
+    /// `busy-reply-threshold`: a script that runs for longer is busy; `None` for never.
     pub busy_threshold: Option<Duration>,
-    /// `lua-memory-limit`: what a thread's Lua may take, in bytes.
+    /// `lua-memory-limit`: the memory limit of a thread's Lua, in bytes.
     pub lua_bytes_max: Option<usize>,
-    /// `stop-writes-on-bgsave-error`, where snapshots are to be saved at all.
+    /// `stop-writes-on-bgsave-error`; false if no snapshots are configured.
     pub stops_writes_on_save_error: bool,
     /// `hz`.
     pub hz: u32,
@@ -140,7 +141,7 @@ pub struct Settings {
     pub notifications: Notifications,
     /// The limits of clients.
     pub clients: ClientLimits,
-    /// The events that the audit log notes.
+    /// The events and users of the audit log.
     pub audit: AuditFilter,
 }
 
@@ -209,9 +210,9 @@ pub enum NewChannels {
 /// The treatment of checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// They are compared.
+    /// Checksums are compared.
     Compared,
-    /// They are not looked at.
+    /// Checksums are ignored.
     Skipped,
 }
 
@@ -220,14 +221,14 @@ pub enum Checksums {
 pub struct SharedSettings {
     current: RwLock<Arc<Settings>>,
     version: AtomicU64,
-    /// [`ValueLimits::list_plain_len_min`], which is no option.
+    /// [`ValueLimits::list_plain_len_min`], which is not a configuration option.
     list_plain_len_min: AtomicU32,
-    /// [`ValueLimits::skips_checksums`], which is no option.
+    /// [`ValueLimits::skips_checksums`], which is not a configuration option.
     skips_checksums: AtomicBool,
 }
 
 impl SharedSettings {
-    /// Shares the settings the server starts with.
+    /// Creates the shared settings that the server starts with.
     pub fn new(settings: Settings) -> Self {
         alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
         Self {
@@ -243,9 +244,9 @@ impl SharedSettings {
         self.current.read().expect("nothing panics while settings are locked").clone()
     }
 
-    /// Replaces the settings; threads take them over at their next turn.
+    /// Replaces the settings. Threads use the new ones from their next turn on.
     pub fn set(&self, mut settings: Settings) {
-        // Relaxed: DEBUG sets it and then the settings.
+        // Relaxed: DEBUG stores these values and then calls this function.
         settings.limits.list_plain_len_min = self.list_plain_len_min.load(Ordering::Relaxed);
         settings.limits.skips_checksums = self.skips_checksums.load(Ordering::Relaxed);
         alloc::keep_resident_close(memory::shelf_bytes_max(settings.maxmemory_bytes));
@@ -254,20 +255,21 @@ impl SharedSettings {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives strings of `len_bytes` and more a list node of their own, [`u32::MAX`] for only the
-    /// too long: DEBUG QUICKLIST-PACKED-THRESHOLD.
+    /// Sets the least length of a list element that gets a node of its own; [`u32::MAX`] for only
+    /// those that do not fit into a shared node. For DEBUG QUICKLIST-PACKED-THRESHOLD.
     pub fn set_list_plain_from(&self, len_bytes: u32) {
         self.list_plain_len_min.store(len_bytes, Ordering::Relaxed);
         self.set(Settings::clone(&self.get()));
     }
 
-    /// Has checksums of payloads and files compared or not: DEBUG SET-SKIP-CHECKSUM-VALIDATION.
+    /// Sets the treatment of checksums of payloads and files, for DEBUG
+    /// SET-SKIP-CHECKSUM-VALIDATION.
     pub fn set_checksums(&self, checksums: Checksums) {
         self.skips_checksums.store(checksums == Checksums::Skipped, Ordering::Relaxed);
         self.set(Settings::clone(&self.get()));
     }
 
-    /// Changes whenever the settings do.
+    /// Returns the version of the settings, which increases with each change.
     #[inline]
     pub fn version(&self) -> u64 {
         // Acquire: pairs with the Release in `set`.
@@ -276,7 +278,7 @@ impl SharedSettings {
 }
 
 impl Settings {
-    /// Returns the pending output of a subscriber at which it must be checked.
+    /// Returns the bytes of a subscriber's pending output above which it must be checked.
     pub fn notable_output_bytes(&self) -> u64 {
         let limit = self.clients.pubsub_output_limit.first_bytes();
         if self.clients.maxmemory_clients_bytes > 0 {

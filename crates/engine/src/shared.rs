@@ -1,4 +1,4 @@
-//! The state that all threads of an engine share. Nothing here knows a socket, a thread or a file.
+//! The state that all threads of an engine share. It includes no socket, thread or file.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -28,26 +28,26 @@ use crate::track::Tracking;
 use crate::wait::BlockedClients;
 use crate::watch::Watchers;
 
-/// The places in the gate of the threads that are no I/O threads. They stand behind
-/// those of the I/O threads.
+/// The slots in the gate of the threads that are not I/O threads. They follow the slots of the I/O
+/// threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateSlot {
     /// The housekeeper, for one short step at a time.
     Housekeeper,
     /// The metrics thread, for one section of INFO at a time.
     Metrics,
-    /// A thread that runs a script which is debugged, below
+    /// A thread that runs a debugged script, with an index below
     /// [`DEBUGGERS_MAX`](Self::DEBUGGERS_MAX).
     Debugger(usize),
-    /// A thread that saves or loads, below [`BACKGROUND_MAX`](Self::BACKGROUND_MAX), for one
-    /// short step at a time.
+    /// A thread that saves or loads, with an index below [`BACKGROUND_MAX`](Self::BACKGROUND_MAX),
+    /// for one short step at a time.
     Background(usize),
 }
 
 impl GateSlot {
-    /// Threads that save or load at most.
+    /// The most threads that save or load at the same time.
     pub const BACKGROUND_MAX: usize = 8;
-    /// Scripts that are debugged at a time.
+    /// The most scripts that are debugged at the same time.
     pub const DEBUGGERS_MAX: usize = 4;
     /// The number of slots.
     pub const COUNT: usize = 2 + Self::DEBUGGERS_MAX + Self::BACKGROUND_MAX;
@@ -68,27 +68,27 @@ impl GateSlot {
     }
 }
 
-/// CLIENT PAUSE.
+/// The state of CLIENT PAUSE.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// Until when, in Unix milliseconds; in the past for not at all.
+    /// The end of the pause, in Unix milliseconds; a time in the past without a pause.
     pub until_ms: AtomicI64,
-    /// True if all commands are held back, false for writes only.
+    /// True if all commands are paused, false if only writes are.
     pub all: AtomicBool,
 }
 
-/// The reasons outside the engine that keep requests, or some of them, from running.
+/// The states outside the engine for which requests are refused or postponed.
 #[derive(Debug, Default)]
 pub struct Standing {
-    /// The data is being loaded: only what needs none of it runs.
+    /// True while the data is loaded: only commands that need no data run.
     pub is_loading: AtomicBool,
-    /// The server is about to end: nothing runs any more.
+    /// True if the server is about to end: no request runs any more.
     pub is_stopping: AtomicBool,
-    /// The last snapshot could not be saved.
+    /// True if the last snapshot could not be saved.
     pub save_failed: AtomicBool,
-    /// The append-only file cannot be written.
+    /// True if the append-only file cannot be written.
     pub log_failed: AtomicBool,
-    /// Why, in the system's words.
+    /// The system's error text for `log_failed`.
     pub log_trouble: Lock<String>,
 }
 
@@ -102,7 +102,8 @@ impl Standing {
             | self.is_stopping.load(Relaxed)
     }
 
-    /// Notes whether the append-only file can be written, and why not.
+    /// Records that the append-only file cannot be written, with the error text, or with `None`
+    /// that it can.
     pub fn note_log(&self, trouble: Option<&str>) {
         if self.log_failed.load(Relaxed) == trouble.is_some() {
             return;
@@ -115,92 +116,92 @@ impl Standing {
 /// The statistics of active expiry, for INFO.
 #[derive(Debug, Default)]
 pub struct ExpiryStats {
-    /// The time that it took, in nanoseconds.
+    /// The time that active expiry took, in nanoseconds.
     pub nanos: Counter,
-    /// Rounds that ended because their time was over.
+    /// The number of rounds that ended because their time was used up.
     pub cut_short: Counter,
-    /// Keys that it removed.
+    /// The number of removed keys.
     pub keys: Counter,
-    /// Fields of hashes that it removed.
+    /// The number of removed hash fields.
     pub fields: Counter,
-    /// Of keys with a time to live the part that was overdue when active expiry
-    /// came by, in millionths.
+    /// The mean part of the keys with an expiry that had expired when active expiry visited them,
+    /// in millionths.
     pub stale_millionths: AtomicU64,
 }
 
-/// The parameters that an engine starts with.
+/// The parameters to create an engine.
 pub struct Start {
-    /// I/O threads.
+    /// The number of I/O threads.
     pub threads: usize,
-    /// Databases.
+    /// The number of databases.
     pub databases: usize,
-    /// All commands.
+    /// The joined table of all commands.
     pub table: CommandTable,
-    /// The options that act.
+    /// The configuration options of the engine.
     pub settings: Settings,
-    /// Keys the hashes of keys and of names: secret, different for each process.
+    /// The key of the hashes of keys and names. It is secret, and different for each process.
     pub seed: [u64; 4],
-    /// Now, by the monotonic clock: uptime is counted from here.
+    /// The present time of the monotonic clock, from which uptime is counted.
     pub now: Instant,
 }
 
-/// See the module. Threads hold it by `Arc`.
+/// The state that all threads share, by `Arc`.
 pub struct Shared {
-    /// All data.
+    /// All databases.
     pub keyspace: Keyspace,
-    /// Shared by turns, exclusive for what cannot name its keys. Whoever locks a shard is inside,
-    /// with the number of its I/O thread or one of [`GateSlot`].
+    /// The gate: turns enter it shared, commands that cannot name their keys exclusively. A thread
+    /// that locks a shard is inside the gate, with the number of its I/O thread or a [`GateSlot`].
     pub gate: Gate,
-    /// All commands.
+    /// The joined table of all commands.
     pub table: CommandTable,
-    /// Users, and what they were refused.
+    /// The users, and the log of refused requests.
     pub acl: Acl,
-    /// Options that act.
+    /// The configuration options of the engine.
     pub settings: SharedSettings,
     /// All clients.
     pub clients: Clients,
-    /// One port per I/O thread.
+    /// The ports of the I/O threads.
     pub threads: Threads,
-    /// Whose transactions depend on which key.
+    /// The watched keys with their watchers.
     pub watchers: Watchers,
     /// The blocked clients by key.
     pub blocked: BlockedClients,
-    /// The keys that clients cache.
+    /// The tracking tables, for client-side caching.
     pub tracking: Tracking,
     /// The monitors.
     pub monitors: Monitors,
     /// The subscribers by channel.
     pub pubsub: PubSub,
-    /// CLIENT PAUSE.
+    /// The state of CLIENT PAUSE.
     pub pause: Pause,
-    /// Loading, failed saves.
+    /// The states outside the engine for which requests are refused or postponed.
     pub standing: Standing,
-    /// Start of the server's monotonic clock.
+    /// The start time of the server, by the monotonic clock.
     pub started: Instant,
-    /// Slow commands, large requests, large replies.
+    /// The logs of slow commands, large requests and large replies.
     pub command_logs: CommandLogs,
-    /// The keys that use most, while they are counted.
+    /// The counters of HOTKEYS.
     pub hot_keys: HotKeys,
-    /// The latency events.
+    /// The samples of the latency monitor.
     pub latency_events: LatencyEvents,
-    /// Error replies by code.
+    /// The numbers of error replies by code.
     pub errors: ErrorCounts,
     /// The statistics of active expiry.
     pub expiry: ExpiryStats,
-    /// For how long memory was over its limit.
+    /// The time that memory was over its limit.
     pub over_limit: OverLimit,
-    /// Used memory when the server had started, in bytes: eviction cannot free it.
+    /// The used memory after the start of the server, in bytes, which eviction cannot free.
     pub startup_bytes: AtomicU64,
-    /// Values too big to free on an I/O thread in passing.
+    /// The queue of lazy freed values.
     pub freeing: FreeQueue,
-    /// All changes, in order, while somebody reads them.
+    /// The ordered log of all changes, while it has readers.
     pub log: ChangeLog,
-    /// Scripts and functions that run.
+    /// The running scripts and functions.
     pub scripts: RunningScripts,
 }
 
 impl Pause {
-    /// Returns true if clients are paused at this Unix time.
+    /// Returns true if clients are paused at `now_ms`, in Unix milliseconds.
     #[inline]
     pub fn is_on(&self, now_ms: i64) -> bool {
         self.until_ms.load(Relaxed) > now_ms
@@ -242,20 +243,20 @@ impl Shared {
         }
     }
 
-    /// Returns the number in the gate of a thread that is no I/O thread.
+    /// Returns the number in the gate of a thread that is not an I/O thread.
     pub fn gate_index(&self, slot: GateSlot) -> usize {
         self.threads.len() + slot.number()
     }
 
-    /// Returns true if the writes of the thread with this buffer of the change log must wait:
-    /// until the log has room, or until a snapshot has shown the entries it was handed. Asked once
-    /// a turn.
+    /// Returns true if the writes of the thread with this buffer of the change log must wait: the
+    /// buffer is full, or the running snapshot has too many entries that are not written yet.
+    /// Called once a turn.
     #[inline]
     pub fn awaits_room(&self, log_buffer: usize) -> bool {
         self.log.is_full(log_buffer) || self.keyspace.snapshot().is_full()
     }
 
-    /// Enters the gate as a thread that is no I/O thread.
+    /// Enters the gate as a thread that is not an I/O thread.
     pub fn enter_gate(&self, slot: GateSlot) -> SharedPass<'_> {
         self.gate.shared(self.gate_index(slot))
     }
@@ -271,14 +272,14 @@ impl Shared {
         now.saturating_duration_since(self.started)
     }
 
-    /// Returns the sender of messages for I/O thread `thread`, if it is one. It leaves the threads
-    /// to wake in `outbox`. The messages show the change log up to `position`.
+    /// Returns a sender of messages for I/O thread `thread`, or for another thread. It collects the
+    /// threads to wake in `outbox`. The messages show changes up to log position `position`.
     pub fn sender<'a>(&'a self, thread: Option<usize>, outbox: &'a Outbox, position: u64) -> Sender<'a> {
         let Self { clients, threads, pubsub, .. } = self;
         Sender { clients, threads, pubsub, thread, outbox, position }
     }
 
-    /// Counts an error reply to a blocked client, on the I/O thread that ended its wait.
+    /// Counts an error reply to a blocked client. Called by the I/O thread that ended the wait.
     pub fn count_failure(&self, thread: usize, registered: &Registered, line: &[u8]) {
         let stats = &self.threads[thread].stats;
         stats.errors.add(1);

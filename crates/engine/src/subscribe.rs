@@ -1,4 +1,4 @@
-//! A session's subscriptions: how they begin and end.
+//! The beginning and end of a session's subscriptions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use crate::publish::pubsub::{Kind, PubSub, subscription_bytes};
 use crate::session::Session;
 
 impl Session {
-    /// Subscribes; nothing happens where it has already.
+    /// Subscribes the client to a name. Does nothing if it is already subscribed.
     pub fn subscribe(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
         let is_first = self.subscriptions.is_none();
         let subscriptions = self.subscriptions.get_or_insert_default();
@@ -24,8 +24,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes subscriptions back, those that there are, and lets `confirm` write that each of them
-    /// ended, and how many are left. What was published before comes in front of that.
+    /// Ends subscriptions, as far as they exist. Before that, writes the messages that were already
+    /// published. Calls `confirm` for each name, with the number of remaining subscriptions.
     pub fn unsubscribe(
         &mut self,
         pubsub: &PubSub,
@@ -49,20 +49,21 @@ impl Session {
         }
     }
 
-    /// Writes what was published, before a subscription ends. In a transaction that was done when
-    /// it began; what it has published itself since comes behind its reply (see [`PubSub::keep`]).
+    /// Writes the waiting messages before a subscription ends. In a transaction, this was done at
+    /// its start; messages that it has itself published since then follow its reply (see
+    /// [`PubSub::keep`]).
     fn catch_up_outside_exec(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         if !self.in_exec {
             self.catch_up(pubsub, reply);
         }
     }
 
-    /// Writes what was published up to now.
+    /// Writes the messages that wait for this client.
     pub(crate) fn catch_up(&self, pubsub: &PubSub, reply: &mut Reply<'_>) {
         self.saw(pubsub.catch_up(&self.info, self.subscriptions.as_deref(), reply));
     }
 
-    /// Takes the client out of its thread's table, if it is there.
+    /// Removes a subscription from the session and from its thread's table, if it exists.
     fn forget_subscription(&mut self, pubsub: &PubSub, kind: Kind, name: &[u8]) {
         let Some(subscriptions) = &mut self.subscriptions else { return };
         if !subscriptions.names[kind as usize].remove(name) {
@@ -77,8 +78,8 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Takes all subscriptions back. What was published before is written to the client
-    /// first, if it is there.
+    /// Ends all subscriptions. With a `reply`, first writes the messages that were already
+    /// published.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub, reply: Option<&mut Reply<'_>>) {
         let Some(subscriptions) = &self.subscriptions else { return };
         const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
@@ -99,16 +100,16 @@ impl Session {
         self.show_subscriptions();
     }
 
-    /// Returns the number of subscriptions that a reply about this kind names: those to channels
-    /// and patterns count together.
+    /// Returns the number of subscriptions for a reply about this kind. Channels and patterns count
+    /// together.
     pub fn subscription_count(&self, kind: Kind) -> usize {
         let count = |kind| self.subscriptions.as_ref().map_or(0, |all| all.names[kind as usize].len());
         if kind == Kind::Shard { count(kind) } else { count(Kind::Channel) + count(Kind::Pattern) }
     }
 
-    /// Returns the number of confirmations that a command on subscriptions will write if it
-    /// succeeds: one for each of the `names` that it gives; where a command that ends them gives
-    /// none, one for each that ends, at least one. O(1).
+    /// Returns the number of confirmations that a subscription command writes if it succeeds. It is
+    /// one for each of the `names`. For an unsubscribing command without names, it is one for each
+    /// subscription of the kind, at least one. O(1).
     pub(crate) fn confirmation_count(&self, full_name: &str, names: usize) -> usize {
         let kind = match full_name {
             "unsubscribe" => Kind::Channel,

@@ -1,7 +1,7 @@
-//! The joined table of all commands, and how dispatch finds one by name.
+//! The joined table of all commands, and the look-up by name.
 //!
-//! Built once at start from the tables of all crates; everything it hands out lives as long as the
-//! process, so a command is a plain reference everywhere.
+//! It is built once at start from the tables of all crates. Its entries live as long as the
+//! process, so a command is a `'static` reference everywhere.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -11,21 +11,21 @@ use commands::table::{Acl, Arg, ArgKind, Begin, Command, Find, Flags, KeyFlags, 
 /// The code that runs a command.
 #[derive(Clone, Copy)]
 pub enum Runner {
-    /// A command on keys: gets those that it names, locked.
+    /// A command on keys; its keys are locked before it runs.
     Data(commands::Handler),
-    /// A command on whole databases: gets the keyspace, with nothing locked.
+    /// A command on whole databases; it gets the keyspace, with no shard locked.
     Walk(commands::Walker),
-    /// A command about the session's transaction.
+    /// A command that controls the session's transaction.
     Transaction(Verb),
     /// A command that runs a script.
     Script(ScriptVerb),
-    /// A command that the engine's host runs: about the server or the connection.
+    /// A command about the server or the connection, which the engine's host runs.
     Host(HostCommand),
 }
 
 impl Runner {
-    /// Returns true if it runs a command of the data, on keys or on whole databases: the executor
-    /// sends those to monitors.
+    /// Returns true for a data command, on keys or on whole databases. The executor sends these to
+    /// monitors.
     pub fn is_on_data(self) -> bool {
         matches!(self, Self::Data(_) | Self::Walk(_))
     }
@@ -39,67 +39,67 @@ impl Run for ScriptVerb {
     const UNNAMED: Self = Self::Eval;
 }
 
-/// The script that a command runs, and its permissions.
+/// The kind of script that a command runs, and whether it may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptVerb {
-    /// The one of this text.
+    /// A script by its text.
     Eval,
-    /// The one with this digest.
+    /// A script by its digest.
     EvalSha,
-    /// The one of this text, which only reads.
+    /// A script by its text, which may only read.
     EvalRo,
-    /// The one with this digest, which only reads.
+    /// A script by its digest, which may only read.
     EvalShaRo,
-    /// The function called so.
+    /// A function by its name.
     Fcall,
-    /// The function called so, which only reads.
+    /// A function by its name, which may only read.
     FcallRo,
 }
 
 /// The commands of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Begins to queue.
+    /// MULTI: begins a transaction.
     Multi,
-    /// Runs what is queued.
+    /// EXEC: runs the queued commands.
     Exec,
-    /// Drops what is queued.
+    /// DISCARD: removes the queued commands.
     Discard,
-    /// Makes the next EXEC depend on keys.
+    /// WATCH: makes the next EXEC depend on keys.
     Watch,
-    /// Drops the watched keys.
+    /// UNWATCH: removes the watched keys.
     Unwatch,
 }
 
-/// A command of the host, by its place in the host's own table of handlers.
+/// A command of the host, by its index in the host's table of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCommand(pub u16);
 
-/// The way dispatch finds a command's keys.
+/// The way to find a command's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlan {
-    /// It has none.
+    /// No keys.
     None,
-    /// Exactly one, at this argument: the hot path.
+    /// Exactly one key, at this argument index: the most frequent case.
     One(usize),
-    /// By its key specs.
+    /// By the key specifications.
     Specs,
 }
 
-/// The argument with the member (of a hash, the field) that a command with one key looks for
-/// first. A hint for prefetching: it is read from the documented arguments and may be wrong.
+/// The argument with the member or hash field that a command with one key looks up first. A hint
+/// for prefetching: it is derived from the documented arguments and may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPlan {
-    /// None, or unknown without parsing.
+    /// No member, or one that is only found by parsing.
     None,
-    /// This one.
+    /// The argument with this index.
     At(usize),
-    /// The last one.
+    /// The last argument.
     Last,
 }
 
 impl MemberPlan {
-    /// Returns the place among `len` arguments, if they reach that far. O(1).
+    /// Returns the index of the member in a request of `len` words; `None` if there is none. O(1).
     #[inline]
     pub fn place(self, len: usize) -> Option<usize> {
         match self {
@@ -123,45 +123,45 @@ pub enum Channels {
     Patterns,
 }
 
-/// The databases of a command, for access control.
+/// The databases that a command uses, for access control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Databases {
     /// None.
     None,
-    /// The selected one.
+    /// The selected database.
     Selected,
-    /// All.
+    /// All databases.
     All,
-    /// The databases that the first arguments name, this many.
+    /// The databases in this number of first arguments.
     Named(usize),
-    /// The selected one and the one that the last argument names.
+    /// The selected database, and the one in the last argument.
     SelectedAndLast,
-    /// The selected one and the ones behind the word `DB`.
+    /// The selected database, and the ones after each word `DB`.
     SelectedAndBehindDb,
 }
 
-/// A command as dispatch sees it.
+/// A command in the table.
 pub struct Registered {
-    /// Its record.
+    /// The command's record.
     pub command: Command<Runner>,
-    /// Index into per-command counters: `0..CommandTable::id_count`.
+    /// The index of the command's counters: `0..CommandTable::id_count`.
     pub id: usize,
-    /// Lower-case name, `container|sub` for a subcommand.
+    /// The original name in lower case; `container|sub` for a subcommand.
     pub full_name: &'static str,
-    /// The way to find its keys.
+    /// The way to find the keys.
     pub key_plan: KeyPlan,
-    /// The place of the member that it looks for.
+    /// The argument with the member that is looked up.
     pub member_plan: MemberPlan,
     /// The arguments that name channels.
     pub channels: Channels,
-    /// The databases that it works on.
+    /// The databases that the command uses.
     pub databases: Databases,
-    /// One call with few arguments cannot take long by itself: it is timed with its neighbours.
+    /// True if a call with few arguments cannot take long. Such calls may be timed together.
     pub is_short: bool,
-    /// The number of words from which a request can give a lifetime that counts from now;
-    /// `usize::MAX` for commands that set none.
+    /// The least number of words of a request that sets a lifetime relative to now; `usize::MAX`
+    /// for commands that set none.
     pub lifetime_words_min: usize,
-    /// Its subcommands.
+    /// The subcommands.
     pub subcommands: Vec<&'static Registered>,
 }
 
@@ -169,18 +169,19 @@ pub struct Registered {
 #[derive(Clone)]
 pub struct CommandTable {
     by_name: HashMap<Name, &'static Registered, ahash::RandomState>,
-    /// The commands with names too long for [`Name`], which only a configuration can have given.
+    /// The commands with names too long for [`Name`], which only `rename-command` can create.
     by_long_name: HashMap<Box<[u8]>, &'static Registered>,
     by_id: Vec<&'static Registered>,
-    /// Ids by full names, which stay when a command is called by another name.
+    /// The ids by full name, which renaming does not change.
     by_full_name: HashMap<&'static str, usize>,
 }
 
-/// The name of a command in capitals, in words: reading, hashing and comparing it are a few
-/// instructions, without a loop over its bytes. A script looks up a command by name at each call.
+/// The name of a command in capitals, stored in machine words. Creating, hashing and comparing it
+/// takes a few instructions, without a loop over its bytes. A script looks up a command by name at
+/// each call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
-    /// Eight bytes each, the first is the lowest; the rest are zeros.
+    /// Eight bytes per word, the first byte lowest; unused bytes are zero.
     words: [u64; Name::LEN_MAX / 8],
     len: usize,
 }
@@ -188,7 +189,7 @@ struct Name {
 impl Name {
     const LEN_MAX: usize = 32;
 
-    /// Packs a name; `None` if it is longer.
+    /// Packs a name; `None` if it is too long.
     #[inline]
     fn new(name: &[u8]) -> Option<Self> {
         if name.len() > Self::LEN_MAX {
@@ -210,14 +211,14 @@ impl Hash for Name {
     }
 }
 
-/// Returns up to eight bytes as a number, the first as the lowest.
+/// Returns up to eight bytes as a number, the first byte lowest.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Some(bytes) = bytes.first_chunk() {
         return u64::from_le_bytes(*bytes);
     }
     let last_shift = |width: usize| 8 * (bytes.len() - width) as u32;
-    // Two reads that may overlap: what both have read is the same.
+    // The two reads may overlap; the common bytes are the same in both.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let [first, last] = [first, last].map(|four| u64::from(u32::from_le_bytes(*four)));
         return first | last << last_shift(4);
@@ -229,12 +230,12 @@ fn word_of(bytes: &[u8]) -> u64 {
     bytes.first().map_or(0, |&byte| u64::from(byte))
 }
 
-/// Converts each byte that is an ASCII letter to a capital.
+/// Converts all ASCII letters among the bytes to capitals.
 #[inline]
 fn capitals(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let low_bits = word & (0x7f * EACH);
-    // The highest bit of a byte: it is 'a' or more, it is more than 'z', it is ASCII.
+    // The highest bit of a byte is set if: it is 'a' or more; it is more than 'z'; it is not ASCII.
     let from_a = low_bits + (0x80 - u64::from(b'a')) * EACH;
     let above_z = low_bits + (0x7f - u64::from(b'z')) * EACH;
     let is_small = from_a & !above_z & !word & (0x80 * EACH);
@@ -273,12 +274,12 @@ impl CommandTable {
         assert!(earlier.is_none(), "two commands are called {name}");
     }
 
-    /// Calls the command `from` by the name `to` from now on; nobody can call it when that is
-    /// empty. Both names are in capitals, as the configuration has checked them. Its id and its
-    /// full name, which counters and errors show, stay.
+    /// Renames the command `from` to `to`; an empty `to` removes it. Both names are in capitals, as
+    /// the configuration has checked. The id and the full name, which counters and errors show, do
+    /// not change.
     ///
     /// # Panics
-    /// If `from` is no command or `to` is another.
+    /// Panics if `from` is not a command or `to` is another command.
     pub fn rename(&mut self, from: &str, to: &str) {
         let old = match Name::new(from.as_bytes()) {
             Some(short) => self.by_name.remove(&short),
@@ -330,7 +331,8 @@ impl CommandTable {
         }
     }
 
-    /// Finds as [`CommandTable::find`] does names that only a configuration can have given.
+    /// Finds a command as [`CommandTable::find`] does, for names that only `rename-command` can
+    /// create.
     #[cold]
     fn find_long(&self, name: &[u8]) -> Option<&'static Registered> {
         if self.by_long_name.is_empty() {
@@ -339,8 +341,7 @@ impl CommandTable {
         self.by_long_name.get(name.to_ascii_uppercase().as_slice()).copied()
     }
 
-    /// Finds the command of this full name, `container|sub` for a subcommand, in any case.
-    /// O(name).
+    /// Finds a command by its full name, `container|sub` for a subcommand, in any case. O(name).
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
         match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
@@ -348,14 +349,14 @@ impl CommandTable {
         }
     }
 
-    /// Finds a command by its original name, whatever the configuration calls it: in lower case
-    /// and with its subcommand behind a bar. Access control knows commands by these names.
+    /// Finds a command by its original full name, even if the configuration has renamed it. The
+    /// name is in lower case, `container|sub` for a subcommand. Access control uses these names.
     /// O(name).
     pub fn original(&self, full_name: &str) -> Option<&'static Registered> {
         self.by_full_name.get(full_name).map(|&id| self.by_id[id])
     }
 
-    /// Returns the number of ids, subcommands included.
+    /// Returns the number of ids, including those of subcommands.
     pub fn id_count(&self) -> usize {
         self.by_id.len()
     }
@@ -372,7 +373,7 @@ impl CommandTable {
 }
 
 impl Registered {
-    /// Returns true if it begins or ends subscriptions: its reply is a message.
+    /// Returns true if the command begins or ends subscriptions, so that its reply is a message.
     pub fn is_subscription(&self) -> bool {
         self.command.flags.contains(Flags::SUBSCRIPTION)
     }
@@ -392,14 +393,14 @@ impl Registered {
         self.subcommand(args.get(1)).unwrap_or(self)
     }
 
-    /// Returns true if it is refused before authentication.
+    /// Returns true if the command is refused before authentication.
     #[inline]
     pub fn needs_auth(&self) -> bool {
         !self.command.flags.contains(Flags::NO_AUTH)
     }
 }
 
-/// Returns the channels of a command by its name: they follow from the syntax of these few
+/// Returns the arguments of a command that name channels. They follow from the syntax of these few
 /// commands.
 fn channels(full_name: &str) -> Channels {
     match full_name {
@@ -443,9 +444,9 @@ fn key_plan(command: &Command<Runner>) -> KeyPlan {
     }
 }
 
-/// Returns the number of words from which a request of this command can give a lifetime. It is
-/// read from the documented arguments, where all that set a lifetime call it so: a required one is
-/// within the arity, an optional one comes with the word that introduces it.
+/// Returns the least number of words of a request that sets a lifetime. It is derived from the
+/// documented arguments, in which all lifetimes have one of these names. A required one is within
+/// the arity; an optional one follows the word that introduces it.
 fn lifetime_words_min(command: &Command<Runner>) -> usize {
     let is_lifetime =
         |arg: &Arg| arg.kind == ArgKind::Integer && matches!(arg.name, "seconds" | "milliseconds" | "ttl");
@@ -461,16 +462,16 @@ fn lifetime_words_min(command: &Command<Runner>) -> usize {
     }
 }
 
-/// Finds the member's place, if no arguments of unknown number stand before the first member, or
-/// none behind it.
+/// Returns the position of the member, if no arguments of unknown number precede the first member,
+/// or none follow it.
 fn member_plan(command: &Command<Runner>) -> MemberPlan {
     if !matches!(key_plan(command), KeyPlan::One(1)) {
         return MemberPlan::None;
     }
     let mut flat = Vec::new();
     flatten(command.args, Occurs::Once, &mut flat);
-    // By the documented name: it is a hint only, and all commands that look for a member
-    // of their key call it so.
+    // By the documented name, since it is only a hint: all commands that look up a member call it
+    // so.
     let is_member = |arg: &Arg| matches!(arg.name, "member" | "field") && arg.kind == ArgKind::String;
     match flat.iter().position(|(arg, _)| is_member(arg)) {
         Some(at) if flat[..at].iter().all(|&(_, occurs)| occurs == Occurs::Once) => MemberPlan::At(at + 1),
@@ -479,17 +480,17 @@ fn member_plan(command: &Command<Runner>) -> MemberPlan {
     }
 }
 
-/// The number of occurrences of an argument in a request.
+/// The number of times that an argument occurs in a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Occurs {
     /// Exactly once.
     Once,
-    /// Any number of times, none included.
+    /// Any number of times, including none.
     Unknown,
 }
 
-/// Lists the arguments that are words of a request, and the occurrences of each, within arguments
-/// that occur like `outer`.
+/// Lists the arguments that are words of a request, with the occurrences of each. `outer` is that
+/// of the enclosing argument.
 fn flatten<'a>(args: &'a [Arg], outer: Occurs, flat: &mut Vec<(&'a Arg, Occurs)>) {
     for arg in args {
         let is_fixed = !arg.optional && arg.token.is_none();

@@ -1,9 +1,9 @@
-//! The messages that the threads of an engine leave for each other's clients, and the threads to
+//! The messages between the threads of an engine about each other's clients, and the threads to
 //! wake for them.
 //!
 //! A message for a client enters the inbox of its thread at once, under the locks that the sender
-//! holds, so that messages have the order of the changes. Waking that thread may be a system call:
-//! it waits in the sender's [`Outbox`] until the sender holds no shard.
+//! holds. Messages therefore keep the order of the changes. Waking that thread may be a system
+//! call. It is delayed by the sender's [`Outbox`] until the sender holds no shard.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -20,64 +20,65 @@ use crate::clients::Clients;
 use crate::stats::histogram::Times;
 use crate::stats::{Counter, ThreadStats};
 
-/// The part of an I/O thread that others use.
+/// The part of an I/O thread that other threads use.
 pub struct Port {
-    /// Its counters.
+    /// The counters of the thread.
     pub stats: CachePadded<ThreadStats>,
-    /// Its connections, those on their way to it included: accepting picks the smallest.
+    /// The number of its connections, including those being passed to it. A new connection is
+    /// assigned to the thread with the lowest number.
     pub load: AtomicUsize,
-    /// The messages of others for its clients.
+    /// The messages from other threads for its clients.
     inbox: Inbox<Inbound>,
 }
 
-/// The messages that other threads leave for a thread's clients. They are taken every turn.
+/// The messages that other threads have left for a thread's clients. They are taken every turn.
 #[derive(Default)]
 pub struct Inbound {
-    /// Replies for blocked clients: at most one for each.
+    /// The replies for blocked clients, at most one for each.
     pub deliveries: Vec<Delivery>,
-    /// Killed clients, each once.
+    /// The killed clients, without duplicates.
     pub kills: Vec<Killed>,
 }
 
-/// A client that its thread is to close.
+/// A client that its thread must close.
 pub struct Killed {
-    /// Its connection.
+    /// The connection of the client.
     pub conn: ConnId,
-    /// Its id: the connection may be another client's by then.
+    /// The id of the client. By then, the connection may belong to another client.
     pub client: u64,
 }
 
-/// The reply that a blocked client waited for.
+/// The reply to a blocked client.
 pub struct Delivery {
-    /// Its connection.
+    /// The connection of the client.
     pub conn: ConnId,
     /// The client's id.
     pub client: u64,
     /// The ticket of its wait.
     pub ticket: u64,
-    /// The reply; empty where it went ahead, with the messages for a subscriber.
+    /// The reply; empty if it was sent before, among the messages for a subscriber.
     pub reply: ByteQueue,
-    /// Bytes of the reply, in whichever buffer.
+    /// The bytes of the reply, wherever it is.
     pub reply_bytes: usize,
-    /// Messages that stand behind it.
+    /// The messages that follow the reply.
     pub pushes: ByteQueue,
-    /// The time for which its request ran.
+    /// The time that the request took to run.
     pub took: Duration,
-    /// The position of the change log that it shows.
+    /// The log position that the reply shows.
     pub position: u64,
 }
 
-/// Threads for which something was left and that may sleep. Whoever sends has one; the thread that
-/// drives it wakes them when it holds no shard. Thread: one sender's.
+/// The threads to wake because they have new messages and may sleep. Each sender has one. The
+/// thread that runs the sender wakes them when it holds no shard. Used by that thread only.
 #[derive(Default)]
 pub struct Outbox {
     threads: RefCell<SmallVec<[usize; 8]>>,
-    /// True if there are threads to wake: asked after each request.
+    /// True if there are threads to wake. Read after each request.
     has_threads: Cell<bool>,
 }
 
 impl Outbox {
-    /// Has a thread woken. O(threads to wake).
+    /// Adds a thread to wake. O(threads to wake).
     pub fn wake(&self, thread: usize) {
         let mut threads = self.threads.borrow_mut();
         if !threads.contains(&thread) {
@@ -86,20 +87,21 @@ impl Outbox {
         }
     }
 
-    /// Returns true if no thread is to be woken.
+    /// Returns true if there are no threads to wake.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.has_threads.get()
     }
 
-    /// Takes the threads to wake. The caller holds no shard, and wakes each.
+    /// Takes the threads to wake. The caller holds no shard, and must wake each of them.
     pub fn take(&self) -> SmallVec<[usize; 8]> {
         self.has_threads.set(false);
         std::mem::take(&mut *self.threads.borrow_mut())
     }
 }
 
-/// One port for each I/O thread, and the counters of the housekeeper and of replays.
+/// The ports of the I/O threads, and the counters of the housekeeper, of replays and of debugged
+/// scripts.
 pub struct Threads {
     ports: Box<[Port]>,
     housekeeper: CachePadded<ThreadStats>,
@@ -136,13 +138,13 @@ impl Threads {
         }
     }
 
-    /// Walks the counters of all threads.
+    /// Iterates over the counters of all threads.
     pub fn all_stats(&self) -> impl Iterator<Item = &ThreadStats> {
         self.iter().map(|port| &*port.stats).chain([&*self.housekeeper, &*self.replays])
     }
 
-    /// Adds what a thread counted that replayed a file, which has ended: changes, reads of keys,
-    /// errors. One caller at a time.
+    /// Adds the counts of a finished replay thread: changes, reads of keys, errors. Only one caller
+    /// at a time.
     pub fn add_replay(&self, stats: &ThreadStats) {
         let Self { replays, .. } = self;
         replays.changes.add(stats.changes.get());
@@ -152,8 +154,8 @@ impl Threads {
         replays.unexpected_errors.add(stats.errors.get());
     }
 
-    /// Adds what the thread of a script that was debugged has counted, which has ended. One caller
-    /// at a time, and none beside [`Threads::add_replay`].
+    /// Adds the counts of a finished thread of a debugged script. Only one caller at a time, and
+    /// not together with [`Threads::add_replay`].
     pub fn add_debugged(&self, stats: &ThreadStats) {
         let Self { replays, .. } = self;
         replays.changes.add(stats.changes.get());
@@ -190,22 +192,25 @@ impl Threads {
         Times::of(commands.filter_map(|command| command.end_to_end.get()))
     }
 
-    /// Takes what was left for a thread's clients; `None` when there is nothing
-    /// new. That thread only.
+    /// Takes the messages for a thread's clients; `None` if there are no new ones. Called by that
+    /// thread only.
     pub fn take(&self, thread: usize) -> Option<Inbound> {
         self[thread].inbox.take()
     }
 
-    /// Leaves the reply of a blocked client for its thread. Any thread; a leaf in the lock order.
+    /// Leaves a reply for a blocked client in the inbox of its thread. Any thread may call it; a
+    /// leaf in the lock order.
     pub fn deliver(&self, thread: usize, delivery: Delivery, outbox: &Outbox) {
         if self[thread].inbox.leave(|inbound| inbound.deliveries.push(delivery)) {
             outbox.wake(thread);
         }
     }
 
-    /// Has the client's thread close it, and takes it out of the registry at once; whether nobody
-    /// had asked for that before. Any thread; a leaf in the lock order. If it is blocked, the
-    /// caller ends that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
+    /// Kills a client: removes it from the registry at once, and has its thread close it. Returns
+    /// false if it was already being killed.
+    ///
+    /// Any thread may call it; a leaf in the lock order. If the client is blocked, the caller must
+    /// end that ([`BlockedClients::end_of`](crate::wait::BlockedClients::end_of)).
     pub fn kill(&self, clients: &Clients, client: &ClientInfo, outbox: &Outbox) -> bool {
         let is_first = !client.state.kill_requested.swap(true, Relaxed);
         if is_first {
@@ -215,9 +220,8 @@ impl Threads {
         is_first
     }
 
-    /// Kills the client to evict next, as [`kill`](Self::kill) does, and returns it with the bytes
-    /// that it counted for; `None` if what clients hold fits into `limit_bytes` or the rest is
-    /// protected.
+    /// Kills the client to evict next, as [`kill`](Self::kill) does. Returns the client and its
+    /// counted bytes; `None` if all clients fit into `limit_bytes`, or the rest is protected.
     pub fn evict_one(
         &self,
         clients: &Clients,
@@ -227,7 +231,7 @@ impl Threads {
         loop {
             let (client, counted_bytes) = clients.take_largest_over(limit_bytes)?;
             self[client.thread].load.fetch_sub(1, Relaxed);
-            // Else it is being killed already, and was about to leave the registry.
+            // Otherwise it was being killed already, and about to be removed from the registry.
             if !client.state.kill_requested.swap(true, Relaxed) {
                 self.leave_kill(&client, outbox);
                 return Some((client, counted_bytes));
@@ -235,7 +239,7 @@ impl Threads {
         }
     }
 
-    /// Takes a client out of the registry, if it is in it: it does not count as connected any more.
+    /// Removes a client from the registry, if it is registered. It no longer counts as connected.
     pub fn unregister(&self, clients: &Clients, client: &ClientInfo) {
         if clients.remove(client.id) {
             self[client.thread].load.fetch_sub(1, Relaxed);

@@ -1,11 +1,11 @@
-//! The times of commands, with one reading of the clock for a run of short ones.
+//! The times of commands, with one reading of the clock for several short commands.
 //!
 //! The clock is read after every command, so the end of one is the start of the next, with one
-//! exception. Commands that cannot take long by themselves (O(1) and O(log n), few arguments) that
-//! a client sent one behind the other are timed together, up to `RUN_CALLS_MAX` of them. A run may
-//! be slow because the machine held it up or a shard was locked. It is noted with its last command
-//! and the whole run's time, and the log's entry has the number of calls. With a threshold below
-//! `SINGLY_BELOW_NANOS`, everything is timed singly.
+//! exception. Consecutive short commands of a client are timed together, up to `RUN_CALLS_MAX` of
+//! them. Short commands are O(1) or O(log n) with few arguments. Such a run may be slow if the
+//! thread was interrupted or a shard was locked. It is then logged as its last command with the
+//! time of the whole run, and the log entry has the number of calls. With a threshold below
+//! `SINGLY_BELOW_NANOS`, each command is timed separately.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -24,29 +24,28 @@ use crate::stats::{Ran, Thresholds};
 use crate::table::Registered;
 use crate::wait::BlockedClient;
 
-/// Commands that are timed together at most.
+/// The most commands that are timed together.
 const RUN_CALLS_MAX: u64 = 16;
-/// A threshold below this asks for each command's own time.
+/// The threshold in nanoseconds below which each command is timed separately.
 const SINGLY_BELOW_NANOS: u64 = 1_000_000;
-/// After commands that took this long the clock that commands see is read again: a lifetime that
-/// the next one sets is counted from then.
+/// The least duration of commands after which the clock for commands is read again. A lifetime that
+/// the next command sets is counted from that time.
 const STALE_AFTER: Duration = Duration::from_millis(1);
-/// More arguments than this can make a cheap command take long.
+/// The most arguments of a command that is timed together with others.
 const SHORT_ARGS_MAX: usize = 16;
 
-/// The times of one batch.
+/// The clock for the commands of one batch.
 pub struct Timing {
     started: Instant,
     since: Instant,
     calls: u64,
-    /// The thresholds of the turn, and whether short commands are timed together; read again after
-    /// whatever may have changed them.
+    /// The thresholds of the turn. Read again after commands that may have changed them.
     from: [u64; 3],
     together: bool,
 }
 
 impl Timing {
-    /// Starts with the first command of a batch.
+    /// Starts before the first command of a batch.
     pub fn start<C: Clock, H: Host>(engine: &Executor<'_, C, H>) -> Self {
         let now = engine.clock.now();
         let mut timing = Self { started: now, since: now, calls: 0, from: [0; 3], together: false };
@@ -66,18 +65,19 @@ impl Timing {
         self.since
     }
 
-    /// Leaves the time up to `now` out: the thread did not run commands.
+    /// Excludes the time up to `now`, in which the thread ran no commands.
     pub fn skip_to(&mut self, now: Instant) {
         self.started += now - self.since;
         self.since = now;
     }
 
-    /// Returns the time of all commands that ran.
+    /// Returns the total time of all commands.
     pub fn total(&self) -> Duration {
         self.since - self.started
     }
 
-    /// Notes a command that was just run. `next` is what the same client's next request asks for.
+    /// Records a command that has just run. `next` is the command of the same client's next
+    /// request.
     #[inline]
     pub fn ran<C: Clock, H: Host>(
         &mut self,
@@ -133,8 +133,8 @@ impl Timing {
 }
 
 impl Timing {
-    /// Notes a command that has found nothing and waits, if it was `called`, once. It is counted
-    /// when it is answered, as in Redis.
+    /// Records a command whose client is blocked. If it was counted as `called`, undoes that: the
+    /// command is counted when its client is served, as in Redis.
     #[cold]
     fn blocked<C: Clock, H: Host>(
         &mut self,
@@ -144,7 +144,7 @@ impl Timing {
     ) {
         let now = engine.clock.now();
         if self.calls > 0 {
-            // Those before it in its run: a run is of one command.
+            // The commands before it in its run; a run has only calls of one command.
             let calls = std::mem::take(&mut self.calls);
             engine.note_time(registered, now - self.since, calls);
             if engine.settings.thresholds.histograms {
@@ -158,7 +158,7 @@ impl Timing {
 }
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Adds to a command's counters that `calls` calls took a time together.
+    /// Adds the total time of `calls` calls to a command's counters.
     #[inline]
     pub(crate) fn note_time(&self, registered: &Registered, took: Duration, calls: u64) {
         let counters = self.counters(registered);
@@ -169,7 +169,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Notes a command of a transaction that began at `since`.
+    /// Records a command of a transaction or script that began at `since`.
     pub(crate) fn note_queued(&mut self, session: &Session, ran: &Ran<'_>, since: Ticks) {
         let took = self.clock.elapsed(since);
         self.meter.extra_calls += 1;
@@ -187,7 +187,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Counts the keys of a command, if it ran, and draws which is the next.
+    /// Counts the keys of a command, if one ran, and draws the next command to sample.
     #[cold]
     fn sample_keys(&mut self, db: usize, ran: Option<&'static Registered>, args: &Args<'_>) {
         if let Some(registered) = ran.map(|registered| registered.called_by(args)) {
@@ -205,8 +205,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.commit.shared.hot_keys.note(thread, ran, took, |bound| rng.u32(..bound));
     }
 
-    /// Notes a command that waited for a key and is answered now. As in Redis, its
-    /// time is that of its work.
+    /// Records the command of a blocked client that is served now. As in Redis, its time does not
+    /// include the wait.
     pub fn record_unblocked(
         &self,
         session: &Session,
@@ -225,7 +225,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, &ran, took);
     }
 
-    /// Records a command in the latency monitor and in each log whose threshold it reached.
+    /// Records a command in the latency monitor and in each log whose threshold it has reached.
     #[cold]
     fn note_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         let fast = ran.registered.command.flags.contains(Flags::FAST);
@@ -233,7 +233,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         self.log_command(session, ran, took);
     }
 
-    /// Notes a command in the logs.
+    /// Adds a command to each log whose threshold it has reached.
     fn log_command(&self, session: &Session, ran: &Ran<'_>, took: Duration) {
         if ran.registered.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;

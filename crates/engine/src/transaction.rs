@@ -1,20 +1,22 @@
-//! Transactions: MULTI queues, EXEC runs all of it at once, WATCH makes EXEC depend on keys.
+//! Transactions: MULTI queues commands, EXEC runs all of them together, WATCH makes EXEC depend on
+//! keys.
 //!
-//! **EXEC** on data commands that name their keys takes the union of their shards' locks (and those
-//! of watched keys) once, and runs them one after another: others work on other shards meanwhile. A
-//! transaction with anything else in it (a command about the server, one that visits all keys) runs
-//! alone, with the gate closed.
+//! **EXEC** of data commands that name their keys locks the shards of all these keys, and of the
+//! watched keys, once. It then runs the commands in sequence; other threads can use other shards at
+//! that time. A transaction with any other command (about the server, or on all keys) runs alone,
+//! with the gate closed.
 //!
-//! **WATCH** notes whether the key exists and lets writers mark the client (`watch.rs`), under the
-//! lock of the key's shard. EXEC looks at the mark under the same locks, so a write is before it or
-//! after the whole transaction. A key that existed and was removed counts as changed, however it
-//! was removed: deleted, expired (found expired or not), evicted, flushed. A key that had already
-//! expired when it was watched counts as missing, and its removal changes nothing.
+//! **WATCH** records whether the key exists, and adds the client to the watchers of the key
+//! (`watch.rs`), under the lock of the key's shard. A writer of the key marks the client. EXEC
+//! reads the mark under the same locks, so a write is either before or after the whole transaction.
+//! A key that existed and was removed counts as changed in all cases: deleted, expired (removed or
+//! not), evicted, flushed. A key that had already expired when it was watched counts as missing,
+//! and its removal changes nothing.
 //!
-//! **While a script is busy** the shard of a key may be out of reach. A WATCH that cannot look at
-//! its key counts as one of a key that has changed: the transaction behind it does not run, which
-//! its client must expect in any case. An UNWATCH that cannot reach a key leaves the watch behind
-//! as over, and it is ended when the script is done.
+//! **While a script is busy**, the shard of a key may be locked for long. A WATCH that cannot lock
+//! a key counts as the watch of a changed key. The next transaction then does not run, which
+//! clients must expect in any case. An UNWATCH that cannot lock a key marks the watch as over, and
+//! ends it after the script.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,16 +32,16 @@ use crate::owned_args::OwnedArgs;
 use crate::table::{KeyPlan, Registered, Runner};
 use crate::watch::Watchers;
 
-/// A transaction that is being queued. Thread: the client's.
+/// A transaction that is being queued. Used by the client's thread only.
 #[derive(Default)]
 pub struct Transaction {
     pub(crate) queue: Vec<Queued>,
-    /// The length that counts against `client-query-buffer-limit`, as in Redis: the words, and a
-    /// pointer for each.
+    /// The bytes that count against `client-query-buffer-limit`, as in Redis: the words, and a
+    /// pointer for each word.
     query_bytes: usize,
-    /// A command was refused: EXEC will be, too.
+    /// True if a command was refused, so that EXEC will fail.
     pub(crate) refused: bool,
-    /// All commands' flags together.
+    /// The flags of all commands together; `None` without commands.
     flags: Option<Flags>,
 }
 
@@ -55,17 +57,17 @@ impl Transaction {
         self.flags.unwrap_or(Flags::empty())
     }
 
-    /// Returns the length of the queue, in bytes.
+    /// Returns the memory of the queue, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.queue.iter().map(|queued| queued.args.len_bytes() + size_of::<Queued>()).sum()
     }
 
-    /// Returns the length of the queue as unread input.
+    /// Returns the bytes that count against `client-query-buffer-limit`.
     pub fn query_bytes(&self) -> usize {
         self.query_bytes
     }
 
-    /// Queues a command; what it takes, in bytes.
+    /// Queues a command. Returns its memory, in bytes.
     pub(crate) fn push(&mut self, registered: &'static Registered, args: &Args<'_>) -> usize {
         self.flags = Some(self.flags() | registered.command.flags);
         let queued = Queued { registered, args: OwnedArgs::new(args.from(0)) };
@@ -75,12 +77,12 @@ impl Transaction {
         len_bytes
     }
 
-    /// Returns true if some of it runs scripts. O(commands).
+    /// Returns true if any queued command runs a script. O(commands).
     pub(crate) fn has_scripts(&self) -> bool {
         self.queue.iter().any(|queued| matches!(queued.registered.command.run, Runner::Script(_)))
     }
 
-    /// Returns true if all of it names its keys and can run under their locks.
+    /// Returns true if all queued commands name their keys and can run under the locks of these.
     pub(crate) fn has_declared_keys(&self, hasher: &Hasher) -> bool {
         self.queue.iter().all(|queued| {
             let command = &queued.registered.command;
@@ -91,19 +93,19 @@ impl Transaction {
     }
 }
 
-/// Keys that a client watches. Thread: the client's; a writer of one of them marks the client
-/// ([`ClientInfo::watch_dirty`]).
+/// The keys that a client watches. Used by the client's thread. A thread that changes one of the
+/// keys marks the client ([`ClientInfo::watch_dirty`]).
 pub struct Watch {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) keys: Vec<WatchedKey>,
-    /// It is over for the client, but keys of it could not be given up yet.
+    /// True if the client's watch has ended, but keys in shards of a busy script could not be
+    /// removed yet.
     is_over: bool,
-    /// Places in `keys`, found by the hash of the key.
+    /// The indexes into `keys`, by the hash of the key.
     places: HashTable<usize>,
 }
 
-/// The length of a watched key in the table of watchers and as a place found by its hash, beside
-/// its name (measured).
+/// The measured bytes of a watched key in the table of watchers and in `places`, besides its name.
 const FOLLOWED_BYTES: usize = 320;
 
 /// A key that a client watches.
@@ -115,7 +117,7 @@ pub(crate) struct WatchedKey {
 }
 
 impl Watch {
-    /// Creates the state of a client that begins to watch keys.
+    /// Creates the state of a client that watches no keys yet.
     pub(crate) fn new(client: &Arc<ClientInfo>, watchers: &Watchers) -> Self {
         watchers.clients().fetch_add(1, Relaxed);
         Self { client: Arc::clone(client), keys: Vec::new(), is_over: false, places: HashTable::new() }
@@ -127,9 +129,9 @@ impl Watch {
         self.places.find(key.hash.number(), |&place| is_it(&self.keys[place])).is_some()
     }
 
-    /// Watches a key, unless it does already or is known to fail. A key with a time up to `due_ms`
-    /// counts as missing. The caller holds no shard's lock. Whether it was possible: not where a
-    /// busy script holds the shard.
+    /// Watches a key, unless the client already watches it or its transaction will fail anyway. A
+    /// key that expires at `due_ms` or before counts as missing. The caller holds no shard's lock.
+    /// Returns false if a busy script holds the shard.
     pub(crate) fn add(
         &mut self,
         (watchers, keyspace): (&Watchers, &Keyspace),
@@ -149,33 +151,34 @@ impl Watch {
         true
     }
 
-    /// Returns true if it has ended for the client.
+    /// Returns true if the client's watch has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Begins to watch more keys. One that is over, with keys that could not be given up, becomes
-    /// the client's again: as one that fails, for its marks are those of what is over, too.
+    /// Begins to watch more keys. If an old watch has ended, but still has keys that could not be
+    /// removed, the next transaction will fail, because marks of the old keys cannot be told apart.
     pub(crate) fn begin(&mut self) {
         if std::mem::take(&mut self.is_over) {
             self.fail();
         }
     }
 
-    /// Has the transaction fail.
+    /// Makes the client's next transaction fail.
     pub(crate) fn fail(&self) {
         self.client.watch_dirty.store(true, Relaxed);
     }
 
-    /// Ends it for the client: what is left is to give the keys up.
+    /// Ends the watch for the client. The keys are removed from the table of watchers later.
     pub(crate) fn end_later(&mut self) {
         self.is_over = true;
         self.places.clear();
         self.client.watched.store(0, Relaxed);
     }
 
-    /// Ends it, but for keys whose shards a busy script holds; whether there were none. The caller
-    /// is inside the gate and holds no shard's lock. O(keys).
+    /// Ends the watch, and removes all keys except those in shards that a busy script holds.
+    /// Returns true if no key is left. The caller is inside the gate and holds no shard's lock.
+    /// O(keys).
     pub(crate) fn end(&mut self, watchers: &Watchers, keyspace: &Keyspace) -> bool {
         self.end_later();
         let client = &self.client;
@@ -191,8 +194,8 @@ impl Watch {
         let ended = self.keys.is_empty();
         if ended {
             watchers.clients().fetch_sub(1, Relaxed);
-            // Under the locks of their shards all keys were given up: nobody marks the client any
-            // more.
+            // All keys were removed under the locks of their shards, so no thread marks the client
+            // any more.
             client.watch_dirty.store(false, Relaxed);
         }
         ended
@@ -204,22 +207,22 @@ impl Watch {
         keys.push(watched);
     }
 
-    /// Returns true if a watched key changed. Their shards are locked.
+    /// Returns true if a watched key has changed. The shards of the keys are locked.
     pub(crate) fn has_changed_key(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
-        // Relaxed: set under the locks that are held here.
+        // Relaxed: it is set under the locks that are held here.
         self.client.watch_dirty.load(Relaxed)
             || self.keys.iter().any(|key| key.existed && !key.exists(locked, due_ms))
     }
 }
 
 impl WatchedKey {
-    /// Returns its length, in bytes, here and in the table of watchers.
+    /// Returns the bytes of the key, here and in the table of watchers.
     fn len_bytes(&self) -> usize {
         size_of::<Self>() + 2 * self.key.len() + FOLLOWED_BYTES
     }
 
-    /// Returns true if the key exists now; its shard is locked. As in Redis nothing is removed
-    /// here: the check does not expire a key.
+    /// Returns true if the key exists now. Its shard is locked. As in Redis, the check does not
+    /// remove an expired key.
     fn exists(&self, locked: &mut Locked<'_>, due_ms: i64) -> bool {
         let key = Key { bytes: &self.key, hash: self.hash };
         locked.shard_of_mut(self.hash).is_some_and(|shard| shard.is_live(self.db, key, due_ms))

@@ -1,10 +1,10 @@
-//! WATCH: whose transactions depend on which key.
+//! The tables of watchers for WATCH: the clients that watch each key.
 //!
-//! Beside the keyspace, one table per shard, each guarded by a lock of its own: taken under the
-//! shard's lock, a leaf but for it, held for one look-up. A shard counts who follows its keys
-//! (`Shard::is_followed`), so a write to a shard that nobody follows pays one load for watchers,
-//! blocked clients and caches together. Who adds, removes or marks shows the shard of the key,
-//! which only its lock gives.
+//! There is one table per shard, beside the keyspace. Its lock is taken under the shard's lock, is
+//! otherwise a leaf, and is held for one look-up. A shard counts the followers of its keys
+//! (`Shard::is_followed`). A write to a shard without followers therefore costs one load for
+//! watchers, blocked clients and tracking together. A function that adds, removes or marks watchers
+//! takes the shard of the key as proof of the shard's lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use structures::lock::Lock;
 
 use crate::client::ClientInfo;
 
-/// Watchers of one key by database; the databases of one key are few.
+/// The watchers of one key by database; few databases have the same key.
 type OfKey = Vec<(usize, Vec<Arc<ClientInfo>>)>;
 type Table = HashMap<Box<[u8]>, OfKey, ahash::RandomState>;
 
@@ -28,18 +28,18 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Creates a table without watchers. `seed` keys the hash of keys' names.
+    /// Creates tables without watchers. `seed` is the key of the hash of key names.
     pub fn new(seed: [u64; 4]) -> Self {
         let tables = (0..SHARD_COUNT).map(|_| Lock::new(None)).collect();
         Self { tables, clients: AtomicUsize::new(0), seed }
     }
 
-    /// Clients that watch keys.
+    /// Returns the number of clients that watch keys.
     pub fn clients(&self) -> &AtomicUsize {
         &self.clients
     }
 
-    /// Has the client marked when the key of this shard changes.
+    /// Adds a watcher to a key of this shard.
     pub fn add(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: &Arc<ClientInfo>) {
         shard.add_follower();
         let mut guard = self.tables[key.shard()].lock();
@@ -52,7 +52,7 @@ impl Watchers {
         }
     }
 
-    /// Ends what one [`Watchers::add`] began.
+    /// Removes a watcher that [`Watchers::add`] has added.
     pub fn remove(&self, shard: &mut Shard, (db, key): (usize, Key<'_>), client: u64) {
         shard.remove_follower();
         let mut guard = self.tables[key.shard()].lock();
@@ -67,10 +67,10 @@ impl Watchers {
         }
     }
 
-    /// Marks the watchers of a key of this shard: their transactions will not run. O(watchers).
+    /// Marks the watchers of a key of this shard, so that their transactions fail. O(watchers).
     pub fn mark(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) {
-        // Relaxed: watchers of this key raised the count under its shard's lock, which the caller
-        // holds.
+        // Relaxed: a watcher of this key increased the count under its shard's lock, which the
+        // caller holds.
         if self.clients.load(Relaxed) == 0 {
             return;
         }

@@ -1,7 +1,7 @@
 //! The logs of notable commands: slow ones, large requests, large replies (SLOWLOG, COMMANDLOG).
 //!
-//! One ring for each kind, shared by all threads. Only a command beyond its kind's threshold takes
-//! a ring's lock; the rest pays the comparison. Arguments are cut as Redis cuts them, so an entry
+//! Each kind has one ring, shared by all threads. Only a command above the threshold of its kind
+//! takes the ring's lock; all others cost a comparison. Arguments are cut as in Redis, so an entry
 //! takes at most 32 × 160 bytes.
 
 use std::collections::VecDeque;
@@ -14,30 +14,30 @@ use crate::secret::is_secret;
 /// The reason why a command is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It ran for long; the value is in microseconds.
+    /// The command ran for long; the value is in microseconds.
     Slow = 0,
-    /// Its request was large; the value is in bytes.
+    /// The request was large; the value is in bytes.
     LargeRequest = 1,
-    /// Its reply was large; the value is in bytes.
+    /// The reply was large; the value is in bytes.
     LargeReply = 2,
 }
 
-/// Arguments that an entry keeps at most; the last says how many are missing.
+/// The most arguments that an entry keeps. The last one says how many are missing.
 const ARGS_MAX: usize = 32;
 
-/// Bytes of an argument that an entry keeps at most, before the remark how many are missing.
+/// The most bytes of an argument that an entry keeps, without the note about the missing bytes.
 const ARG_LEN_BYTES_MAX: usize = 128;
 
 /// A notable command.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Counts up for each kind.
+    /// The id of the entry; each kind counts its own from 0.
     pub id: u64,
     /// The time of its end, in Unix seconds.
     pub unix_s: i64,
-    /// Microseconds or bytes, by kind.
+    /// The time in microseconds or the length in bytes, by the kind.
     pub value: u64,
-    /// Its arguments, cut.
+    /// The arguments, cut to the limits.
     pub args: Vec<Vec<u8>>,
     /// The client's address.
     pub peer: String,
@@ -45,20 +45,20 @@ pub struct Entry {
     pub name: Vec<u8>,
 }
 
-/// A kind's newest entries.
+/// The newest entries of one kind.
 #[derive(Debug, Default)]
 struct Ring {
     entries: VecDeque<Entry>,
     next_id: u64,
 }
 
-/// The three logs. Each has a lock, a leaf, under which at most one entry is moved or the
-/// asked ones are copied.
+/// The three logs. Each has a lock, a leaf in the lock order. Under it, at most one entry is moved
+/// or the requested ones are copied.
 #[derive(Debug, Default)]
 pub struct CommandLogs([Mutex<Ring>; 3]);
 
 impl CommandLogs {
-    /// Adds an entry, whose id is given here, and forgets the oldest beyond `len_max`.
+    /// Adds an entry and sets its id. Removes the oldest entries beyond `len_max`.
     pub fn add(&self, kind: Kind, len_max: usize, mut entry: Entry) {
         let mut ring = self.ring(kind);
         entry.id = ring.next_id;
@@ -77,7 +77,7 @@ impl CommandLogs {
         self.ring(kind).entries.len()
     }
 
-    /// Forgets all entries; ids go on.
+    /// Removes all entries. New entries continue the sequence of ids.
     pub fn reset(&self, kind: Kind) {
         self.ring(kind).entries.clear();
     }
@@ -87,9 +87,9 @@ impl CommandLogs {
     }
 }
 
-/// Copies a request's arguments, cut to the length that an entry keeps. The words that Redis hides
-/// are hidden: those behind AUTH and secret values of CONFIG SET. `full_name` is the command's,
-/// whatever the request calls it.
+/// Copies a request's arguments, cut to the limits of an entry. Replaces secret ones: the words
+/// after AUTH, and secret values of CONFIG SET. `full_name` is the original name of the command,
+/// whatever name the request uses.
 pub fn kept_args(full_name: &str, args: &Args<'_>) -> Vec<Vec<u8>> {
     let len = args.len();
     let shown = if len > ARGS_MAX { ARGS_MAX - 1 } else { len };

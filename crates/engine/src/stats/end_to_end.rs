@@ -34,15 +34,14 @@ pub struct TurnClock {
     number: u64,
     began: Instant,
     ended: Instant,
-    /// The length of the turn before.
+    /// The duration of the previous turn.
     took: Duration,
-    /// The start of the turn before, if the thread has not slept since.
+    /// The start of the previous turn, if the thread has not slept since.
     busy_since: Option<Instant>,
-    /// True if the requests of the present connection may have arrived at any time since
+    /// True if the requests of the current connection may have arrived at any time since
     /// `busy_since`.
     is_late: bool,
-    /// The number of calls by command id: of connections that were on time, and of late
-    /// connections.
+    /// The number of calls by command id, for connections that were on time and for late ones.
     calls: Box<[[u32; 2]]>,
     /// The ids of the commands that have calls.
     called: Vec<usize>,
@@ -71,15 +70,15 @@ impl TurnClock {
         self.began = now;
     }
 
-    /// Begins the requests of a connection that was answered last in turn `answered`, 0 for never,
-    /// and is answered now.
+    /// Begins the requests of a connection. `answered` is the turn in which it was last answered, 0
+    /// for never; sets it to the current turn.
     #[inline]
     pub fn enter(&mut self, answered: &mut u64) {
         self.is_late = self.busy_since.is_some() && *answered + 1 < self.number;
         *answered = self.number;
     }
 
-    /// Counts calls of the present connection.
+    /// Counts calls of the current connection.
     #[inline]
     pub fn count(&mut self, registered: &Registered, calls: u64) {
         let of_command = &mut self.calls[registered.id];
@@ -89,7 +88,7 @@ impl TurnClock {
         of_command[usize::from(self.is_late)] += calls as u32;
     }
 
-    /// Ends the turn, whose replies were sent.
+    /// Ends the turn, after its replies were sent.
     #[inline]
     pub fn end(&mut self, now: Instant, stats: &ThreadStats) {
         self.ended = now;

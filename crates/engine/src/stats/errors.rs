@@ -1,22 +1,23 @@
-//! Error replies counted by their first word, for INFO errorstats.
+//! The counts of error replies by error code (their first word), for INFO errorstats.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Different codes that are counted; scripts could invent any number of them.
+/// The most different codes that are counted, since scripts could invent any number of them.
 const CODES_MAX: usize = 128;
-/// The latest place of the space behind a code.
+/// The last position at which the space after a code may be.
 const CODE_LEN_MAX: usize = 31;
 
-/// Counts of error replies. One lock, taken only when an error is sent; a leaf in the lock order.
+/// The counts of error replies. The lock is taken only when an error is sent; a leaf in the lock
+/// order.
 #[derive(Debug, Default)]
 pub struct ErrorCounts(Mutex<BTreeMap<String, u64>>);
 
 impl ErrorCounts {
     /// Counts an error line by its first word.
     pub fn count(&self, line: &[u8]) {
-        // A line of one word, or with a first word that is long, has no code, as in Redis.
+        // A line without a space, or with a long first word, counts as code `ERR`, as in Redis.
         let start = &line[..line.len().min(CODE_LEN_MAX)];
         let end = start.iter().position(|&byte| byte == b' ');
         let code = end.map_or(Cow::Borrowed("ERR"), |end| String::from_utf8_lossy(&line[..end]));
@@ -34,7 +35,7 @@ impl ErrorCounts {
         self.lock().clone()
     }
 
-    /// Starts over.
+    /// Resets all counts.
     pub fn reset(&self) {
         self.lock().clear();
     }

@@ -1,19 +1,19 @@
-//! Histograms of commands' times: INFO latencystats, LATENCY HISTOGRAM and
-//! END-TO-END, the metrics endpoint.
+//! Histograms of commands' times, for INFO latencystats, LATENCY HISTOGRAM and END-TO-END, and the
+//! metrics endpoint.
 //!
-//! Log-linear buckets: 32 to each power of two, so a value is known to 3 %. From 1 ns to 137 s in
-//! 8.5 KiB, made when a thread runs the command for the first time. One writer, the thread;
-//! readers sum over threads.
+//! The buckets are log-linear: 32 for each power of two, so a value is exact to 3 %. A histogram
+//! covers 1 ns to 137 s in 8.5 KiB, and is created when a thread first runs the command. Only that
+//! thread writes it; readers sum the histograms of all threads.
 
 use crate::stats::Counter;
 
-/// Buckets to a power of two, as a power of two.
+/// The number of buckets for each power of two, as an exponent of two.
 const SUB_BITS: u32 = 5;
-/// Longer times are counted as this power of two of nanoseconds.
+/// The power of two that limits the range, in nanoseconds: longer times count as this one.
 const POWER_MAX: u32 = 37;
 const BUCKETS: usize = ((POWER_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// One thread's histogram of one command.
+/// The histogram of one command on one thread.
 #[derive(Debug)]
 pub struct Histogram(Box<[Counter]>);
 
@@ -39,22 +39,22 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts `calls` calls of `nanos` each. For the owning thread.
+    /// Counts `calls` calls of `nanos` nanoseconds each. Only the owning thread may call it.
     pub fn record(&self, nanos: u64, calls: u64) {
         self.0[bucket(nanos)].add(calls);
     }
 
-    /// Starts over.
+    /// Resets all buckets.
     pub fn reset(&self) {
         self.0.iter().for_each(Counter::reset);
     }
 }
 
-/// The sum of threads' histograms, to look at.
+/// The sum of several threads' histograms.
 #[derive(Clone, Debug)]
 pub struct Times {
     counts: Vec<u64>,
-    /// Calls counted.
+    /// The number of calls.
     pub calls: u64,
 }
 
@@ -71,7 +71,7 @@ impl Times {
         Self { counts, calls }
     }
 
-    /// Returns the time in nanoseconds that `percent` of the calls did not exceed, to 3 %.
+    /// Returns the given percentile of the times, in nanoseconds. Exact to 3 %.
     pub fn percentile_nanos(&self, percent: f64) -> u64 {
         let rank = ((percent / 100.0 * self.calls as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -83,8 +83,8 @@ impl Times {
     }
 
     /// Returns, for each of these ascending limits in nanoseconds, the number of calls that took
-    /// less. Exact for powers of two; else calls that took up to 3 % less than the limit may not
-    /// be counted.
+    /// less time. Exact for powers of two; for other limits, calls up to 3 % below the limit may
+    /// not be counted.
     pub fn below(&self, limits: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut seen, mut at) = (0, 0);
         let below = |limit: u64| {
@@ -97,13 +97,13 @@ impl Times {
         limits.map(below).collect()
     }
 
-    /// Pairs of a limit in microseconds, each about double the one before, and the number of calls
-    /// that took no longer; only limits below which there are more calls than below the one before.
+    /// Returns pairs of a limit in microseconds and the number of calls up to it. Each limit is
+    /// about double the one before. Limits that add no calls are left out.
     pub fn cumulative_usec(&self) -> Vec<(u64, u64)> {
         let mut pairs = Vec::new();
         let mut before = 0;
-        // The limits are those of Redis' histograms: a power of two and one of
-        // their buckets above it.
+        // The limits are those of Redis' histograms: a power of two and one of their buckets above
+        // it.
         for (power, seen) in (10..).zip(self.below((10..=POWER_MAX).map(|power| 1 << power))) {
             if seen > before {
                 pairs.push((((1 << power) + (1 << (power - 7)) - 1) / 1000, seen));

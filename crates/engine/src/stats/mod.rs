@@ -1,5 +1,5 @@
-//! Counters: each thread writes its own, readers sum them. No shared cache line
-//! on the request's path.
+//! Counters. Each thread writes its own, and readers sum them. The path of a request therefore uses
+//! no shared cache line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,13 +22,13 @@ pub mod latency_events;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds on the owning thread. Relaxed: readers want a recent value, nothing more.
+    /// Adds to the counter, on its owning thread. Relaxed: readers need only a recent value.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Takes `n` off on the owning thread.
+    /// Subtracts from the counter, on its owning thread.
     #[inline]
     pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
@@ -39,7 +39,7 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Starts over (CONFIG RESETSTAT); an addition at the same moment may survive.
+    /// Sets the counter to 0 (CONFIG RESETSTAT). An addition at the same time may undo this.
     pub fn reset(&self) {
         self.0.store(0, Relaxed);
     }
@@ -48,115 +48,116 @@ impl Counter {
 /// The counters of one thread for one command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// Runs.
+    /// The number of runs.
     pub calls: Counter,
-    /// Time spent, in nanoseconds. `crate::timing` says how they are measured.
+    /// The time spent, in nanoseconds. `crate::timing` describes the measurement.
     pub nanos: Counter,
-    /// The histogram of their times; created by the first run.
+    /// The histogram of the times, created by the first run.
     pub times: OnceLock<Histogram>,
-    /// The same from the arrival of a request to the sending of its reply:
+    /// The histogram of the times from the arrival of a request to the sending of its reply, see
     /// `crate::stats::end_to_end`.
     pub end_to_end: OnceLock<Histogram>,
-    /// The sum of these, in nanoseconds.
+    /// The sum of the end-to-end times, in nanoseconds.
     pub end_to_end_nanos: Counter,
-    /// Refused before they ran.
+    /// The number of requests refused before they ran.
     pub rejected: Counter,
-    /// Ended in an error.
+    /// The number of runs that ended with an error.
     pub failed: Counter,
 }
 
 /// The counters of one I/O thread.
 #[derive(Debug)]
 pub struct ThreadStats {
-    /// By command id.
+    /// The counters of commands, by command id.
     pub commands: Box<[CommandCounters]>,
-    /// Requests run.
+    /// The number of requests run.
     pub processed: Counter,
-    /// Connections taken in.
+    /// The number of accepted connections.
     pub connections: Counter,
-    /// Connections open now.
+    /// The number of open connections.
     pub clients: Counter,
-    /// Bytes received.
+    /// The number of bytes received.
     pub input_bytes: Counter,
-    /// Bytes of replies.
+    /// The number of bytes sent.
     pub output_bytes: Counter,
-    /// Reads that found their key.
+    /// The number of reads that found their key.
     pub hits: Counter,
-    /// Reads that did not.
+    /// The number of reads that did not find their key.
     pub misses: Counter,
-    /// Keys removed because a command met them after their time.
+    /// The number of keys removed because a command found them expired.
     pub expired_keys: Counter,
-    /// Keys evicted.
+    /// The number of evicted keys.
     pub evicted_keys: Counter,
-    /// Fields of hashes removed because a command met them after their time.
+    /// The number of hash fields removed because a command found them expired.
     pub expired_fields: Counter,
-    /// Clients closed because of `maxmemory-clients`.
+    /// The number of clients closed because of `maxmemory-clients`.
     pub evicted_clients: Counter,
-    /// Changes to the data.
+    /// The number of changes to the data.
     pub changes: Counter,
-    /// Error replies.
+    /// The number of error replies.
     pub errors: Counter,
-    /// Loop turns, those that ran no request as well.
+    /// The number of turns, including those without requests.
     pub cycles: Counter,
-    /// Their time without that of waiting for something to do, in nanoseconds.
+    /// The time of the turns, without waiting for input, in nanoseconds.
     pub cycles_nanos: Counter,
-    /// The part of it in which requests were run, in nanoseconds.
+    /// The part of that time in which requests ran, in nanoseconds.
     pub running_nanos: Counter,
-    /// The refusals of access control.
+    /// The requests and logins that access control refused.
     pub denied: Denials,
-    /// Times that a connection's bytes were received.
+    /// The number of receive calls on connections.
     pub reads: Counter,
-    /// Times that bytes were sent to a connection.
+    /// The number of send calls on connections.
     pub writes: Counter,
-    /// Requests that failed before dispatch knew a command.
+    /// The number of requests whose command does not exist.
     pub unknown_commands: Counter,
-    /// Requests that ended with an error that they should not meet: their handler used a key that
-    /// its record does not declare, or they were replayed from a file.
+    /// The number of requests with an error that must not occur: the handler used a key that its
+    /// record does not declare, or the request was replayed from a file.
     pub unexpected_errors: Counter,
-    /// Scripts.
+    /// The counters of script runs.
     pub scripts: ScriptCounters,
     /// Clients closed because of a limit.
     pub disconnections: Disconnections,
 }
 
-/// The refusals of access control.
+/// The requests and logins that access control refused, by reason.
 #[derive(Debug, Default)]
 pub struct Denials {
-    /// Names and passwords.
+    /// The number of failed logins.
     pub auth: Counter,
-    /// Requests for their command.
+    /// The number of requests refused because of the command.
     pub commands: Counter,
-    /// For a key.
+    /// The number of requests refused because of a key.
     pub keys: Counter,
-    /// For a channel.
+    /// The number of requests refused because of a channel.
     pub channels: Counter,
-    /// For a database.
+    /// The number of requests refused because of a database.
     pub databases: Counter,
 }
 
-/// The counters of script runs.
+/// The numbers of script runs.
 #[derive(Debug, Default)]
 pub struct ScriptCounters {
-    /// Under the locks of their keys.
+    /// Runs under the locks of their keys.
     pub parallel: Counter,
-    /// As the exclusive owner.
+    /// Runs as the exclusive owner of the keyspace.
     pub alone: Counter,
-    /// Ended to run again as the exclusive owner.
+    /// Runs that were undone because the script had to run again.
     pub rerun: Counter,
 }
 
-/// Clients that were closed because of a limit.
+/// The numbers of clients that were closed because of a limit.
 #[derive(Debug, Default)]
 pub struct Disconnections {
-    /// Their output grew over it.
+    /// Clients whose output exceeded the limit.
     pub output_limit: Counter,
-    /// Their input did.
+    /// Clients whose input exceeded the limit.
     pub query_limit: Counter,
 }
 
 impl ThreadStats {
-    /// Starts over with everything that counts events; what is a state (open connections) and what
-    /// other counters lean on (changes) stays.
+    /// Resets the counters of events for CONFIG RESETSTAT. Does not reset the number of open
+    /// connections, the counter of changes (other counters depend on it), and the counters of
+    /// scripts.
     pub fn reset(&self) {
         let counters = [
             &self.processed,
@@ -200,7 +201,7 @@ impl ThreadStats {
         }
     }
 
-    /// Counters at zero for `command_count` commands.
+    /// Creates counters at zero for `command_count` commands.
     pub fn new(command_count: usize) -> CachePadded<Self> {
         CachePadded::new(Self {
             commands: (0..command_count).map(|_| CommandCounters::default()).collect(),
@@ -231,19 +232,19 @@ impl ThreadStats {
     }
 }
 
-/// Thresholds at which a command is logged; `u64::MAX` for never.
+/// The thresholds at which commands are logged; `u64::MAX` for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Nanoseconds, requests' bytes and replies' bytes, by [`Kind`](command_log::Kind).
+    /// The thresholds for nanoseconds, bytes of requests and bytes of replies, by
+    /// [`Kind`](command_log::Kind).
     pub from: [u64; 3],
-    /// Milliseconds at which the latency monitor records an event; 0 for never.
+    /// The least milliseconds of an event that the latency monitor records; 0 for never.
     pub latency_ms: u64,
-    /// The nanoseconds from which on either the log of slow commands or the latency
-    /// monitor notes a command.
+    /// The least nanoseconds of a command that the slow log or the latency monitor records.
     pub noted_nanos: u64,
-    /// Entries that are kept, by [`Kind`](command_log::Kind).
+    /// The most entries of each log, by [`Kind`](command_log::Kind).
     pub len_max: [usize; 3],
-    /// True if histograms are kept.
+    /// True if histograms are recorded.
     pub histograms: bool,
 }
 
@@ -259,14 +260,14 @@ impl Default for Thresholds {
     }
 }
 
-/// A command that was run: what is noted of it.
+/// A command that has run, with the data for logs and counters.
 pub struct Ran<'a> {
     /// The command.
     pub registered: &'static Registered,
     /// Its arguments.
     pub args: &'a Args<'a>,
-    /// Bytes of its request and of its reply.
+    /// The bytes of its request and of its reply.
     pub bytes: [usize; 2],
-    /// Calls that were timed together, of which it is the last.
+    /// The number of calls that were timed together; this command is the last of them.
     pub calls: u64,
 }

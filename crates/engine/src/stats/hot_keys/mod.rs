@@ -1,14 +1,14 @@
-//! The keys that take most of the time and of the network, counted by HOTKEYS as in Redis 8.6. The
-//! frequency of keys, as Valkey 9.2 counts it, is in `windows.rs`.
+//! The keys that use most time and network, counted by HOTKEYS as in Redis 8.6. The frequency of
+//! keys, as Valkey 9.2 counts it, is in `windows.rs`.
 //!
-//! A session counts, per I/O thread and metric, the keys with most of the weight
-//! ([`HeavyHitters`]): a command's time, and the bytes of its request and reply, in equal shares
-//! for its keys. With a ratio of `r` each command is counted with a chance of `1 / r`; the sums
-//! over all commands are exact whatever the ratio.
+//! For each I/O thread and metric, a session counts the keys with the highest totals
+//! ([`HeavyHitters`]). The metrics are a command's time, and the bytes of its request and reply;
+//! its keys get equal shares. With a sample ratio of `r`, each command is counted with a
+//! probability of `1 / r`. The sums over all commands are exact for every ratio.
 //!
-//! Without a session a command pays one predictable branch on a flag that the thread reads once
-//! per turn. With one, commands are timed singly. Each counted one takes a lock that only its own
-//! thread and HOTKEYS GET ever take: a leaf, held for a look-up.
+//! Without a session, a command costs one predictable branch on a flag that the thread reads once
+//! per turn. During a session, each command is timed separately. Each counted command takes a lock
+//! that only its own thread and HOTKEYS GET take: a leaf in the lock order, held for a look-up.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
@@ -28,43 +28,45 @@ mod windows;
 
 pub use windows::{Rate, Sampling, Windows};
 
-/// Counters per thread and metric for each key shown; more counters make errors smaller.
+/// The number of counters per thread and metric for each key to show; more counters reduce the
+/// error.
 const COUNTERS_PER_SHOWN: usize = 32;
 
 /// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Time per key is counted.
+    /// True if the time per key is counted.
     pub cpu: bool,
-    /// Bytes per key are counted.
+    /// True if the bytes per key are counted.
     pub net: bool,
-    /// Keys that are shown.
+    /// The number of keys to show.
     pub count: usize,
-    /// Milliseconds after which counting ends by itself.
+    /// The milliseconds after which the session ends by itself; `None` for no limit.
     pub duration_ms: Option<i64>,
-    /// One command of so many is counted.
+    /// The sample ratio: one of this number of commands is counted.
     pub sample: u32,
 }
 
-/// A session's frame: what is known without looking at the threads.
+/// The data of a session that does not depend on threads.
 #[derive(Clone, Debug)]
 struct Session {
     options: SessionOptions,
     started_ms: i64,
-    /// Process time, user and system, and bytes over the network, when it started.
+    /// The totals of the process when the session started.
     began: Totals,
-    /// The time at which it was stopped, with the totals of then.
+    /// The time at which the session stopped, in Unix milliseconds, and the totals of the process
+    /// then.
     stopped: Option<(i64, Totals)>,
 }
 
-/// Totals of the process, as the host measures them.
+/// The totals of the process, measured by the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Processor time in user space.
     pub user: Duration,
     /// Processor time in the kernel.
     pub system: Duration,
-    /// Bytes received and sent.
+    /// The bytes received and sent.
     pub net_bytes: u64,
 }
 
@@ -87,14 +89,14 @@ struct Part {
     all_bytes: u64,
 }
 
-/// The session that runs or ran last.
+/// The current or last session.
 pub struct HotKeys {
-    /// Unix milliseconds until which commands are counted: in the past for not at all.
+    /// The end of the session, in Unix milliseconds; in the past if none is active.
     until_ms: AtomicI64,
-    /// Its lock is a leaf but for those of the parts.
+    /// The lock is a leaf, except that those of the parts are taken under it.
     session: Mutex<Option<Session>>,
     parts: Box<[Lock<Option<Part>>]>,
-    /// The counters that need no session.
+    /// The counters of `hotkeys-top-k`, which need no session.
     pub windows: Windows,
 }
 
@@ -103,27 +105,27 @@ pub struct HotKeys {
 pub struct Report {
     /// The options of the session.
     pub options: SessionOptions,
-    /// True while commands are counted.
+    /// True while the session is active.
     pub active: bool,
     /// The time of its start, in Unix milliseconds.
     pub started_ms: i64,
-    /// The time for which commands were counted.
+    /// The time for which commands were counted, in milliseconds.
     pub duration_ms: i64,
-    /// Time of all commands on keys, sampled or not.
+    /// The time of all commands with keys, sampled or not.
     pub all_time: Duration,
-    /// Bytes of all commands on keys, sampled or not.
+    /// The bytes of all commands with keys, sampled or not.
     pub all_bytes: u64,
-    /// The process' time meanwhile, in user space and in the kernel.
+    /// The process' time during the session, in user space and in the kernel.
     pub process_time: [Duration; 2],
-    /// Bytes over the network meanwhile.
+    /// The bytes over the network during the session.
     pub net_bytes: u64,
-    /// Keys by time, in nanoseconds.
+    /// The keys by time, in nanoseconds.
     pub by_nanos: Vec<Hitter>,
-    /// Keys by bytes.
+    /// The keys by bytes.
     pub by_bytes: Vec<Hitter>,
 }
 
-/// Why a session cannot be started or forgotten.
+/// The error if a session is active, so that none can be started or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InProgress;
 
@@ -139,7 +141,7 @@ impl HotKeys {
         }
     }
 
-    /// Returns true if commands are counted now.
+    /// Returns true if a session is active at `now_ms`.
     #[inline]
     pub fn is_active(&self, now_ms: i64) -> bool {
         self.until_ms.load(Relaxed) > now_ms
@@ -149,10 +151,10 @@ impl HotKeys {
         self.session.lock().expect("nothing panics while the session is locked")
     }
 
-    /// Starts a session; what the one before counted is dropped.
+    /// Starts a session and removes the counts of the last one.
     ///
     /// # Errors
-    /// If one is in progress.
+    /// A session is active.
     pub fn start(&self, totals: Totals, options: SessionOptions, now_ms: i64) -> Result<(), InProgress> {
         let mut session = self.session();
         if self.is_active(now_ms) {
@@ -169,7 +171,7 @@ impl HotKeys {
         Ok(())
     }
 
-    /// Ends the session and keeps what it counted; whether one was in progress.
+    /// Stops the session and keeps its counts. Returns true if it was active.
     pub fn stop(&self, totals: Totals, now_ms: i64) -> bool {
         let mut session = self.session();
         let active = self.is_active(now_ms);
@@ -180,10 +182,10 @@ impl HotKeys {
         active
     }
 
-    /// Forgets what was counted.
+    /// Removes the counts of the last session.
     ///
     /// # Errors
-    /// If the session is in progress.
+    /// A session is active.
     pub fn reset(&self, now_ms: i64) -> Result<(), InProgress> {
         let mut session = self.session();
         if self.is_active(now_ms) {
@@ -224,7 +226,8 @@ impl HotKeys {
         })
     }
 
-    /// Counts a command of a thread in its window, if it uses keys; it was sampled by `percent`.
+    /// Counts a sampled command of a thread in its current window, if it uses keys. It was sampled
+    /// at a rate of `percent`.
     #[cold]
     pub fn note_sample(
         &self,
@@ -244,7 +247,8 @@ impl HotKeys {
         }
     }
 
-    /// Counts a command of a thread. `draw` gives a random number below its argument.
+    /// Counts a command of a thread in the session. `draw` returns a random number below its
+    /// argument.
     #[cold]
     pub fn note(&self, thread: usize, ran: &Ran<'_>, took: Duration, draw: impl FnOnce(u32) -> u32) {
         let mut keys: SmallVec<[usize; 8]> = SmallVec::new();

@@ -1,17 +1,17 @@
-//! The frequency of keys, window by window: HOTKEYS GET shows it if `hotkeys-top-k` is set.
+//! The frequency of keys in time windows: HOTKEYS GET shows it if `hotkeys-top-k` is set.
 //!
 //! Each I/O thread counts a sample, one of `100 / hotkeys-sampling-percentage` commands, with all
-//! keys that the command names. At the end of a window the threads' counts are added up, the first
-//! `hotkeys-top-k` keys are kept as the last window, and counting begins anew. A window that
-//! lasted twice its time (the server was held up) is too long to be shown as one and is thrown
-//! away.
+//! keys that the command names. At the end of a window the counts of all threads are summed. The
+//! first `hotkeys-top-k` keys become the last window, and counting begins again. A window that took
+//! twice its time or more (the server was stopped for a while) is discarded.
 //!
 //! ```text
 //!   command ─► sampled? ─► live part of its thread ─(window over)─► last window ─► HOTKEYS, INFO
 //! ```
-//! On or off, a command counts a number down. A sampled one draws the number of commands until the
-//! next, and takes its thread's lock, a leaf that otherwise only the end of a window takes. The
-//! work at the end is done without a thread's lock, except for swapping its counters.
+//! In both cases, on or off, a command decrements a number. A sampled command draws the number of
+//! commands until the next sample. It also takes its thread's lock, a leaf, which otherwise only
+//! the end of a window takes. The work at the end of a window is done without a thread's lock,
+//! except for replacing its counters.
 //!
 //! Source: Valkey's topic "hot keys" and its test suite, as of version 9.2.
 
@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 use stdx::heavy_hitters::HeavyHitters;
 use structures::lock::Lock;
 
-/// Counters per thread for each key that is to be shown.
+/// The number of counters per thread for each key to show.
 const COUNTERS_PER_SHOWN: usize = 8;
 
-/// Bytes of a database's number before a key's name.
+/// The bytes of a database's number, which precedes a key's name.
 const DB_BYTES: usize = 4;
 
 /// The sampling options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// `hotkeys-top-k`: keys that are shown; 0 for not counting.
+    /// `hotkeys-top-k`: the number of keys to show; 0 turns counting off.
     pub shown: usize,
     /// `hotkeys-sampling-percentage`, 1 to 100.
     pub percent: u32,
@@ -44,14 +44,14 @@ impl Default for Sampling {
     }
 }
 
-/// A key and how often it is asked for.
+/// A key and the frequency of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Its name.
     pub key: Vec<u8>,
     /// Its database.
     pub db: u32,
-    /// Requests per second, estimated.
+    /// The estimated requests per second.
     pub per_second: u64,
 }
 
@@ -67,8 +67,8 @@ struct Finished {
 struct Part {
     accesses: HeavyHitters,
     samples: u64,
-    /// The percentage it counts by: who samples by another is a turn behind
-    /// or ahead of its options.
+    /// The sampling percentage of these counts. Samples by another percentage, from a thread that
+    /// uses older or newer options, are not counted.
     percent: u32,
 }
 
@@ -78,9 +78,9 @@ struct State {
     last: Finished,
 }
 
-/// The window that is being counted and the last one.
+/// The current window and the last one.
 pub struct Windows {
-    /// Its lock is taken before those of parts.
+    /// The lock is taken before those of the parts.
     state: Mutex<State>,
     parts: Box<[Lock<Option<Part>>]>,
 }
@@ -97,7 +97,7 @@ impl Windows {
         self.state.lock().expect("nothing panics while the windows are locked")
     }
 
-    /// Starts a window; what was counted in the one before.
+    /// Starts a window. Returns the counts of the previous one.
     fn begin(&self, state: &mut State, now: Instant) -> Vec<Part> {
         state.since = now;
         let Sampling { shown, percent, .. } = state.sampling;
@@ -109,8 +109,8 @@ impl Windows {
         self.parts.iter().filter_map(swap).collect()
     }
 
-    /// Counts as the options say from now on. The window that is being counted is lost, the last
-    /// one is kept while anything is counted.
+    /// Applies new options. The counts of the current window are lost; the last window is kept
+    /// unless counting is turned off.
     pub fn configure(&self, sampling: Sampling, now: Instant) {
         let mut state = self.state();
         if state.sampling == sampling {
@@ -124,14 +124,14 @@ impl Windows {
         self.begin(&mut state, now);
     }
 
-    /// Forgets all windows.
+    /// Removes all windows.
     pub fn reset(&self, now: Instant) {
         let mut state = self.state();
         state.last = Finished::default();
         self.begin(&mut state, now);
     }
 
-    /// Forgets a database's keys. O(counters log counters) where there are others.
+    /// Removes a database's keys. O(counters log counters) if keys of other databases remain.
     pub fn forget(&self, db: usize) {
         let mut state = self.state();
         if state.sampling.shown == 0 {
@@ -164,13 +164,14 @@ impl Windows {
         (state.sampling.shown > 0).then(|| state.last.rates.clone())
     }
 
-    /// Returns the sampled accesses of the last window, and its length; zeros if there is none.
+    /// Returns the number of sampled accesses in the last window, and its length; zeros if there is
+    /// none.
     pub fn last(&self) -> (u64, Duration) {
         let state = self.state();
         (state.last.samples, state.last.took)
     }
 
-    /// Counts a command of a thread that was sampled by `percent`.
+    /// Counts the keys of a command of a thread. It was sampled at a rate of `percent`.
     pub fn note<'k>(&self, thread: usize, percent: u32, db: usize, keys: impl Iterator<Item = &'k [u8]>) {
         let mut locked = self.parts[thread].lock();
         let Some(part) = locked.as_mut().filter(|part| part.percent == percent) else { return };
@@ -192,7 +193,7 @@ impl Finished {
             .iter()
             .map(|hitter| {
                 let (db, key) = hitter.key.split_at(DB_BYTES);
-                // In the middle between what is certain and what is possible.
+                // The middle between the certain and the possible count.
                 let sampled_twice = u128::from(hitter.certain) + u128::from(hitter.count);
                 let all = sampled_twice * 100 * 1_000_000_000;
                 let over = 2 * u128::from(sampling.percent) * took.as_nanos().max(1);
@@ -215,7 +216,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Counts `requests` on the threads of windows of a second, by 50 percent.
+    /// Counts `requests` on the threads in windows of one second, with 50 percent sampled.
     fn counting(requests: &[(usize, usize, &str, usize)]) -> (Windows, Instant) {
         let now = Instant::now();
         let windows = Windows::new(2, now);
@@ -241,7 +242,7 @@ mod tests {
         let requests = [(0, 0, "a", 30), (1, 0, "a", 20), (0, 3, "a", 70), (1, 0, "b", 1)];
         let (windows, begin) = counting(&requests);
         assert!(shown(&windows, begin + SECOND / 2).is_empty());
-        // Each sample stands for two, in one and a quarter of a second.
+        // Each sample stands for two requests, in a window of 1.25 seconds.
         let expected = [("a".to_owned(), 3, 112), ("a".to_owned(), 0, 80)];
         let end = begin + SECOND * 5 / 4;
         assert_eq!(shown(&windows, end), expected);

@@ -1,4 +1,4 @@
-//! LATENCY DOCTOR: what the spikes say, in words.
+//! LATENCY DOCTOR: a report about the latency spikes in words.
 
 use std::fmt::Write;
 
@@ -7,15 +7,15 @@ use super::{Sample, Series};
 /// The input of the report besides the spikes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportInput {
-    /// Now, Unix seconds.
+    /// The present time, in Unix seconds.
     pub unix_s: i64,
     /// `latency-monitor-threshold`; 0 for off.
     pub threshold_ms: u64,
-    /// `slowlog-log-slower-than` in microseconds; none for off.
+    /// `slowlog-log-slower-than`, in microseconds; `None` for off.
     pub slowlog_usec: Option<u64>,
 }
 
-/// A series in four numbers.
+/// The statistics of a series of samples.
 struct Figures {
     average_ms: u64,
     /// The mean of the samples' distances from their average.
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-/// Returns the advice against spikes of an event.
+/// Returns advice about the spikes of an event.
 fn advice(event: &str) -> &'static [&'static str] {
     match event {
         "command" => &[

@@ -1,16 +1,17 @@
-//! LATENCY GRAPH: a series as columns of characters, the picture Redis draws.
+//! LATENCY GRAPH: a series as columns of characters, in the form that Redis draws.
 //!
-//! A column for each sample, four rows of three heights each, scaled from the shortest to
-//! the longest; below it, from top to bottom, how long ago it was. What is wider than a
-//! terminal goes on below.
+//! Each sample is a column of four rows with three heights each, scaled from the shortest to the
+//! longest sample. Below a column is its age, written from top to bottom. A graph wider than a
+//! terminal continues in a further strip below.
 
 use super::{Sample, Series};
 
-/// Columns of one strip.
+/// The number of columns of a strip.
 const COLUMNS: usize = 80;
-/// Rows of a strip above its labels.
+/// The number of rows of a strip, without its labels.
 const ROWS: u64 = 4;
-/// The heights within a row, from low to high; a column fills the rows below its top with [`FULL`].
+/// The characters for the heights within a row, from low to high. The rows below the top of a
+/// column are filled with [`FULL`].
 const HEIGHTS: [u8; 3] = *b"_o#";
 const FULL: u8 = b'|';
 
@@ -44,13 +45,13 @@ pub fn graph(series: &Series, now_unix_s: i64) -> String {
     text
 }
 
-/// Returns the height of a column, from 0 up to below `ROWS × HEIGHTS`.
+/// Returns the height of a column, from 0 to below `ROWS × HEIGHTS`.
 fn step(ms: u64, low: u64, high: u64) -> u64 {
     let steps = ROWS * HEIGHTS.len() as u64;
     ((ms - low) * steps / (high - low).max(1)).min(steps - 1)
 }
 
-/// Returns the sign of a column of this height in a row, counted from the lowest.
+/// Returns the character of a column with the height `step` in a row; row 0 is the lowest.
 fn cell(step: u64, row: u64) -> u8 {
     let base = row * HEIGHTS.len() as u64;
     match step.checked_sub(base) {

@@ -1,13 +1,13 @@
 //! The latency monitor: events that took `latency-monitor-threshold` milliseconds or more (LATENCY
 //! LATEST, HISTORY, GRAPH, DOCTOR, RESET).
 //!
-//! A series for each kind of event, made by its first spike: the newest [`SAMPLES_MAX`] samples
-//! and the longest time since it was made. Spikes of the same second are one sample, the longest
-//! of them, so a series reaches back at least that many seconds. Names and resolution are
-//! Redis'; `gate-wait` and `reply-release` are ours.
+//! Each kind of event has a series, created by its first latency spike. A series has the newest
+//! [`SAMPLES_MAX`] samples, and the longest time since its creation. Spikes in the same second are
+//! one sample, the longest of them, so a series covers at least that number of seconds. Names and
+//! resolution are those of Redis, except the events `gate-wait` and `reply-release`.
 //!
-//! One lock around all of it, a leaf, taken for a spike and by who reads. What is no
-//! spike never comes here.
+//! One lock protects all series, a leaf in the lock order. It is taken for a spike and by readers.
+//! Events below the threshold do not take it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -19,33 +19,34 @@ mod graph;
 pub use doctor::{ReportInput, report};
 pub use graph::graph;
 
-/// Samples that a series keeps.
+/// The most samples that a series keeps.
 pub const SAMPLES_MAX: usize = 160;
 
 /// The events whose latency is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command that may work for long by its nature.
+    /// A command without the flag FAST, which may take long.
     Command,
-    /// A command that should not: flag FAST.
+    /// A command with the flag FAST, which should not take long.
     FastCommand,
-    /// Serving a client that waited for a key.
+    /// Serving a blocked client.
     CommandUnblocking,
-    /// A step of active expiry, which keeps a shard locked.
+    /// A step of active expiry, under a shard's lock.
     ExpireCycle,
     /// A round of eviction.
     EvictionCycle,
     /// The removal of one evicted key.
     EvictionDel,
-    /// Freeing, for an eviction, what waited to be freed in the background.
+    /// Freeing values from the queue of lazy freed values, for an eviction.
     EvictionLazyfree,
-    /// A thread's turn that waited while somebody owned the whole keyspace.
+    /// The wait of a thread's turn while another thread owned the keyspace.
     GateWait,
-    /// Replies that waited until the readers of the change log had what they show.
+    /// The wait of replies until the readers of the change log had received the changes that they
+    /// show.
     ReplyRelease,
 }
 
-/// Events by their number, with the names that clients know them by.
+/// The names of the events, by their number.
 const NAMES: [&str; 9] = [
     "command",
     "fast-command",
@@ -67,7 +68,7 @@ pub struct Sample {
     pub ms: u64,
 }
 
-/// Spikes of one kind of event, oldest first. It has at least one.
+/// The latency spikes of one kind of event, oldest first; at least one.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The event's name.
@@ -83,8 +84,8 @@ pub struct Series {
 pub struct LatencyEvents(Mutex<[Option<Series>; NAMES.len()]>);
 
 impl LatencyEvents {
-    /// Notes how long an event took that ends now, if that is the threshold or more; a threshold
-    /// of 0 notes nothing. `unix_ms` reads the clock.
+    /// Records the latency of an event that ends now, if it is at least the threshold. A threshold
+    /// of 0 records nothing. `unix_ms` reads the clock.
     #[inline]
     pub fn note(&self, threshold_ms: u64, event: Event, took: Duration, unix_ms: impl FnOnce() -> i64) {
         if threshold_ms > 0 && took.as_millis() as u64 >= threshold_ms {
@@ -120,7 +121,7 @@ impl LatencyEvents {
         self.all().iter().flatten().find(|series| series.name.as_bytes() == name).cloned()
     }
 
-    /// Forgets an event's series; whether there was one.
+    /// Removes an event's series. Returns true if there was one.
     pub fn reset(&self, name: &[u8]) -> bool {
         let mut all = self.all();
         let found = all
@@ -129,7 +130,7 @@ impl LatencyEvents {
         found.is_some_and(|series| series.take().is_some())
     }
 
-    /// Forgets all series; how many there were.
+    /// Removes all series and returns their number.
     pub fn reset_all(&self) -> usize {
         self.all().iter_mut().filter_map(Option::take).count()
     }
