@@ -59,8 +59,7 @@ use crate::wait::{BlockedClient, BlockedKey, DestinationKey, deadline_ms};
 /// Hashes of the keys of one request.
 type Hashes = SmallVec<[KeyHash; 4]>;
 
-/// The number of times that a writer searches the keys of the clients that it may serve before it
-/// runs; missing keys are locked later.
+/// The number of searches for keys to lock before a writer runs; other keys are locked later.
 const LOCK_ATTEMPTS_MAX: usize = 4;
 
 /// The executor of one thread. It runs commands, with all state of the thread except the

@@ -115,11 +115,11 @@ impl MemberPlan {
 pub enum Channels {
     /// None.
     None,
-    /// The first one.
+    /// The first argument.
     First,
-    /// All.
+    /// All arguments.
     All,
-    /// All, and each is a pattern of channels.
+    /// All arguments, each a pattern of channels.
     Patterns,
 }
 

@@ -1,5 +1,5 @@
-//! A thread's turn: what its driver (an I/O thread of the server, a simulator) has the
-//! engine do with requests.
+//! A thread's turn: the functions by which a driver (an I/O thread of the server, a simulator) lets
+//! the engine run requests.
 //!
 //! ```text
 //!   begin ─► [ run ]* ─► keep_limits ─► broadcast ─► end          inside the gate
@@ -35,23 +35,22 @@ use crate::stats::latency_events::Event;
 use crate::table::{Registered, Runner, Verb};
 use crate::timing::Timing;
 
-/// A thread's part of executing requests: everything but the connections.
+/// The engine of one thread: all that is needed to run requests, except the connections.
 pub struct Engine<'s, C, H> {
     /// The executor of commands.
     pub executor: Executor<'s, C, H>,
     memory: MemoryLimit,
-    /// True if CLIENT PAUSE, a full change log or a busy script may hold requests back in this
-    /// turn.
+    /// True if CLIENT PAUSE, a full change log or a busy script may delay requests in this turn.
     holds_back: bool,
-    /// Replies that wait until something is freed.
+    /// The replies that wait until values are freed.
     delayed_replies: Vec<DelayedReply>,
 }
 
-/// A reply that waits until what its request discarded is freed.
+/// A reply that waits until the values that its request removed are freed.
 pub struct DelayedReply {
     /// The connection.
     pub conn: ConnId,
-    /// Its client.
+    /// The id of the client.
     pub client: u64,
     ticket: Ticket,
     /// The reply.
@@ -61,9 +60,10 @@ pub struct DelayedReply {
 /// The outcome of running a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A reply, or none by the client's wish.
+    /// The request has run or was refused; its reply, if any, was written.
     Done,
-    /// The request waits until clients are no longer paused; it was not run.
+    /// The request was not run. It waits until clients are no longer paused, or its writes may
+    /// continue.
     Postponed,
 }
 
@@ -79,7 +79,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.shared()
     }
 
-    /// Begins a turn, inside the gate. It began when the thread had something to do.
+    /// Begins a turn, inside the gate. `began` is the time at which the thread had work to do.
     pub fn begin(&mut self, began: Instant) {
         let executor = &mut self.executor;
         executor.begin_turn(began);
@@ -90,8 +90,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.holds_back = self.executor.holds_back();
     }
 
-    /// Notes where the turn's pass through the gate has the thread. Outside, while a busy script
-    /// owns the keyspace, requests are still answered: those that are allowed then run, others are
+    /// Records whether the thread is inside the gate. It is outside while a busy script owns the
+    /// keyspace. Requests are still answered then: those that are allowed run, and the others are
     /// refused.
     #[inline]
     pub fn note_standing(&mut self, pass: &SharedPass<'_>) {
@@ -101,10 +101,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. What the
-    /// owner set (CLIENT PAUSE, say) acts on the next request, which finds the clock read anew.
-    /// Where the owner is a busy script the turn goes on outside: see
-    /// [`note_standing`](Self::note_standing).
+    /// Yields the keyspace to a waiting exclusive owner, between two requests of a turn. Afterwards
+    /// the clock and the settings are read again, so a change by the owner (such as CLIENT PAUSE)
+    /// affects the next request. If the owner is a busy script, the turn continues outside the
+    /// gate, see [`note_standing`](Self::note_standing).
     #[cold]
     pub fn yield_to_owner(&mut self, pass: &mut SharedPass<'_>, timed: &mut Timing) {
         let since = self.executor.clock.now();
@@ -117,9 +117,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.note_standing(pass);
     }
 
-    /// Evicts and forgets what this turn's requests brought over a limit; whether another
-    /// turn must go on with it.
-    /// Before changes are broadcast: what left is sent in the same turn.
+    /// Evicts keys and removes tracked keys if this turn's requests have exceeded a limit. Returns
+    /// true if another turn must continue. Must be called before changes are broadcast, so that its
+    /// own invalidations are sent in the same turn.
     pub fn keep_limits(&mut self) -> bool {
         let executor = &mut self.executor;
         let evicts = executor.settings.maxmemory_bytes > 0
@@ -136,15 +136,15 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         goes_on
     }
 
-    /// Appends what was published to the output of this thread's subscribers; lists those in `over`
-    /// whose output may be over a limit. Whether those who wait to publish may go on: the driver
-    /// wakes all threads then.
+    /// Appends published messages to the outputs of this thread's subscribers. Adds connections
+    /// whose output may be over a limit to `over`. Returns true if waiting publishers may continue;
+    /// the driver then wakes all threads.
     #[inline]
     pub fn deliver_publications(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         self.shared().pubsub.has_messages(self.executor.thread()) && self.deliver(outputs, over)
     }
 
-    /// Delivers publications. Out of line: most turns have nothing to deliver.
+    /// Delivers published messages. Not inlined, because most turns have none.
     #[inline(never)]
     fn deliver(&self, outputs: &mut impl Outputs, over: &mut Vec<ConnId>) -> bool {
         let (pubsub, thread) = (&self.shared().pubsub, self.executor.thread());
@@ -166,7 +166,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.run_attended(session, incoming, out, &mut TurnPass::new(pass))
     }
 
-    /// Runs as [`run`](Self::run) does, for a driver that a busy script lets work in between.
+    /// Runs a request as [`run`](Self::run) does, for a driver that is called during busy scripts.
     #[inline]
     pub fn run_attended(
         &mut self,
@@ -192,8 +192,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         outcome
     }
 
-    /// Sends a client with a cache what its own command changed, and ends what
-    /// CLIENT CACHING gave for it.
+    /// Sends a tracking client the invalidations of its own command, and ends the effect of CLIENT
+    /// CACHING.
     #[cold]
     fn push_own_invalidations(
         &mut self,
@@ -210,8 +210,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
         let behind = std::mem::take(&mut commit.own.behind);
         if session.subscriptions.is_some() && !behind.is_empty() {
-            // Behind what it published to itself, keyspace events among that:
-            // those wait in the inbox.
+            // After the messages that it published to itself, including keyspace events, which are
+            // in the inbox.
             let bytes = behind.as_single().expect("keys are copied into it, not shared");
             sender.push(&session.info, &bytes.into());
         } else {
@@ -272,7 +272,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         match registered.command.run {
             Runner::Data(handler) => {
                 if request.args.len() >= registered.lifetime_words_min {
-                    // The turn may have begun before the client sent this.
+                    // The turn may have begun before the client sent this request.
                     self.executor.read_clock();
                 }
                 self.executor.run_data(session, handler, &request, out, pass);
@@ -291,8 +291,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         Outcome::Done
     }
 
-    /// Returns true if a command needs memory and there is none. Outside the gate nothing can be
-    /// evicted, and a command that needs memory does not run.
+    /// Returns true if a command needs memory and there is none. Always false outside the gate,
+    /// where nothing can be evicted and where such commands do not run.
     #[inline]
     fn lacks_memory(&mut self, session: &Session, registered: &Registered, args: &Args<'_>) -> bool {
         needs_memory(session, registered)
@@ -300,14 +300,14 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             && !self.executor.has_memory_for(&mut self.memory, args)
     }
 
-    /// Looks whether there is memory for what a script will write, and evicts for it.
+    /// Checks whether there is memory for the writes of a script, and evicts keys if necessary.
     fn look_at_memory(&mut self, args: &Args<'_>) {
         self.executor.script_lacks_memory = self.executor.settings.maxmemory_bytes > 0
             && self.executor.is_inside
             && !self.executor.has_memory_for(&mut self.memory, args);
     }
 
-    /// Runs a command that is not one on keys.
+    /// Runs a command that is not a data command.
     fn run_other(
         &mut self,
         session: &mut Session,
@@ -316,13 +316,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         pass: &mut TurnPass<'_, '_>,
     ) {
         if let Runner::Script(_) | Runner::Transaction(Verb::Exec) = request.registered.command.run {
-            // Its one time is not earlier than what its client has seen before.
+            // The time of a script or transaction must not be before what its client has seen.
             self.executor.read_clock();
             self.look_at_memory(&request.args);
         }
         let executor = &mut self.executor;
         let registered = request.registered;
-        // It may leave the gate, or own it.
+        // The command may leave the gate or become its owner.
         executor.commit.publish_log();
         match registered.command.run {
             Runner::Host(command) => {
@@ -341,12 +341,12 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
             executor.monitor(&session.info, registered, &request.args);
         }
         self.executor.is_inside = pass.is_inside();
-        // CLIENT PAUSE acts on the next request, from a transaction as well.
+        // CLIENT PAUSE affects the next request, even if it was in a transaction.
         self.holds_back = self.executor.holds_back();
     }
 
-    /// Returns the command, or the subcommand that the request names, if the call is valid and its
-    /// client may make it. Otherwise answers the request.
+    /// Returns the command or, if the request names one, its subcommand. If the call is invalid or
+    /// its client may not make it, writes the error reply and returns `None`.
     #[inline]
     fn admit(
         &mut self,
@@ -367,7 +367,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Checks that a client that is not free to do everything may make a request; answers it if
+    /// Checks that a client without all rights may make a request. Writes the error reply if it may
     /// not.
     #[inline(never)]
     fn check_rights(
@@ -379,11 +379,12 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     ) -> bool {
         let in_transaction = session.transaction.is_some();
         if in_transaction && registered.command.flags.contains(Flags::NO_MULTI) {
-            // It is refused for that, whoever asks.
+            // The command is refused in a transaction for every user.
             return true;
         }
         let context = if in_transaction { Context::Multi } else { Context::TopLevel };
-        // Ahead of the check: ACL LOG and the audit log show the client with the refused command.
+        // Before the check, so that ACL LOG and the audit log show the client with the refused
+        // command.
         session.info.traffic.last_command.store(registered.id as u64 + 1, Relaxed);
         match self.executor.check_rights(session, registered, args, context) {
             Ok(()) => return true,
@@ -391,13 +392,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
                 let error = denied.error(session, registered);
                 self.reject(session, Refused { registered, error }, out);
             }
-            // Its session is over: nobody waits for a reply.
+            // The session has ended, so no client waits for a reply.
             Err(None) => self.executor.meter.extra_calls -= 1,
         }
         false
     }
 
-    /// Answers a request whose first word is no command's name.
+    /// Replies to a request whose first word is not the name of a command.
     #[cold]
     fn refuse_unknown(&mut self, session: &mut Session, incoming: &Incoming<'_>, out: &mut ByteQueue) {
         let executor = &mut self.executor;
@@ -413,7 +414,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Answers a request that may not run.
+    /// Replies to a request that is refused.
     #[cold]
     fn reject(&mut self, session: &mut Session, refused: Refused, out: &mut ByteQueue) {
         let Refused { registered, error } = refused;
@@ -427,8 +428,9 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         executor.refuse(session.protocol(), error, out);
     }
 
-    /// Returns true if this command is held back, its client with it. CLIENT PAUSE holds back all
-    /// commands, CLIENT UNPAUSE included, or those that write; a full change log those that write.
+    /// Returns true if this command, and so its client, must wait. CLIENT PAUSE delays all
+    /// commands, including CLIENT UNPAUSE, or only those that write. A full change log delays those
+    /// that write.
     #[cold]
     fn is_held_back(&mut self, session: &mut Session, registered: &Registered, args: &Args<'_>) -> bool {
         let writes = writes(session, registered) && self.executor.may_write(session, registered, args);
@@ -442,7 +444,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         session.flow != Flow::Running
     }
 
-    /// Refuses what a busy script keeps from running, and postpones what is held back.
+    /// Refuses a command that a busy script, loading or a failed save prevents, and postpones one
+    /// that must wait. `None` if the command may run.
     #[cold]
     fn hold_back(
         &mut self,
@@ -463,7 +466,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.is_held_back(session, registered, args).then_some(Outcome::Postponed)
     }
 
-    /// Returns the error for a command while data is loaded, or after a save that failed.
+    /// Returns the error for a command during loading, or after a save that failed.
     fn standing_refusal(&self, session: &Session, registered: &Registered) -> Option<CommandError> {
         let (standing, command) = (&self.shared().standing, &registered.command);
         if standing.is_loading.load(Relaxed) && !command.flags.contains(Flags::LOADING) {
@@ -476,9 +479,10 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         self.executor.disk_refusal()
     }
 
-    /// Returns true if a busy script keeps this command from running, as far as that is known
-    /// before its locks are asked for. A script that owns the keyspace keeps all. Beside one that
-    /// holds shards, commands run that name their keys, on other shards.
+    /// Returns true if a busy script prevents this command, as far as this is known before its
+    /// locks are requested. If the script owns the keyspace, it prevents all commands except those
+    /// allowed during busy scripts. If it holds shards, commands that name their keys can run on
+    /// other shards.
     fn is_out_of_reach(&self, registered: &Registered) -> bool {
         let names_keys =
             matches!(registered.command.run, Runner::Data(_) | Runner::Transaction(_) | Runner::Script(_));
@@ -487,7 +491,8 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         !may_run
     }
 
-    /// Takes a request's reply back until what the request discarded is freed.
+    /// Removes the request's reply from the output until the values that the request removed are
+    /// freed.
     #[cold]
     fn delay_reply(&mut self, session: &mut Session, out: &mut ByteQueue, reply_from: usize) {
         let freeing = &self.shared().freeing;
@@ -504,7 +509,7 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
         }
     }
 
-    /// Takes the replies out that wait for nothing any more.
+    /// Takes the replies that need not wait any more.
     pub fn freed_replies(&mut self) -> Vec<DelayedReply> {
         let Some(first) = self.delayed_replies.iter().map(|delayed| delayed.ticket).min() else {
             return Vec::new();
@@ -518,13 +523,13 @@ impl<'s, C: Clock, H: Host> Engine<'s, C, H> {
     }
 }
 
-/// Returns true if the reply confirms that a subscription began or ended: that is a message, which
-/// no client silences.
+/// Returns true if the reply confirms the beginning or end of a subscription. It is then a message,
+/// which CLIENT REPLY does not suppress.
 fn confirms(incoming: &Incoming<'_>) -> bool {
     incoming.registered.is_some_and(|it| it.is_subscription() && it.command.accepts(incoming.args.len()))
 }
 
-/// Takes a reply back that the client does not want, and steps its wish forward.
+/// Removes a reply that the client does not want, and advances the mode of CLIENT REPLY.
 fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>) {
     if let Some(reply_from) = reply_from.filter(|_| session.reply_mode != ReplyMode::On) {
         out.truncate(reply_from);
@@ -532,7 +537,7 @@ fn silence(session: &mut Session, out: &mut ByteQueue, reply_from: Option<usize>
     match session.reply_mode {
         ReplyMode::On => {}
         ReplyMode::Off | ReplyMode::Skip => {
-            // Who waits has its reply, which is the one to skip, still before it.
+            // A blocked client has not yet received the reply to skip.
             if session.reply_mode == ReplyMode::Skip && session.flow != Flow::Blocked {
                 session.reply_mode = ReplyMode::On;
             }

@@ -48,62 +48,61 @@ use crate::session::{Flow, Session};
 use crate::table::Registered;
 use crate::track::TrackingClient;
 
-/// A blocked client.
+/// The wait of a blocked client.
 pub struct BlockedClient {
-    /// Its ID: its first place in the queues.
+    /// The id of the wait: the client's first place in the queues.
     pub ticket: u64,
-    /// Its place in all queues; it changes under the locks of all their keys.
+    /// The client's place in all its queues. It changes under the locks of all its keys.
     pub place: AtomicU64,
-    /// The client.
+    /// The client's id.
     pub client: u64,
-    /// The thread it lives on.
+    /// The client's I/O thread.
     pub thread: usize,
-    /// Its connection there.
+    /// The client's connection on that thread.
     pub conn: ConnId,
     /// Its selected database.
     pub db: usize,
     /// Protocol of the reply.
     pub protocol: Protocol,
-    /// True if reads note accesses.
+    /// True if reads record the access.
     pub touch: bool,
-    /// True if it imports data (CLIENT IMPORT-SOURCE). The treatment of expired keys is decided
-    /// when it is served: `import-mode` may change while it waits.
+    /// True if the client imports data (CLIENT IMPORT-SOURCE). The treatment of expired keys is
+    /// determined when it is served, since `import-mode` may change while it waits.
     pub is_import_source: bool,
-    /// Its identity: its rights are checked again when it is served.
+    /// The client's user. Its rights are checked again when it is served.
     pub identity: Identity,
-    /// The command that waits.
+    /// The blocking command.
     pub registered: &'static Registered,
     /// The reply after the timeout.
     pub empty: EmptyReply,
-    /// The end of the timeout, in milliseconds of the server's clock.
+    /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
-    /// The request of the client.
+    /// The client's request.
     pub args: OwnedArgs,
-    /// The request that runs for it, if that is another.
+    /// The request that runs when the client is served, if it differs from `args`.
     pub request: Option<OwnedArgs>,
-    /// The client, if what it reads is remembered for its cache.
+    /// The client, if its reads are tracked.
     pub reader: Option<Arc<TrackingClient>>,
-    /// The client, if it has subscriptions or caches keys, and wants its reply: that takes its
-    /// place among the messages for the client.
+    /// The client, if it has subscriptions or tracking and wants replies. Its reply is then sent in
+    /// order among its messages.
     pub listener: Option<Arc<ClientInfo>>,
-    /// The keys that it waits for, each once.
+    /// The keys that the client is blocked on, without duplicates.
     pub keys: Vec<BlockedKey>,
-    /// The number of these, from the first one on, that are in the shard of the first.
+    /// The number of leading keys that are in the same shard as the first key.
     pub first_shard_keys: usize,
-    /// The other keys of its request: it may fill them.
+    /// The other keys of the request, which it may write to.
     pub destinations: Vec<DestinationKey>,
-    /// The memory that all of this makes the server hold, in bytes, its places in the queues
-    /// included.
+    /// The memory of the wait in bytes, including the entries in the queues.
     pub held_bytes: usize,
-    /// It was served or its wait has ended: it is not served again. Set by [`BlockedClients::end`]
-    /// and [`BlockedClients::end_if`].
+    /// Set once the client was served or its wait has ended; it is then not served again. Set by
+    /// [`BlockedClients::end`] and [`BlockedClients::end_if`].
     pub over: Claim,
 }
 
 impl BlockedClient {
-    /// Returns the number of its keys, from the first one on, that its request looks at when it is
-    /// served from key number `index`. It takes from the first list or sorted set that exists, but
-    /// reads all streams.
+    /// Returns the number of leading keys that the request reads when key number `index` is ready.
+    /// A request for a list or sorted set reads the keys up to that one; a request for streams
+    /// reads all.
     fn examined_keys(&self, index: usize) -> usize {
         match self.keys[index].awaited {
             Awaited::List | Awaited::Zset => index + 1,
@@ -111,15 +110,15 @@ impl BlockedClient {
         }
     }
 
-    /// Lists the hashes of the keys that serving it from its key number `index` may touch, that
-    /// key among them.
+    /// Returns the hashes of the keys that serving this client may touch when key number `index` is
+    /// ready, including that key.
     pub fn keys_when_served(&self, index: usize) -> impl Iterator<Item = KeyHash> {
         let examined_keys = self.keys[..self.examined_keys(index)].iter().map(|key| key.hash);
         examined_keys.chain(self.destinations.iter().map(|key| key.hash))
     }
 
-    /// Returns true if serving it from its key number `index` may need more than that key's shard.
-    /// O(1).
+    /// Returns true if serving this client may need more than the shard of key number `index`, when
+    /// that key is ready. O(1).
     fn needs_other_shards(&self, index: usize) -> bool {
         !self.destinations.is_empty() || self.examined_keys(index) > self.first_shard_keys
     }
@@ -129,7 +128,7 @@ impl BlockedClient {
         self.request.as_ref().unwrap_or(&self.args)
     }
 
-    /// Writes the reply for when there was nothing in time.
+    /// Writes the reply for a timeout.
     pub fn write_empty(&self, protocol: Protocol, out: &mut ByteQueue) {
         self.empty.write_after_waiting(&mut Reply::new(out, protocol));
     }
@@ -141,31 +140,32 @@ impl fmt::Debug for BlockedClient {
     }
 }
 
-/// The most by which a blocked client is answered later than its timeout.
+/// The longest delay between a timeout and its reply, in milliseconds.
 const MARGIN_MS_MAX: u64 = 50;
 
-/// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` is answered if
-/// nothing else happens. It is at least `timeout_ms` later, and 10 to 50 ms more.
+/// Returns the uptime, in milliseconds, at which a client that blocks at `uptime` receives the
+/// reply for its timeout. It is `timeout_ms` later, and 10 to 50 ms more.
 ///
-/// A client may wait for its socket just as long as it asked the server to wait, and do other work
-/// when its own timeout expires: Celery's transport then hands on the messages of dead workers.
-/// With an answer at the exact time its own timeout would never expire, since it begins to wait a
-/// moment after it has sent its request. Redis answers up to 100 ms late, for another reason: it
-/// looks for timeouts between two waits for events. A short timeout gets a short margin.
+/// A client may wait for its socket exactly as long as the timeout that it gave the server, and do
+/// other work when its own timeout expires. Celery's transport, for example, then passes on the
+/// messages of dead workers. With a reply at the exact time, the client's own timeout would never
+/// expire, since it begins to wait after it has sent the request. Redis replies up to 100 ms late,
+/// for another reason: it checks timeouts between two waits for events. A short timeout has a short
+/// margin.
 pub fn deadline_ms(uptime: Duration, timeout_ms: u64) -> u64 {
     let margin_ms = (10 + timeout_ms / 25).min(MARGIN_MS_MAX);
-    // Upwards: a part of a millisecond has passed.
+    // Rounded up, since part of a millisecond has passed.
     let from_ms = uptime.as_millis() as u64 + 1;
     from_ms.saturating_add(timeout_ms).saturating_add(margin_ms)
 }
 
-/// A wait for something that is no key's.
+/// A wait that does not depend on a key.
 pub struct KeylessWait {
-    /// The command that waits.
+    /// The blocking command.
     pub registered: &'static Registered,
     /// The reply after the timeout.
     pub empty: EmptyReply,
-    /// The end of the timeout, in milliseconds of the server's clock.
+    /// The end of the timeout, in milliseconds of the server's clock; `None` without a timeout.
     pub deadline_ms: Option<u64>,
 }
 
@@ -175,15 +175,15 @@ pub struct BlockedKey {
     pub key: Box<[u8]>,
     /// Its hash.
     pub hash: KeyHash,
-    /// The awaited type of element.
+    /// The type of value that the client waits for.
     pub awaited: Awaited,
 }
 
-/// The length of a key here and in the table of blocked clients, beside its name in both.
+/// The bytes of a blocked client's key here and in the table of queues, besides its name in both.
 const BLOCKED_KEY_BYTES: usize = size_of::<BlockedKey>() + size_of::<Queues>() + 320;
 
 impl BlockedKey {
-    /// Returns the most bytes that it takes, here and in the table of the key's queues.
+    /// Returns an upper bound of the key's bytes, here and in the table of queues.
     pub fn held_bytes(&self) -> usize {
         BLOCKED_KEY_BYTES + 2 * self.key.len()
     }
@@ -198,19 +198,19 @@ pub struct DestinationKey {
     pub key: Box<[u8]>,
 }
 
-/// Blocked clients that one [`BlockedClients::keys_to_lock`] examines. What those behind them need
-/// is locked when they are served.
+/// The most blocked clients that one [`BlockedClients::keys_to_lock`] examines. Keys that later
+/// clients need are locked when they are served.
 const EXAMINED_CLIENTS_MAX: usize = 256;
 
-/// One hash for each shard that is reached for.
+/// A set of shards to lock, with the hash of one key in each.
 struct ShardsToLock {
     hashes: SmallVec<[KeyHash; 16]>,
-    /// A bit for each shard among them.
+    /// The shards in the set, one bit each.
     shards: [u64; SHARD_COUNT / 64],
 }
 
 impl ShardsToLock {
-    /// Adds the shards of these keys. O(hashes), until it has all shards.
+    /// Adds the shards of these keys. Stops when all shards are in the set. O(hashes).
     fn add(&mut self, mut hashes: impl Iterator<Item = KeyHash>) {
         while self.hashes.len() < SHARD_COUNT
             && let Some(hash) = hashes.next()
@@ -224,16 +224,16 @@ impl ShardsToLock {
     }
 }
 
-/// Clients blocked on a key, by place, with the index of the key among the client's keys.
+/// The clients blocked on a key, by place, each with the index of the key among the client's keys.
 type Queue = BTreeMap<u64, (Arc<BlockedClient>, usize)>;
 
-/// The clients that wait for one key of one database.
+/// The clients that are blocked on one key of one database.
 #[derive(Default)]
 struct Queues {
     db: usize,
-    /// By what is awaited, in the order of [`Awaited::ALL`].
+    /// The queues by awaited type, in the order of [`Awaited::ALL`].
     queues: [Queue; Awaited::ALL.len()],
-    /// The number of the clients that may need more than this key's shard.
+    /// The number of clients that may need more than this key's shard.
     multi_shard_clients: usize,
 }
 
@@ -243,23 +243,23 @@ impl Queues {
     }
 }
 
-/// By key; the databases of one key are few.
+/// The queues by key name; few databases have the same key.
 type Table = HashMap<Box<[u8]>, Vec<Queues>>;
 
-/// Blocked clients of one thread, by their id.
+/// The blocked clients of one thread, by client id.
 type OfThread = HashMap<u64, Arc<BlockedClient>, ahash::RandomState>;
 
 /// All blocked clients.
 pub struct BlockedClients {
-    /// By thread. The locks are leaves.
+    /// The blocked clients by thread. The locks are leaves in the lock order.
     by_thread: Box<[Lock<OfThread>]>,
     tables: Box<[Lock<Option<Box<Table>>>]>,
     tickets: AtomicU64,
     blocked_clients: AtomicUsize,
     blocking_keys: AtomicUsize,
     group_keys: AtomicUsize,
-    /// Clients whose wait has ended, each with the number of a key in whose queue they still stand.
-    /// The lock is a leaf.
+    /// The clients whose wait has ended but that are still in a queue, each with the number of its
+    /// key. The lock is a leaf in the lock order.
     left_behind: Lock<Vec<(Arc<BlockedClient>, usize)>>,
     left_behind_count: AtomicUsize,
 }
@@ -280,21 +280,21 @@ impl BlockedClients {
         }
     }
 
-    /// Notes that a client is blocked. It stands in the queues of its keys already, and its thread
-    /// lets it go by [`BlockedClients::unblock`].
+    /// Records that a client is blocked. The client is already in the queues of its keys. Its
+    /// thread later calls [`BlockedClients::unblock`].
     pub fn block(&self, client: &ClientInfo, blocked: Arc<BlockedClient>) {
         self.blocked_clients.fetch_add(1, Relaxed);
         client.held.blocked_bytes.store(blocked.held_bytes as u64, Relaxed);
         client.held.blocked_text_bytes.store(blocked.args.text_bytes() as u64, Relaxed);
         self.by_thread[client.thread].lock().insert(client.id, Arc::clone(&blocked));
-        // Who asks for its end looks for the entry behind the flag, and this looks for the flag
-        // behind the entry, with the table's lock between: one of them ends the wait.
+        // `end_of` searches the entry after the flag was set, and this reads the flag after the
+        // entry was added, with the table's lock between. So at least one of them ends the wait.
         if client.state.kill_requested.load(Relaxed) {
             self.end(&blocked);
         }
     }
 
-    /// Blocks a client for what is no key's: its thread ends the wait.
+    /// Blocks a client independent of keys. Its thread ends the wait.
     pub fn block_without_keys(&self, session: &mut Session, args: &Args<'_>, wait: KeylessWait) {
         let ticket = self.tickets.fetch_add(1, Relaxed) + 1;
         let args = OwnedArgs::new(args.from(0));
@@ -333,9 +333,9 @@ impl BlockedClients {
         self.by_thread[client.thread].lock().get(&client.id).cloned()
     }
 
-    /// Takes a client out of the queues it waits in, if any, on its own thread; out of those of
-    /// shards that a busy script holds by [`BlockedClients::remove_left_behind`]. The caller holds
-    /// no shard's lock. O(its keys).
+    /// Ends the wait of a client, on its own thread, and removes it from its queues. Queues in
+    /// shards that a busy script holds follow by [`BlockedClients::remove_left_behind`]. The caller
+    /// holds no shard's lock. O(its keys).
     pub fn unblock(&self, keyspace: &Keyspace, client: &ClientInfo) {
         let Some(blocked) = self.by_thread[client.thread].lock().remove(&client.id) else { return };
         client.held.blocked_bytes.store(0, Relaxed);
@@ -349,8 +349,8 @@ impl BlockedClients {
         }
     }
 
-    /// Leaves a client whose wait has ended in the queue of its key number `index`: nobody serves
-    /// it.
+    /// Records that a client whose wait has ended remains in the queue of its key number `index`.
+    /// No thread serves it there.
     #[cold]
     fn leave_behind(&self, blocked: Arc<BlockedClient>, index: usize) {
         let mut left_behind = self.left_behind.lock();
@@ -358,17 +358,17 @@ impl BlockedClients {
         self.left_behind_count.store(left_behind.len(), Relaxed);
     }
 
-    /// Returns true if clients stand in queues although their wait has ended.
+    /// Returns true if clients are in queues although their wait has ended.
     #[inline]
     pub fn has_left_behind(&self) -> bool {
         self.left_behind_count.load(Relaxed) > 0
     }
 
-    /// Takes clients whose wait has ended out of queues that a busy script held then. The caller is
+    /// Removes the clients whose wait has ended from queues that a busy script held. The caller is
     /// inside the gate and holds no shard's lock.
     #[cold]
     pub fn remove_left_behind(&self, keyspace: &Keyspace) {
-        // Taken out first: a shard's lock comes before this one.
+        // Taken out of the list first, because a shard's lock comes before the list's lock.
         let left_behind = std::mem::take(&mut *self.left_behind.lock());
         self.left_behind_count.store(0, Relaxed);
         for (blocked, index) in left_behind {
@@ -379,55 +379,55 @@ impl BlockedClients {
         }
     }
 
-    /// Ends the wait of a killed client, now or once it begins to wait: nobody serves it,
-    /// or what it takes would be lost with it. The caller holds neither a shard's lock nor
-    /// that of a blocked client.
+    /// Ends the wait of a killed client, now or when it begins to wait. No thread may serve it,
+    /// since the element would be lost. The caller holds neither a shard's lock nor that of a
+    /// blocked client.
     pub fn end_of(&self, client: &ClientInfo) {
         if let Some(blocked) = self.of(client) {
             self.end(&blocked);
         }
     }
 
-    /// Returns the next place in line, for a client that will wait for keys of these shards.
+    /// Returns the next place in the queues, for a client that will be blocked on keys of these
+    /// shards.
     pub fn next_ticket(&self, _locked: &Locked<'_>) -> u64 {
         self.tickets.fetch_add(1, Relaxed) + 1
     }
 
-    /// Clients that wait.
+    /// Returns the number of blocked clients.
     pub fn blocked_clients(&self) -> &AtomicUsize {
         &self.blocked_clients
     }
 
-    /// Keys that clients wait for.
+    /// Returns the number of keys with blocked clients.
     pub fn blocking_keys(&self) -> usize {
         self.blocking_keys.load(Relaxed)
     }
 
-    /// Returns the number of keys whose removal ends a wait as well: streams read in groups.
+    /// Returns the number of keys whose removal also ends a wait: streams that are read by groups.
     pub fn group_keys(&self) -> usize {
         self.group_keys.load(Relaxed)
     }
 
-    /// Returns the last place that was given. A client further behind in a queue came to it after
-    /// this.
+    /// Returns the last assigned place. Clients that are queued later have higher places.
     pub fn last_ticket(&self) -> u64 {
         self.tickets.load(Relaxed)
     }
 
-    /// Ends a wait, so that nobody serves it; whether it was this call that did.
+    /// Ends a wait, so that no thread serves the client. Returns false if it had already ended.
     pub fn end(&self, waiter: &BlockedClient) -> bool {
         self.end_if(waiter, || true)
     }
 
-    /// Unblocks a client if `serve` says so, which runs unless the client was unblocked before.
-    /// Returns whether this call did it. Nobody else unblocks it meanwhile.
+    /// Calls `serve` unless the wait has ended, and ends the wait if `serve` returns true. Returns
+    /// true if this call ended it. No other thread can end the wait during the call.
     pub fn end_if(&self, waiter: &BlockedClient, serve: impl FnOnce() -> bool) -> bool {
         let ended = waiter.over.end_if(serve);
         self.blocked_clients.fetch_sub(usize::from(ended), Relaxed);
         ended
     }
 
-    /// Puts a waiter into the queue of its key number `index`, which is one of this shard.
+    /// Adds a client to the queue of its key number `index`, which is in this shard.
     pub fn add_blocked(&self, shard: &mut Shard, waiter: &Arc<BlockedClient>, index: usize) {
         shard.add_follower();
         let key = &waiter.keys[index];
@@ -441,8 +441,8 @@ impl BlockedClients {
         });
     }
 
-    /// Takes a client out of the queue of its key number `index`, which is one of this
-    /// shard; whether it was there.
+    /// Removes a client from the queue of its key number `index`, which is in this shard. Returns
+    /// true if it was in the queue.
     pub fn remove_blocked(&self, shard: &mut Shard, waiter: &BlockedClient, index: usize) -> bool {
         let key = &waiter.keys[index];
         let mut removed = false;
@@ -460,14 +460,15 @@ impl BlockedClients {
         removed
     }
 
-    /// Puts a waiter behind all others in the queues that it is in, if the shards of all its keys
-    /// are locked. Else it keeps its place: taken out of a queue without the lock, it would be
-    /// missed by who looks at the queue then. O(its keys).
+    /// Moves a client to the end of its queues, if the shards of all its keys are locked. Otherwise
+    /// it keeps its place: if it were removed from a queue without the lock, a thread that serves
+    /// that queue could miss it. O(its keys).
     pub fn requeue(&self, locked: &mut Locked<'_>, waiter: &Arc<BlockedClient>) {
         if !locked.holds(waiter.keys.iter().map(|key| key.hash)) {
             return;
         }
-        // It is in none whose key its own thread was faster with: it ends there.
+        // Its own thread may have removed it from some queues, because its wait has ended. It is
+        // not added to these again.
         let mut stays: SmallVec<[bool; 4]> = SmallVec::new();
         for (index, key) in waiter.keys.iter().enumerate() {
             let shard = locked.shard_of_mut(key.hash).expect("it was looked for above");
@@ -480,11 +481,11 @@ impl BlockedClients {
         }
     }
 
-    /// Returns true if clients wait for a key of this shard. O(1).
+    /// Returns true if clients are blocked on a key of this shard. O(1).
     pub fn has_blocked_clients(&self, _shard: &Shard, (db, key): (usize, Key<'_>)) -> bool {
         let mut has_blocked_clients = false;
-        // Relaxed: clients blocked on this key raised the count under its shard's lock, which the
-        // caller holds.
+        // Relaxed: clients blocked on this key increased the count under its shard's lock, which
+        // the caller holds.
         if self.blocking_keys.load(Relaxed) > 0 {
             self.with_existing(db, key.bytes, key.hash, |queues| {
                 has_blocked_clients = queues.has_blocked_clients()
@@ -493,11 +494,13 @@ impl BlockedClients {
         has_blocked_clients
     }
 
-    /// Lists the keys that may be touched by serving the first `served_max` clients blocked on
-    /// each of `keys` (in whatever database), and of the keys that those fill in turn. The list is
-    /// exact for keys whose shards the caller has locked, if it has locked all that this gives and
-    /// none of them was unblocked. One hash for each shard. O(keys + clients examined), of which
-    /// there are `EXAMINED_CLIENTS_MAX` at most.
+    /// Returns the keys that may be touched by serving clients: for each of `keys`, in any
+    /// database, the first `served_max` clients blocked on it, and those blocked on keys that
+    /// serving them writes. One hash for each shard.
+    ///
+    /// The result is exact for keys whose shards are locked, if all returned keys are locked and
+    /// none of these clients was unblocked. O(keys + examined clients), at most
+    /// `EXAMINED_CLIENTS_MAX` of them.
     pub fn keys_to_lock<'k>(
         &self,
         keys: impl Iterator<Item = Key<'k>>,
@@ -533,9 +536,8 @@ impl BlockedClients {
         keys_when_served.hashes
     }
 
-    /// Returns the first client that waits for a key of this shard, whose place is in `places`,
-    /// and that awaits one of the types in `met`. Also returns that place and the number of its
-    /// key.
+    /// Returns the first client in the queues of a key in this shard whose place is in `places`,
+    /// and whose awaited type is in `met`. Also returns the place, and the number of the key.
     pub fn next_blocked(
         &self,
         _shard: &Shard,
@@ -557,8 +559,8 @@ impl BlockedClients {
         found
     }
 
-    /// Lists all keys of these databases that clients wait for, by database. For the exclusive
-    /// owner of the keyspace. O(awaited keys).
+    /// Lists the keys of these databases that clients are blocked on. The caller owns the keyspace.
+    /// O(blocking keys).
     pub fn keys_of(&self, dbs: &[usize]) -> Vec<(usize, Box<[u8]>)> {
         let mut keys = Vec::new();
         for table in &self.tables {
@@ -570,7 +572,8 @@ impl BlockedClients {
         keys
     }
 
-    /// Changes the queues of a key, created if it has none; empty ones are removed afterwards.
+    /// Changes the queues of a key, and creates them if there are none. Removes empty queues
+    /// afterwards.
     fn with(&self, db: usize, key: &[u8], hash: KeyHash, act: impl FnOnce(&mut Queues)) {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
@@ -618,20 +621,20 @@ mod tests {
         assert_eq!(deadline_ms(uptime, u64::MAX), u64::MAX);
     }
 
-    /// Many: what is looked at must not depend on it.
+    /// A high number of blocked clients: the number of examined ones must not depend on it.
     const WAITERS: usize = 10_000;
 
-    /// Returns a key's name and hash, by the shard that it is in.
+    /// Returns the name and hash of a key in this shard.
     fn key(shard: usize) -> (Box<[u8]>, KeyHash) {
         (shard.to_string().into_bytes().into(), KeyHash::first_of_shard(shard))
     }
 
-    /// Creates a table without blocked clients, and a keyspace that counts awaited keys.
+    /// Creates tables without blocked clients, and an empty keyspace.
     fn new() -> (BlockedClients, Keyspace) {
         (BlockedClients::new(1), Keyspace::new(1, [1, 2, 3, 4]))
     }
 
-    /// Blocks a client on one key in each of these shards; it may fill others.
+    /// Blocks a client on one key in each of these shards. Its request may write to the other keys.
     fn wait(
         (blocked_clients, keyspace): &(BlockedClients, Keyspace),
         awaited: Awaited,
@@ -676,8 +679,8 @@ mod tests {
         waiter
     }
 
-    /// Returns the shards that a command locks that may serve this number of clients that wait for
-    /// the key in `shard`.
+    /// Returns the shards that a command must lock to serve `served_max` clients blocked on the key
+    /// in `shard`.
     fn keys_to_lock(
         (blocked_clients, _): &(BlockedClients, Keyspace),
         shard: usize,

@@ -1,13 +1,13 @@
-//! Running walkers: commands on whole databases, which lock one shard at a time (`commands::walk`).
+//! The execution of walkers: commands on whole databases, which lock one shard at a time
+//! (`commands::walk`).
 //!
 //! ```text
 //!   walker ─► collect ─► [ a found expired key: shard locked ─► removed ─► collect ─► unlocked ]*
 //!      └──────────────────── again, if it has not replied ◄──────────────────────────────┘
 //! ```
-//! Outside a transaction the walker's own changes are a unit, and each removal is one,
-//! which releases and serves under the lock of the key's shard. In a transaction, which is
-//! the unit then, all of it is released and served at the end: it is the exclusive owner of
-//! the keyspace until then.
+//! Outside a transaction, the walker's own changes are one unit. Each removal is a unit that is
+//! released and served under the lock of the key's shard. In a transaction, which is then the unit,
+//! everything is released and served at its end. The transaction owns the keyspace until then.
 
 use commands::table::Flags;
 use commands::{CommandError, OnEmpty, WalkCtx, Walked, Walker};
@@ -25,8 +25,8 @@ use crate::session::Session;
 use crate::track::Place;
 
 impl<C: Clock, H: Host> Executor<'_, C, H> {
-    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace where
-    /// its record asks for it; whether it succeeded.
+    /// Runs a client's walker outside a transaction, as the exclusive owner of the keyspace if its
+    /// record requires it. Returns true if it succeeded.
     pub fn run_walker(
         &mut self,
         session: &Session,
@@ -38,7 +38,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if !request.registered.command.flags.contains(Flags::EXCLUSIVE) {
             return self.walk(session, walker, request, out, Unit::Own);
         }
-        // A client gets the invalidation of its own FLUSHALL ahead of the reply, except in a
+        // A client receives the invalidation of its own FLUSHALL before the reply, except in a
         // transaction.
         self.commit.flush_place = Place::Ahead;
         let done = self.alone(pass, |it, _pass| it.walk(session, walker, request, out, Unit::Own));
@@ -46,7 +46,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         done.unwrap_or_else(|| self.refuse_busy(session, request.registered, out))
     }
 
-    /// Runs a walker; whether it succeeded. No shard is locked.
+    /// Runs a walker. Returns true if it succeeded. No shard is locked.
     pub(crate) fn walk(
         &mut self,
         session: &Session,
@@ -75,7 +75,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         if unit == Unit::Own
             && let Some(client) = caller.shown
         {
-            // A client gets a command's events ahead of its line, as in Redis.
+            // A client receives a command's events before its MONITOR line, as in Redis.
             self.commit.release(caller.client);
             self.monitor(client, request.registered, &request.args);
         }
@@ -86,7 +86,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         false
     }
 
-    /// Calls a walker once; what it came to, and the keys that it found expired.
+    /// Calls a walker once. Returns its result, and the keys that it found expired.
     fn call_walker(
         &mut self,
         (walker, calls_before): (Walker, usize),
@@ -108,8 +108,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         (result, ctx.due)
     }
 
-    /// Records what a walker did itself. What it shows is all of a database: its reply waits for
-    /// all changes so far.
+    /// Records the walker's own changes. Its reply shows a whole database, so it waits for all
+    /// changes so far.
     #[cold]
     fn log_step(&mut self, session: &Session, request: &Request<'_>, unit: Unit) {
         self.commit.record(session.db(), &request.args, None);
@@ -120,7 +120,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Ends what a walker did itself.
+    /// Ends the unit of the walker's own changes; in a transaction only collects them.
     fn end_step(&mut self, caller: &Caller<'_>, unit: Unit) {
         match unit {
             Unit::Own => self.end_unlocked(caller.client),
@@ -131,7 +131,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Removes a key if it is still expired, under the lock of its shard.
+    /// Removes a key if it is still expired, under the lock of its shard, and outside a transaction
+    /// ends this unit.
     #[cold]
     fn remove_due(&mut self, caller: &Caller<'_>, key: &[u8], unit: Unit) {
         let keyspace = &self.shared().keyspace;

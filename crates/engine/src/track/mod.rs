@@ -50,21 +50,21 @@ use self::readers::{Removed, TrackingTable};
 use crate::client::{ClientInfo, Mode};
 use crate::publish::send::Sender;
 
-/// Messages for the client whose command runs.
+/// The messages for the client whose command runs.
 #[derive(Default)]
 pub struct OwnMessages {
-    /// They go ahead of the command's reply.
+    /// The messages before the command's reply.
     pub ahead: ByteQueue,
-    /// They go behind it.
+    /// The messages after the command's reply.
     pub behind: ByteQueue,
-    /// Messages that it redirects to other clients: they go when the command is done.
+    /// The messages that the client redirects to other clients. They are sent after the command.
     pub elsewhere: Vec<(Arc<ClientInfo>, Arc<[u8]>)>,
 }
 
-/// Keys with the client that changed them last.
+/// Changed keys, each with the client that last changed it.
 type LastWriters = BTreeMap<Arc<[u8]>, u64>;
 
-/// Changed keys below prefixes, by prefix, with who changed them last.
+/// The changed keys with a tracked prefix, by prefix, each with the client that last changed it.
 #[derive(Default)]
 pub struct Changed {
     by_prefix: BTreeMap<Arc<[u8]>, LastWriters>,
@@ -72,12 +72,12 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Returns true if they should be sent before the turn ends: there are too many.
+    /// Returns true if there are so many keys that they should be sent before the turn ends.
     pub fn is_full(&self) -> bool {
         self.len_bytes > CHANGED_BYTES_MAX
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no changed keys.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_prefix.is_empty()
@@ -102,7 +102,7 @@ impl Changed {
 }
 
 impl OwnMessages {
-    /// Sends what goes to others. The command that made it is done.
+    /// Sends the redirected messages, after the command that caused them.
     pub fn redirect(&mut self, sender: Sender<'_>) {
         for (target, bytes) in self.elsewhere.drain(..) {
             sender.push(&target, &bytes);
@@ -113,33 +113,34 @@ impl OwnMessages {
 /// The place of the invalidation of a client's own FLUSHALL: before or after the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Ahead of it: with one that waits until all is freed, in Redis.
+    /// Before the reply, as in Redis for a flush that waits until all is freed.
     Ahead,
-    /// Behind it: with ASYNC, or in a transaction.
+    /// After the reply: for a flush with ASYNC, or in a transaction.
     Behind,
 }
 
-/// The client that makes a change, and the queue for its own messages.
+/// The client that makes a change, and its own messages.
 pub struct Writer<'a> {
-    /// The client; 0 for none, as with eviction.
+    /// The id of the client; 0 for none, as for eviction.
     pub client: u64,
-    /// Its messages.
+    /// The client's own messages.
     pub own: &'a mut OwnMessages,
 }
 
-/// A client that tracks, from CLIENT TRACKING ON to OFF, for the tables to name.
+/// A tracking client, from CLIENT TRACKING ON to OFF, as the tables reference it.
 pub struct TrackingClient {
     client: Arc<ClientInfo>,
-    /// Never used twice in the life of the process.
+    /// The id of the reader, unique in the life of the process.
     id: u64,
-    /// It no longer tracks. Set under the lock of `shards`.
+    /// True if the client no longer tracks. Set under the lock of `shards`.
     departed: AtomicBool,
-    /// Shards in whose tables it may stand, a bit each.
+    /// The shards whose tables may contain the client, one bit each.
     shards: Lock<[u64; SHARD_COUNT / 64]>,
 }
 
 impl TrackingClient {
-    /// Notes that it stands in a shard's table from now on; whether it may.
+    /// Records that the client is about to be added to a shard's table. Returns false if it has
+    /// departed.
     fn enter(&self, shard: usize) -> bool {
         let mut shards = self.shards.lock();
         shards[shard / 64] |= 1 << (shard % 64);
@@ -147,21 +148,21 @@ impl TrackingClient {
     }
 }
 
-/// The tracking of a session. Thread: the client's.
+/// The tracking of a session. Used by the client's thread only.
 pub struct Tracker {
-    /// As what it stands in the tables.
+    /// The client as the tables reference it.
     pub reader: Arc<TrackingClient>,
     prefixes: BTreeSet<Box<[u8]>>,
 }
 
 impl Tracker {
-    /// Lists the prefixes that the client named, in order.
+    /// Returns the prefixes that the client tracks, in order.
     pub fn prefixes(&self) -> &BTreeSet<Box<[u8]>> {
         &self.prefixes
     }
 }
 
-/// A reader that has departed and still stands in tables.
+/// A departed client that is still in tables.
 struct DepartingClient {
     reader: Arc<TrackingClient>,
     shards: [u64; SHARD_COUNT / 64],
@@ -171,20 +172,20 @@ struct DepartingClient {
 
 /// The tracking options of a client.
 pub struct TrackingOptions<'a> {
-    /// In which ways.
+    /// The modes of tracking.
     pub mode: Mode,
-    /// The client that it redirects to, 0 for none.
+    /// The id of the client that invalidations are redirected to; 0 for none.
     pub redirect: u64,
-    /// The prefixes that it names; none for all keys.
+    /// The prefixes to track in broadcasting mode; empty for all keys.
     pub prefixes: Vec<&'a [u8]>,
 }
 
 type Table = TrackingTable<Arc<TrackingClient>>;
 
-/// The clients of broadcasts by prefix.
+/// The broadcast clients, by prefix.
 #[derive(Default)]
 struct Prefixes {
-    /// Clients by prefix and id.
+    /// The clients by prefix, then by client id.
     by_name: BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<ClientInfo>>>,
     /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
@@ -213,7 +214,7 @@ impl Prefixes {
         }
     }
 
-    /// Returns the prefixes of a key. O(lengths that prefixes have × log prefixes).
+    /// Returns the tracked prefixes of a key. O(different lengths of prefixes × log prefixes).
     fn of(&self, key: &[u8]) -> SmallVec<[Arc<[u8]>; 4]> {
         let lengths = self.lengths.range(..=key.len());
         lengths
@@ -223,14 +224,15 @@ impl Prefixes {
     }
 }
 
-/// All that is tracked.
+/// The tracking tables, prefixes and clients.
 pub struct Tracking {
     tables: Box<[Lock<Option<Box<Table>>>]>,
     prefixes: Lock<Prefixes>,
-    /// Clients in broadcasting mode. While there are any, each shard counts a follower.
+    /// The number of clients in broadcasting mode. While it is above 0, each shard counts a
+    /// follower.
     broadcast_clients: Mutex<usize>,
     departing: Lock<VecDeque<DepartingClient>>,
-    /// Tables that a flush has emptied: to be dropped.
+    /// The tables that a flush has emptied, which the housekeeper drops.
     emptied: Lock<Vec<Table>>,
     last_reader: AtomicU64,
     clients: AtomicUsize,
@@ -256,59 +258,59 @@ impl Default for Tracking {
     }
 }
 
-/// Items that a client's own thread removes when it disconnects; visited shards count as well.
+/// The number of items that a departing client's own thread removes. A visited shard counts as one.
 const DEPARTED_AT_ONCE: usize = 64;
 
-/// As many that one step of the housekeeper removes.
+/// The number of items that one step of the housekeeper removes.
 const DEPARTED_PER_STEP: usize = 1024;
 
-/// Items that are removed under one hold of a shard's lock.
+/// The most items that are removed while a shard's lock is held.
 const REMOVED_PER_LOCK: usize = 64;
 
-/// Departed clients that wait for the housekeeper; beyond, their own threads
-/// remove what they have read.
+/// The most departed clients that wait for the housekeeper. Above it, the thread of the next
+/// departing client removes its items.
 const DEPARTING_MAX: usize = 1024;
 
-/// Bytes of changed keys of one thread that wait for the end of its turn; beyond that,
+/// The most bytes of changed keys of one thread that wait for the end of its turn. Above it,
 /// invalidations are sent at once.
 const CHANGED_BYTES_MAX: usize = 1 << 20;
 
-/// The length of a changed key's entry, beside its name.
+/// The bytes of a changed key's entry, besides its name.
 const CHANGED_ENTRY_BYTES: usize = 64;
 
-/// Prefixes that are added or removed under one hold of their lock.
+/// The most prefixes that are added or removed while their lock is held.
 const PREFIXES_PER_LOCK: usize = 64;
 
 impl Tracking {
-    /// Clients that track.
+    /// Returns the number of tracking clients.
     pub fn clients(&self) -> usize {
         self.clients.load(Relaxed)
     }
 
-    /// Keys that are remembered.
+    /// Returns the number of keys in all tables.
     pub fn keys(&self) -> usize {
         self.keys.load(Relaxed)
     }
 
-    /// Readers that are remembered, over all keys.
+    /// Returns the number of pairs of a key and a reader in all tables.
     pub fn items(&self) -> usize {
         self.items.load(Relaxed)
     }
 
-    /// Prefixes with at least one client.
+    /// Returns the number of prefixes with at least one client.
     pub fn prefix_count(&self) -> usize {
         self.prefix_count.load(Relaxed)
     }
 
-    /// Returns true if there may be tracking clients.
+    /// Returns true if any key or prefix is tracked.
     #[inline]
     pub fn is_used(&self) -> bool {
         self.keys.load(Relaxed) > 0 || self.prefix_count.load(Relaxed) > 0
     }
 
-    /// Lets a client track from now on. A client that tracks already changes its ways. The caller
-    /// has checked that its prefixes do not overlap and holds no shard's lock. O(prefixes), and
-    /// O(shards) for the first client of all that wants broadcasts.
+    /// Begins tracking for a client, or changes the modes of its tracking. The caller has checked
+    /// that the prefixes do not overlap, and holds no shard's lock. O(prefixes); O(shards) for the
+    /// first client in broadcasting mode.
     pub fn enable(
         &self,
         keyspace: &Keyspace,
@@ -326,7 +328,7 @@ impl Tracking {
             Box::new(Tracker { reader: Arc::new(reader), prefixes: BTreeSet::new() })
         });
         client.tracking.redirect.store(wish.redirect, Relaxed);
-        // What was given for the next command stays.
+        // CLIENT CACHING for the next command remains in effect.
         let kept = before & Mode::CACHING;
         client.tracking.mode.store((wish.mode | Mode::ON | kept).bits(), Relaxed);
         if !wish.mode.contains(Mode::BCAST) {
@@ -347,8 +349,8 @@ impl Tracking {
         }
     }
 
-    /// Ends a client's tracking. The caller holds no shard's lock. O(prefixes); what it has read is
-    /// removed in bounded steps.
+    /// Ends a client's tracking. The caller holds no shard's lock. O(prefixes); the client's keys
+    /// are removed from the tables in bounded steps.
     pub fn disable(&self, keyspace: &Keyspace, tracker: Tracker) {
         let Tracker { reader, prefixes } = tracker;
         let client = &reader.client;
@@ -371,7 +373,7 @@ impl Tracking {
         self.depart(keyspace, reader);
     }
 
-    /// Makes writers of all shards look, for one more client.
+    /// Counts a client in broadcasting mode. For the first one, adds a follower to all shards.
     fn follow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients += 1;
@@ -380,7 +382,7 @@ impl Tracking {
         }
     }
 
-    /// Takes back one [`Tracking::follow_shards`].
+    /// Reverses one call of [`Tracking::follow_shards`].
     fn unfollow_shards(&self, keyspace: &Keyspace) {
         let mut clients = self.broadcast_clients.lock().expect("nothing panics while it is locked");
         *clients -= 1;
@@ -389,8 +391,7 @@ impl Tracking {
         }
     }
 
-    /// Takes a reader out of the tables: at once as far as that is little, else it is
-    /// left to the housekeeper.
+    /// Removes a client from the tables: a few items at once, the rest later by the housekeeper.
     fn depart(&self, keyspace: &Keyspace, reader: Arc<TrackingClient>) {
         let shards = {
             let shards = reader.shards.lock();
@@ -410,8 +411,8 @@ impl Tracking {
         self.leave(keyspace, &mut departing, usize::MAX);
     }
 
-    /// Takes a departed reader out of tables, for so many items and shards;
-    /// whether it was everywhere.
+    /// Removes a departed client from tables, up to `budget` items and shards. Returns true if it
+    /// is in no table any more.
     fn leave(&self, keyspace: &Keyspace, departing: &mut DepartingClient, budget: usize) -> bool {
         let mut left = budget;
         while departing.shard < SHARD_COUNT {
@@ -456,9 +457,9 @@ impl Tracking {
         removed
     }
 
-    /// Goes on taking departed readers out of the tables, and dropping emptied ones, for one
-    /// step; whether there was any. For the housekeeper, which is outside the gate and
-    /// enters it by `gate_slot`.
+    /// Takes one step of removing departed clients and dropping emptied tables. Returns true if
+    /// there was anything to do. Called by the housekeeper, which is outside the gate and enters it
+    /// by `gate_slot`.
     pub fn remove_departed(&self, keyspace: &Keyspace, gate: &Gate, gate_slot: usize) -> bool {
         let emptied = self.emptied.lock().pop();
         let departing = self.departing.lock().pop_front();
@@ -466,21 +467,21 @@ impl Tracking {
         if let Some(mut departing) = departing {
             let pass = gate.shared_unless_busy(gate_slot);
             if !pass.is_inside() {
-                // A busy script owns the keyspace: later.
+                // A busy script owns the keyspace, so this is tried again later.
                 self.departing.lock().push_front(departing);
                 return emptied.is_some();
             }
             let has_left = self.leave(keyspace, &mut departing, DEPARTED_PER_STEP);
             drop(pass);
             if !has_left {
-                // Behind the others; one that came meanwhile does not find less room for it.
+                // At the end of the queue. The limit on new departing clients is not affected.
                 self.departing.lock().push_back(departing);
             }
         }
         found
     }
 
-    /// Remembers that a client read a key of a locked shard. O(1).
+    /// Records that a client has read a key of a locked shard. O(1).
     pub fn remember(&self, shard: &mut Shard, key: Key<'_>, reader: &Arc<TrackingClient>) {
         let mut table = self.tables[key.shard()].lock();
         let readers = table.get_or_insert_default();
@@ -495,7 +496,7 @@ impl Tracking {
         self.items.fetch_add(1, Relaxed);
     }
 
-    /// Takes a key out of its shard's table because it changed: the readers to notify. The shard
+    /// Removes a changed key from the table of its shard. Returns the readers to notify. The shard
     /// is locked. O(readers).
     pub fn take_readers(&self, shard: &mut Shard, key: Key<'_>) -> Vec<Arc<TrackingClient>> {
         if self.keys.load(Relaxed) == 0 {
@@ -512,7 +513,7 @@ impl Tracking {
         readers
     }
 
-    /// Sends the readers of a key that it changed. O(readers).
+    /// Sends the readers of a key its invalidation. O(readers).
     pub fn invalidate(
         &self,
         sender: Sender<'_>,
@@ -530,7 +531,7 @@ impl Tracking {
         }
     }
 
-    /// Collects a changed key for those who named a prefix of it.
+    /// Adds a changed key to `changed` if clients track a prefix of it.
     pub fn collect_for_prefixes(&self, key: &[u8], writer: u64, changed: &mut Changed) {
         if self.prefix_count.load(Relaxed) == 0 {
             return;
@@ -541,7 +542,8 @@ impl Tracking {
         }
     }
 
-    /// Sends the changed keys that a thread has collected. Call it before the turn's replies leave.
+    /// Sends the changed keys that a thread has collected. Must be called before the turn's replies
+    /// are sent.
     #[cold]
     pub fn broadcast(&self, sender: Sender<'_>, changed: &mut Changed) {
         for (prefix, changed) in std::mem::take(changed).by_prefix {
@@ -572,7 +574,8 @@ impl Tracking {
         }
     }
 
-    /// Sends all clients that databases were emptied: they drop all that they cache. O(clients).
+    /// Notifies all tracking clients that databases were emptied, so that they drop all cached
+    /// keys. O(clients).
     #[cold]
     pub fn invalidate_all(&self, sender: Sender<'_>, writer: &mut Writer<'_>, place: Place) {
         if self.clients() == 0 {
@@ -586,9 +589,9 @@ impl Tracking {
         }
     }
 
-    /// Drops all remembered keys, as databases were emptied. For the exclusive owner of the
-    /// keyspace, which holds no shard's lock. O(shards + remembered keys); the tables are left to
-    /// the housekeeper, or those of the flush before are dropped here.
+    /// Removes all keys from the tables after databases were emptied. The caller owns the keyspace
+    /// and holds no shard's lock. O(shards + tracked keys). The emptied tables are left to the
+    /// housekeeper; if those of the last flush still exist, they are dropped here.
     #[cold]
     pub fn forget_all(&self, keyspace: &Keyspace) {
         if self.keys() == 0 {
@@ -607,8 +610,8 @@ impl Tracking {
         drop(before);
     }
 
-    /// Forgets a key of a locked shard, if there is another than `key`, as if it had changed, but
-    /// for clients that broadcasts are for: `key` was one too many.
+    /// Removes a key other than `key` from the table of a locked shard, because `key` exceeded the
+    /// limit. Invalidates it for its readers, but not for clients in broadcasting mode.
     #[cold]
     pub fn forget_another(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>, draw: u64) {
         let table = self.tables[key.shard()].lock();
@@ -620,8 +623,8 @@ impl Tracking {
         }
     }
 
-    /// Forgets keys, as [`Tracking::forget_another`], until at most `keys_max` are remembered.
-    /// Stops after a number of them; the next turn goes on. The caller holds no shard's lock.
+    /// Removes keys, as [`Tracking::forget_another`] does, until at most `keys_max` remain. Stops
+    /// after a number of steps; the next turn continues. The caller holds no shard's lock.
     #[cold]
     pub fn forget_beyond(
         &self,
@@ -647,7 +650,7 @@ impl Tracking {
         }
     }
 
-    /// Forgets a key of a locked shard, and notifies its readers.
+    /// Removes a key of a locked shard, and notifies its readers.
     fn forget(&self, sender: Sender<'_>, shard: &mut Shard, key: Key<'_>) {
         let readers = self.take_readers(shard, key);
         let mut own = OwnMessages::default();
@@ -655,21 +658,21 @@ impl Tracking {
     }
 }
 
-/// Returns the length of a client's prefix, in bytes: in its own list and in that of all.
+/// Returns the bytes of a client's prefix: in its own list and in the shared one.
 fn prefix_bytes(name: &[u8]) -> u64 {
     const OVERHEAD: usize = 2 * size_of::<Box<[u8]>>() + 160;
     (OVERHEAD + 2 * name.len()) as u64
 }
 
-/// The channel on which a RESP2 client gets redirected invalidations.
+/// The channel on which a RESP2 client receives redirected invalidations.
 const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// Places looked at in one turn for keys to forget.
+/// The number of shards visited in one turn to find keys to remove.
 const REMOVED_PER_TURN: usize = 2 * SHARD_COUNT;
 
-/// A message about changed keys, written once for all who get it in the same form.
+/// An invalidation message, encoded once for all receivers of the same form.
 struct Invalidation<'a> {
-    /// None for all keys.
+    /// The keys; `None` for all keys.
     keys: Option<&'a [&'a [u8]]>,
     push: Option<Arc<[u8]>>,
     message: Option<Arc<[u8]>>,
@@ -684,7 +687,7 @@ impl<'a> Invalidation<'a> {
         Self { keys: None, push: None, message: None }
     }
 
-    /// Returns it as a message of RESP3.
+    /// Returns the message as a RESP3 push.
     fn push(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.push.get_or_insert_with(|| {
@@ -696,7 +699,7 @@ impl<'a> Invalidation<'a> {
         })
     }
 
-    /// Returns it as a message of a channel: RESP2 has no others.
+    /// Returns the message as a Pub/Sub message, which RESP2 clients can receive.
     fn message(&mut self) -> &Arc<[u8]> {
         let keys = self.keys;
         self.message.get_or_insert_with(|| {
@@ -726,8 +729,8 @@ fn encoded(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Arc<[u8]> 
     out.as_single().expect("keys are copied into it, not shared").into()
 }
 
-/// Sends an invalidation to a client, or to whom it redirects. Messages to or on behalf of the
-/// writer, whose command runs, wait with it.
+/// Sends an invalidation to a client, or to the client that it redirects to. Messages to the
+/// writer, or redirected by it, wait until its command is done.
 fn notify(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,
@@ -754,12 +757,12 @@ fn notify(
     if target.speaks_resp3() {
         send(sender, client, &target, writer, message.push());
     } else if redirect != 0 && target.is_subscriber() {
-        // As in Redis, any subscription will do.
+        // As in Redis, a subscription to any channel is enough.
         send(sender, client, &target, writer, message.message());
     }
 }
 
-/// Hands a message of `client` over to its receiver.
+/// Sends a message for `client` to `target`, or keeps it with the writer.
 fn send(
     sender: Sender<'_>,
     client: &Arc<ClientInfo>,
@@ -767,7 +770,7 @@ fn send(
     writer: Option<(&mut Writer<'_>, Place)>,
     bytes: &Arc<[u8]>,
 ) {
-    // A session looks for messages of its own while it tracks.
+    // A session checks for messages of its own only while it tracks.
     let tracks = |client: &ClientInfo| client.tracking.mode().contains(Mode::ON);
     match writer {
         Some((writer, place)) if writer.client == target.id && tracks(target) => {

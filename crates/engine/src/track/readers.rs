@@ -1,18 +1,19 @@
-//! The readers that remember keys of one shard: pairs of a key and a reader, found and removed
-//! from both sides.
+//! The tracking table of one shard: pairs of a key and a reader, which can be found and removed by
+//! both.
 //!
 //! ```text
 //!   by_name ─► key: name, first item ──┐            by_reader: reader's id ─► first item ──┐
 //!                                      ▼                                                   ▼
 //!   by_pair ─► item: key, reader ◄─► next of the key's items, ◄─► next of the reader's items
 //! ```
-//! Invariants: an item stands in the list of its key and in that of its reader, and in `by_pair`;
-//! a key and a reader exist while they have items. Adding, looking up and removing a pair are
-//! O(1), removing a key O(its readers), removing a reader O(its keys), in as many steps as the
-//! caller likes. Slots of removed items are reused; if three quarters are free, the rest is moved
-//! together.
+//! Invariants: an item is in the list of its key, in the list of its reader, and in `by_pair`. A
+//! key or a reader exists only while it has items. Adding, looking up and removing a pair are O(1).
+//! Removing a key is O(its readers). Removing a reader is O(its keys), in any number of steps.
+//! Slots of removed items are reused. If more than three quarters of the slots are free, the rest
+//! is moved together.
 //!
-//! Memory: about 55 bytes an item, 60 and the name a key, 25 a reader.
+//! Memory: about 55 bytes for each item, 60 bytes and the name for each key, 25 bytes for each
+//! reader.
 
 use std::collections::HashMap;
 
@@ -20,13 +21,13 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use keyspace::{Key, KeyHash};
 
-/// No item.
+/// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Slots up to which nothing is moved together.
+/// The number of slots up to which items are never moved together.
 const SLOTS_KEPT: usize = 64;
 
-/// The two lists that an item stands in.
+/// The indexes of the two lists of an item.
 const OF_KEY: usize = 0;
 const OF_READER: usize = 1;
 
@@ -51,7 +52,7 @@ struct Item<R> {
     links: [Link; 2],
 }
 
-/// Pairs of keys of one shard and their readers.
+/// The tracked keys of one shard, with their readers.
 pub struct TrackingTable<R> {
     keys: Slab<KeySlot>,
     items: Slab<Item<R>>,
@@ -72,12 +73,12 @@ impl<R> Default for TrackingTable<R> {
     }
 }
 
-/// The result of removing some of a reader's items.
+/// The result of removing items of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Items that were removed.
+    /// The number of removed items.
     pub items: usize,
-    /// Keys that no client tracks any more.
+    /// The number of keys that no client tracks any more.
     pub keys: usize,
 }
 
@@ -87,22 +88,22 @@ impl<R> TrackingTable<R> {
         self.keys.len()
     }
 
-    /// Pairs.
+    /// Returns the number of pairs.
     pub fn item_count(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns true if the reader with this id remembers any key. O(1).
+    /// Returns true if the reader with this id has any key. O(1).
     pub fn has_reader(&self, id: u64) -> bool {
         self.by_reader.contains_key(&id)
     }
 
-    /// Returns true if the reader with this id remembers a key. O(1).
+    /// Returns true if the reader with this id has this key. O(1).
     pub fn contains(&self, key: Key<'_>, id: u64) -> bool {
         self.find_key(key).is_some_and(|key| self.find_item(key, id).is_some())
     }
 
-    /// Adds a new pair; returns whether no client tracked the key before. O(1) amortised.
+    /// Adds a new pair. Returns true if no client tracked the key before. O(1) amortised.
     pub fn add(&mut self, key: Key<'_>, id: u64, reader: R) -> bool {
         let found = self.find_key(key);
         let at = found.unwrap_or_else(|| {
@@ -125,7 +126,7 @@ impl<R> TrackingTable<R> {
         found.is_none()
     }
 
-    /// Removes a key; its readers, oldest first. O(readers).
+    /// Removes a key and returns its readers, oldest first. O(readers).
     pub fn remove_key(&mut self, key: Key<'_>) -> Vec<R> {
         let mut readers = Vec::new();
         if let Some(at) = self.find_key(key) {
@@ -141,7 +142,7 @@ impl<R> TrackingTable<R> {
         readers
     }
 
-    /// Removes at most `items_max` items of the reader with this id. O(removed).
+    /// Removes at most `items_max` items of the reader with this id. O(removed items).
     pub fn remove_reader(&mut self, id: u64, items_max: usize) -> Removed {
         let mut removed = Removed::default();
         while removed.items < items_max
@@ -155,7 +156,8 @@ impl<R> TrackingTable<R> {
         removed
     }
 
-    /// Draws a key by a random number, with another hash than `except`. O(1) on average.
+    /// Returns a key chosen by the random number `draw`, whose hash differs from `except`. O(1) on
+    /// average.
     pub fn any_key(&self, draw: u64, except: Option<KeyHash>) -> Option<Key<'_>> {
         let slots = self.keys.slots.len() as u64;
         let start = draw.checked_rem(slots)? as usize;
@@ -180,8 +182,8 @@ impl<R> TrackingTable<R> {
         self.by_pair.find(hash_of_pair(key, id), is_it).copied()
     }
 
-    /// Removes an item; its reader, and whether it was the last of its key,
-    /// which then is removed, too.
+    /// Removes an item. Returns its reader, and true if it was the last item of its key. The key is
+    /// then removed, too.
     fn remove_item(&mut self, item: u32) -> (R, bool) {
         let of_key = self.unlink(OF_KEY, item);
         let of_reader = self.unlink(OF_READER, item);
@@ -207,7 +209,7 @@ impl<R> TrackingTable<R> {
         (reader, was_last)
     }
 
-    /// Puts an item in front of the first of a list.
+    /// Puts an item before the first item of a list.
     fn link(&mut self, list: usize, item: u32, first: u32) {
         self.items.get_mut(item).links[list].next = first;
         if first != NONE {
@@ -215,7 +217,7 @@ impl<R> TrackingTable<R> {
         }
     }
 
-    /// Takes an item out of a list; where it stood.
+    /// Removes an item from a list. Returns its former links.
     fn unlink(&mut self, list: usize, item: u32) -> Link {
         let link = self.items.get(item).links[list];
         if link.previous != NONE {
@@ -227,7 +229,7 @@ impl<R> TrackingTable<R> {
         link
     }
 
-    /// Moves all together where most slots are free. O(1) amortised over what was removed.
+    /// Moves all items together if most slots are free. O(1) amortised over the removed items.
     fn tighten(&mut self) {
         if !self.keys.is_sparse() && !self.items.is_sparse() {
             return;
@@ -248,8 +250,8 @@ impl<R> TrackingTable<R> {
     }
 }
 
-/// Converts a key's hash for a table: keys of one shard have the top bits in common, which tables
-/// look at first.
+/// Mixes a key's hash for a table: the keys of one shard have the same top bits, which tables use
+/// first.
 fn spread(hash: KeyHash) -> u64 {
     hash.number() ^ (hash.number() << 40)
 }
@@ -260,7 +262,7 @@ fn hash_of_pair(key: u32, id: u64) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD)
 }
 
-/// Values by number; free numbers are reused.
+/// Values with numbers. The numbers of removed values are reused.
 struct Slab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
@@ -313,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the pairs, by both lists of each item.
+    /// Returns all pairs, found by both lists.
     fn pairs(readers: &TrackingTable<u64>) -> [BTreeSet<(Box<[u8]>, u64)>; 2] {
         let walk = |list: usize, first: u32| {
             let mut item = first;

@@ -1,5 +1,5 @@
-//! Requests beside a script that runs for too long. The test runs as the script does: it registers,
-//! holds a shard or the gate, and marks that.
+//! Requests while a script runs for too long. The test acts as the script: it registers it, holds a
+//! shard or the gate, and marks these as busy.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,10 +16,10 @@ const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRI
 const ABORTED: &str = "-EXECABORT Transaction discarded because of: BUSY Redis is busy running a script. You \
                        can only call SCRIPT KILL or SHUTDOWN NOSAVE.|";
 
-/// The thread that the script is on.
+/// The thread of the script.
 const SCRIPT: usize = 1;
 
-/// Creates a script that has become busy; it has marked nothing yet.
+/// Creates a script that is busy but has not marked a shard or the gate.
 pub fn busy_script<'s>(shared: &'s Shared, clock: &ManualClock) -> Script<'s> {
     let name =
         ScriptName { kind: ScriptKind::Script, name: Box::default(), command: Vec::new(), thread: SCRIPT };

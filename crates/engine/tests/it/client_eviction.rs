@@ -1,4 +1,4 @@
-//! `maxmemory-clients`: who goes, and that the sum is kept by several threads at once.
+//! `maxmemory-clients`: the choice of evicted clients, and the exact sum with several threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ fn connect(shared: &Shared, thread: usize, input_bytes: u64) -> Arc<ClientInfo> 
     client
 }
 
-/// Disconnects a client that was killed or hung up, as the worker does.
+/// Disconnects a client that was killed or has disconnected, as the worker does.
 fn disconnect(shared: &Shared, client: &Arc<ClientInfo>) {
     client.state.gone.store(true, Relaxed);
     shared.threads.unregister(&shared.clients, client);
@@ -89,8 +89,8 @@ fn clients_come_back_under_a_limit_after_there_was_none() {
     assert_eq!(left(&shared), []);
 }
 
-/// Checks that a limit that protected clients exceed costs no look at each of them whenever one
-/// has changed: this would take minutes.
+/// Checks that protected clients which exceed the limit are not all visited whenever one of them
+/// changes. That would take minutes.
 #[test]
 fn many_protected_clients_are_passed_over() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -112,8 +112,8 @@ fn many_protected_clients_are_passed_over() {
     assert_eq!(shared.clients.count(), clients.len() - 1);
 }
 
-/// Checks that evicting one client at a time does not look at all of them each time: this would
-/// take minutes.
+/// Checks that evicting one client at a time does not visit all of them each time. That would take
+/// minutes.
 #[test]
 fn many_clients_are_evicted_one_at_a_time() {
     let (shared, _) = driver::shared(1, Settings::default());
@@ -127,8 +127,8 @@ fn many_clients_are_evicted_one_at_a_time() {
     }
 }
 
-/// Clients that grow on two threads and are evicted by either: those that hold little stay, since
-/// evicting the large ones is always enough, at whatever moment the sum is read.
+/// Checks that small clients remain while clients grow on two threads, which both evict. Evicting
+/// the large ones is always enough, at whatever time the sum is read.
 #[test]
 fn small_clients_are_never_evicted_for_large_ones() {
     const LIMIT: u64 = 1_000_000;
@@ -155,17 +155,18 @@ fn small_clients_are_never_evicted_for_large_ones() {
     assert_eq!(left(&shared), small.iter().map(|client| client.id).collect::<Vec<_>>());
 }
 
-/// The fates of a thread's clients.
+/// The clients of a thread, by the reason of their end.
 #[derive(Default)]
 struct Fates {
     connected: Vec<Arc<ClientInfo>>,
-    /// Clients that others took out of the registry.
+    /// The clients that were evicted.
     evicted: Vec<Arc<ClientInfo>>,
-    /// Clients that hung up first.
+    /// The clients that disconnected first.
     hung_up: Vec<Arc<ClientInfo>>,
 }
 
-/// Clients that grow, shrink, are protected or not, come and go, while the limit is set and lifted.
+/// Runs clients that grow, shrink, change their protection, connect and disconnect, while the limit
+/// is set and removed.
 fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
     let mut rng = fastrand::Rng::with_seed(thread as u64);
     let outbox = Outbox::default();
@@ -193,8 +194,8 @@ fn live(shared: &Shared, thread: usize, limit_bytes: u64) -> Fates {
     fates
 }
 
-/// Runs two threads with clients, and a third that sets the limit and lifts it. At the end the sum
-/// is exact, and exactly those were evicted that the statistics count.
+/// Runs two threads with clients, and a third that sets and removes the limit. Checks that in the
+/// end the sum is exact, and that the number of evicted clients is that of the statistics.
 #[test]
 fn the_sum_is_exact_whatever_threads_do_at_once() {
     const LIMIT: u64 = 300_000;

@@ -1,5 +1,5 @@
-//! A driver of an engine without sockets, threads or a clock: what the server's I/O
-//! threads do, in one thread.
+//! A driver of an engine without sockets, threads or a clock. It does the work of the server's I/O
+//! threads in one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ use engine::table::{CommandTable, HostCommand, Runner};
 use engine::turn::Engine;
 use stdx::{Address, ByteQueue, ConnId};
 
-/// A host that knows SELECT only, where the engine is told of it.
+/// A host with the single command SELECT, for engines that are created with it.
 pub struct NoHost;
 
 impl Host for NoHost {
@@ -34,12 +34,12 @@ impl Host for NoHost {
     }
 }
 
-/// Creates an engine at rest, with a clock that stands still.
+/// Creates an idle engine, with a clock that changes only when it is advanced.
 pub fn shared(threads: usize, settings: Settings) -> (Shared, ManualClock) {
     shared_with(threads, settings, &[])
 }
 
-/// Creates an engine at rest that knows further commands.
+/// Creates an idle engine with further commands.
 pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner>]) -> (Shared, ManualClock) {
     let now = Instant::now();
     let table = CommandTable::new(engine::exec::commands().chain(further.iter().copied()));
@@ -47,7 +47,7 @@ pub fn shared_with(threads: usize, settings: Settings, further: &[Command<Runner
     (Shared::new(start), ManualClock::new(now, Duration::from_secs(1_000_000)))
 }
 
-/// One I/O thread with its clients.
+/// An I/O thread with its clients.
 pub struct Thread<'s> {
     shared: &'s Shared,
     index: usize,
@@ -69,7 +69,7 @@ impl<'s> Thread<'s> {
         self
     }
 
-    /// Connects a new client of this thread. Returns its number.
+    /// Connects a new client to this thread. Returns its number.
     pub fn connect(&mut self) -> usize {
         let number = self.sessions.len();
         let address = || Address::Tcp(([127, 0, 0, 1], 1).into());
@@ -86,7 +86,7 @@ impl<'s> Thread<'s> {
         &mut self.sessions[client]
     }
 
-    /// Runs a request in a turn of its own: the reply, and the threads to wake.
+    /// Runs a request in a turn of its own. Returns the reply, and the threads to wake.
     pub fn run(&mut self, client: usize, request: &str) -> (String, Vec<usize>) {
         let owned = OwnedArgs::new(request.split(' ').map(str::as_bytes));
         let args = owned.args(self.shared.keyspace.hasher());
@@ -105,7 +105,7 @@ impl<'s> Thread<'s> {
         (text(&out), woken)
     }
 
-    /// Takes the replies left for blocked clients: their connections' numbers with their replies.
+    /// Takes the replies for blocked clients, each with the number of its connection.
     pub fn deliveries(&mut self) -> Vec<(usize, String)> {
         let inbound = self.shared.threads.take(self.index).unwrap_or_default();
         let delivered = inbound.deliveries.into_iter();

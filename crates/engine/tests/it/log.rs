@@ -1,4 +1,4 @@
-//! The change log: what is in the stream, in which order, and what waits for it.
+//! The change log: the content and order of the stream, and the replies that wait for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use engine::threads::Outbox;
 
 use crate::driver::{Thread, expire_round, shared};
 
-/// Keeps the stream, and confirms it up to a position that the test sets.
+/// A reader that keeps the stream, and confirms it up to a position that the test sets.
 #[derive(Clone, Default)]
 pub struct Kept {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// Lengths of the pieces that it came in.
+    /// The lengths of the parts in which the stream arrived.
     piece_lens: Arc<Mutex<Vec<usize>>>,
-    /// The offset of its first byte.
+    /// The offset of the first byte.
     start: Option<u64>,
-    /// Confirms what it takes; else nothing.
+    /// True if it confirms each part at once.
     confirms: bool,
 }
 
@@ -45,7 +45,7 @@ impl Kept {
         shared.gate.exclusive(attach).expect("there is room for readers")
     }
 
-    /// Returns the commands of the stream so far, words divided by spaces.
+    /// Returns the commands of the stream so far, with spaces between words.
     pub fn commands(&self, shared: &Shared) -> Vec<String> {
         shared.log.merge(&Outbox::default());
         let bytes = self.bytes.lock().expect("no panic");

@@ -15,7 +15,7 @@ use driver::{Thread, expire_round, shared};
 use engine::session::Flow;
 use engine::settings::Settings;
 
-/// Eviction needs to know how much memory is in use.
+/// The allocator that counts used memory, which eviction needs.
 #[global_allocator]
 static ALLOCATOR: structures::alloc::CountingAllocator = structures::alloc::CountingAllocator;
 

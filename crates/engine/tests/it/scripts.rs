@@ -1,5 +1,5 @@
-//! Traces that an undone script leaves: none. The scripts are lists of commands, one for each
-//! attempt, so that a second one can differ from the first as it does when others were faster.
+//! Tests that an undone script leaves no traces. The scripts are lists of commands, one list for
+//! each attempt, so that the second attempt can differ, as it does when other clients were faster.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crate::busy::busy_script;
 use crate::driver::{Thread, shared_with};
 use crate::log::Kept;
 
-/// Runs `SET,k,1;DBSIZE//GET,k`: the commands before `//` the first time, those behind it the next
-/// time.
+/// A script engine that runs, for `SET,k,1;DBSIZE//GET,k`, the commands before `//` in the first
+/// attempt and those after it in the second.
 #[derive(Default)]
 struct Attempts {
     left: Vec<Vec<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Handlers that use a key which their record does not declare.
+//! Handlers that use a key which their command's record does not declare.
 
 use commands::table::{Arity, Command, Flags, KeyFlags, KeySpec};
 use commands::{Args, CommandError, Ctx, Handler};
@@ -8,10 +8,10 @@ use keyspace::Expiry;
 
 use crate::driver::{Thread, shared_with};
 
-/// The first key only.
+/// The declaration of the first key only.
 const DECLARED: &[KeySpec] = &[KeySpec::at(1, KeyFlags::RW)];
 
-/// Creates a command of which the record declares the first key only.
+/// Creates a command whose record declares the first key only.
 fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     let record = Command {
         name,
@@ -24,14 +24,14 @@ fn stray(name: &'static str, run: Handler) -> Command<Runner> {
     record.map(Runner::Data)
 }
 
-/// Reads the other key by a typed accessor, which refuses.
+/// Reads the other key by a typed accessor, which returns an error.
 fn read(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let found = ctx.db.string(args.key(2))?.is_some();
     ctx.reply.integer(found.into());
     Ok(())
 }
 
-/// Sets and removes the other key, and replies as if all were well.
+/// Sets and removes the other key, and replies without an error.
 fn write(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     ctx.db.set_string(args.key(2), b"stray", Expiry::Clear);
     ctx.db.remove(args.key(2));
