@@ -47,13 +47,13 @@ pub trait Host {
 
 /// A request that the rights of the client's user did not permit.
 pub struct RefusedRequest<'a> {
-    /// The client.
+    /// The client that sent the request.
     pub client: &'a ClientInfo,
-    /// The name of its user.
+    /// The name of the client's user.
     pub user: &'a [u8],
     /// The command.
     pub registered: &'static Registered,
-    /// Its arguments.
+    /// The arguments of the request.
     pub args: &'a Args<'a>,
     /// The kind of the refusal.
     pub reason: Reason,

@@ -175,7 +175,7 @@ pub struct ClientInfo {
     pub names: Mutex<ClientNames>,
     /// The memory that the client makes the server hold, in bytes.
     pub held: HeldBytes,
-    /// Its traffic.
+    /// The traffic of the client.
     pub traffic: Traffic,
     /// The modes set by CLIENT commands.
     pub choices: Choices,

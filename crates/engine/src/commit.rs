@@ -85,9 +85,9 @@ enum Notice {
 /// A key that changed while clients are blocked on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// Its hash.
+    /// The hash of the key.
     pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,

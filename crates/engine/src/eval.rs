@@ -595,7 +595,7 @@ impl FurtherKey {
 
 /// The reason for which a script must run again.
 enum Needs {
-    /// It cannot run under locks; the lesson is stored with the script.
+    /// The script cannot run under locks; the lesson is stored with the script.
     Lesson(Lesson),
     /// Another thread holds the shard of a further key.
     Locks,

@@ -53,15 +53,16 @@ const LARGE_LEN_BYTES_MIN: usize = 1 << 20;
 /// The result of enforcing the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitState {
-    /// There is room.
+    /// Memory is within its limit.
     Fits,
-    /// There will be room: this turn's time for evictions is used up.
+    /// Memory is over its limit, and this turn's time for evictions is used up; later turns
+    /// continue.
     InProgress,
-    /// There is no room, and nothing to evict.
+    /// Memory is over its limit, and there is nothing to evict.
     Short,
 }
 
-/// The state with which a thread keeps to the limit.
+/// The state by which a thread enforces the limit.
 #[derive(Default)]
 pub struct MemoryLimit {
     evictor: Evictor,
@@ -92,9 +93,10 @@ impl MemoryLimit {
         let threads = threads as u64;
         self.from_bytes = alloc::thread_memory_bytes();
         self.allowance_bytes = match limit.checked_sub(used) {
-            // Near the limit, an allocation of nothing must ask as well.
+            // Minus 1: near the limit, even an allocation of 0 bytes must sum memory again.
             Some(left) => (left / (2 * threads)).min(limit / (256 * threads)) as i64 - 1,
-            // Bytes that the thread has freed since are no room while memory is over its limit.
+            // Over the limit, memory that the thread has freed since the sum does not count as
+            // available.
             None => i64::MIN,
         };
         used
@@ -128,13 +130,13 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
     /// Makes room for `reserve_bytes` more: frees values from the queue, and evicts keys by the
     /// policy. The caller holds no shard's lock.
     ///
-    /// If memory is far over its limit (the limit was lowered), the call takes at most the time
-    /// that `maxmemory-eviction-tenacity` permits. Otherwise it continues until a command's memory
+    /// Takes at most as long as `maxmemory-eviction-tenacity` permits, with one exception. If
+    /// memory is within its limit but a large `reserve_bytes` does not fit, it continues until that
     /// fits.
     #[cold]
     pub fn make_room(&mut self, memory: &mut MemoryLimit, reserve_bytes: u64) -> LimitState {
         if self.shared().standing.is_loading.load(Relaxed) {
-            // As in Redis: what comes next in a file may be about a key that would be evicted.
+            // As in Redis: later commands of the file may use a key that would be evicted.
             return LimitState::Fits;
         }
         self.commit.effects.absorb(&mut self.commit.access_results);
@@ -167,7 +169,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
                 used = memory.sum(limit, threads);
             }
             let pushes = shared.pubsub.push_bytes().load(Relaxed);
-            // As in Redis, where what a save needs is the memory of another process.
+            // As in Redis, where a save takes its memory in another process.
             let kept = shared.keyspace.snapshot().held_len_bytes() as u64;
             let held = used.saturating_sub(pending).saturating_sub(pushes).saturating_sub(kept);
             if held + reserve_bytes <= limit {
@@ -195,8 +197,8 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         }
     }
 
-    /// Evicts a key, as a unit of its own under the lock of its shard; whether
-    /// there was one that may go.
+    /// Evicts a key, as a unit of its own under the lock of its shard. Returns false if no key can
+    /// be evicted.
     fn evict_one(&mut self, memory: &mut MemoryLimit, policy: Policy) -> bool {
         let (commit, rng) = (&mut self.commit, &mut self.rng);
         let samples = self.settings.maxmemory_samples;
@@ -232,7 +234,7 @@ impl<C: Clock, H: Host> Executor<'_, C, H> {
         true
     }
 
-    /// Does `work`, and notes how long it took where the latency monitor is on.
+    /// Runs `work`, and records its latency if the latency monitor is on.
     fn timed<R>(&mut self, event: Event, work: impl FnOnce(&mut Self) -> R) -> R {
         let since = (self.settings.thresholds.latency_ms > 0).then(|| self.clock.now());
         let result = work(self);

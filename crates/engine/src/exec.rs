@@ -248,7 +248,7 @@ impl<'s, C: Clock, H: Host> Executor<'s, C, H> {
             return Err(aborted_by(&self.shared().scripts.error()));
         };
         if !ran {
-            // The refusal shows that a watched key was changed, by a unit before it.
+            // The null reply shows that a watched key was changed by an earlier unit.
             session.saw(self.shared().log.drawn());
             Reply::new(out, session.protocol()).null_array();
         }

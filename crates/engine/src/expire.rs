@@ -199,8 +199,8 @@ impl ActiveExpiry {
         keeps_up
     }
 
-    /// Takes one step. Returns the point to continue at in the same shard. It runs inside the gate,
-    /// like a thread's turn, so it removes no key while another thread owns the keyspace.
+    /// Takes one step. Returns the point to continue at in the same shard. A step runs inside the
+    /// gate like a thread's turn, so no key is removed while another thread owns the keyspace.
     fn step<C: Clock, H: Host>(
         &self,
         executor: &mut Executor<'_, C, H>,

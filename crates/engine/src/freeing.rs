@@ -177,7 +177,7 @@ impl FreeQueue {
         let mut tasks = self.lock();
         tasks.taken.retain(|&number| number != task.number);
         if done && self.awaited.load(Relaxed) != NO_TICKET {
-            // Another thread may have freed the last of it while the housekeeper sleeps.
+            // Another thread may have freed the rest of the value while the housekeeper sleeps.
             self.arrived.notify_one();
         }
         if !done {

@@ -42,7 +42,7 @@ pub struct Prepared {
     pub kind: ScriptKind,
     /// The digest of the script, or the name of the function.
     pub name: Rc<[u8]>,
-    /// Its declared traits.
+    /// The declared traits.
     pub traits: ScriptTraits,
     /// The knowledge from its earlier runs.
     pub known: Known,
@@ -64,7 +64,7 @@ pub enum Known {
 pub enum Lesson {
     /// The script ended by itself and needed only some keys.
     Shares,
-    /// It needs the whole keyspace.
+    /// The script needs the whole keyspace.
     NeedsAll,
     /// The script used many keys, or changed a value too big to copy. Later runs may need less.
     NeedsMuch,
@@ -191,7 +191,7 @@ pub trait ScriptCommands {
 /// The reason for which no user can call a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
-    /// There is no such command.
+    /// The number of arguments is wrong for the command.
     Command,
     /// It takes another number of arguments.
     Arity,
@@ -200,37 +200,37 @@ pub enum NoSuchCall {
 /// The destination of a script's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// To the change log.
+    /// The change log.
     Log,
-    /// Nowhere: they are in the data only.
+    /// No destination: the writes change only the data.
     Nowhere,
 }
 
 /// The debugging of a client's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debugging {
-    /// They are not.
+    /// Scripts are not debugged.
     Off,
-    /// They are, and what they change is dropped (YES).
+    /// Scripts are debugged, and their changes are discarded (YES).
     Discarding,
-    /// They are, and what they change stays (SYNC).
+    /// Scripts are debugged, and their changes are kept (SYNC).
     Sync,
 }
 
-/// The state of the server: it continues or ends.
+/// The state of the server during a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// The server continues.
     Running,
-    /// It ends.
+    /// The server is about to end.
     Ending,
 }
 
-/// Why a script ends before its end.
+/// The reason for which a script is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Somebody has killed it.
+    /// A client has killed the script, or the server ends.
     Killed,
-    /// It runs again from the beginning, alone.
+    /// The script must run again from the beginning: with more locks, or alone.
     Again,
 }

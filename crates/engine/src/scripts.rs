@@ -37,7 +37,7 @@ pub struct ScriptName {
     pub kind: ScriptKind,
     /// The digest of a script, or the name of a function.
     pub name: Box<[u8]>,
-    /// The words of the command that runs it.
+    /// The words of the command that started the script.
     pub command: Vec<Box<[u8]>>,
     /// The I/O thread that runs it.
     pub thread: usize,

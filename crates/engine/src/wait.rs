@@ -60,7 +60,7 @@ pub struct BlockedClient {
     pub thread: usize,
     /// The client's connection on that thread.
     pub conn: ConnId,
-    /// Its selected database.
+    /// The client's selected database.
     pub db: usize,
     /// Protocol of the reply.
     pub protocol: Protocol,
@@ -173,7 +173,7 @@ pub struct KeylessWait {
 pub struct BlockedKey {
     /// The key.
     pub key: Box<[u8]>,
-    /// Its hash.
+    /// The hash of the key.
     pub hash: KeyHash,
     /// The type of value that the client waits for.
     pub awaited: Awaited,
@@ -192,7 +192,7 @@ impl BlockedKey {
 /// A key that a blocked client's request may write to (BLMOVE's destination).
 #[derive(Clone, PartialEq, Eq)]
 pub struct DestinationKey {
-    /// Its hash.
+    /// The hash of the key.
     pub hash: KeyHash,
     /// The key.
     pub key: Box<[u8]>,
@@ -578,7 +578,7 @@ impl BlockedClients {
         let mut guard = self.tables[shard_of(hash)].lock();
         let table = guard.get_or_insert_default();
         if !table.contains_key(key) {
-            // Clients are blocked on most keys in one database.
+            // Most keys have blocked clients in only one database.
             table.insert(key.into(), Vec::with_capacity(1));
         }
         let of_key = table.get_mut(key).expect("it was inserted above");

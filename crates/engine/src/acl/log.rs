@@ -23,7 +23,7 @@ pub struct Refusal {
     pub object: Vec<u8>,
     /// The name of the user whose request was refused.
     pub username: Vec<u8>,
-    /// The client, as CLIENT LIST shows it.
+    /// The client, in the format of CLIENT LIST.
     pub client: Vec<u8>,
     /// The time of the refusal, in Unix milliseconds.
     pub unix_ms: i64,

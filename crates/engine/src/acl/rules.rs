@@ -449,7 +449,7 @@ mod tests {
         {
             check(&[unknown], &format!("{unknown}: Unknown command or category name in ACL"));
         }
-        // Nothing is permitted or refused by them.
+        // Such rules neither permit nor refuse anything.
         let user = user(&["on", "nopass", "+@all", "~*", "&*", "-psync"]).expect("rules");
         assert!(user.is_unrestricted());
     }
@@ -519,7 +519,7 @@ mod tests {
         check(&["on", "nopass", "~a", "+@all", "(~a)", "reset"], "off sanitize-payload resetchannels -@all");
         check(&["(on)"], "(on): Syntax error");
         check(&["(+get", "x"], "unmatched (+get");
-        // Redis takes these, and writes lines for them that make other users.
+        // Redis accepts these rules, but writes lines for them that create a different user.
         for odd in ["(~a) +get)", "(~a\"b)", "(~a'b)"] {
             check(&[odd], &format!("{}: Syntax error", odd.escape_default()));
         }

@@ -418,7 +418,7 @@ impl Selector {
             let access: &[u8] = match known.access {
                 READ => b"%R~",
                 WRITE => b"%W~",
-                // Not `~*`, which no other pattern may follow: an ACL file has to load again.
+                // Not `~*`, which no other pattern may follow: an ACL file must load again.
                 _ if known.pattern.text() == b"*" => b"%RW~",
                 _ => b"~",
             };

@@ -22,9 +22,9 @@ pub(super) struct Header {
     /// The end of the unit's record in [`Chunk::text`]. The record begins at the end of the one
     /// before.
     pub end: TextEnd,
-    /// The database of its first command.
+    /// The database of the unit's first command.
     pub first_db: u32,
-    /// The database of its last command.
+    /// The database of the unit's last command.
     pub last_db: u32,
     /// True if its commands must be enclosed in MULTI and EXEC.
     pub is_transaction: bool,

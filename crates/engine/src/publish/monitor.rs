@@ -74,7 +74,7 @@ impl Monitors {
     ) {
         let MonitoredCommand { client, origin, registered, args } = *command;
         let clients = self.clients.lock();
-        // Read under the lock: lines are in the order of their times.
+        // Read under the lock, so that lines are in the order of their times.
         let now = unix_time();
         let mut line = format!("+{}.{:06} [{} ", now.as_secs(), now.subsec_micros(), client.db.load(Relaxed))
             .into_bytes();

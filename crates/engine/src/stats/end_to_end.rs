@@ -124,11 +124,11 @@ mod tests {
     use crate::stats::histogram::Times;
     use crate::table::CommandTable;
 
-    /// A turn: when it begins and ends, in microseconds, and by connection how often it calls GET.
+    /// A turn: its begin and end in microseconds, and the number of GET calls by connection.
     type Turn<'a> = (u64, u64, &'a [(usize, u64)]);
 
-    /// Checks that these turns of a thread give these times in microseconds, each with a number of
-    /// calls.
+    /// Checks that these turns of a thread record these times. Each expected item is a time in
+    /// microseconds and a number of calls.
     fn check(turns: &[Turn<'_>], expected: &[(u64, u64)]) {
         let table = CommandTable::new(std::iter::empty());
         let get = table.find(b"GET").expect("it exists");
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn who_came_during_a_turn_is_counted_from_its_beginning() {
-        // The first turn takes 1000; the second finds input at once: that of
-        // connection 1 may have waited.
+        // The first turn takes 1000. The second finds input at once, so the request of connection 1
+        // may have waited since the first turn began.
         check(&[(100, 1100, &[(0, 1)]), (1110, 1120, &[(0, 1), (1, 1)])], &[(1000, 1), (10, 1), (1020, 1)]);
     }
 

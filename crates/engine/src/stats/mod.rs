@@ -264,7 +264,7 @@ impl Default for Thresholds {
 pub struct Ran<'a> {
     /// The command.
     pub registered: &'static Registered,
-    /// Its arguments.
+    /// The arguments.
     pub args: &'a Args<'a>,
     /// The bytes of its request and of its reply.
     pub bytes: [usize; 2],

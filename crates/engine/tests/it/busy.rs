@@ -35,7 +35,7 @@ fn who_needs_a_shard_of_a_busy_script_has_done_nothing_and_others_run() {
     let mut thread = Thread::new(&shared, &clock, 0);
     let [client, blocked] = [0, 1].map(|_| thread.connect());
     thread.run(client, "MSET held 1 free 1");
-    // To serve this one, a push to its second key needs the first one's shard.
+    // Serving this client, after a push to its second key, needs the shard of its first key.
     thread.run(blocked, "BLPOP held-list list 0");
     for request in ["MULTI", "INCR free", "INCR held"] {
         thread.run(client, request);
@@ -69,7 +69,7 @@ fn a_scan_and_expiry_pass_no_shard_that_becomes_busy_while_they_want_it() {
     thread.run(client, "SET free 1 PX 1");
     clock.advance(Duration::from_millis(2));
     let held = shared.keyspace.lock_one(shared.keyspace.hasher().hash_key(b"held"));
-    // Busy, but not in the list: the engine learns of it at the shard only.
+    // Busy, but not in the list of scripts: the engine only finds out when it locks the shard.
     held.mark_busy();
     for request in ["SCAN 0 COUNT 10000", "DBSIZE"] {
         assert_eq!(thread.run(client, request).0, BUSY, "{request}");
@@ -108,7 +108,7 @@ fn outside_the_gate_what_is_allowed_runs_and_the_rest_is_refused() {
         assert_eq!(thread.run(watching, "UNWATCH").0, "+OK|");
     });
     drop(script);
-    // The key could not be looked at: it counts as changed. What was over is ended.
+    // The key could not be locked, so it counts as changed. The ended watch was removed.
     for (client, reply) in [(client, "*-1|"), (watching, "*1|:2|"), (client, "*1|:3|")] {
         thread.run(client, "MULTI");
         thread.run(client, "INCR k");
@@ -127,7 +127,7 @@ fn a_watch_that_could_not_be_ended_marks_no_later_transaction() {
     let held = shared.keyspace.lock_one(shared.keyspace.hasher().hash_key(b"k"));
     held.mark_busy();
     assert_eq!(thread.run(client, "UNWATCH").0, "+OK|");
-    // While the key is out of reach its marks cannot be told from those of another one.
+    // While the key cannot be locked, its marks cannot be distinguished from those of another key.
     thread.run(client, "WATCH other");
     thread.run(client, "MULTI");
     assert_eq!(thread.run(client, "GET other").0, "+QUEUED|");

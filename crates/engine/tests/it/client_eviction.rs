@@ -65,7 +65,7 @@ fn an_evicted_client_is_out_of_the_sum_before_its_thread_closes_it() {
     assert!(count(&shared, &large, 10_000));
     evict(&shared, 0, &outbox, 10_000);
     assert_eq!((left(&shared), outbox.take().into_vec()), (vec![small.id], vec![1]));
-    // Its thread may look at it once more, and nobody else goes.
+    // The evicted client's thread may count it once more; this causes no further eviction.
     assert!(!count(&shared, &large, 10_000) && !count(&shared, &small, 10_000));
     disconnect(&shared, &large);
     assert_eq!(sum(&shared), small.memory_bytes());

@@ -105,7 +105,7 @@ fn each_reader_begins_at_its_cut_with_the_selected_database() {
     let second = Kept::default();
     let second_id = second.attach(&shared);
     thread.run(client, "SET b 1");
-    // The second one has confirmed nothing but that its part begins behind the first change.
+    // The second reader has confirmed only the position of its cut, after the first change.
     assert_eq!(second.commands(&shared), ["SELECT 0", "SET b 1"]);
     assert_eq!(shared.log.released(), 1);
     let detach = |id| shared.gate.exclusive(|alone| shared.log.detach(alone, id, &Outbox::default()));

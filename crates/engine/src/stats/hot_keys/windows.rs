@@ -47,9 +47,9 @@ impl Default for Sampling {
 /// A key and the frequency of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Its name.
+    /// The key's name.
     pub key: Vec<u8>,
-    /// Its database.
+    /// The key's database.
     pub db: u32,
     /// The estimated requests per second.
     pub per_second: u64,

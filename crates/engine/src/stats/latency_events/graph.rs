@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_picture_is_the_one_redis_draws() {
-        // A series of Redis 8.0.2 and its own picture of it.
+        // A series of Redis 8.0.2, and the graph that Redis drew of it.
         let samples = [
             (17, 20),
             (16, 110),

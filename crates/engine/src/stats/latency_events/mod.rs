@@ -64,7 +64,7 @@ const NAMES: [&str; 9] = [
 pub struct Sample {
     /// The time of the spike, in Unix seconds.
     pub unix_s: i64,
-    /// Its length, in milliseconds.
+    /// The length of the spike, in milliseconds.
     pub ms: u64,
 }
 
