@@ -188,7 +188,7 @@ pub trait ScriptCommands {
     fn may_run(&mut self, words: &[&[u8]]) -> Result<bool, NoSuchCall>;
 }
 
-/// The reason for which no user can call a command.
+/// The reason for which a command cannot be called with these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSuchCall {
     /// The number of arguments is wrong for the command.
@@ -206,7 +206,7 @@ pub enum Propagation {
     Nowhere,
 }
 
-/// The debugging of a client's scripts.
+/// The mode of SCRIPT DEBUG of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debugging {
     /// Scripts are not debugged.
