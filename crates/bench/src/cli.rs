@@ -66,14 +66,14 @@ pub struct RunArguments {
     /// Event loop backend: auto, io_uring or epoll.
     #[arg(long, default_value = "auto", value_parser = backend)]
     io_backend: BackendChoice,
-    /// Longest time in microseconds that busy connections wait for further replies, to handle them
-    /// together as slower clients do.
+    /// Longest wait in microseconds for further replies after one has arrived, while many
+    /// connections are busy. The replies are then handled together, as slower clients do.
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     gather_us: u32,
     /// Process ID of the server on this machine, to show its CPU time and memory.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Seconds that the server may be silent before the run has failed.
+    /// Longest time in seconds without any reply before the run fails.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     reply_within: Duration,
     /// Seed of random choices; the same seed repeats them [default: a fresh seed, which the report
@@ -103,7 +103,8 @@ struct ServerArguments {
     /// Unix socket of the server, in place of host and port.
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// All of these as one URI, redis://user:password@host:port/db; rediss is TLS.
+    /// Server, user, password and database as one URI, redis://user:password@host:port/db; rediss
+    /// is TLS.
     #[arg(short = 'u', long, value_name = "URI")]
     uri: Option<String>,
     /// Password.
@@ -139,13 +140,13 @@ struct LoadArguments {
     /// Threads of the load generator.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Requests sent ahead of their replies.
+    /// Requests that a connection sends before it waits for their replies.
     #[arg(short = 'P', long, default_value_t = 1)]
     pipeline: usize,
     /// 1 keeps connections open, 0 opens one for each request.
     #[arg(short = 'k', default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     keep_alive: u8,
-    /// Requests in all [default: 100000].
+    /// Total number of requests [default: 100000].
     #[arg(short = 'n', long, conflicts_with = "duration")]
     requests: Option<u64>,
     /// Duration in seconds, in place of a number of requests.
@@ -154,7 +155,7 @@ struct LoadArguments {
     /// Seconds of load before the measurement.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     warm_up: Duration,
-    /// Open loop: requests per second, sent on schedule; latency counts from the time each was due.
+    /// Open loop: requests per second, sent on schedule; latency counts from the scheduled time.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
     /// Search the highest rate whose p99 stays under this many milliseconds, from --rate upwards.
@@ -221,7 +222,7 @@ struct What {
     /// lrange_600, mset, xadd.
     #[arg(short, long, value_delimiter = ',', value_name = "TESTS")]
     tests: Vec<String>,
-    /// Number of random keys, where a test or a command has __rand_int__.
+    /// Number of different keys that __rand_int__ chooses from, in tests and commands.
     #[arg(short = 'r', long, value_name = "KEYS")]
     keyspace: Option<u64>,
     /// A command of a mix and its weight, 15:GET {key uniform 100}; may be given several times.
@@ -285,7 +286,8 @@ fn backend(text: &str) -> Result<BackendChoice, String> {
 }
 
 impl ServerArguments {
-    /// Builds the server settings from the arguments.
+    /// Returns the server settings. Returns an error for a malformed URI or a user without a
+    /// password.
     fn target(&self) -> Result<Target, BenchError> {
         let endpoint = match &self.socket {
             Some(path) => Endpoint::Unix(path.clone()),
@@ -312,7 +314,7 @@ impl ServerArguments {
 }
 
 impl LoadArguments {
-    /// Returns the end of a run.
+    /// Returns the limit of a run: a duration or a number of requests.
     fn limit(&self) -> Limit {
         match (self.requests, self.duration) {
             (_, Some(duration)) => Limit::Duration(duration),
@@ -323,7 +325,7 @@ impl LoadArguments {
 }
 
 impl RunArguments {
-    /// Builds the specifications of all runs, in order.
+    /// Returns the specification of each workload in the order in which they run.
     fn specs(&self) -> Result<Vec<RunSpec>, BenchError> {
         let target = self.server.target()?;
         let limit = self.load.limit();
@@ -406,7 +408,8 @@ impl RunArguments {
         }
     }
 
-    /// Adds the values of `-d` to a workload that only reads, so that `--verify` can check them.
+    /// Adds the values of `-d` to a workload that writes none, so that `--verify` can check its
+    /// reads.
     fn finish(&self, mut workload: Workload, sizes: &Sizes) -> Workload {
         if self.verify && workload.values.is_none() {
             let content = self.content.unwrap_or(Content::Alphanumeric);
@@ -440,7 +443,9 @@ impl What {
         })
     }
 
-    /// Returns the key pattern called `name`; `None` for an unknown name.
+    /// Returns the key pattern called `name`; `None` for an unknown name. `counter` is the index of
+    /// its counter if the pattern is sequential. Returns an error if its parameters are out of
+    /// range.
     fn pattern(&self, name: &str, counter: usize) -> Result<Option<KeyPattern>, BenchError> {
         let (min, max) = (self.key_minimum as f64, self.key_maximum as f64);
         let count = (self.key_maximum - self.key_minimum).saturating_add(1);
@@ -526,8 +531,8 @@ fn run_all(
     fault.map_or(Ok(ExitCode::SUCCESS), |reason| Err(BenchError::Useless(reason)))
 }
 
-/// Searches the highest rate of one workload. Returns the reason why nothing useful was measured,
-/// if any, and the end of the last run.
+/// Searches the highest rate of one workload, and prints it. Returns the reason why nothing useful
+/// was measured, if any, and the end of the last run.
 fn sweep_one(
     spec: &RunSpec,
     p99_ms: f64,
@@ -565,7 +570,8 @@ fn sweep_one(
     Ok((fault, last))
 }
 
-/// A printer that writes results as they arrive, and keeps them for the JSON file.
+/// A printer of results. It prints each result when it is complete, and collects all for the JSON
+/// file.
 struct Printer<'a> {
     arguments: &'a RunArguments,
     results: Vec<RunResult>,
@@ -602,8 +608,8 @@ impl Printer<'_> {
         self.line(&output::csv_line(result, self.decimals()))
     }
 
-    /// Returns the number of decimals of latencies. As in redis-benchmark, a larger number means
-    /// the maximum.
+    /// Returns the number of decimals of latencies. As in redis-benchmark, a number above the
+    /// maximum counts as the maximum.
     fn decimals(&self) -> usize {
         self.arguments.precision.min(output::DECIMALS_MAX)
     }
@@ -622,8 +628,8 @@ impl Printer<'_> {
     }
 }
 
-/// Prints an error of the arguments as one line, and help or version texts as they are. Returns the
-/// exit status.
+/// Prints an error in the arguments as one line. Help and version texts are printed unchanged.
+/// Returns the exit status.
 pub fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // A failed write is ignored: there is no other place to report it.

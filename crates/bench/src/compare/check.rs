@@ -8,7 +8,7 @@ use super::command_line;
 use super::mistake::Mistake;
 use super::study::{ClientThreads, Connections, Engine, Study};
 
-/// The largest count of rounds, connections and similar settings. A larger one is assumed to be a
+/// The largest count of rounds, connections and similar settings. A larger count is probably a
 /// typing error.
 const COUNT_MAX: u64 = 1_000_000;
 /// The largest number of threads of an engine or of the load generator.
@@ -38,7 +38,8 @@ fn within<T: PartialOrd + ToString>(path: &str, value: T, range: (T, T)) -> Resu
     Err(Mistake::of(path, format!("{name} is {value}: it must be {low} to {high}")))
 }
 
-/// Returns the last name of a path, ignoring indexes of list entries.
+/// Returns the last name of a path without the index of a list entry: `value_bytes` for
+/// `load.value_bytes.1`.
 fn key(path: &str) -> &str {
     path.rsplit('.').find(|name| name.parse::<usize>().is_err()).unwrap_or(path)
 }
@@ -154,7 +155,7 @@ impl Study {
     }
 }
 
-/// Checks the engine at index `at` by itself.
+/// Checks the engine at index `at` without comparing it with other engines.
 fn check_engine(at: usize, engine: &Engine) -> Result<(), Mistake> {
     let name = engine.name();
     if name.is_empty() {

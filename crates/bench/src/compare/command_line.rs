@@ -58,7 +58,8 @@ pub fn whole(start: &str, tls_options: Option<&str>) -> String {
     tls_options.map_or_else(|| start.to_owned(), |options| format!("{start} {options}"))
 }
 
-/// Splits `line` into words and replaces the placeholders.
+/// Splits `line` into words and replaces the placeholders. Returns an error if a quote is not
+/// closed.
 pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     let fill = |word: String| {
         word.replace("{port}", &places.port.to_string())
@@ -74,7 +75,7 @@ pub fn fill(line: &str, places: &Places) -> Result<Vec<String>, String> {
     Ok(words(line)?.into_iter().map(fill).collect())
 }
 
-/// Splits a line into words as a shell does; quotes keep spaces.
+/// Splits a line into words as a shell does. A quoted text is one word, with its spaces.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let words = split_quoted(line.as_bytes()).ok_or_else(|| format!("{line:?}: a quote is not closed"))?;
     Ok(words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect())
@@ -130,8 +131,8 @@ mod tests {
     }
 
     /// Checks the command lines of the shipped studies, word by word, against
-    /// `tests/golden/commands.txt`. `SAKER_BLESS=1` rewrites the file. It holds the verified
-    /// options of engines that are seldom installed.
+    /// `tests/golden/commands.txt`. The file holds verified options of engines that are seldom
+    /// installed. `SAKER_BLESS=1` rewrites the file.
     #[test]
     fn the_shipped_studies_start_their_engines_as_they_did() {
         let places = Places {

@@ -47,7 +47,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Limits the wait for each later read and write to `within`.
+    /// Sets the longest wait for each later read and write.
     pub fn wait_at_most(&self, within: Duration) -> io::Result<()> {
         self.stream.set_timeouts(within)
     }
@@ -74,7 +74,7 @@ impl Control {
         }
     }
 
-    /// Sends a request and returns the text of the reply; `None` for an error or a reply that is no
+    /// Sends a request and returns the text of the reply; `None` for an error or a reply without
     /// text.
     pub fn ask_text(&mut self, words: &[&str]) -> io::Result<Option<String>> {
         let text = |bytes: Vec<u8>| Some(String::from_utf8_lossy(&bytes).into_owned());
@@ -153,7 +153,7 @@ impl Stream {
                 Stream::Tcp(stream) => stream.read(buffer),
                 Stream::Unix(stream) => stream.read(buffer),
             };
-            // A signal arrived. Linux does not restart a read that has a timeout.
+            // A signal interrupted the read. Linux does not restart a read that has a timeout.
             if !matches!(&received, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
                 return received;
             }

@@ -1,5 +1,5 @@
-//! An engine under measurement. It is either started in a scratch directory and stopped when this
-//! value is dropped, or it already runs and is left running.
+//! An engine under measurement ([`Running`]). Either it is started in a scratch directory and
+//! stopped when the [`Running`] is dropped, or it already runs and is left running.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,14 +26,14 @@ use crate::spec::{Endpoint, Target, Tls};
 
 /// The longest wait for the reply to PING after a run that failed.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// The interval between two checks if an engine is ready or has ended.
+/// The interval between two checks that an engine is ready or has ended.
 const READY_POLL: Duration = Duration::from_millis(20);
 /// The time between SIGTERM and SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// The number of characters of an engine's last output line that an error message contains.
 const LOG_TAIL_CHARS: usize = 160;
-/// The fields of INFO with a version, the most specific first: forks keep `redis_version` for
-/// clients.
+/// The fields of INFO with a version, the most specific first: forks also report a `redis_version`
+/// for clients.
 const VERSION_FIELDS: &[&str] = &[
     "saker_version",
     "valkey_version",
@@ -50,11 +50,11 @@ const SHOWN_SETTINGS: &[&str] = &["appendfsync", "io-threads"];
 /// The environment of the engines.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// The link through which they are reached.
+    /// The simulated link to the engines, if any.
     pub link: Option<&'a Link>,
-    /// Their TLS certificate, if TLS is measured.
+    /// The TLS certificate of the engines, if TLS is measured.
     pub certificate: Option<&'a Certificate>,
-    /// The interrupt that ends the wait for an engine that starts.
+    /// The interrupt that ends the wait for an engine to become ready.
     pub interrupt: &'a Interrupt,
 }
 
@@ -101,7 +101,7 @@ impl Certificate {
 pub struct Running {
     /// The name of the engine in the study.
     pub name: String,
-    /// Its process ID, if it runs on this machine.
+    /// The process ID of the engine; `None` if it runs on another machine or the ID is unknown.
     pub pid: Option<u32>,
     tcp: Option<(String, u16)>,
     tls: Option<(String, u16)>,
@@ -109,7 +109,7 @@ pub struct Running {
     password: Option<String>,
     /// The relays that clients connect to instead of the engine, if a relay simulates the link.
     relays: Vec<(Transport, Relay)>,
-    /// Its process, if this value started it.
+    /// The process of the engine, if this value started it.
     child: Option<Arc<Mutex<Child>>>,
     _leftover: Option<Leftover>,
     ready_within: Duration,
@@ -118,8 +118,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `engine`, or finds the running one, and waits until it answers. The error is one
-    /// line.
+    /// Starts `engine` and waits until it replies to PING. An engine that already runs must reply
+    /// at once. Starts a relay for each of its TCP ports if relays simulate the link. The error is
+    /// one line.
     pub fn start(
         study: &Study,
         engine: &Engine,
@@ -240,7 +241,7 @@ impl Running {
         })
     }
 
-    /// Returns the address and settings for `transport`, without the link. The error is one line.
+    /// Returns the address and settings for `transport` without the relay. The error is one line.
     pub fn target(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let endpoint = match transport {
             Transport::Tcp => {
@@ -253,12 +254,13 @@ impl Running {
                 tls.ok_or("the study has no tls_options for it")?
             }
         };
-        // The certificate was created for this study, so checking it would prove nothing.
+        // The certificate was created for this study, so a check of it would prove nothing.
         let tls = (transport == Transport::Tls).then(|| Tls { insecure: true, ..Tls::default() });
         Ok(Target { endpoint, password: self.password.clone(), resp3: resp == 3, tls, ..Target::default() })
     }
 
-    /// Returns the address and settings for `transport`, through the link.
+    /// Returns the address and settings for `transport`. If a relay simulates the link, the address
+    /// is that of the relay. The error is one line.
     pub fn distant(&self, transport: Transport, resp: u8) -> Result<Target, String> {
         let mut target = self.target(transport, resp)?;
         if let Some(relay) = self.relay(transport) {
@@ -278,7 +280,8 @@ impl Running {
         Control::connect(&self.control_target()?)
     }
 
-    /// Opens a control connection without authentication, which does not wait for any reply.
+    /// Opens a control connection without authentication. No reply is needed for that, so a silent
+    /// engine does not block it.
     fn greet(&self) -> io::Result<Control> {
         Control::connect(&Target { password: None, ..self.control_target()? })
     }
@@ -293,8 +296,8 @@ impl Running {
         self.child.is_some()
     }
 
-    /// Returns true if the engine's process runs, or for an engine that was found running, if it
-    /// accepts connections.
+    /// Returns true if the process of the engine runs. For an engine that this value did not start,
+    /// returns true if it accepts connections.
     pub fn is_alive(&self) -> bool {
         match &self.child {
             Some(child) => matches!(lock(child).try_wait(), Ok(None)),
@@ -352,7 +355,8 @@ impl Running {
         last.chars().take(LOG_TAIL_CHARS).collect()
     }
 
-    /// Returns the process ID of an engine on this machine that this value did not start.
+    /// Returns the process ID of an engine that this value did not start; `None` if it runs on
+    /// another machine.
     fn local_pid(&self) -> Option<u32> {
         let host = self.tcp.as_ref().map(|(host, _)| host.as_str());
         if !matches!(host, None | Some("127.0.0.1" | "::1" | "localhost")) {
@@ -363,7 +367,8 @@ impl Running {
         Path::new(&format!("/proc/{pid}/stat")).exists().then_some(pid)
     }
 
-    /// Reads the version and the settings. The error is one line.
+    /// Reads the version and the settings of the engine. The error is one line, also for an
+    /// unexpected version.
     pub fn facts(&self, engine: &Engine) -> Result<EngineFacts, String> {
         let lost = |error: io::Error| format!("does not tell its settings: {error}");
         let mut control = self.control().map_err(lost)?;
@@ -395,7 +400,8 @@ impl Running {
         Ok(facts)
     }
 
-    /// Returns the resident memory in bytes: from /proc, or else from INFO.
+    /// Returns the resident memory in bytes: from /proc if the process ID is known, otherwise from
+    /// INFO.
     pub fn rss_bytes(&self) -> Option<u64> {
         if let Some(pid) = self.pid {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -430,12 +436,13 @@ impl Drop for Running {
     }
 }
 
-/// Locks the process handle. It is held only during system calls that do not wait.
+/// Locks the process handle. The lock is held only during short system calls; `wait` is called only
+/// after SIGKILL.
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns one line for each option that must be equal but differs.
+/// Returns one line for each of [`EQUAL_SETTINGS`] that differs between the engines.
 pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
     let mut lines = Vec::new();
     for name in EQUAL_SETTINGS {
@@ -451,12 +458,13 @@ pub fn differences(engines: &[EngineFacts]) -> Vec<String> {
     lines
 }
 
-/// Normalizes a value for comparison: some engines show quotes for an empty value.
+/// Returns a value without quotes and spaces around it: some engines show quotes for an empty
+/// value.
 fn normal(value: &str) -> &str {
     value.trim_matches('"').trim()
 }
 
-/// Creates a temporary scratch directory in a place that the engine can access.
+/// Creates a temporary scratch directory below the root directory of the engine.
 fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("saker-bench-");

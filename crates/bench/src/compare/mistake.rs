@@ -34,7 +34,8 @@ enum Place {
 /// A mistake and its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The line and the column; absent for a mistake about the whole file.
+    /// The line and the column; absent for a mistake about the whole file or a table that the file
+    /// does not contain.
     pub at: Option<(usize, usize)>,
     /// The reason, in one line.
     pub reason: String,
@@ -74,8 +75,8 @@ impl Mistake {
         self.located_by(text, |path| Some(find(text, path)?.0))
     }
 
-    /// Returns the mistake with its position, for a study that `[quick]` shortens. If a key of
-    /// `[quick]` replaces one of `[load]`, the position is in `[quick]`.
+    /// Returns the mistake with its position, for a study shortened by `[quick]`. If a key of
+    /// `[quick]` replaces the wrong key of `[load]`, the position is in `[quick]`.
     pub fn located_in_quick(self, text: &str) -> Located {
         self.located_by(text, |path| {
             let replaced = path.strip_prefix("load.").unwrap_or(path);
@@ -94,8 +95,8 @@ impl Mistake {
     }
 }
 
-/// Returns the byte range of the value at `path`, or of the longest prefix that exists. The bool is
-/// true if the whole path exists.
+/// Returns the byte range of the value at `path`, or of the longest prefix that exists; `None` if
+/// there is none. The bool is true if the whole path exists.
 fn find(text: &str, path: &str) -> Option<(Range<usize>, bool)> {
     let table = DeTable::parse(text).ok()?;
     let mut names = path.split('.');

@@ -57,13 +57,13 @@ pub struct CompareArguments {
     /// Another program for an engine of the study, with the same arguments.
     #[arg(long = "program", value_name = "NAME=PROGRAM")]
     programs: Vec<String>,
-    /// The root directory of an engine whose program changes it (a chroot, a container).
+    /// The root directory of an engine that is started in a chroot or a container.
     #[arg(long = "root", value_name = "NAME=FOLDER")]
     roots: Vec<String>,
 }
 
-/// Runs the study and writes its reports. The error is one line. Reports of the measured part are
-/// written even then.
+/// Runs the study and writes its reports. Given a results.json, only writes the reports again. The
+/// error is one line. Reports of the measured part are written even after an error.
 pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     if arguments.study.extension().is_some_and(|extension| extension == "json") {
         return again(arguments);
@@ -82,7 +82,8 @@ pub fn main(arguments: &CompareArguments) -> Result<(), BenchError> {
     let folder = arguments.out.clone().unwrap_or_else(|| Path::new("bench-results").join(stem));
     std::fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
     let interrupt = Interrupt::by_signals()?;
-    // Results must survive a power failure or a kill. A full disk is reported at the end.
+    // Results are saved during the study, so that they survive a power failure or a kill. A write
+    // error, such as a full disk, is reported by the last write.
     let save = |outcome: &Outcome| _ = report::json::write(outcome, &folder);
     let (outcome, problems) = Runner::new(&study, length, interrupt.clone(), &save).run();
     if outcome.cells.iter().any(|cell| !cell.rounds.is_empty()) {

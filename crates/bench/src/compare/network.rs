@@ -20,7 +20,7 @@ use crate::results::LinkKind;
 pub enum Link {
     /// A network namespace with netem.
     Netem(Namespace),
-    /// A relay of this shape before each engine.
+    /// A relay with these properties before each engine.
     Relay(Shape),
 }
 
@@ -36,8 +36,8 @@ pub struct Wanted {
 }
 
 impl Link {
-    /// Creates a link. If `wanted` has no kind and netem fails, creates a relay and also returns
-    /// the reason. The error is one line.
+    /// Creates link `number` of the study. If `wanted` has no kind and netem fails, creates a relay
+    /// and also returns the reason. The error is one line.
     pub fn make(
         number: u8,
         wanted: &Wanted,
@@ -75,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Returns the shape of the relays; `None` for netem.
+    /// Returns the properties of the relays; `None` for netem.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Link::Netem(_) => None,
@@ -88,7 +88,7 @@ impl Link {
 pub struct Namespace {
     name: String,
     number: u8,
-    /// Removes the namespace if the process ends at once.
+    /// The cleanup that removes the namespace if a second signal ends the process.
     _leftover: Leftover,
 }
 
@@ -142,10 +142,10 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes namespace `name` and its interface on this side.
+/// Removes namespace `name` and the pair of interfaces that leads to it.
 fn remove(name: &str) {
-    // Errors are ignored: the objects may not exist yet. The kernel removes the pair of interfaces
-    // together.
+    // Errors are ignored: the objects may not exist yet. The kernel removes the other interface of
+    // the pair.
     let _ = run("ip", &["link", "delete", &format!("{name}a")]);
     let _ = run("ip", &["netns", "delete", name]);
 }

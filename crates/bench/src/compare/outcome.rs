@@ -26,7 +26,7 @@ pub struct Outcome {
     pub rising_connections: bool,
     /// The name of the engine that differences are relative to.
     pub baseline: String,
-    /// The machine.
+    /// The machine that ran the study.
     pub machine: Machine,
     /// The engines in the study's order, including those left out.
     pub engines: Vec<EngineFacts>,
@@ -84,9 +84,9 @@ pub struct Cell {
     pub engine: String,
     /// The point of measurement.
     pub point: Point,
-    /// The results of the rounds that have one.
+    /// The results of the rounds; rounds that measured nothing useful are absent.
     pub rounds: Vec<RunResult>,
-    /// The reason for missing rounds; `None` if all rounds were run.
+    /// The newest reason why a round failed or ended early; `None` if no round did.
     pub failure: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub struct KeyMemory {
     pub io_threads: u32,
     /// The size of the values, in bytes.
     pub value_bytes: usize,
-    /// The number of keys written.
+    /// The number of keys that the preload added.
     pub keys: u64,
     /// The growth of the resident memory per key, in bytes.
     pub bytes_per_key: f64,
@@ -126,7 +126,7 @@ impl Outcome {
         (!what.is_empty()).then(|| format!("Shortened on the command line: {what}."))
     }
 
-    /// Returns a sentence about each simulated link.
+    /// Returns one or two sentences about each simulated link.
     pub fn about_links(&self) -> Vec<String> {
         let busy = |round_trip_ms: u32| {
             let cells = self.cells.iter().filter(move |cell| cell.point.round_trip_ms == round_trip_ms);
@@ -215,13 +215,13 @@ impl Metric {
         matches!(self, Metric::Rate | Metric::HitRate)
     }
 
-    /// Returns true if the value can be better or worse at all. The CPU time of the load generator
-    /// and of the link, and being busy, say nothing about the quality of a server.
+    /// Returns true if a difference of this figure can be better or worse. The CPU time of the load
+    /// generator and of the link, and the busy shares, do not show the quality of a server.
     pub fn is_judged(self) -> bool {
         !matches!(self, Metric::ClientCpu | Metric::LinkCpu | Metric::ServerBusy | Metric::ClientBusy)
     }
 
-    /// Returns the name of the figure in tables.
+    /// Returns the name of the figure in tables, with its unit.
     pub fn title(self) -> &'static str {
         match self {
             Metric::Rate => "requests/s",
@@ -246,7 +246,7 @@ impl Metric {
         }
     }
 
-    /// Returns the value in one run; `None` if it is unknown.
+    /// Returns the value of the figure in one run; `None` if it is unknown.
     pub fn of(self, run: &RunResult) -> Option<f64> {
         let latency = |field: fn(&LatencySummary) -> f64| (run.requests > 0).then(|| field(&run.latency));
         match self {
@@ -291,8 +291,8 @@ impl Cell {
         stats::median(self.rounds.iter().filter_map(|run| metric.of(run)))
     }
 
-    /// Returns the reason why the client was the bottleneck, if it was in at least half of the
-    /// rounds.
+    /// Returns the reason why the client was the bottleneck; `None` if it was so in fewer than half
+    /// of the rounds.
     pub fn client_bound(&self) -> Option<&str> {
         let bound: Vec<_> = self.rounds.iter().filter(|run| run.is_client_bound()).collect();
         let often = bound.len() * 2 >= self.rounds.len();

@@ -37,8 +37,8 @@ use net::{
 use rustix::net::sockopt::set_socket_linger;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The maximum number of bytes in transit in one direction of a connection, like the window of a
-/// TCP connection.
+/// The number of bytes in transit in one direction of a connection at which the relay stops
+/// receiving, like the window of a TCP connection.
 const WINDOW_LEN_BYTES: usize = 1024 * 1024;
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -46,7 +46,7 @@ const BACKLOG: u32 = 4096;
 /// The properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// The time that a byte takes from one side to the other.
+    /// The delay of a byte from one side to the other, without the wait of a rate limit.
     pub one_way: Duration,
     /// The rate in each direction, in bytes per second for all connections together; `None` for no
     /// limit.
@@ -84,8 +84,7 @@ impl Relay {
             thread::Builder::new().name("link".to_owned()).spawn(move || {
                 match Line::new(listener, server, shape, shared) {
                     Ok(mut line) => {
-                        // The owner waits for this message. Without an owner there is nothing to
-                        // do.
+                        // Cannot fail: the owner waits for this message.
                         let _ = ready.send(Ok(line.net.waker()));
                         line.run();
                     }
@@ -125,7 +124,6 @@ impl Drop for Relay {
     }
 }
 
-/// A side of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client,
@@ -145,7 +143,8 @@ impl Side {
 #[derive(Default)]
 struct Lane {
     packets: VecDeque<Packet>,
-    /// The time at which the sender has sent the last packet.
+    /// The time at which the link is free for the next packet: all packets before it have been
+    /// sent.
     free_ns: u64,
 }
 
@@ -179,13 +178,13 @@ struct Pair {
 struct End {
     /// The connection; absent before it is opened and after it is closed.
     conn: Option<ConnId>,
-    /// The number of bytes in the lane towards this end.
+    /// The number of bytes in the lane that leads to this end.
     on_its_way_len_bytes: usize,
-    /// True while nothing is received from this end, because too many of its bytes are in transit.
+    /// True while the input of this end is paused, because too many of its bytes are in transit.
     is_held_back: bool,
-    /// True if the peer of this end has finished sending.
+    /// True if the peer of this end has shut down its sending side.
     has_finished: bool,
-    /// True if the other side has finished sending and this event has arrived at this end.
+    /// True if the `Finish` of the other end has been delivered to this end.
     is_finished: bool,
 }
 
@@ -197,15 +196,15 @@ struct Line {
     ns_per_byte: f64,
     epoch: Instant,
     shared: Arc<Shared>,
-    /// The lanes, by the side they lead to.
+    /// The two lanes, indexed by the side that they lead to.
     lanes: [Lane; 2],
     pairs: HashMap<u64, Pair>,
     next_pair: u64,
     /// The pair and the side of each connection of the event loop.
     conns: HashMap<ConnId, (u64, Side)>,
-    /// The ends that got bytes in this turn.
+    /// The ends to which bytes were delivered in this turn.
     served: Vec<(u64, Side)>,
-    /// The connections whose sending side is shut down after their output is sent.
+    /// The connections whose sending side must be shut down when their output is sent.
     to_shut: Vec<ConnId>,
 }
 
@@ -255,7 +254,7 @@ impl Line {
             }
             self.deliver();
             self.net.flush();
-            // Output that a flush sends completely causes no Drained event.
+            // The event loop reports no Drained event for output that a flush sends completely.
             for (pair, side) in std::mem::take(&mut self.served) {
                 self.let_go_on(pair, side);
             }
@@ -290,8 +289,8 @@ impl Line {
                     self.send(pair, side.other(), Cargo::Reset, now_ns);
                 }
             }
-            // A client that cannot be accepted waits, and its own timeout reports it. Encryption,
-            // if any, is end to end, so the relay sees no handshakes.
+            // A client that cannot be accepted waits until its own timeout. The relay sees no TLS
+            // handshakes: encryption is between the client and the server.
             Event::AcceptFailed { .. } | Event::Woken | Event::Secured(_) | Event::HandshakeFailed(..) => {}
         }
     }
@@ -305,7 +304,7 @@ impl Line {
     }
 
     fn open_client(&mut self, socket: Socket, now_ns: u64) {
-        // If the event loop rejects the socket, it is closed, and the client sees that.
+        // If the event loop rejects the socket, the socket is closed, and the client reports that.
         let Ok(conn) = self.net.adopt(socket) else { return };
         let pair = self.next_pair;
         self.next_pair += 1;
@@ -342,14 +341,16 @@ impl Line {
         }
     }
 
-    /// Returns the number of bytes for `side` that are in the lane or unsent.
+    /// Returns the number of bytes in transit to `side`: in the lane, or in the output buffer of
+    /// its connection.
     fn held_len_bytes(&mut self, pair: u64, side: Side) -> usize {
         let end = self.end_mut(pair, side);
         let (conn, on_its_way) = (end.conn, end.on_its_way_len_bytes);
         on_its_way + conn.map_or(0, |conn| self.net.split().1.len_bytes(conn))
     }
 
-    /// Resumes the input from the other side when at most half of the window to `side` is in use.
+    /// Resumes the paused input of the end opposite `side` when at most half of the window to
+    /// `side` is in use.
     fn let_go_on(&mut self, pair: u64, side: Side) {
         if !self.pairs.contains_key(&pair) {
             return;
@@ -364,7 +365,7 @@ impl Line {
         }
     }
 
-    /// Delivers the packets whose delay is over.
+    /// Delivers the packets whose time of delivery has come.
     fn deliver(&mut self) {
         let now_ns = self.now_ns();
         for side in [Side::Client, Side::Server] {
@@ -478,7 +479,7 @@ mod tests {
         stream
     }
 
-    /// Sends back all received bytes until the peer closes the connection.
+    /// Sends all received bytes back to the peer until the peer closes the connection.
     fn echo(mut stream: TcpStream) {
         let mut buffer = [0; 4096];
         while let Ok(len @ 1..) = stream.read(&mut buffer) {

@@ -7,9 +7,9 @@
 //!         for each workload and transport:
 //!           for each engine, first another one each round:   one run
 //! ```
-//! Runs that are compared are thus close in time, and no engine is always the first. If the machine
-//! changes its speed, all engines are affected alike. All engines of a group are alive while one of
-//! them is measured: an idle server costs memory, not time.
+//! Runs that are compared are thus close in time, and no engine is always the first. If the speed
+//! of the machine changes, all engines are affected alike. All engines of a group are alive while
+//! one of them is measured: an idle server costs memory, but no CPU time.
 //!
 //! If an engine ends or stops answering, its remaining cells in the group fail. It is started again
 //! for the next group. Its earlier results are kept.
@@ -31,12 +31,13 @@ use crate::results::{ClientBound, Ending, LinkKind, LinkUse, RunResult, Transpor
 use crate::spec::{Limit, Load, RunSpec, Target, Watch};
 use crate::workload::{Workload, fresh_seed};
 
-/// The number of connections and the pipeline depth of requests that are sent before measuring.
+/// The number of connections for unmeasured requests: the preload and the list of the LRANGE tests.
+/// `FILL_PIPELINE` is their pipeline depth.
 const FILL_CONNECTIONS: usize = 8;
 const FILL_PIPELINE: usize = 16;
-/// The number of elements of the list that LRANGE tests read. They read at most 600.
+/// The number of elements pushed to the list of the LRANGE tests, which read at most 600.
 const LIST_FILL_REQUESTS: u64 = 1_000;
-/// A relay is the bottleneck if it is busy for at least this share of the time.
+/// The share of busy time from which a relay counts as the bottleneck.
 const RELAY_BUSY_MIN: f64 = 0.9;
 
 /// A running study.
@@ -49,17 +50,17 @@ pub struct Runner<'a> {
     /// The problems of the study, one line each.
     problems: Vec<String>,
     runs_done: usize,
-    /// The number of points measured so far. All engines measure a point once, and this counts as
-    /// one.
+    /// The number of points measured so far, counted again in each round. The runs of all engines
+    /// at a point in one round count as one.
     points_done: u64,
-    /// The engines of the current group that have ended or stopped answering: the index in the
-    /// group and the name.
+    /// The engines of the current group that have ended or stopped replying: the index in the group
+    /// and the name.
     gone: Vec<(usize, String)>,
     /// The certificate for TLS, if the study measures TLS.
     certificate: Option<Certificate>,
 }
 
-/// The properties that all engines of a group share while they run.
+/// The settings that all engines share while they run. The engines are started anew for each group.
 #[derive(Clone, Copy)]
 struct Group {
     round_trip_ms: u32,
@@ -69,20 +70,22 @@ struct Group {
     is_first: bool,
 }
 
-/// The properties of the runs with one number of connections.
+/// The settings of one round of a group with one number of connections.
 struct Step<'a> {
     group: Group,
     connections: usize,
     workloads: &'a [NamedWorkload],
-    /// The series whose rate has stopped rising.
+    /// The series that are not measured any more because their rate has stopped rising.
     at_their_limit: &'a [Series],
 }
 
-/// A series of connection counts: the engine, the test and the transport.
+/// The key of a series of runs with rising connections in a group: the engine, the test and the
+/// transport.
 type Series = (String, String, Transport);
 
 impl<'a> Runner<'a> {
-    /// Creates a runner of `study`. It ends early when `interrupt` is set.
+    /// Creates a runner of `study`. When `interrupt` is set, the runner ends early. It calls `save`
+    /// after each number of connections.
     pub fn new(study: &'a Study, length: Length, interrupt: Interrupt, save: &'a dyn Fn(&Outcome)) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let outcome = Outcome {
@@ -154,8 +157,8 @@ impl<'a> Runner<'a> {
         (self.outcome, self.problems)
     }
 
-    /// Returns the reason why the installed engines allow no comparison, if the study is a
-    /// comparison.
+    /// Returns the reason why the study cannot run: no engine is installed, only one of several is,
+    /// or the baseline is not. Returns `None` if it can run.
     fn nothing_to_compare(&self) -> Option<String> {
         let left_out = |facts: &&EngineFacts| facts.left_out.is_some();
         let missing = |facts: &EngineFacts| {
@@ -205,8 +208,8 @@ impl<'a> Runner<'a> {
         self.outcome.baseline = baseline;
     }
 
-    /// Records the runs that were shorter than the study's number of requests, because the command
-    /// line replaced that number by a duration.
+    /// Records in the outcome that runs had fewer requests than the study asks for, because the
+    /// command line replaced the number of requests by a duration.
     fn note_short_runs(&mut self) {
         let Some(requests) = self.study.requests_replaced else { return };
         let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);
@@ -297,8 +300,8 @@ impl<'a> Runner<'a> {
                     Step { group, connections, workloads: &workloads, at_their_limit: &at_their_limit };
                 self.round(round, &step, &mut engines);
                 if self.is_over() {
-                    // Engines may take long to end, and a second Ctrl-C does not wait for them. The
-                    // results are therefore saved first.
+                    // The results are saved before the engines are stopped: engines may take long
+                    // to end, and a second Ctrl-C does not wait for them.
                     (self.save)(&self.outcome);
                     return Ok(());
                 }
@@ -316,7 +319,8 @@ impl<'a> Runner<'a> {
         self.problems.push(line);
     }
 
-    /// Starts an engine, reads its version and settings, and writes the preload.
+    /// Starts an engine, reads its version and settings, and writes the keys of the preload into
+    /// it.
     fn start(
         &mut self,
         at: usize,
@@ -418,7 +422,7 @@ impl<'a> Runner<'a> {
             return;
         }
         for running in engines.iter_mut().flatten().filter(|running| running.is_ours()) {
-            // An engine that does not answer is detected by its next run.
+            // If an engine does not reply, its next run reports that.
             let emptied = running.control().and_then(|mut control| control.ask(&["FLUSHALL"]));
             if let Ok(Value::Error(reason)) = emptied {
                 self.note(format!("{}: FLUSHALL: {}", running.name, String::from_utf8_lossy(&reason)));
@@ -456,8 +460,8 @@ impl<'a> Runner<'a> {
                         continue;
                     }
                     if !self.measure(round, &point, workload, running) {
-                        // The later cells of this group fail because the engine is absent. Dropping
-                        // the value ends its process.
+                        // Later cells of this group are marked as failed. Dropping the value stops
+                        // the engine.
                         self.gone.push((slot, running.name.clone()));
                         engines[slot] = None;
                     }
@@ -466,7 +470,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Records that the engine of `slot` is missing and could not be measured at `point`.
+    /// Records the failure of the cell at `point` for the engine that was at index `slot` of the
+    /// group.
     fn mark_gone(&mut self, slot: usize, point: &Point) {
         let Some((_, name)) = self.gone.iter().find(|(gone, _)| *gone == slot).cloned() else { return };
         let engine = self.study.engines.iter().find(|engine| engine.name() == name);
@@ -475,8 +480,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Measures `running` at `point` once. Returns false if the engine has ended or does not
-    /// answer.
+    /// Measures `running` at `point` once, unless the point does not apply to it. Returns false if
+    /// the engine has ended or stopped replying.
     fn measure(
         &mut self,
         round: usize,
@@ -548,7 +553,8 @@ impl<'a> Runner<'a> {
             Err(error) => (None, Some(error.to_string())),
         };
         let alive = running.is_alive();
-        // An engine that is alive but does not answer would cost a timeout in every later run.
+        // A later run on an engine that is alive but does not reply would only wait for its
+        // timeout.
         let answers = alive && (failure.is_none() || self.is_over() || running.answers(self.reply_within()));
         if let Some(reason) = failure.as_ref().filter(|_| !self.is_over()) {
             let gone = match (alive, answers) {
@@ -559,8 +565,8 @@ impl<'a> Runner<'a> {
             self.fail(format!("{}, {}: {gone}{reason}", running.name, describe(point)));
         }
         let cell = self.cell(&running.name, point);
-        // A run without answers has no figures. A rate of error replies says nothing about the
-        // test.
+        // A run without replies has no figures. If all replies are errors, their rate says nothing
+        // about the test.
         cell.rounds.extend(result.filter(|result| result.requests > 0 && result.fault().is_none()));
         cell.failure = failure.or(cell.failure.take());
         answers
@@ -570,8 +576,8 @@ impl<'a> Runner<'a> {
         Duration::from_secs_f64(self.study.load.reply_within_seconds)
     }
 
-    /// Returns the seed of the next run. Each point and round has another seed; all engines at a
-    /// point use the same.
+    /// Returns the seed of the next run. It differs for each point and round, and is the same for
+    /// all engines at a point.
     fn seed(&self) -> u64 {
         self.outcome.seed.unwrap_or_default().wrapping_add(self.points_done)
     }
@@ -610,7 +616,8 @@ impl<'a> Runner<'a> {
         &mut cells[at]
     }
 
-    /// Adds the series of this group whose rate has stopped rising over `steps` of connections.
+    /// Adds the series of this group whose rate has stopped rising to `at_their_limit`. `steps` are
+    /// the numbers of connections measured so far.
     fn find_limits(&self, percent: f64, group: Group, steps: &[usize], at_their_limit: &mut Vec<Series>) {
         let load = &self.study.load;
         let factor =
@@ -636,8 +643,9 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Records the link of a run. `passed` is the CPU time of its relay and the wall time in which it
-/// was used. Marks the run as client-bound if the relay was the bottleneck.
+/// Records the simulator and the CPU time of the link of a run. `passed` is the CPU time of the
+/// relay and the wall time of the run. Marks the run as client-bound if the relay was the
+/// bottleneck.
 fn note_link(result: &mut RunResult, kind: LinkKind, passed: Option<(Duration, Duration)>) {
     let busy = passed.map(|(cpu, wall)| cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9));
     let per_request = |busy: f64| busy * result.duration_seconds * 1e6 / result.requests.max(1) as f64;

@@ -1,13 +1,12 @@
 //! Medians over rounds, and their confidence intervals.
 //!
-//! The confidence interval of a median comes from order statistics. Take `n` sorted values. The
-//! interval from the k-th smallest to the k-th largest contains the true median with this
-//! probability, for any distribution:
-//! `1 - 2 * P(Binomial(n, 1/2) < k)`. The narrowest interval of at least 95 % is used. With fewer
-//! than six values no interval reaches 95 %. Then the interval is the whole range, and its lower
-//! coverage is reported: 50 % for two rounds, 75 % for three, 94 % for five. Source: David and
-//! Nagaraja, Order Statistics, 7.1. Rejected: the bootstrap, which is too narrow for this few
-//! values and needs randomness.
+//! The confidence interval of a median comes from order statistics of `n` sorted values. The
+//! interval from the k-th smallest to the k-th largest value contains the true median with the
+//! probability `1 - 2 * P(Binomial(n, 1/2) < k)`, for any distribution. The narrowest interval of
+//! at least 95 % is used. With fewer than six values no interval reaches 95 %. Then the interval is
+//! the whole range, and its coverage is reported: 50 % for two rounds, 75 % for three, 94 % for
+//! five. Source: David and Nagaraja, Order Statistics, 7.1. Rejected: the bootstrap, which gives
+//! too narrow intervals for so few values and needs randomness.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,22 +78,22 @@ fn rank(n: usize) -> (usize, f64) {
     best
 }
 
-/// Returns the difference between `value` and `base` in percent of `base`; `None` if `base` is not
+/// Returns by how many percent `value` is above `base`, negative if below; `None` if `base` is not
 /// positive.
 pub fn percent(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| (value / base - 1.0) * 100.0)
 }
 
-/// Returns the geometric mean of the positive values, the correct average of ratios; `None` without
-/// any.
+/// Returns the geometric mean of the positive values; `None` without any. It is the correct average
+/// of ratios.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = values.into_iter().filter(|value| *value > 0.0).map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Returns true if rates over rising connections have stopped rising. Neither of the last two rates
-/// is above the best rate before them by `percent` or more. A single step may be noise. A last rate
-/// of 0, from a failed run, also returns true.
+/// Returns true if rates over rising connections have stopped rising: neither of the last two rates
+/// is above the best rate before them by `percent` or more. Two are needed, as a single step may be
+/// noise. Also returns true for a last rate of 0, which comes from a failed run.
 pub fn has_stopped_rising(rates: &[f64], percent: f64) -> bool {
     let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
     match rates {

@@ -21,8 +21,8 @@ use crate::workload::{
 pub(super) const REQUESTS_DEFAULT: u64 = 100_000;
 /// The largest number of rounds under `--quick`, if `[quick]` does not set it.
 const QUICK_ROUNDS: u32 = 2;
-/// The number of requests, or the duration in seconds, of a run under `--quick`, if `[quick]` sets
-/// neither.
+/// The number of requests of a run under `--quick`, if `[quick]` sets neither requests nor seconds.
+/// `QUICK_SECONDS` is used instead if `[load]` has seconds.
 const QUICK_REQUESTS: u64 = 2_000;
 const QUICK_SECONDS: f64 = 0.3;
 
@@ -83,7 +83,7 @@ pub struct Load {
     pub requests: Option<u64>,
     /// The duration of a run in seconds, instead of `requests`.
     pub seconds: Option<f64>,
-    /// The duration of the load before each run that is not measured, in seconds.
+    /// The duration of the unmeasured load before each run, in seconds.
     pub warm_up_seconds: f64,
     /// The number of threads of the load generator.
     pub client_threads: ClientThreads,
@@ -215,8 +215,8 @@ impl Connections {
         }
     }
 
-    /// Returns the minimum gain of the rate in percent below which connections stop rising; `None`
-    /// for a list.
+    /// Returns the gain of the rate in percent below which the number of connections stops rising;
+    /// `None` for a list.
     pub fn stop_below_percent(&self) -> Option<f64> {
         match self {
             Connections::List(_) => None,
@@ -246,7 +246,7 @@ fn default_preload() -> Spanned<String> {
     Spanned::new(0..0, "SET {key sequence {keyspace}} {value {value_bytes}}".to_owned())
 }
 
-/// The values of `--quick`, which replace the study's values.
+/// The `[quick]` table: values that replace those of the study under `--quick`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quick {
@@ -280,7 +280,7 @@ pub struct Engine {
     /// is created there, and its paths are relative to it.
     #[serde(default)]
     pub root: Option<PathBuf>,
-    /// The required prefix of its version.
+    /// The required prefix of the version that INFO reports.
     #[serde(default)]
     pub expect_version: Option<String>,
     /// The transports to measure; all when absent. Others are left out with a note.
@@ -327,14 +327,14 @@ pub struct WorkloadEntry {
     pub commands: Option<Vec<Spanned<String>>>,
 }
 
-/// A workload with its name and its preparation.
+/// A workload with its name in reports and its preparation.
 #[derive(Clone, Debug)]
 pub struct NamedWorkload {
     /// The name in reports: `LRANGE_100`.
     pub name: String,
     /// The requests that are measured.
     pub workload: Workload,
-    /// The workload that is sent before it and not measured.
+    /// The unmeasured workload that is sent before each run, to fill the list that LRANGE reads.
     pub fill: Option<Workload>,
 }
 
@@ -522,7 +522,8 @@ impl Study {
                 .split_once(':')
                 .and_then(|(weight, rest)| Some((weight.trim().parse().ok()?, rest.trim().to_owned())));
             let (weight, line) = weighted.unwrap_or((1, text));
-            // Parsed alone first, so that a mistake is reported at its command.
+            // Each command is parsed alone first, so that a mistake is reported at the position of
+            // the command.
             Workload::from_templates(name, &[(weight, &line)], &options)
                 .map_err(|error| Mistake::at(command, error))?;
             lines.push((weight, line));
@@ -579,7 +580,8 @@ impl Engine {
         self.name.get_ref()
     }
 
-    /// Converts a path of this machine to the engine's view: relative to its root, if it has one.
+    /// Returns `path` as the engine sees it: without the root directory of the engine, if it has
+    /// one.
     pub fn sees(&self, path: &Path) -> PathBuf {
         let within = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok());
         within.map_or_else(|| path.to_owned(), |within| Path::new("/").join(within))

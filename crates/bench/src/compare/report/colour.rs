@@ -5,14 +5,14 @@
 /// The number of colours. The style sheet of the charts (`charts/svg.rs`) defines them.
 pub const COLOURS: usize = 8;
 
-/// The engines with reserved colours. Variants of an engine have names with the same prefix.
+/// The engines with reserved colours. The name of a variant begins with the name of its engine.
 const KNOWN: [(&str, usize); 5] = [("saker", 0), ("redis", 1), ("valkey", 2), ("dragonfly", 3), ("keydb", 4)];
 
-/// Returns the colour of each of `names`. Names with the same preferred colour get different ones,
-/// up to [`COLOURS`] engines.
+/// Returns the colour of each of `names`. Up to [`COLOURS`] engines get different colours, even if
+/// they prefer the same one.
 pub fn of(names: &[&str]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..names.len()).collect();
-    // Known names choose first. The order of the study does not matter.
+    // Known names choose first, so the order of the study does not matter.
     order.sort_by_key(|at| (rank(names[*at]), names[*at]));
     let mut colours = vec![0; names.len()];
     let mut taken: Vec<usize> = Vec::new();

@@ -15,7 +15,7 @@ const PAGE_STYLE: &str = include_str!("page.css");
 /// The script of the page: it switches the metric of tables and enlarges charts.
 const PAGE_SCRIPT: &str = include_str!("page.js");
 
-/// The metrics that the tables offer.
+/// The metrics that a reader can choose for the tables.
 const METRICS: [Metric; 15] = [
     Metric::Rate,
     Metric::P50,
@@ -125,7 +125,7 @@ fn notes(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Renders a card per engine with the result of the whole study: the geometric mean of its ratios
+/// Renders a card per engine with its result of the whole study: the geometric mean of the ratios
 /// to the baseline.
 fn verdicts(outcome: &Outcome, views: &[View<'_>]) -> Markup {
     let engines = view::engines(outcome);
@@ -195,8 +195,8 @@ fn metric_choice(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Renders the table of a view with a body per metric. The script shows one body at a time; without
-/// a script all are visible.
+/// Renders the table of a view, with a table body per metric. The script shows one body at a time;
+/// without the script all are visible.
 fn table(outcome: &Outcome, view: &View<'_>) -> Markup {
     let engines = view::engines(outcome);
     let base = view::baseline_at(outcome);
@@ -273,7 +273,7 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns true if the group has a single chart, which needs only one column.
+/// Returns true if the group has a single chart. The page shows such groups side by side.
 fn is_single(group: &Group) -> bool {
     group.pictures.len() == 1
 }

@@ -11,7 +11,7 @@ pub fn text(outcome: &Outcome) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(outcome)? + "\n")
 }
 
-/// Writes results.json into `folder`. The old file stays complete until the new one replaces it.
+/// Writes results.json into `folder`. The new file replaces the old one only when it is complete.
 pub fn write(outcome: &Outcome, folder: &Path) -> io::Result<()> {
     let unfinished = folder.join("results.json.part");
     fs::write(&unfinished, text(outcome)?)?;

@@ -7,8 +7,8 @@ use super::text;
 use super::view::{self, Engine, Row, Verdict, View, views};
 use crate::compare::outcome::{Cell, Metric, Outcome};
 
-/// The additional metrics with a table, apart from requests/s and latencies. A metric without
-/// values has none.
+/// The metrics with a table besides requests/s and the latencies. A metric without values gets no
+/// table.
 const FURTHER: [Metric; 8] = [
     Metric::ServerCpu,
     Metric::ClientCpu,
@@ -20,8 +20,8 @@ const FURTHER: [Metric; 8] = [
     Metric::HitRate,
 ];
 
-/// The largest number of tests in a view that get one table each. With more tests, each metric gets
-/// a table.
+/// The largest number of tests in a view with which each test gets a table. With more tests, each
+/// metric gets a table.
 const FEW_TESTS_MAX: usize = 2;
 
 /// Returns the text of summary.md.
@@ -158,7 +158,7 @@ fn table(out: &mut String, outcome: &Outcome, view: &View<'_>, metric: Metric) -
     writeln!(out)
 }
 
-/// Returns the indexes of the engines in column order: the baseline first.
+/// Returns the indexes of the engines in the order of the columns: the baseline is first.
 pub fn order(engines: usize, base: usize) -> impl Iterator<Item = usize> {
     std::iter::once(base).chain((0..engines).filter(move |at| *at != base)).take(engines)
 }

@@ -35,7 +35,7 @@ fn digits(value: f64) -> String {
 /// Formats a difference in percent with its sign: `+12.3 %`.
 pub fn percent(value: f64) -> String {
     let places = if value.abs() < 99.95 { 1 } else { 0 };
-    // Avoids `-0.0`.
+    // A difference that rounds to zero has no minus sign.
     format!("{:+.places$} %", if value.abs() < 0.05 { 0.0 } else { value })
 }
 

@@ -1,6 +1,6 @@
 //! The cells as tables. A view contains the measurements under the same conditions, with a row per
-//! test and a column per engine. If connections rose until the rate stopped rising, a row contains
-//! the best cell of each engine.
+//! test and a column per engine. If the study raises the number of connections, a row contains the
+//! best cell of each engine.
 
 use crate::compare::outcome::{Cell, Metric, Outcome};
 use crate::compare::report::colour;
@@ -20,7 +20,8 @@ pub struct Conditions {
     pub io_threads: u32,
     /// The size of values, in bytes.
     pub value_bytes: usize,
-    /// The number of connections; `None` if the best number of each engine is used.
+    /// The number of connections; `None` if the row contains the best cell of each engine over all
+    /// numbers.
     pub connections: Option<usize>,
 }
 
@@ -41,7 +42,7 @@ pub struct View<'a> {
 pub struct Row<'a> {
     /// The name of the test.
     pub test: &'a str,
-    /// The cell of each engine of [`engines`]; `None` if it was not measured.
+    /// The cell of each engine, in the order of [`engines`]; `None` if the engine has no cell.
     pub cells: Vec<Option<&'a Cell>>,
 }
 
@@ -56,15 +57,15 @@ pub struct Engine<'a> {
 
 /// Returns the engines that have cells, in the study's order.
 pub fn engines(outcome: &Outcome) -> Vec<Engine<'_>> {
-    // Engines that were left out also reserve their colours.
+    // Engines that were left out keep their colours, so they do not change the colours of others.
     let names: Vec<&str> = outcome.engines.iter().map(|engine| engine.name.as_str()).collect();
     let colours = colour::of(&names);
     let has_cells = |engine: &Engine<'_>| outcome.cells.iter().any(|cell| cell.engine == engine.name);
     names.iter().zip(colours).map(|(name, colour)| Engine { name, colour }).filter(has_cells).collect()
 }
 
-/// Returns the rows in which all engines have a value of `metric`. Engines without any value are
-/// ignored. Totals over different rows would compare the rows, not the engines.
+/// Returns the rows in which all engines have a value of `metric`. Engines without a value in any
+/// row are ignored. A mean over different rows would compare the rows, not the engines.
 pub fn common_rows<'v, 'a>(views: &'v [View<'a>], metric: Metric) -> Vec<&'v Row<'a>> {
     let rows: Vec<&Row<'_>> = views.iter().flat_map(|view| &view.rows).collect();
     let engines = rows.first().map_or(0, |row| row.cells.len());
@@ -156,12 +157,13 @@ fn title(outcome: &Outcome, conditions: &Conditions, all: &[Conditions]) -> Stri
 }
 
 impl Row<'_> {
-    /// Returns the median of `metric` of the engine at index `at`.
+    /// Returns the median of `metric` of the engine at index `at`; `None` if it is unknown.
     pub fn median(&self, at: usize, metric: Metric) -> Option<f64> {
         self.cells[at]?.median(metric)
     }
 
-    /// Compares the engine at index `at` with the engine at index `base`.
+    /// Compares the engine at index `at` with the engine at index `base`; `None` if one of them has
+    /// no value.
     pub fn difference(&self, at: usize, base: usize, metric: Metric) -> Option<Difference> {
         let (value, base) = (self.cells[at]?.estimate(metric)?, self.cells[base]?.estimate(metric)?);
         let percent = crate::compare::stats::percent(value.median, base.median)?;
@@ -175,7 +177,7 @@ impl Row<'_> {
         Some(Difference { percent, verdict })
     }
 
-    /// Returns the best median of `metric`.
+    /// Returns the best median of `metric` of all engines.
     pub fn best(&self, metric: Metric) -> Option<f64> {
         let values = (0..self.cells.len()).filter_map(|at| self.median(at, metric));
         if metric.more_is_better() { values.max_by(f64::total_cmp) } else { values.min_by(f64::total_cmp) }

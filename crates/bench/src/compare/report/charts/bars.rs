@@ -21,11 +21,11 @@ const AXIS_HEIGHT: f64 = 20.0;
 pub struct Bar {
     /// The value that the bar shows.
     pub value: f64,
-    /// The ends of its whisker.
+    /// The ends of the whisker: the confidence interval.
     pub interval: Option<(f64, f64)>,
     /// The reason why the client was the bottleneck; the bar is then hollow.
     pub bound: Option<String>,
-    /// The text on its right.
+    /// The text to the right of the bar; empty for none.
     pub note: String,
 }
 
@@ -37,7 +37,7 @@ pub struct BarGroup {
     pub bars: Vec<Option<Bar>>,
 }
 
-/// Draws `groups`. `format` writes the figures.
+/// Draws `groups`. `format` formats the figures.
 pub fn draw(
     id: String,
     title: String,
@@ -48,11 +48,11 @@ pub fn draw(
     let all = || groups.iter().flat_map(|group| group.bars.iter().flatten());
     let max =
         all().map(|bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value))).fold(0.0, f64::max);
-    // Figures are in a column before their bars. At the end of a whisker they would look like the
-    // value of the whisker.
+    // Figures are in a column to the left of their bars. At the end of a whisker a figure would
+    // look like the value of the whisker.
     let figures = all().map(|bar| small_width(&format(bar.value))).fold(0.0, f64::max);
     let left = figures + GAP;
-    // Returns the largest axis length that leaves room for the note of `bar` after it.
+    // Returns the largest length of the axis with which the note of `bar` fits after the bar.
     let room = |bar: &Bar| {
         let end = bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value));
         let share = Scale::linear(max, (0.0, 1.0)).at(end).max(0.01);

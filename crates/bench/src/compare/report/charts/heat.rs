@@ -1,5 +1,5 @@
-//! A heat map: a row per test and a column per engine. The closer a value is to the best of its
-//! row, the stronger is its colour.
+//! A heat map: a row per test and a column per engine. The closer a value is to the best value of
+//! its row, the stronger is its colour.
 
 use maud::html;
 
@@ -7,21 +7,21 @@ use super::svg::{Picture, WIDTH, cut, n, text_width};
 use crate::compare::report::view::Engine;
 
 const ROW_HEIGHT: f64 = 26.0;
-/// The height of a line within a place.
+/// The additional height of a place whose text has two lines.
 const LINE: f64 = 15.0;
 const HEADING_HEIGHT: f64 = 20.0;
-/// The height of a row's name above its row.
+/// The height of the name above a row.
 const NAME_HEIGHT: f64 = 17.0;
 const GAP: f64 = 3.0;
 
-/// A place of the map: one test and one engine.
+/// A rectangle of the map: one test and one engine.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The value divided by the best value of the row, from 0 to 1.
     pub share: f64,
-    /// The texts of the place: the figure and its share.
+    /// The texts in the rectangle: the figure and its share in percent.
     pub texts: [String; 2],
-    /// True if the client was the bottleneck; the place then has a warning sign.
+    /// True if the client was the bottleneck; the text then has a warning sign.
     pub bound: bool,
 }
 
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-/// Draws the rows. Each has a name and a place per engine.
+/// Draws `rows`. Each has a name and a place for each engine; `None` if the engine has no value.
 pub fn draw(
     id: String,
     title: String,
@@ -51,7 +51,7 @@ pub fn draw(
     let places = || rows.iter().flat_map(|(_, places)| places.iter().flatten());
     let chars_max = ((width - GAP) / text_width("x")) as usize;
     let fits = |text: &str| text_width(text) <= width - GAP;
-    // If the figure and its share do not fit side by side, they use two lines.
+    // If a figure and its share do not fit side by side, all places use two lines.
     let is_high = !places().all(|place| fits(&place.line()));
     let lines = |place: &Place| if is_high { place.two_lines() } else { vec![place.line()] };
     let row_height = if is_high { ROW_HEIGHT + LINE } else { ROW_HEIGHT };
@@ -82,7 +82,8 @@ pub fn draw(
     Picture::new(id, title, (rows.len() as f64).mul_add(row_step, HEADING_HEIGHT + 4.0), &[], &drawing)
 }
 
-/// Returns the opacity of the colour for a share. Half of the best is already faint.
+/// Returns the opacity of the colour for a share. The colour is already faint at half of the best
+/// value.
 fn strength(share: f64) -> f64 {
     ((share - 0.4) / 0.6).clamp(0.0, 1.0).powf(1.4).mul_add(0.62, 0.04)
 }

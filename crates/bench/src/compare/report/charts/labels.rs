@@ -1,7 +1,8 @@
-//! The placement of short labels beside the dots of a chart. Labels avoid dots and other labels if
-//! there is room. The choice is the best of eight places around the dot, if it covers nothing.
-//! Otherwise it is the nearest free place farther away, and a line joins it to its dot. Otherwise
-//! it is the place of the eight that covers least. O(n²) for n labels.
+//! The placement of short labels beside the dots of a chart. A label avoids the dots and the other
+//! labels if there is space. The first choice is the best of eight places around the dot, if a
+//! label there covers nothing. The second is the nearest free place farther away, and a line joins
+//! the label to its dot. The last is the place of the eight at which the label covers least. O(n²)
+//! for n labels.
 
 use std::f64::consts::TAU;
 
@@ -9,42 +10,42 @@ use super::svg::small_width;
 
 /// The height of small text above its baseline.
 const TEXT_HEIGHT: f64 = 9.0;
-/// The largest covered area that counts as none.
+/// The largest covered area that counts as no area: the tolerance of floating-point sums.
 const HIDDEN_MAX: f64 = 1e-6;
 /// The space between a dot and its label.
 const GAP: f64 = 3.0;
 
-/// The distances of places farther away, and the number of directions to try.
+/// The distances from a dot to the places farther away that are tried. `DIRECTIONS` is the number
+/// of directions tried at each distance.
 const DISTANCES: [f64; 7] = [12.0, 18.0, 25.0, 33.0, 42.0, 52.0, 64.0];
 const DIRECTIONS: u32 = 24;
 
 /// The position of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// The start of its baseline.
+    /// The start of the baseline of the text.
     pub text: (f64, f64),
-    /// The end of the line that joins it to its dot; `None` for a label beside its dot.
+    /// The end of the line from the dot to the label; `None` for a label beside its dot.
     pub joint: Option<(f64, f64)>,
 }
 
 /// A rectangle: left, top, right, bottom.
 type Area = (f64, f64, f64, f64);
 
-/// The areas that are already in use.
+/// The areas of a chart that dots and labels already use.
 pub struct Labels {
     frame: Area,
     taken: Vec<Area>,
 }
 
 impl Labels {
-    /// Creates an empty chart with `frame` and dots of `radius` at `dots`.
+    /// Creates the areas of a chart with `frame`, dots of `radius` at `dots` and no labels.
     pub fn new(frame: Area, dots: impl IntoIterator<Item = (f64, f64)>, radius: f64) -> Self {
         let area = |(x, y): (f64, f64)| (x - radius, y - radius, x + radius, y + radius);
         Self { frame, taken: dots.into_iter().map(area).collect() }
     }
 
-    /// Chooses and reserves the position of `text`, which belongs to the dot of `radius` at (`x`,
-    /// `y`).
+    /// Chooses and reserves the place of the label `text` of the dot of `radius` at (`x`, `y`).
     pub fn place(&mut self, (x, y): (f64, f64), radius: f64, text: &str) -> Place {
         let width = small_width(text);
         let (right, left, centre) = (x + radius + GAP, x - radius - GAP - width, x - width / 2.0);

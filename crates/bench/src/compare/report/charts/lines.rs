@@ -11,10 +11,11 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 22.0;
 const HEIGHT: f64 = 200.0;
-/// The height of a chart whose dots have numbers.
+/// The height of a chart with a key of the numbers beside its dots.
 const HEIGHT_NUMBERED: f64 = 300.0;
 const DOT_RADIUS: f64 = 4.0;
-/// The height of a line of the key, and the maximum number of characters of its words.
+/// The height of a line of the key. `KEY_CHARS_MAX` is the maximum number of characters of an
+/// entry.
 const KEY_LINE: f64 = 17.0;
 const KEY_CHARS_MAX: usize = 24;
 const BOTTOM: f64 = 40.0;
@@ -26,11 +27,11 @@ pub struct Dot {
     pub x: f64,
     /// The vertical value.
     pub y: f64,
-    /// The ends of its whisker, along y.
+    /// The ends of the whisker of the dot, along y.
     pub interval: Option<(f64, f64)>,
-    /// The text of its tooltip.
+    /// The text of the tooltip of the dot.
     pub label: String,
-    /// The text beside it.
+    /// The text beside the dot; empty for none.
     pub text: String,
     /// True if the client was the bottleneck; the dot is then hollow.
     pub bound: bool,
@@ -50,7 +51,7 @@ pub struct Series {
 
 /// A chart to draw.
 pub struct Plot<'a> {
-    /// The name of its file without the extension.
+    /// The name of the file of the chart, without the extension.
     pub id: String,
     /// The title.
     pub title: String,
@@ -62,7 +63,7 @@ pub struct Plot<'a> {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The meanings of the numbers beside dots, from 1.
+    /// The meanings of the numbers beside dots, from number 1; empty for a chart without a key.
     pub key: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ pub struct Axis {
     pub kind: Kind,
     /// The format of its figures.
     pub format: fn(f64) -> String,
-    /// The values that the axis includes at least, so that charts side by side have the same scale.
+    /// The range that the axis covers at least. Charts with the same range have the same scale.
     pub reach: Option<(f64, f64)>,
 }
 
@@ -102,7 +103,7 @@ impl Axis {
             Kind::Linear => named(Scale::linear(max, range)),
             Kind::Logarithmic => named(Scale::logarithmic(min, max, range)),
             Kind::Marks(marks) => {
-                // The scale ends exactly at the last mark, even if that is not a round value.
+                // The scale must end exactly at the last mark, even if that is not a round value.
                 let last = marks.last().map_or(max, |(at, _)| *at);
                 let whole = Scale::linear(last, (0.0, 1.0)).at(last);
                 let end = range.0 + (range.1 - range.0) / whole;
@@ -188,8 +189,8 @@ fn draw_dot(dot: &Dot, (x, y): (f64, f64), engine: Engine<'_>, up: &Scale) -> Ma
     }
 }
 
-/// Draws the key of the numbers from `top` on, in as many columns as fit. Returns the drawing and
-/// its height.
+/// Draws the key of the numbers beside dots, below `top`, in as many columns as fit. Returns the
+/// drawing and its height.
 fn draw_key(key: &[String], top: f64) -> (Markup, f64) {
     let entry = |(at, word): (usize, &String)| format!("{} {}", at + 1, cut(word, KEY_CHARS_MAX));
     let entries: Vec<String> = key.iter().enumerate().map(entry).collect();

@@ -11,10 +11,11 @@ use crate::compare::report::view::Engine;
 const NAME_CHARS_MAX: usize = 16;
 /// The distance of names from the centre, as a multiple of the radius.
 const NAMES_AT: f64 = 1.08;
-/// The space for names above and below.
+/// The space for the names above and below the rim.
 const MARGIN: f64 = 26.0;
-/// With more tests than this, the names at the top and at the bottom are moved away from their
-/// neighbours.
+/// The largest number of tests with which all names have the same distance from the rim. With more
+/// tests, the names at the top and at the bottom are moved away from their neighbours by
+/// `STEP_ASIDE`.
 const TESTS_APART: usize = 8;
 const STEP_ASIDE: f64 = 12.0;
 

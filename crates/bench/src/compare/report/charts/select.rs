@@ -1,4 +1,4 @@
-//! The choice of charts for a study, according to its dimensions.
+//! The choice of charts for a study. It depends on the dimensions that have more than one value.
 
 use super::bars::{self, Bar, BarGroup};
 use super::heat::{self, Place};
@@ -12,15 +12,15 @@ use crate::compare::rounds::transport_name;
 use crate::compare::stats;
 use crate::results::{Bucket, Transport};
 
-/// The maximum number of charts of one kind; further data is in the tables and in results.json.
+/// The maximum number of charts of one kind; further figures are in the tables and in results.csv.
 const PICTURES_MAX: usize = 24;
-/// The maximum number of rows of a heat map with all tests. With more rows, each test has its own
-/// map.
+/// The maximum number of rows of a single heat map for all tests. With more rows, each test has its
+/// own map.
 const HEAT_ROWS_MAX: usize = 24;
 /// The number of points of a percentile curve.
 const CURVE_POINTS: usize = 64;
 
-/// Returns all charts of `outcome`, by kind.
+/// Returns all charts of `outcome`, a group for each kind.
 pub fn all(outcome: &Outcome) -> Vec<Group> {
     let engines = engines(outcome);
     let views = views(outcome);
@@ -56,7 +56,8 @@ pub fn all(outcome: &Outcome) -> Vec<Group> {
         memory(outcome, &engines),
     ];
     groups.retain(|group| !group.pictures.is_empty());
-    // Under one condition most kinds have a single chart. The page shows these side by side.
+    // With a single condition most kinds have one chart. They come first, and the page shows them
+    // side by side.
     if groups.first().is_some_and(|group| group.pictures.len() == 1) {
         groups.sort_by_key(|group| group.pictures.len() > 1);
     }
@@ -189,8 +190,8 @@ fn radars(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// Returns the latency below which the share `share` of all requests lies. `histogram` is merged
-/// and ascending.
+/// Returns the latency that the share `share` of all requests does not exceed. `histogram` has the
+/// buckets of all rounds, in ascending order.
 fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     let wanted = (share * total as f64).ceil().max(1.0) as u64;
     let mut seen = 0;
@@ -203,7 +204,8 @@ fn quantile(histogram: &[Bucket], total: u64, share: f64) -> f64 {
     histogram.last().map_or(0.0, |bucket| bucket.upper_us)
 }
 
-/// Returns the percentile curve of all rounds of a cell together. x is the number of nines.
+/// Returns the percentile curve of all rounds of a cell together. x is the number of nines: 1 is
+/// p90, 2 is p99.
 fn curve(cell: &Cell) -> Vec<Dot> {
     let mut histogram: Vec<Bucket> = cell.rounds.iter().flat_map(|run| run.histogram.clone()).collect();
     histogram.sort_by(|one, other| one.upper_us.total_cmp(&other.upper_us));
@@ -211,7 +213,7 @@ fn curve(cell: &Cell) -> Vec<Dot> {
     if total == 0 {
         return Vec::new();
     }
-    // A total of `total` requests has no percentiles beyond one request in `total`.
+    // Among `total` requests, the highest percentile is that of a single request.
     let nines_max = (total as f64).log10().min(4.0);
     let dot = |at: usize| {
         let x = at as f64 / CURVE_POINTS as f64 * nines_max;
@@ -257,8 +259,8 @@ fn latency_curves(engines: &[Engine<'_>], views: &[View<'_>]) -> Group {
     }
 }
 
-/// Groups the measured cells by `key`, the dimensions that stay fixed in a chart. Order of first
-/// occurrence.
+/// Groups the measured cells by `key`, which returns the dimensions that stay fixed in a chart. The
+/// groups (families) are in the order of first occurrence.
 fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K, Vec<&Cell>)> {
     let measured = || outcome.cells.iter().filter(|cell| !cell.rounds.is_empty());
     let keys = distinct(measured().map(&key));
@@ -270,14 +272,14 @@ fn families<K: PartialEq>(outcome: &Outcome, key: impl Fn(&Cell) -> K) -> Vec<(K
         .collect()
 }
 
-/// Returns the name of a family: the test, and the dimensions that differ among the cells of the
-/// study.
+/// Returns the name of the family of `cell`: the test, then those of value size, transport and link
+/// that differ within the study.
 fn family_name(outcome: &Outcome, cell: &Cell) -> String {
     family_words(outcome, cell, Some(cell.point.transport))
 }
 
-/// Returns the name of a family. `transport` is its transport, or `None` for a family over all
-/// transports.
+/// Returns the name of the family of `cell`. `transport` is its transport, or `None` for a family
+/// with all transports.
 fn family_words(outcome: &Outcome, cell: &Cell, transport: Option<Transport>) -> String {
     let point = &cell.point;
     let differs = |same: fn(&Cell, &Cell) -> bool| outcome.cells.iter().any(|other| !same(cell, other));
@@ -303,7 +305,8 @@ fn dot(cell: &Cell, x: f64, y: Metric, label: String) -> Option<Dot> {
     Some(Dot { x, y: estimate.median, interval, label, bound, ..Dot::default() })
 }
 
-/// Draws p99 against requests/s: a line over rising connections, or a point per test.
+/// Draws p99 against requests/s: a line over the numbers of connections if the study has several,
+/// otherwise a point per test.
 fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let place = |cell: &Cell, text: String| {
         let rate = cell.median(Metric::Rate)?;
@@ -324,8 +327,8 @@ fn rate_against_latency(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
         (test, point.transport, point.round_trip_ms, point.value_bytes, point.io_threads)
     };
     for ((test, _, _, _, io_threads), cells) in families(outcome, key) {
-        // A dot of a line is labelled with its number of connections, another dot with the number
-        // of its test.
+        // The text beside a dot: the number of connections for a dot of a line, otherwise the
+        // number of the test.
         let tests = distinct(cells.iter().map(|cell| cell.point.test.clone()));
         let number = |cell: &Cell| match &test {
             Some(_) => cell.point.connections,
@@ -413,7 +416,7 @@ fn scaling(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     }
 }
 
-/// Draws the rate of each transport next to plain TCP.
+/// Draws the rate of each transport, with the difference to plain TCP.
 fn transports(outcome: &Outcome, engines: &[Engine<'_>]) -> Group {
     let ways = distinct(outcome.cells.iter().map(|cell| cell.point.transport));
     let mut pictures = Vec::new();

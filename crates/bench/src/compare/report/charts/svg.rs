@@ -4,13 +4,13 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::compare::report::view::Engine;
 
-/// The width of every chart in its own units. It is the width of a phone, so that text has its full
+/// The width of every chart in its own units. A phone has about this width, so text has its full
 /// size there.
 pub const WIDTH: f64 = 360.0;
-/// The font size of legends and headings, and of small text, as in [`STYLE`].
+/// The font size of legends and headings, as in [`STYLE`]. `FONT_SIZE_SMALL` is that of small text.
 const FONT_SIZE: f64 = 12.5;
 const FONT_SIZE_SMALL: f64 = 11.5;
-/// The width of a character of the bold titles, and the height of a title line.
+/// The width of a character of the bold titles. `TITLE_LINE` is the height of a line of a title.
 const TITLE_CHAR_WIDTH: f64 = 7.7;
 const TITLE_LINE: f64 = 16.0;
 /// The height of a line of the legend.
@@ -60,8 +60,8 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Creates a chart of `drawing`, which is `height` units high, below a title and the legend of
-    /// `engines`.
+    /// Creates a chart: the title, the legend of `engines`, and below them `drawing`, which is
+    /// `height` units high.
     pub fn new(id: String, title: String, height: f64, engines: &[Engine<'_>], drawing: &Markup) -> Self {
         let (legend, legend_height) = legend(engines);
         let lines = title_lines(&title);
@@ -100,7 +100,7 @@ impl Picture {
     }
 }
 
-/// Splits a title into as many lines as it needs, after commas.
+/// Splits a title into lines that fit the width. Lines end after commas only.
 fn title_lines(title: &str) -> Vec<String> {
     let chars_max = (WIDTH / TITLE_CHAR_WIDTH) as usize;
     let mut lines: Vec<String> = Vec::new();
@@ -115,8 +115,8 @@ fn title_lines(title: &str) -> Vec<String> {
     lines
 }
 
-/// Draws the engines with their colours in as many lines as needed. Returns the drawing and its
-/// height.
+/// Draws the names of the engines with their colours, in as many lines as needed. Returns the
+/// drawing and its height.
 fn legend(engines: &[Engine<'_>]) -> (Markup, f64) {
     let (mut x, mut y) = (0.0, 0.0);
     let mut places = Vec::new();
@@ -171,7 +171,7 @@ pub fn n(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Returns the value of the attribute that moves a group.
+/// Returns the value of the `transform` attribute that moves a group by (`x`, `y`).
 pub fn translate(x: f64, y: f64) -> String {
     format!("translate({} {})", n(x), n(y))
 }
@@ -187,14 +187,15 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Creates a linear scale from 0 to `max` or slightly more, so that the last tick is round.
+    /// Creates a linear scale from 0. It ends at `max` or slightly above, so that the last tick is
+    /// round.
     pub fn linear(max: f64, range: (f64, f64)) -> Self {
         let step = step(max);
         Self { domain: (0.0, (max / step).ceil().max(1.0) * step), range, logarithmic: false }
     }
 
-    /// Creates a logarithmic scale from `min` to `max`. The ends are moved outwards to 1, 2 or 5
-    /// times a power of ten.
+    /// Creates a logarithmic scale from `min` to `max`, extended on both sides to 1, 2 or 5 times a
+    /// power of ten.
     pub fn logarithmic(min: f64, max: f64, range: (f64, f64)) -> Self {
         let min = min.max(f64::MIN_POSITIVE);
         let ticks = decade_ticks(min / 5.0, max.max(min * 1.01) * 5.0);
@@ -215,7 +216,7 @@ impl Scale {
     pub fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let ticks = decade_ticks(self.domain.0 * 0.999, self.domain.1 * 1.001);
-            // Over many decades, only the powers of ten.
+            // With many decades, only the powers of ten are ticks.
             let is_power = |tick: &f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
             return if ticks.len() > 7 { ticks.into_iter().filter(is_power).collect() } else { ticks };
         }
