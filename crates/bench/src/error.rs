@@ -21,7 +21,8 @@ pub enum BenchError {
     /// The server rejected the password, the database or the protocol. Holds the text of the
     /// server's error.
     Refused(String),
-    /// Ctrl-C came before anything was measured, or after the partial result was returned.
+    /// Ctrl-C ended the work before anything was measured, or after the partial result was
+    /// returned.
     Interrupted,
     /// The run began but ended early. Its partial result was returned before.
     Ended(String),
@@ -50,7 +51,7 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-/// Describes why a connection failed. Adds a remedy when this machine is out of ports or file
+/// Describes why a connection failed. Adds advice if this machine has no free ports or file
 /// descriptors.
 pub(crate) fn connect_reason(error: &io::Error) -> String {
     let help = match Errno::from_io_error(error) {

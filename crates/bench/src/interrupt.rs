@@ -1,5 +1,5 @@
-//! Ctrl-C: the first one ends the work in order and keeps the results measured up to then; the
-//! second one ends the process at once.
+//! Ctrl-C: the first one ends the work in an orderly way and keeps the results measured up to then;
+//! the second one ends the process at once.
 //!
 //! A separate thread waits for the signals. Its reaction to a second signal is therefore not
 //! restricted to async-signal-safe functions. SIGTERM and SIGHUP (a closed terminal) are handled
@@ -17,14 +17,15 @@ use signal_hook::iterator::Signals;
 /// The exit status after Ctrl-C: 128 + SIGINT, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
-/// A flag that is set when the user or the system asks the program to end.
+/// A flag that is set when a signal asks the program to end.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
     leftovers: Arc<Mutex<Leftovers>>,
 }
 
-/// The cleanup functions that must run before the process ends, by the order of registration.
+/// The cleanup functions to run when a second signal ends the process, in the order of
+/// registration.
 #[derive(Default)]
 struct Leftovers {
     next: u64,
@@ -60,8 +61,8 @@ impl Interrupt {
         Arc::clone(&self.flag)
     }
 
-    /// Registers `remove` to run when the process ends at once. Dropping the returned value cancels
-    /// the registration.
+    /// Registers the cleanup function `remove`, which runs when a second signal ends the process.
+    /// Dropping the returned value cancels the registration.
     #[must_use]
     pub fn on_exit(&self, remove: impl FnOnce() + Send + 'static) -> Leftover {
         let mut leftovers = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,7 @@ pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_
     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\",\"p99_9_latency_ms\",\"p99_99_latency_ms\",\
     \"errors\",\"client_bound\",\"ending\"";
 
-/// Returns the CSV line of `result`, without a line end. Latencies have `decimals` decimals.
+/// Returns the CSV line of `result`, without a line end. Latencies have `decimals` decimal places.
 pub fn csv_line(result: &RunResult, decimals: usize) -> String {
     let latency = &result.latency;
     let mut line = format!("\"{}\",\"{:.2}\"", result.test.replace('"', "\"\""), result.requests_per_second);
@@ -125,7 +125,8 @@ pub fn report(result: &RunResult, decimals: usize) -> String {
     out.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Appends the resource usage of the client, the server and the nodes, and the hit rate.
+/// Appends the resource usage of the client and the server, the requests of each node, the
+/// redirections and the hit rate.
 fn push_sides(out: &mut String, result: &RunResult) {
     let client = &result.client;
     let busy: Vec<String> = client.busy.iter().map(|busy| format!("{:.0} %", busy * 100.0)).collect();

@@ -66,12 +66,13 @@ impl RunResult {
         self.client.bound.is_bound
     }
 
-    /// Returns the number of all error replies.
+    /// Returns the number of error replies and failed verifications.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
 
     /// Returns the reason why a complete run measured nothing useful: no reply, or only errors.
+    /// Returns `None` for other runs.
     pub fn fault(&self) -> Option<String> {
         if self.ending != Ending::Complete {
             return None;
@@ -194,7 +195,7 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// The buckets as one string. A list of objects would be ten times as long, and most of
+/// The buckets as one string. As a list of objects they would be ten times as long, and most of
 /// results.json.
 mod buckets {
     use std::fmt::Write;
@@ -233,11 +234,11 @@ pub struct Second {
     /// The end of this second, in seconds since the start of the measured part. The last one may be
     /// shorter than a second.
     pub at_seconds: f64,
-    /// The requests answered in this second, per second.
+    /// The rate in this second: requests answered, per second.
     pub requests_per_second: f64,
-    /// The median latency of these requests.
+    /// The median latency of the requests answered in this second.
     pub p50_us: f64,
-    /// The 99th percentile of their latency.
+    /// The 99th percentile of the latency of these requests.
     pub p99_us: f64,
 }
 
@@ -271,7 +272,7 @@ pub struct ServerUse {
     pub cpu_seconds: f64,
     /// The CPU time per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The resident memory at the end of the measured part.
+    /// The resident memory at the end of the measured part, in bytes.
     pub rss_bytes: u64,
     /// The number of voluntary context switches of its threads.
     pub context_switches_voluntary: u64,

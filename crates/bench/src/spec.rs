@@ -21,7 +21,7 @@ pub struct RunSpec {
     pub workload: Workload,
     /// The amount and the rate of requests.
     pub load: Load,
-    /// The things to observe and to show during the run.
+    /// The observation of the run: the server process, progress, errors, interrupts.
     pub watch: Watch,
 }
 
@@ -227,7 +227,7 @@ pub enum Limit {
     Duration(Duration),
 }
 
-/// The things to observe and to show during a run.
+/// The observation of a run: the server process, progress, errors, interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// The process ID of the server. Its CPU time and memory are read from /proc.
@@ -255,7 +255,8 @@ impl ErrorLines {
     /// is the time since the start of the run, in nanoseconds.
     pub fn show(&self, text: &[u8], now_ns: u64) {
         let second = now_ns / 1_000_000_000 + 1;
-        // Relaxed: no other data depends on it. Only one thread sees the second change.
+        // Relaxed: no other data depends on the number. Only the first thread in a second sees it
+        // change.
         if self.shown_in.swap(second, Relaxed) != second {
             // A failed write is ignored: nobody reads standard output.
             let _ = writeln!(std::io::stdout(), "Error from server: {}", String::from_utf8_lossy(text));

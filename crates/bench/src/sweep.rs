@@ -4,24 +4,26 @@
 //! the highest rate that held and the lowest that missed, until their ratio is at most
 //! [`PRECISION`]. Each probe is a separate open-loop run. A rate holds when p99 is within the
 //! bound, the planned rate was reached and all requests were answered. Near the limit, the result
-//! of a probe depends on chance: a rate that misses is tried a second time.
+//! of a probe depends on chance. A rate that misses is therefore tried a second time.
 //!
-//! A miss of a client-bound run says nothing about the server: this rate is tried twice more. If
-//! all tries were client-bound, the result of the sweep is marked as client-bound.
+//! A miss of a client-bound run says nothing about the server. If both tries were client-bound, the
+//! rate is tried up to twice more. If all tries were client-bound, the result of the sweep is
+//! marked as client-bound.
 
 use crate::results::{Ending, RunResult};
 use crate::spec::RunSpec;
 use crate::{BenchError, run};
 
-/// The search ends when the lowest rate that misses divided by the highest rate that holds is at
-/// most this.
+/// The largest ratio of the lowest rate that missed to the highest rate that held at which the
+/// search ends.
 const PRECISION: f64 = 1.02;
 /// The largest number of rates that are tried.
 const PROBES_MAX: usize = 40;
-/// The number of tries for a rate that misses, and the number while all misses are client-bound.
+/// The number of tries of a rate that misses. `TRIES_CLIENT_BOUND` is the number while all tries
+/// are client-bound.
 const TRIES: usize = 2;
 const TRIES_CLIENT_BOUND: usize = 4;
-/// The smallest part of the planned rate that a run must reach to hold.
+/// The share of the planned rate that a run must reach at least.
 const KEPT_MIN: f64 = 0.98;
 
 /// The result of a sweep.
@@ -29,16 +31,16 @@ const KEPT_MIN: f64 = 0.98;
 pub struct Sweep {
     /// The run at the highest rate that held; `None` if even the lowest rate missed.
     pub best: Option<RunResult>,
-    /// True if the load generator was the bottleneck, either in the best run or in all tries of the
-    /// next higher rate.
+    /// True if the load generator was the bottleneck: in the best run, or in all tries of the
+    /// lowest rate that missed.
     pub client_bound: bool,
-    /// All runs in order. The bool is true if the run held its rate.
+    /// All runs in the order in which they were made. The bool is true if the rate held.
     pub probes: Vec<(RunResult, bool)>,
 }
 
 /// Searches for the highest rate whose p99 is at most `p99_us_max` microseconds. Starts at
-/// `spec.load.rate` (1,000 when absent) and goes down if this rate misses. Calls `tell` with each
-/// run and true if the rate held.
+/// `spec.load.rate` (1,000 requests per second when absent), and halves it while it misses. Calls
+/// `tell` with each run and true if the rate held.
 pub fn sweep(
     spec: &RunSpec,
     p99_us_max: f64,
@@ -71,7 +73,7 @@ pub fn sweep(
                 return Ok(if stopped { None } else { Some(held) });
             }
         }
-        // The search narrows: each rate that misses is lower than the misses before it.
+        // A later rate that misses is always lower, so this ends up as the state of the lowest one.
         next_was_client_bound = client_bound;
         Ok(Some(false))
     })?;

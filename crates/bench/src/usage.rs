@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The CPU time that a thread has used so far.
+/// The CPU time that a thread has used so far, and its wait for a processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadTime {
     /// The time on a processor, in nanoseconds.
@@ -54,12 +54,12 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// Reads the resources of process `pid`. Returns `None` if the process does not exist, belongs
-    /// to another user, or the system has no /proc.
+    /// Reads the resources of process `pid`. Returns `None` if the process does not exist or is
+    /// hidden from this user, or if the system has no /proc.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in parentheses and may contain any byte. User and system time are fields 14
-        // and 15.
+        // The name of the process is in parentheses and may contain any byte. User and system time
+        // are fields 14 and 15 of the file.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
         let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
@@ -80,8 +80,8 @@ impl ProcessUse {
             process.context_switches_involuntary +=
                 field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
         }
-        // Ticks are hundredths of a second, too coarse for a short run. The threads' own counts are
-        // exact but do not include threads that have ended. The larger of both is used.
+        // Ticks are usually hundredths of a second, too coarse for a short run. The counts of the
+        // threads are exact but do not include threads that have ended. The larger of both is used.
         process.cpu = process.cpu.max(Duration::from_nanos(on_processor_ns));
         Some(process)
     }

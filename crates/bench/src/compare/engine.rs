@@ -464,7 +464,7 @@ fn normal(value: &str) -> &str {
     value.trim_matches('"').trim()
 }
 
-/// Creates a temporary scratch directory below the root directory of the engine.
+/// Creates a temporary scratch directory, inside the root directory of the engine if it has one.
 fn scratch_folder(engine: &Engine) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("saker-bench-");

@@ -1,9 +1,9 @@
 //! The slot map of a cluster: the node that serves each key.
 //!
-//! The slot map is read once (CLUSTER SLOTS) and updated by each MOVED. A node that is known only
-//! from a redirection is added. Each thread has its own map. The position of a command's key is
-//! also asked from the server (COMMAND GETKEYS), once for each request of the workload. Source: the
-//! cluster specification, redis.io/docs.
+//! The slot map is read once (CLUSTER SLOTS) and updated by each MOVED. A node that only a
+//! redirection names is added. Each thread has its own map. The server also gives the position of
+//! the key (COMMAND GETKEYS), once for each request of the workload. Source: the cluster
+//! specification, redis.io/docs.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -11,9 +11,9 @@ use resp::Value;
 
 use crate::workload::{SLOTS, slot};
 
-/// The largest number of bytes of a reply to CLUSTER SLOTS that are read.
+/// The longest reply to CLUSTER SLOTS that is accepted, in bytes.
 pub(super) const SLOTS_REPLY_LEN_BYTES_MAX: usize = 16 << 20;
-/// The largest number of nodes: the maximum that the cluster specification recommends.
+/// The largest number of nodes in a map: the maximum that the cluster specification recommends.
 const NODES_MAX: usize = 1000;
 
 /// A node of a cluster.
@@ -47,16 +47,16 @@ pub(super) struct ClusterMap {
 /// A redirection that a node sent instead of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// Another node serves the slot from now on. Holds the index of the node.
+    /// Another node serves the slot from now on. Holds the index of that node.
     Moved(usize),
-    /// Another node already has this key; the request there is preceded by ASKING. Holds the index
-    /// of the node.
+    /// The slot is being migrated, and the first node does not have the key. Only this request goes
+    /// to the other node, after ASKING. Holds the index of the other node.
     Ask(usize),
 }
 
 impl ClusterMap {
-    /// Parses the reply of node `seed` to CLUSTER SLOTS. The address of `seed` replaces empty node
-    /// names. The error is one line for a person.
+    /// Parses the reply of node `seed` to CLUSTER SLOTS. The IP address of `seed` replaces empty
+    /// node names. The error is one line for a person, also if a slot has no node.
     pub(super) fn parse(reply: &Value, seed: SocketAddr) -> Result<Self, String> {
         let Value::Array(ranges) = reply else { return Err(format!("CLUSTER SLOTS got {reply}")) };
         let mut map = Self { nodes: Vec::new(), slots: vec![u16::MAX; SLOTS], key_at: Vec::new(), turn: 0 };
@@ -90,8 +90,8 @@ impl ClusterMap {
         self.key_at = key_at;
     }
 
-    /// Returns the index of the node `host:port` and adds an unknown node. An empty host or `?`
-    /// stands for `here`. Returns `None` if the host has no address or the map is full.
+    /// Returns the index of the node `host:port`; an unknown node is added. An empty host or `?`
+    /// means the address `here`. Returns `None` if the host has no address or the map is full.
     fn node(&mut self, host: &str, port: u16, here: IpAddr) -> Option<usize> {
         let host = if matches!(host, "" | "?") { here.to_string() } else { host.to_owned() };
         let known = |node: &Node| node.host == host && node.address.port() == port;
@@ -109,8 +109,8 @@ impl ClusterMap {
         Some(self.nodes.len() - 1)
     }
 
-    /// Returns the node that serves request number `request` of the workload, encoded as `bytes`.
-    /// Requests without a key go to all nodes in turn.
+    /// Returns the index of the node that serves request number `request` of the workload, encoded
+    /// as `bytes`. Requests without a key go to all nodes in turn.
     pub(super) fn node_of(&mut self, request: usize, bytes: &[u8]) -> usize {
         let at = self.key_at.get(request).copied().flatten();
         match at.and_then(|at| argument(bytes, at)) {
@@ -158,8 +158,9 @@ fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
     }
 }
 
-/// Returns the position of the key in the encoded `request`, from the `reply` to COMMAND GETKEYS.
-/// If the server cannot answer, the first argument counts as the key.
+/// Returns the position of the key in the encoded `request`, from the `reply` to COMMAND GETKEYS;
+/// `None` for a command without keys. If the server cannot tell, the first argument counts as the
+/// key.
 pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
     let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
     let first = (arguments.len() > 1).then_some(1);
@@ -217,8 +218,8 @@ mod tests {
         assert_eq!(map.node_of(0, &foo), 1);
         assert_eq!(map.redirect(b"MOVED 12182 127.0.0.1:7001", 1), Some(Redirect::Moved(0)));
         assert_eq!(map.node_of(0, &foo), 0);
-        // An unknown node, then one without a name. The latter has the address of the node that
-        // answered.
+        // First an unknown node, then one without a name. The latter has the address of the node
+        // that replied.
         assert_eq!(map.redirect(b"MOVED 12182 127.0.0.2:7001", 0), Some(Redirect::Moved(2)));
         assert_eq!(map.redirect(b"MOVED 12182 :7003", 2), Some(Redirect::Moved(3)));
         assert_eq!(map.nodes[3].name(), "127.0.0.2:7003");

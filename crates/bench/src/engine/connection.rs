@@ -1,4 +1,5 @@
-//! Opening connections, and the commands that each sends before its first request.
+//! The server of a run: how connections to it are opened, and the commands that each connection
+//! sends before its first request.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,7 +17,8 @@ use crate::BenchError;
 use crate::spec::{Endpoint, RunSpec, Target};
 use crate::workload::{Draw, Sequences, Workload};
 
-/// The longest time for a server to accept a connection.
+/// The longest wait for a server to accept a connection, and for each read of its replies about a
+/// cluster.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A server whose name is resolved, and the commands that open a connection to it.
@@ -29,7 +31,7 @@ pub(super) struct Server {
     pub(super) greeting: Vec<u8>,
     /// The number of replies to `greeting`.
     pub(super) greeting_replies: u32,
-    /// The same without the PING, for connections that are opened during a run.
+    /// The encoded greeting without the PING, for connections that are opened during a run.
     pub(super) greeting_again: Vec<u8>,
     /// The number of replies to `greeting_again`.
     pub(super) greeting_again_replies: u32,
@@ -42,8 +44,8 @@ enum Place {
 }
 
 impl Server {
-    /// Resolves the name and takes the first address that accepts a connection. Asks a cluster for
-    /// its slot map.
+    /// Resolves the name of the server and chooses the first address that accepts a connection.
+    /// Requests the slot map of a cluster.
     pub(super) fn find(spec: &RunSpec) -> Result<Self, BenchError> {
         let target = &spec.target;
         let tls = match (&target.tls, &target.endpoint) {
@@ -92,7 +94,8 @@ impl Server {
         self.cluster.as_ref().map_or(1, |map| map.nodes.len())
     }
 
-    /// Encrypts a socket to the server, or to `node` of a cluster, if TLS is configured.
+    /// Adds encryption to `socket`, which leads to the server or to `node` of a cluster, if TLS is
+    /// configured.
     fn secured(&self, socket: Socket, node: Option<&Node>) -> io::Result<Socket> {
         let Some(tls) = &self.tls else { return Ok(socket) };
         let side = match node {
@@ -124,8 +127,8 @@ impl Server {
         self.secured(socket, node)
     }
 
-    /// Asks the node at `seed` for the slot map of the cluster and for the key positions of the
-    /// requests of `workload`.
+    /// Requests the slot map of the cluster and the key positions of the requests of `workload`
+    /// from the node at `seed`.
     fn ask_for_map(&self, seed: SocketAddr, workload: &Workload) -> Result<ClusterMap, BenchError> {
         let refused = |error| BenchError::Connect { address: seed.to_string(), error };
         let socket = TcpStream::connect_timeout(&seed, CONNECT_WITHIN).map_err(refused)?;
@@ -134,7 +137,7 @@ impl Server {
             None => Box::new(socket),
             Some(tls) => Box::new(StreamOwned::new(tls.connection()?, socket)),
         };
-        // Separate counters, so that the sequences of the run start at 0.
+        // The example requests use their own counters, so that the sequences of the run start at 0.
         let mut draw = Draw::new(0, Sequences::new(workload.sequences));
         let render = |request: &crate::workload::Weighted| {
             let mut bytes = Vec::new();
@@ -177,8 +180,8 @@ fn push_getkeys(request: &[u8], out: &mut Vec<u8>) {
     encode_request(&words, out);
 }
 
-/// Waits for the next reply from the node at `seed`. `input` holds bytes that were already read and
-/// belong to later replies.
+/// Waits for the next reply from the node at `seed`. `input` holds the bytes that were read and not
+/// decoded yet.
 fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) -> Result<Value, BenchError> {
     let mut chunk = vec![0; 64 * 1024];
     loop {
@@ -189,8 +192,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
         }
         let received = match stream.read(&mut chunk) {
             Ok(received) => received,
-            // A signal arrived. Linux does not restart a read that has a timeout. The signal thread
-            // handles it.
+            // A signal interrupted the read; the signal thread handles the signal. Linux does not
+            // restart a read that has a timeout.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 let silent_s = CONNECT_WITHIN.as_secs();
@@ -206,7 +209,8 @@ fn next_reply(stream: &mut dyn Stream, input: &mut Vec<u8>, seed: SocketAddr) ->
 }
 
 /// Encodes the commands that open a connection, and returns them with the number of their replies.
-/// A PING after them checks that the server has accepted the connection and needs no password.
+/// The caller may add a PING, which checks that the server has accepted the connection and needs no
+/// password.
 fn greeting(target: &Target) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut replies = 0;

@@ -10,17 +10,17 @@ const KEPT_LEN_BYTES: usize = 16;
 /// The number of bytes of an error's text that the scanner keeps.
 const ERROR_LEN_BYTES: usize = 256;
 
-/// The interpretation of a stream: its replies with the kept bytes of their bulk strings, and true
-/// if the stream ends in malformed bytes.
+/// The interpretation of a stream: its replies, each with the kept bytes of its bulk strings.
+/// `is_malformed` is true if malformed bytes follow them.
 #[derive(Debug, PartialEq)]
 struct Meaning {
     replies: Vec<(Reply, Vec<u8>)>,
     is_malformed: bool,
 }
 
-/// Checks that a stream of replies has the same interpretation whole and in pieces, and that it
-/// agrees with the decoder. The first byte, modulo 16, gives the number of piece lengths that
-/// follow it. The lengths are used cyclically.
+/// Checks that a stream of replies has the same interpretation whole and in pieces, and that the
+/// decoder agrees. The first byte of `data`, modulo 16, is the number of bytes after it that give
+/// piece lengths. They are used in turn, repeatedly. The rest of `data` is the stream.
 pub fn fuzz_replies(data: &[u8]) {
     let Some((&cuts, rest)) = data.split_first() else { return };
     let (cuts, stream) = rest.split_at(rest.len().min(usize::from(cuts % 16)));
@@ -43,14 +43,14 @@ pub fn fuzz_replies(data: &[u8]) {
                 assert_eq!(replies.next(), None, "a reply that is not there whole");
                 return assert!(!whole.is_malformed || may_refuse(stream), "what may become a reply");
             }
-            // The scanner checks less and may accept these bytes.
+            // The scanner checks less than the decoder and may accept these bytes.
             Err(_) => return,
         }
     }
 }
 
-/// Returns the interpretation of `stream`. It arrives in pieces of `cuts[i] + 1` bytes, or whole if
-/// `cuts` is empty.
+/// Returns the interpretation of `stream` when it arrives in pieces of `cuts[i] + 1` bytes, or
+/// whole if `cuts` is empty.
 fn meaning(stream: &[u8], cuts: &[u8]) -> Meaning {
     let mut scanner = ReplyScanner::default();
     scanner.keep_bodies(KEPT_LEN_BYTES);
@@ -89,14 +89,14 @@ fn expected(value: &Value) -> Option<(Reply, Option<Vec<u8>>)> {
 }
 
 /// Returns true if the scanner may reject `bytes` although the decoder accepts them or waits for
-/// more. The scanner rejects a carriage return within a line. It also rejects counts, single or
-/// summed, that exceed the size of any reply.
+/// more. The scanner rejects a carriage return within a line. It also rejects counts, single or in
+/// sum, that are larger than any reply.
 fn may_refuse(bytes: &[u8]) -> bool {
     let lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
     let long_number = |run: &[u8]| run.iter().all(u8::is_ascii_digit);
     let count = |run: &[u8]| run.iter().fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     let counted = || bytes.split(|byte| !byte.is_ascii_digit()).map(count).sum::<u64>();
-    // A pair of a map counts as two values.
+    // A pair of a map counts as two values, so the sum is doubled.
     bytes.windows(2).any(lone) || bytes.windows(10).any(long_number) || counted() * 2 > VALUES_MAX
 }
 

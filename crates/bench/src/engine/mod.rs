@@ -1,9 +1,9 @@
 //! The run itself: the worker threads, and the calling thread that observes them.
 //!
-//! Each worker thread first opens and greets its connections. When all threads are ready, the run
-//! starts for all at once. The calling thread then sleeps in short steps. It shows the progress,
-//! reads the resource usage of the server's process at the start and at the end of the measured
-//! part, and stops the run on an interrupt.
+//! Each worker thread first opens and greets its connections. When all threads are ready, the load
+//! starts on all of them at once. The calling thread then wakes up at short intervals. It shows the
+//! progress, and stops the run on an interrupt. It reads the resource usage of the server's process
+//! at the start and at the end of the measured part.
 
 mod cluster;
 mod connection;
@@ -40,7 +40,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The number of open files other than connections: event loops, standard streams, result files.
 const DESCRIPTORS_BESIDE: u64 = 100;
 
-/// The observations of the calling thread.
+/// The observations of the calling thread: the resource usage of the server before and after the
+/// measured part, and true after an interrupt.
 #[derive(Default)]
 struct Watched {
     server: Option<(ProcessUse, ProcessUse)>,
@@ -82,7 +83,7 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
                     }
                 };
                 start.wait();
-                // The times are not set if another thread could not start.
+                // The times are not set if any thread could not start.
                 Some(worker?.run(place, *times.get()?))
             };
             workers.push(scope.spawn(work));
@@ -105,8 +106,8 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, BenchError> {
     })
 }
 
-/// Opens the connections of `spec`, calls `ready` and sends nothing until it is interrupted.
-/// Returns an error if a connection could not be opened or was lost.
+/// Opens and greets the connections of `spec`, calls `ready` and keeps them idle until an
+/// interrupt. Uses one thread. Returns an error if a connection could not be opened or was lost.
 pub fn idle(spec: &RunSpec, ready: impl FnOnce()) -> Result<(), BenchError> {
     check(spec)?;
     let server = Server::find(spec)?;
@@ -123,7 +124,7 @@ fn allow_descriptors(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
         let current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
-        // If the limit stays too low, the error of a failed connection reports it.
+        // If the limit stays too low, a connection fails, and its error says so.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }
@@ -159,7 +160,7 @@ fn check(spec: &RunSpec) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Observes a run until `is_over` returns true.
+/// Observes a run until `is_over` returns true, and stops it on an interrupt.
 fn watch(spec: &RunSpec, shared: &Shared, times: &Times, is_over: impl Fn() -> bool) -> Watched {
     let mut watched = Watched::default();
     let mut progress = Progress::new(spec);

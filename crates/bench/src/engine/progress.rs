@@ -32,7 +32,7 @@ impl Progress {
         Self { bar, limit: spec.load.limit }
     }
 
-    /// Draws the line for the current state of the run.
+    /// Draws the line with the current rate, latencies and time left.
     pub(super) fn show(&mut self, shared: &Shared, times: &Times) {
         if self.bar.is_hidden() {
             return;

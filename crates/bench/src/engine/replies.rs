@@ -1,16 +1,17 @@
 //! A scanner for replies that arrive in pieces. It finds the end of each reply and reports null and
 //! errors. It keeps bulk strings only on request ([`ReplyScanner::keep_bodies`]).
 //!
-//! A reply is a tree. The scanner needs only the number of values still to come. Nesting therefore
-//! costs neither memory nor stack, whatever a server claims. State between two pieces:
-//! `values_left` (the values of the current reply still to come, including nested aggregates) and
-//! `body_left` (the bytes of a bulk string still to come, including its line end). A line is parsed
-//! when it is complete. Invariant: between replies both are 0. O(lines) per piece; bodies are
-//! skipped without reading them. Source: the RESP specification, redis.io/docs.
+//! A reply is a tree. The scanner counts only the values that have not arrived yet. Nested replies
+//! therefore cost neither memory nor stack, however deep they are. State between two pieces:
+//! `values_left` is the number of values of the current reply still to come, including nested
+//! aggregates. `body_left` is the number of bytes of a bulk string still to come, including its
+//! line end. A line is parsed when it is complete. Invariant: between replies both are 0. O(lines)
+//! per piece; bodies are skipped without reading them. Source: the RESP specification,
+//! redis.io/docs.
 
 use stdx::number::parse_i64;
 
-/// The maximum length of a line; simple strings and errors are lines.
+/// The maximum length of a line in bytes. Simple strings and errors are lines.
 const LINE_LEN_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of values in a reply: more than any command returns, and far below an
 /// overflow of the counter.
@@ -29,7 +30,7 @@ pub(super) enum Reply {
     Error(Vec<u8>),
 }
 
-/// An error of the protocol: bytes that are no RESP reply. Holds a description.
+/// A protocol error: bytes that are not a RESP reply. Holds a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub String);
 
@@ -42,8 +43,8 @@ pub(super) struct ReplyScanner {
     reply: Option<Reply>,
     /// True if the current reply is a push message, which answers no request.
     is_push: bool,
-    /// True if the current reply began with attributes and the value that they describe is still to
-    /// come.
+    /// True if the current reply began with attributes, and the value that they belong to has not
+    /// arrived yet.
     is_attributed: bool,
     /// True if the current bulk string is the text of an error.
     in_error: bool,
@@ -142,7 +143,7 @@ impl ReplyScanner {
                     self.is_push = true;
                 }
                 let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
-                // Attributes precede their value, which is still to come.
+                // Attributes do not count as a value: the value that they belong to follows them.
                 self.values_left -= u64::from(kind != b'|');
                 self.values_left = values
                     .unwrap_or(0)

@@ -1,5 +1,5 @@
 //! State that the threads of a run share: its start and end, the number of requests left to send,
-//! and the results per second.
+//! and the results of each second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use crate::results::Second;
 use crate::spec::{Limit, Load};
 
-/// The significant digits of the histograms per second.
+/// The significant digits of the histogram of each second.
 const SECOND_DIGITS: u8 = 2;
 /// The longest latency that the histograms represent: one hour. A longer one is recorded as one
 /// hour.
@@ -19,11 +19,13 @@ pub(super) const LATENCY_NS_MAX: u64 = 3_600 * 1_000_000_000;
 /// The times of a run, in nanoseconds since [`Shared::epoch`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// The time of the first request.
+    /// The start of the load: a closed loop sends its first requests, and the first of an open loop
+    /// is due.
     pub start_ns: u64,
     /// The start of the measured part.
     pub measured_ns: u64,
-    /// The time after which nothing is sent; `u64::MAX` if the run ends after a number of requests.
+    /// The time from which no further requests are due; `u64::MAX` if the run ends after a number
+    /// of requests.
     pub end_ns: u64,
 }
 
@@ -41,8 +43,8 @@ pub(super) struct Shared {
     threads: usize,
 }
 
-/// The seconds of a run: `told` are the seconds that all threads have reported, `making` are
-/// incomplete.
+/// The results of the seconds of a run. `told` has the seconds that all threads have reported.
+/// `making` has the later seconds, which some threads have not reported yet.
 #[derive(Debug, Default)]
 struct Course {
     told: Vec<Second>,
@@ -90,7 +92,7 @@ impl Shared {
     }
 
     /// Claims up to `count` of the requests that are left, and returns the number claimed. Relaxed:
-    /// the number orders no other memory accesses.
+    /// no other data depends on the number.
     pub(super) fn take(&self, count: u64) -> u64 {
         let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(count)));
         before.unwrap_or(0).min(count)
@@ -112,12 +114,12 @@ impl Shared {
         Histogram::new_with_bounds(1, LATENCY_NS_MAX, SECOND_DIGITS).expect("the bounds are constants")
     }
 
-    /// Adds the latencies that one thread recorded in second `index`.
+    /// Adds the latencies of second `index` that one thread reports.
     pub(super) fn tell_second(&self, index: usize, histogram: &Histogram<u64>) {
         let mut course = self.course();
         course.answered += histogram.len();
         let first = course.told.len();
-        // All threads have already reported this second.
+        // If all threads have already reported this second, the report is ignored.
         let Some(at) = index.checked_sub(first) else { return };
         while course.making.len() <= at {
             course.making.push(Making { histogram: Self::second_histogram(), threads_told: 0 });
@@ -132,14 +134,14 @@ impl Shared {
         }
     }
 
-    /// Returns the last complete second, and the number of requests answered in all reported
-    /// seconds.
+    /// Returns the last second that all threads have reported, and the number of requests answered
+    /// in all seconds reported by any thread.
     pub(super) fn progress(&self) -> (Option<Second>, u64) {
         let course = self.course();
         (course.told.last().copied(), course.answered)
     }
 
-    /// Returns the seconds of a run that lasted `duration`.
+    /// Returns the results of each second of a run that lasted `duration`.
     pub(super) fn seconds(&self, duration: Duration) -> Vec<Second> {
         let course = self.course();
         let mut seconds = course.told.clone();

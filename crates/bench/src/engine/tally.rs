@@ -16,16 +16,16 @@ const LATENCY_DIGITS: u8 = 3;
 const ERROR_KINDS_MAX: usize = 64;
 /// The maximum length of an error kind's name, in bytes.
 const ERROR_KIND_LEN_MAX: usize = 32;
-/// A thread is the bottleneck if it is on a processor, or waits for one, for at least this share of
-/// the time.
+/// The share of the time from which a thread counts as the bottleneck. The time on a processor and
+/// the time waiting for one are added.
 const BUSY_MIN: f64 = 0.95;
-/// The largest share of the mean latency that the client itself may add. Above it, the run counts
+/// The largest part of the mean latency that delays of the client may be. Above it, the run counts
 /// as client-bound.
 const LATE_SHARE_MAX: f64 = 0.1;
-/// Delays of the client that are always acceptable, in microseconds.
+/// The mean delay of the client in microseconds that is acceptable for any mean latency.
 const LATE_US_MIN: f64 = 50.0;
 
-/// The counts of one thread, or the sum of several threads. Only the measured part is counted.
+/// The counts of one thread, or the sum of several threads. They include only the measured part.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// The latencies, in nanoseconds.
@@ -37,18 +37,17 @@ pub(super) struct Tally {
     /// The time of the last reply, in nanoseconds since the epoch of the run.
     pub(super) last_reply_ns: u64,
     pub(super) unanswered: u64,
-    /// The requests that a node of a cluster redirected with MOVED. `asked` counts the requests
-    /// redirected with ASK.
+    /// The number of redirections with MOVED by nodes of a cluster. `asked` is the number with ASK.
     pub(super) moved: u64,
     pub(super) asked: u64,
     /// The number of requests answered by each node of a cluster.
     pub(super) nodes: BTreeMap<String, u64>,
-    /// The total delay of requests of an open loop that were late although a connection was free.
-    /// `on_free_connection` is the number of requests sent on a free connection.
+    /// The total delay, in nanoseconds, of the requests of an open loop for which a connection was
+    /// free. `on_free_connection` is the number of these requests.
     pub(super) late_ns: u128,
     pub(super) on_free_connection: u64,
-    /// The CPU time of the thread in the measured part. `measured_ns` is the wall time of that
-    /// part.
+    /// The CPU time of the thread in the measured part, and its wait for a processor. `measured_ns`
+    /// is the wall time of that part.
     pub(super) time: ThreadTime,
     pub(super) measured_ns: u64,
 }
@@ -74,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// Records a latency and the time of its reply.
+    /// Records the latency of a reply and the time at which it arrived.
     #[inline]
     pub(super) fn record(&mut self, latency_ns: u64, now_ns: u64) {
         self.histogram.saturating_record(latency_ns);
@@ -91,8 +90,8 @@ impl Tally {
         *self.errors.entry(if full { "OTHER".to_owned() } else { kind }).or_default() += 1;
     }
 
-    /// Adds the counts of another thread. `time` and `measured_ns` are per thread and stay
-    /// unchanged.
+    /// Adds the counts of another thread. `time` and `measured_ns` stay unchanged, because they
+    /// belong to one thread.
     pub(super) fn add(&mut self, other: &Tally) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         self.hits += other.hits;

@@ -1,4 +1,4 @@
-//! The TLS configuration of connections. The event loop does the encryption.
+//! The TLS configuration of connections. The event loop encrypts them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -29,7 +29,8 @@ pub(super) struct Connector {
     name: ServerName<'static>,
     /// The same configuration for connections of the event loop.
     side: TlsClient,
-    /// True if the user gave the server's name; otherwise each node of a cluster has its own name.
+    /// True if the user gave the expected name. Otherwise the expected name of a cluster node is
+    /// its host.
     named: bool,
 }
 
@@ -64,7 +65,8 @@ impl Connector {
         Ok(Self { config: Arc::new(config), name, side, named: options.server_name.is_some() })
     }
 
-    /// Returns the same configuration for the cluster node `host`.
+    /// Returns the configuration for the cluster node `host`. The expected name is `host`, unless
+    /// the user gave another name.
     pub(super) fn for_node(&self, host: &str) -> Result<Self, BenchError> {
         if self.named {
             return Ok(self.clone());
@@ -79,7 +81,7 @@ impl Connector {
         self.side.clone()
     }
 
-    /// Creates the client side of a blocking connection.
+    /// Creates the TLS client of a blocking connection.
     pub(super) fn connection(&self) -> Result<ClientConnection, BenchError> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         tls.map_err(|error| BenchError::Usage(format!("TLS: {error}")))
@@ -101,7 +103,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError>
     entries.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
 }
 
-/// Reads the CA certificates that `options` name, or else the system's.
+/// Reads the CA certificates that `options` name; without any, those of the system.
 fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     let mut files: Vec<PathBuf> = options.ca.iter().cloned().collect();
     if let Some(dir) = &options.ca_dir {
@@ -115,7 +117,7 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     let mut roots = RootCertStore::empty();
     for file in &files {
         match certificates(file) {
-            // A directory of certificates may contain other files.
+            // Other files in a directory of certificates are ignored.
             Err(error) if options.ca.as_ref() == Some(file) => return Err(error),
             read => _ = roots.add_parsable_certificates(read.unwrap_or_default()),
         }
@@ -128,8 +130,8 @@ fn roots(options: &Tls) -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// Selects the cipher suites that `options` name, for each version of TLS. A version without a list
-/// keeps all its suites.
+/// Returns the cipher suites that `options` name, for each version of TLS. Without a list for a
+/// version, returns all its suites.
 fn chosen_suites(
     all: Vec<SupportedCipherSuite>,
     options: &Tls,

@@ -5,16 +5,16 @@
 //!           ─► [ poll ─► replies ─► requests ─► send ]* ─► drain ─► Tally
 //! ```
 //! Closed loop: a client sends its next batch when all its replies have arrived. Open loop: request
-//! number i is due at `start + i / rate`. Any free client sends it, late if none is free. Its
-//! latency counts from the time it was due.
+//! number i is due at `start + i / rate`. A free client of the thread sends it. If none is free, it
+//! is sent late. Its latency counts from the time it was due.
 //!
-//! Clocks: a reply is stamped with the clock reading after the poll that delivered it. The requests
-//! of a turn are sent one connection after the other between two readings of the clock, a
-//! microsecond or more per connection. A request is stamped with the first reading plus a minimum
-//! time for each connection sent before its own. This minimum is the least CPU time per connection
-//! in this run ([`sending`]). The latency thus includes little of the time spent on sending other
-//! requests. The stamp is never later than the actual sending, even if the thread lost its
-//! processor in between.
+//! Clocks: a reply is stamped with the reading of the clock after the poll that delivered it. The
+//! requests of a turn are sent one connection after the other, between two readings of the clock.
+//! Each connection takes a microsecond or more. A request is stamped with the first reading plus a
+//! minimum time for each connection sent before its own. This minimum is the least CPU time per
+//! connection in this run ([`sending`]). The latency thus includes little of the time spent on
+//! sending other requests. The stamp is never later than the actual sending, even if the thread
+//! lost its processor in between.
 
 mod routing;
 mod sending;
@@ -39,16 +39,16 @@ use crate::workload::{Draw, Sequences, Workload};
 use routing::{Routed, Routing};
 use sending::Sending;
 
-/// The maximum number of connections with queued requests. With more, the server would wait for
-/// this thread.
+/// The number of connections with queued requests at which a thread sends them. If more were
+/// queued, the server would wait for the thread.
 const QUEUED_MAX: usize = 32;
 /// The largest number of requests that a thread claims at once from the shared count.
 const TAKEN_AT_ONCE: u64 = 64;
-/// The maximum duration of a poll. A stop is noticed within this time.
+/// The maximum duration of a poll, which is also the longest delay of a stop.
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// The longest wait for requests that were sent or due at the end of a run.
+/// The longest time after the end of a run to send late requests, and then to wait for replies.
 const DRAIN_NS_MAX: u64 = 5_000_000_000;
-/// The longest time until all connections of a thread are greeted.
+/// The longest wait until all connections of a thread have replied to the greeting.
 const GREETED_WITHIN: Duration = Duration::from_secs(30);
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -59,7 +59,7 @@ pub(super) struct Worker<'a> {
     shared: &'a Shared,
     server: &'a Server,
     net: EventLoop,
-    /// The connections, by the index of their `ConnId`.
+    /// The connections, indexed by `ConnId::index`.
     conns: Vec<Option<Conn>>,
     clients: Vec<Client>,
     /// The routing to the nodes of a cluster; `None` for a single server.
@@ -67,12 +67,12 @@ pub(super) struct Worker<'a> {
     draw: Draw,
     /// The cumulative weights of the requests; empty for a single request.
     weights: Vec<u32>,
-    /// The number of requests that this thread has claimed from the shared count and not sent.
+    /// The number of requests that this thread has claimed from the shared count and not sent yet.
     taken: u64,
     in_flight: usize,
-    /// The number of connections that are not greeted yet.
+    /// The number of connections that have not replied to the whole greeting.
     ungreeted: usize,
-    /// The connections with unsent requests, in the order of writing.
+    /// The connections with unsent requests, in the order in which their requests were queued.
     queued: Vec<ConnId>,
     /// The last reading of the clock. Queued requests of a closed loop carry this stamp until they
     /// are sent.
@@ -88,15 +88,15 @@ pub(super) struct Worker<'a> {
     tally: Tally,
 }
 
-/// A client that sends a batch and waits for its replies. It has one connection, or one to each
-/// node of a cluster.
+/// A client. In a closed loop it sends a batch of requests and waits for all replies. It has one
+/// connection, or one to each node of a cluster.
 struct Client {
     /// The connection to a single server; `None` in a cluster.
     conn: Option<ConnId>,
     /// The connections by node of a cluster; `None` for a node without a connection yet.
     nodes: Vec<Option<ConnId>>,
     in_flight: usize,
-    /// True if the client is in the schedule's list of free clients.
+    /// True if the client is in [`Schedule::free`].
     listed: bool,
 }
 
@@ -109,14 +109,16 @@ struct Conn {
     node: usize,
     scanner: ReplyScanner,
     in_flight: VecDeque<Sent>,
-    /// The requests in flight with their bytes, parallel to `in_flight`. Only in a cluster.
+    /// The bytes and redirections of the requests in `in_flight`, in the same order; empty without
+    /// a cluster.
     routed: VecDeque<Routed>,
     greeting_left: u32,
 }
 
-/// A request whose reply is still to come.
+/// A request whose reply has not arrived yet.
 struct Sent {
-    /// Closed loop: the time at which it was sent. Open loop: the time at which it was due.
+    /// Closed loop: the time at which the request was sent, or its connection was started if each
+    /// request has its own. Open loop: the time at which the request was due.
     due_ns: u64,
     key: u64,
     request: u32,
@@ -128,9 +130,9 @@ struct Schedule {
     first_ns: f64,
     /// The number of scheduled requests that were sent.
     sent: u64,
-    /// The clients with room for a request, the longest free first.
+    /// The clients with fewer requests in flight than the pipeline depth, the longest free first.
     free: VecDeque<usize>,
-    /// True if a request was due while no client was free, and the thread has not caught up since.
+    /// True if a request was due while no client was free, and some due requests are still unsent.
     behind: bool,
 }
 
@@ -156,11 +158,12 @@ impl<'a> Worker<'a> {
         sequences: Sequences,
     ) -> Result<Self, BenchError> {
         let load = &spec.load;
-        // By default no replies are gathered: the wait would count as latency of the server.
+        // By default the event loop does not wait to gather replies: the wait would count as
+        // latency of the server.
         let options =
             LoopOptions { backend: load.backend, gather_us_max: load.gather_us, ..LoopOptions::default() };
-        // Makes sleeps end on time. If this fails, they end about 50 µs late, which matters only in
-        // an open loop.
+        // The timer slack of 1 µs makes sleeps end on time. If this call fails, they end about 50
+        // µs late, which matters only in an open loop.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
         let mut draw = Draw::of_thread(load.seed, &spec.workload.name, index, sequences);
         if load.verify {
@@ -198,7 +201,7 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// Returns the backend of its event loop.
+    /// Returns the backend of the event loop of this thread.
     pub(super) fn backend(&self) -> Backend {
         self.net.backend()
     }
@@ -251,7 +254,7 @@ impl<'a> Worker<'a> {
         if interrupt { Err(BenchError::Interrupted) } else { Ok(()) }
     }
 
-    /// Waits until all connections are greeted.
+    /// Waits until all connections have replied to the greeting.
     fn greet(&mut self) -> Result<(), BenchError> {
         let within = self.spec.load.reply_within.min(GREETED_WITHIN);
         let deadline_ns = self.shared.now_ns() + within.as_nanos() as u64;
@@ -330,7 +333,7 @@ impl<'a> Worker<'a> {
             self.send_due()?;
             self.send_queued();
             self.tell_seconds(now_ns);
-            // Relaxed: nothing that was written before the flag was set is read here.
+            // Relaxed: no other data depends on this flag.
             if self.shared.stop.load(Relaxed) {
                 return Ok(());
             }
@@ -362,10 +365,10 @@ impl<'a> Worker<'a> {
         Duration::from_nanos(due_ns.saturating_sub(self.shared.now_ns())).min(POLL_MAX)
     }
 
-    /// Returns true if nothing is left to send.
+    /// Returns true if this thread sends no more requests.
     fn has_sent_all(&mut self, now_ns: u64) -> bool {
         let by_time = match &self.schedule {
-            // Requests that were due in time are still sent, unless that takes too long.
+            // Requests that were due before the end are still sent, for at most DRAIN_NS_MAX.
             Some(schedule) => {
                 schedule.next_due_ns() >= self.times.end_ns
                     || now_ns > self.times.end_ns.saturating_add(DRAIN_NS_MAX)
@@ -382,7 +385,8 @@ impl<'a> Worker<'a> {
         self.taken > 0
     }
 
-    /// Returns true if one more request may be sent that is due at `due_ns`.
+    /// Claims one request that is due at `due_ns`. Returns false if it must not be sent: the run
+    /// ends before it is due, or no requests are left. Requests of the warm-up are not counted.
     fn take(&mut self, due_ns: u64) -> bool {
         if due_ns < self.times.measured_ns {
             return true;
@@ -424,7 +428,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Processes the replies that arrived on `id`, and sends the requests that may follow.
+    /// Processes the replies that arrived on `id`, then sends the next requests of its client.
     fn replies(&mut self, id: ConnId, now_ns: u64) -> Result<(), Stop> {
         let Some(mut conn) = self.conns.get_mut(id.index()).and_then(Option::take) else { return Ok(()) };
         let mut consumed = 0;
@@ -470,11 +474,11 @@ impl<'a> Worker<'a> {
         if idle || self.schedule.is_some() { self.next_requests(index) } else { Ok(()) }
     }
 
-    /// Processes a reply to the greeting; `left` replies are still to come.
+    /// Processes a reply to the greeting; `left` replies to it have not arrived yet.
     fn greeted(&mut self, reply: Reply, left: u32) -> Result<(), Stop> {
         self.ungreeted -= usize::from(left == 0);
         match reply {
-            // A user without permission for PING is accepted.
+            // A NOPERM error for the final PING is accepted: the user needs no permission for PING.
             Reply::Error(text) if !(left == 0 && text.starts_with(b"NOPERM")) => {
                 Err(Stop::Refused(String::from_utf8_lossy(&text).into_owned()))
             }
@@ -482,7 +486,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts a reply of the measured part: its latency, and an error, a hit or a miss.
+    /// Counts a reply of the measured part: its latency, and whether it is an error, a hit or a
+    /// miss.
     #[inline]
     fn answered(&mut self, sent: &Sent, reply: Reply, scanner: &ReplyScanner, now_ns: u64) {
         if sent.due_ns < self.times.measured_ns {
@@ -513,7 +518,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Closes connection `id` and opens a new one in its place.
+    /// Closes connection `id`, opens a new one in its place and sends the next requests of
+    /// `client`. In a cluster, closes all connections of `client`, which are opened again when they
+    /// are needed.
     fn reconnect(&mut self, id: ConnId, client: usize) -> Result<(), Stop> {
         if self.has_sent_all(self.stamp_ns) {
             return Ok(());
@@ -526,8 +533,9 @@ impl<'a> Worker<'a> {
         self.conns[id.index()] = None;
         self.net.close(id);
         let failed = |error| Stop::Refused(format!("a new connection failed: {}", connect_reason(&error)));
-        // In an open loop the connection exists when a request is due. In a closed loop the time to
-        // connect is part of the latency.
+        // The clock is read before the connection is started: in a closed loop the time to connect
+        // is part of the latency. In an open loop the latency counts from the time a request is
+        // due.
         self.stamp_ns = self.shared.now_ns();
         let socket = self.server.begin_to_connect(None).map_err(failed)?;
         let id = self.net.adopt(socket).map_err(failed)?;
@@ -559,19 +567,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sends the queued requests when enough connections have some. Called after a client has
-    /// written.
+    /// Sends the queued requests if at least [`QUEUED_MAX`] connections have some. Called after the
+    /// requests of a client are queued.
     fn written(&mut self) {
         if self.queued.len() >= QUEUED_MAX {
             self.send_queued();
         }
     }
 
-    /// Sends the queued requests, and stamps those of a closed loop with the time at which they
-    /// were sent.
+    /// Sends the queued requests. In a closed loop, stamps them with the time at which they were
+    /// sent, unless each request has its own connection.
     fn send_queued(&mut self) {
         let queued_ns = self.stamp_ns;
-        // With a connection per request, the time to connect is part of the latency.
+        // With a connection per request, the stamp from before the connection stays: the time to
+        // connect is part of the latency.
         let stamps = self.schedule.is_none() && !self.spec.load.reconnect;
         let measured = if stamps { self.sending.begin(self.queued.len()) } else { None };
         let began_ns = self.shared.now_ns();
@@ -593,14 +602,14 @@ impl<'a> Worker<'a> {
         self.queued.clear();
     }
 
-    /// Marks connection `id` as having unsent requests.
+    /// Adds connection `id` to the connections with unsent requests.
     fn note_queued(&mut self, id: ConnId) {
         if self.queued.last() != Some(&id) {
             self.queued.push(id);
         }
     }
 
-    /// Sends the requests that are due by the schedule.
+    /// Sends the requests that are due by the schedule, as long as clients are free.
     fn send_due(&mut self) -> Result<(), Stop> {
         let Some(mut schedule) = self.schedule.take() else { return Ok(()) };
         self.stamp_ns = self.shared.now_ns();
@@ -657,7 +666,7 @@ impl<'a> Worker<'a> {
         self.weights.partition_point(|&up_to| up_to <= at)
     }
 
-    /// Reports the seconds that have ended.
+    /// Reports the latencies of each second that has ended to the shared state.
     fn tell_seconds(&mut self, now_ns: u64) {
         let Some(since_ns) = now_ns.checked_sub(self.times.measured_ns) else { return };
         while (since_ns / SECOND_NS) as usize > self.second_index {
@@ -682,7 +691,7 @@ impl<'a> Worker<'a> {
         self.tally
     }
 
-    /// Returns the number of measured requests that were sent or due and have no reply.
+    /// Returns the number of requests of the measured part that were sent or due and have no reply.
     fn unanswered(&self, now_ns: u64) -> u64 {
         let measured = |sent: &&Sent| sent.due_ns >= self.times.measured_ns;
         let sent = self.conns.iter().flatten().flat_map(|conn| &conn.in_flight).filter(measured).count();

@@ -11,7 +11,7 @@ struct DefaultTest {
     line: &'static str,
 }
 
-/// The title of the test that fills the list which LRANGE reads.
+/// The title of the test that fills the list of the LRANGE tests.
 const LRANGE_FILL: &str = "LPUSH (needed to benchmark LRANGE)";
 
 const fn test(name: &'static str, title: &'static str, line: &'static str) -> DefaultTest {
@@ -81,7 +81,8 @@ pub struct DefaultTestOptions {
     pub sizes: Sizes,
     /// The content of values.
     pub content: Content,
-    /// The number of different keys and members: `-r`. Without it all requests use the same.
+    /// The number of different keys and members: `-r`. Without it all requests use the same key and
+    /// member.
     pub keyspace: Option<u64>,
     /// True if keys have a hash tag, so that requests spread over the nodes of a cluster.
     pub cluster: bool,
@@ -96,8 +97,9 @@ impl Default for DefaultTestOptions {
 
 impl Workload {
     /// Returns the tests called `names` in redis-benchmark's order; all tests if `names` is empty.
-    /// As in redis-benchmark's `-t`, `ping` names both PING tests and `lrange` all LRANGE tests.
-    /// The test that fills the list precedes the LRANGE tests.
+    /// As in redis-benchmark's `-t`, `ping` means both PING tests and `lrange` all LRANGE tests.
+    /// The test that fills the list precedes the LRANGE tests. Returns an error for an unknown
+    /// name.
     pub fn default_tests(names: &[&str], options: &DefaultTestOptions) -> Result<Vec<Workload>, BenchError> {
         let all = ["ping", "lrange"];
         let known = |name: &&&str| DEFAULT_TESTS.contains(name) || all.contains(name);

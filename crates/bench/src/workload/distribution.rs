@@ -1,14 +1,14 @@
-//! The choice of the next key: numbers from a range, sequential or random.
+//! The choice of the next key number from a range, sequential or random.
 //!
 //! Zipf's law is drawn by rejection from the inverted integral of `1/x^s` (Hörmann and Derflinger
-//! 1996). A draw is O(1) for any range and needs no table. A Gaussian is drawn by the polar method.
-//! A number outside the range is drawn again.
+//! 1996). A draw is O(1) for any range and needs no table. A normal distribution is drawn by the
+//! polar method. If its number is outside the range, another one is drawn.
 
 use super::draw::Draw;
 
-/// The maximum number of draws of a Gaussian that miss the range. After them the nearest end of the
-/// range is used. With a median inside the range, about half of the draws hit even with a large
-/// deviation.
+/// The maximum number of draws from a normal distribution that miss the range. After them the
+/// nearest end of the range is used. With a median inside the range and a deviation of at most its
+/// size, a third of the draws or more hit.
 const GAUSSIAN_DRAWS_MAX: u32 = 64;
 
 /// A range of key numbers, and the order in which they are used.
@@ -27,8 +27,8 @@ pub struct Keys {
 pub enum KeyPattern {
     /// All numbers with the same probability.
     Uniform,
-    /// Ascending order, shared by all threads, which starts again after the last number. Holds the
-    /// index of the counter in [`Sequences`](super::Sequences).
+    /// All numbers in ascending order, then again from the first. The order is shared by all
+    /// threads. Holds the index of the counter in [`Sequences`](super::Sequences).
     Sequential(usize),
     /// A normal distribution.
     Gaussian {
@@ -42,7 +42,7 @@ pub enum KeyPattern {
 }
 
 impl Keys {
-    /// Returns how many numbers the range contains.
+    /// Returns the number of key numbers in the range.
     pub fn count(&self) -> u64 {
         (self.max - self.min).saturating_add(1)
     }
@@ -87,11 +87,12 @@ fn standard_normal(draw: &mut Draw) -> f64 {
 pub struct Zipf {
     n: f64,
     exponent: f64,
-    /// The integral at the first end of the range to draw from. `integral_last` is the other end.
+    /// The integral at the start of the range that draws are made from. `integral_last` is the
+    /// integral at its end.
     integral_first: f64,
     integral_last: f64,
-    /// The distance from the drawn point below which a number is accepted without the rejection
-    /// test.
+    /// The distance of a number from the drawn point up to which it is accepted without the
+    /// rejection test.
     taken_within: f64,
 }
 
@@ -121,7 +122,7 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Computes `(x^(1-s) - 1) / (1-s)`, or `ln x` if `s` is 1.
+    /// Returns `(x^(1-s) - 1) / (1-s)`, or `ln x` if `s` is 1: an integral of `1/x^s`.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let t = (1.0 - self.exponent) * log;

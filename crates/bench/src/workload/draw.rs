@@ -31,15 +31,15 @@ pub struct Draw {
     pub(super) range_start: u64,
     /// The hash tag of the current request.
     pub(super) tag: [u8; 3],
-    /// True if each value depends only on its key, so that a reader can verify it.
+    /// True if each value depends only on its key, so that replies can be verified.
     pub(super) values_follow_keys: bool,
     /// The buffer for an argument of variable length.
     pub(super) scratch: Vec<u8>,
 }
 
 impl Draw {
-    /// Creates the state of thread `index` in a run of workload `name` with `seed`. The same three
-    /// give the same choices; different ones give different choices.
+    /// Creates the state of thread `index` in a run of workload `name` with `seed`. The same seed,
+    /// name and index give the same choices. If one of them differs, the choices differ.
     pub fn of_thread(seed: u64, name: &str, index: usize, sequences: Sequences) -> Self {
         // FNV-1a, so that a seed has the same meaning in every build.
         let bytes = seed.to_le_bytes().into_iter().chain((index as u64).to_le_bytes()).chain(name.bytes());
@@ -47,7 +47,7 @@ impl Draw {
         Self::new(bytes.fold(0xcbf2_9ce4_8422_2325, mix), sequences)
     }
 
-    /// Creates the state from `seed` alone.
+    /// Creates the state of a single thread from `seed`.
     pub fn new(seed: u64, sequences: Sequences) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -75,7 +75,7 @@ impl Draw {
         self.rng.u32(..bound)
     }
 
-    /// Returns the next number of a counter. Relaxed: it orders no other memory accesses.
+    /// Returns the next number of a counter. Relaxed: no other data depends on the number.
     pub(super) fn next_of(&mut self, counter: usize) -> u64 {
         self.sequences.0.get(counter).map_or(0, |counter| counter.fetch_add(1, Relaxed))
     }

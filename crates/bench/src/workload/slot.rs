@@ -9,7 +9,7 @@ use crc::{CRC_16_XMODEM, Crc, Table};
 
 /// The number of slots of a cluster.
 pub const SLOTS: usize = 16_384;
-/// The number of characters of a tag, without its braces: three reach every slot.
+/// The number of characters of a tag without its braces. Three are enough for every slot.
 const TAG_LEN: usize = 3;
 const TAG_CHARS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_XMODEM);

@@ -31,7 +31,7 @@ use crate::BenchError;
 const RAND_INT_DIGITS: usize = 12;
 /// The placeholder of a hash tag. It has the same length as the hash tag with its braces.
 const TAG: &[u8] = b"{tag}";
-/// The number of digits of `{key …}`.
+/// The number of digits of the number in a `{key …}`.
 const KEY_DIGITS: usize = 10;
 /// The default exponent of `{key zipfian N}`.
 const ZIPF_EXPONENT: f64 = 1.03;
@@ -66,7 +66,7 @@ pub struct TemplateOptions {
     pub data: Option<Values>,
     /// The content of `{value …}`.
     pub content: Content,
-    /// True if `{tag}` is a placeholder, as for a cluster.
+    /// True if `{tag}` is a placeholder, which is so for a cluster.
     pub tags: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct Template {
     has_tags: bool,
 }
 
-/// A part of an encoded request.
+/// A part of an encoded request, in the order of the bytes.
 #[derive(Clone, Debug)]
 enum Piece {
     /// Encoded bytes.
@@ -153,7 +153,7 @@ impl Template {
         sequences: &mut usize,
     ) -> Result<Self, BenchError> {
         let words: Vec<Vec<u8>> = arguments.iter().map(|word| hold_blanks(word)).collect();
-        // Results show the text, so it must be a single line.
+        // The text appears in results, so it must be a single line.
         let text = String::from_utf8_lossy(&arguments.join(&b' ')).replace(char::is_control, " ");
         Self::from_words(&words, &text, options, sequences)
     }
@@ -242,7 +242,7 @@ impl Template {
     }
 }
 
-/// Encodes all parts of fixed length, including headers.
+/// Returns the pieces of a request. All parts of fixed length are encoded, including headers.
 fn encode(arguments: Vec<Vec<Part>>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
@@ -312,7 +312,8 @@ fn push_tag(out: &mut Vec<u8>, draw: &Draw) {
     out.push(b'}');
 }
 
-/// Appends `number` with exactly `digits` digits; a longer number loses its highest digits.
+/// Appends `number` with exactly `digits` digits. Of a longer number the highest digits are
+/// dropped.
 #[inline]
 fn push_digits(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     let start = out.len();
@@ -326,7 +327,8 @@ fn push_digits(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the content, without braces, of the placeholder at the start of `text`.
+/// Returns the content, without braces, of a `{key …}`, `{value …}`, `{rand …}` or `{range …}` at
+/// the start of `text`.
 fn placeholder(text: &[u8]) -> Option<&[u8]> {
     const NAMES: [&[u8]; 4] = [b"key", b"value", b"rand", b"range"];
     let inner = text.strip_prefix(b"{")?;
@@ -335,7 +337,8 @@ fn placeholder(text: &[u8]) -> Option<&[u8]> {
     (NAMES.contains(&name) && name.len() < inner.len()).then_some(inner)
 }
 
-/// Replaces the spaces within placeholders, so that each placeholder stays in one word.
+/// Replaces the spaces within placeholders by [`HELD_BLANK`], so that each placeholder stays in one
+/// word.
 fn hold_blanks(line: &[u8]) -> Vec<u8> {
     let mut held = line.to_vec();
     for at in 0..held.len() {
@@ -358,7 +361,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Appends the argument of `word`; a `{range}` appends two.
+    /// Appends the argument of `word` to `arguments`; a `{range}` is two arguments.
     fn argument(&mut self, word: &[u8], arguments: &mut Vec<Vec<Part>>) -> Result<(), BenchError> {
         let mut parts = Vec::new();
         let mut bytes = Vec::new();

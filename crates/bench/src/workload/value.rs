@@ -1,7 +1,7 @@
 //! The sizes and the content of values.
 //!
 //! Values are slices of a pool of bytes that is made once. A slice begins at a random place, so
-//! that making a value is a copy. A pool depends only on its kind of content and its length. A
+//! making a value needs only a copy. A pool depends only on its kind of content and its length. A
 //! later run therefore knows the values that an earlier one wrote.
 
 use std::sync::Arc;
@@ -117,8 +117,8 @@ pub enum Content {
 #[derive(Clone, Debug)]
 pub struct Values {
     sizes: Sizes,
-    /// The bytes of values. A value begins at one of the first `starts` bytes; the longest one
-    /// still fits after the last of them.
+    /// The bytes of values. A value begins at one of the first `starts` bytes. The longest value
+    /// fits into the pool from each of them.
     pool: Arc<[u8]>,
     starts: usize,
 }

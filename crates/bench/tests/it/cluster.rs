@@ -1,6 +1,6 @@
-//! A real cluster of three nodes. Every test and template must reach the right nodes. Redirections
-//! are followed while a slot moves. The death of a node is reported. Without a real server the test
-//! is skipped with a message.
+//! A test with a real cluster of three nodes. Every test and template must reach the right nodes.
+//! Redirections must be followed while a slot moves. The end of a node must be reported. Without a
+//! real server the test is skipped with a message.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ struct Cluster {
     nodes: Vec<ServerProcess>,
     /// The TLS ports of the nodes; empty if they have no TLS.
     tls_ports: Vec<u16>,
-    /// The files that the nodes write, and the files that were written for them.
+    /// The files that the nodes write, and the certificates that were copied for them.
     files: Vec<PathBuf>,
 }
 
@@ -106,7 +106,8 @@ impl Cluster {
         if old || client.command(&["CONFIG", "SET", "tls-auth-clients", "no"]).is_error() {
             return None;
         }
-        // The server may see only a part of this machine's files.
+        // The server may run in a chroot or a container, which contains only some of this machine's
+        // files.
         let root = fs::read_link(format!("/proc/{}/root", probe.pid())).unwrap_or_else(|_| "/".into());
         Some(["cert.pem", "key.pem", "ca.pem"].map(|file| {
             let path = format!("/tmp/saker-bench-{}-{file}", std::process::id());
@@ -159,7 +160,7 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns how often the server has run `command`, from INFO commandstats.
+/// Returns the number of times that the server has run `command`, from INFO commandstats.
 fn calls(client: &mut Client, command: &str) -> u64 {
     let stats = text(client, &["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -276,7 +277,7 @@ fn redirections_are_followed_while_a_slot_moves(cluster: &Cluster) {
     let to = (from + 1) % 3;
     let mut clients = cluster.clients();
     let ids: Vec<String> = clients.iter_mut().map(|client| text(client, &["CLUSTER", "MYID"])).collect();
-    // All keys exist.
+    // All keys are written first, so a GET misses only at the wrong node.
     let key = format!("{{{TAG}}}:{{key sequence 200}}");
     let fill = cluster.spec(workload(&[(1, &format!("SET {key} {{value 20}}"))]), Limit::Requests(200));
     assert_eq!(run(&fill).unwrap().requests, 200);
@@ -285,7 +286,8 @@ fn redirections_are_followed_while_a_slot_moves(cluster: &Cluster) {
     let over = Arc::new(AtomicBool::new(false));
     spec.watch.interrupt = Some(Arc::clone(&over));
     let measured = thread::spawn(move || run(&spec).unwrap());
-    // Half of the keys move. The slot stays open until a client has been redirected to them.
+    // Half of the keys move. The slot is in migration until a client has been redirected to them
+    // (ASK).
     let slot_text = moving.to_string();
     let mut set_slot = |node: usize, state: &str, of: usize| {
         ok(&mut clients[node], &["CLUSTER", "SETSLOT", &slot_text, state, &ids[of]]);

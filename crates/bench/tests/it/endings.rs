@@ -35,7 +35,7 @@ fn ended(child: Child) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// Starts a study of `engines`.
+/// Starts a study of `engines`, two tests and one round.
 fn start_study(dir: &TempDir, load: &str, engines: &str) -> Child {
     let path = dir.path().join("study.toml");
     let text =
@@ -98,7 +98,7 @@ fn ctrl_c_ends_the_search_of_a_rate() {
 
 #[test]
 fn ctrl_c_ends_a_run_that_has_not_begun() {
-    // It accepts connections and sends nothing.
+    // A server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port().to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn idle_connections_are_kept_until_ctrl_c() {
     let mut said = String::new();
     BufReader::new(run.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
     assert_eq!(said, "7 idle connections, until Ctrl-C\n");
-    // One more connection checks if the server exists.
+    // One more connection is opened at first, to check that the server exists.
     assert_eq!((server.connections(), server.requests()), (8, 0));
     signal(pid(&run), Signal::INT);
     assert_eq!(ended(run), (Some(130), String::new(), String::new()));

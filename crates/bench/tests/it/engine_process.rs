@@ -86,8 +86,8 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Serves as an engine until it is killed, if the test program was started as one. Otherwise the
-/// test does nothing.
+/// Serves as an engine if the test program was started as one: until it is killed, or for a minute
+/// after it is busy. Otherwise the test does nothing.
 #[test]
 fn serves_when_it_is_told_a_port() {
     let arguments: Vec<String> = env::args().collect();
@@ -109,6 +109,6 @@ fn serves_when_it_is_told_a_port() {
         thread::sleep(POLL);
     }
     tell(format!("{name}.busy"));
-    // The study kills its engine. A forgotten engine ends by itself.
+    // Usually the study kills the engine. An engine that is never killed ends after a minute.
     thread::sleep(2 * SOON);
 }

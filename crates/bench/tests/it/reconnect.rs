@@ -27,7 +27,8 @@ fn connections_are_closed_over_every_transport_and_back_end() {
     ];
     for way in ways {
         for backend in ["epoll", "auto"] {
-            // More requests than files: a client that leaves connections open reaches the limit.
+            // There are more requests than file descriptors. A client that leaves connections open
+            // reaches the limit.
             let load =
                 ["-k", "0", "-c", "5", "-n", "300", "-q", "--csv", "--io-backend", backend, "-t", "set"];
             let output = with_few_files(64, &[&way[..], &load[..]].concat());

@@ -224,7 +224,7 @@ fn markdown_is_what_it_was() {
 #[test]
 fn json_is_what_it_was_and_reads_back() {
     let mut outcome = outcome();
-    // Two cells contain all parts of the format.
+    // Three cells contain all parts of the format; one of them has no rounds.
     outcome.cells.drain(2..5);
     outcome.cells.truncate(3);
     golden("results.json", &json::text(&outcome).unwrap());

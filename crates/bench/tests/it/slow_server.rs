@@ -28,11 +28,11 @@ pub struct Oddities {
     pub slow_every: Option<(u64, Duration)>,
     /// A single stall: from this request on, no request is answered for this duration.
     pub stall: Option<(u64, Duration)>,
-    /// Every n-th request gets an error reply.
+    /// The interval of requests that get an error reply: every n-th.
     pub error_every: Option<u64>,
     /// The number of the request at which all connections are closed.
     pub vanish_at: Option<u64>,
-    /// The number of the request from which on no counted request is answered.
+    /// The number of the first request that gets no reply; later counted requests get none either.
     pub silent_from: Option<u64>,
     /// True to reject AUTH.
     pub refuses_auth: bool,
@@ -260,7 +260,7 @@ impl State {
         Some(self.answer(arguments))
     }
 
-    /// Records the commands before the first request, up to the first PING.
+    /// Records the commands of the greeting: all up to the first PING.
     fn hear(&self, arguments: &[&[u8]]) {
         let mut words = self.first_words.lock().unwrap();
         if words.last().is_none_or(|last| last != "PING") {
@@ -270,7 +270,8 @@ impl State {
         }
     }
 
-    /// Starts the stall if request `number` is configured to, and sleeps until the stall ends.
+    /// Starts the configured stall if it begins at request `number`, and sleeps until the stall
+    /// ends.
     fn stall(&self, number: u64) {
         let mut until = self.stalled_until.lock().unwrap();
         if let Some((at, length)) = self.oddities.stall

@@ -58,8 +58,8 @@ fn hits_after_sets(keys: u64, flags: &[&str]) -> (f64, Option<u64>) {
 
 #[test]
 fn a_get_test_does_not_ask_for_the_very_keys_of_the_set_test() {
-    // As many random SETs as there are keys leave out 1/e of the keys. Five standard deviations are
-    // 0.02.
+    // If the number of random SETs equals the number of keys, 1/e of the keys are not set. Five
+    // standard deviations are 0.02.
     let (share, seed) = hits_after_sets(20_000, &[]);
     assert!((share - 0.632).abs() < 0.02, "{share}");
     assert_ne!(seed, hits_after_sets(20_000, &[]).1, "a fresh seed for each run");
@@ -156,8 +156,8 @@ fn an_open_loop_sends_what_is_planned_and_no_more() {
 
 #[test]
 fn a_client_without_rest_says_so() {
-    // A reply costs this server almost nothing, so the client never waits for it. Only if the
-    // machine gives the server no processor does the client wait; the next try may then succeed.
+    // A reply costs this server almost nothing, so the client never waits for it. The client waits
+    // only if the machine gives the server no processor; the next try may then succeed.
     let port = slow_server::start_instant();
     let bound = (0..10).any(|_| {
         let server = SlowServer::start(Oddities::default());
@@ -235,8 +235,8 @@ fn a_mix_is_sent_in_its_ratio() {
     })
     .unwrap();
     let result = run(&spec).unwrap();
-    // Of 3,200 draws 3,000 are expected to read, with a standard deviation of 14. Five times that
-    // does not occur.
+    // Of 3,200 requests 3,000 are expected to be reads, with a standard deviation of 14. A
+    // difference of five times that practically never occurs.
     let reads = result.hits + result.misses;
     assert!((2_930..=3_070).contains(&reads), "{reads}");
 }
@@ -249,7 +249,7 @@ fn reconnecting_opens_a_connection_for_each_request() {
     spec.target.password = Some("pw".to_owned());
     let result = run(&spec).unwrap();
     assert_eq!((result.requests, server.requests()), (60, 60), "{result:?}");
-    // One more connection checks if the server exists.
+    // One more connection is opened at first, to check that the server exists.
     assert!((60..=63).contains(&server.connections()), "{}", server.connections());
 }
 
@@ -286,8 +286,7 @@ fn a_cluster_gets_each_key_at_its_own_node() {
         let result = run(&spec).unwrap();
         assert!(result.errors.is_empty() && result.requests == 400, "{result:?}");
         let (here, there) = (one.requests() - before, other.requests() - other_before);
-        // The keys are spread evenly enough that both halves of the slots get requests. A key
-        // written at one node and read at another would miss more often than the 30 first reads.
+        // The keys are spread evenly enough that both halves of the slots get requests.
         assert!(here > 20 && there > 20 && here + there == 400, "{here} {there}");
     }
 }

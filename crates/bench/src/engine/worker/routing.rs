@@ -1,11 +1,11 @@
 //! The cluster part of a worker: sends each request to the node that serves its key, and follows
 //! redirections.
 //!
-//! A client has a connection to every node, or opens it at the first use: nodes may be added during
-//! the run. A request is kept until it is answered, so that it can be sent to another node. Its
-//! latency counts from the time it was due and includes redirections. Redirections are counted
-//! separately. They are errors only if one request is redirected more than [`REDIRECTIONS_MAX`]
-//! times.
+//! A client has a connection to every node. A connection to a node that is added during the run is
+//! opened at its first use. The bytes of a request are kept until it is answered, so that it can be
+//! sent again to another node. The latency of a request counts from the time it was due and
+//! includes redirections. Redirections are counted separately. They are errors only if one request
+//! is redirected more than [`REDIRECTIONS_MAX`] times.
 
 use net::ConnId;
 
@@ -19,7 +19,7 @@ use crate::error::connect_reason;
 const REDIRECTIONS_MAX: u8 = 16;
 /// The maximum number of buffers of answered requests that are kept for reuse.
 const SPARE_MAX: usize = 1024;
-/// The request number that stands for ASKING, whose reply is ignored.
+/// The request number in [`Sent`] that stands for ASKING, whose reply is ignored.
 const ASKING: u32 = u32::MAX;
 
 /// The state of a worker that is specific to clusters.
@@ -27,7 +27,7 @@ pub(super) struct Routing {
     pub(super) map: ClusterMap,
     /// Reusable buffers for requests.
     spare: Vec<Vec<u8>>,
-    /// Redirected requests that must be sent again.
+    /// Redirected requests that must be sent to another node.
     again: Vec<Addressed>,
     /// The number of requests of the measured part that each node answered.
     answered: Vec<u64>,
@@ -54,7 +54,8 @@ impl Routing {
         Self { map, spare, again, answered }
     }
 
-    /// Returns each node's name and the number of requests it answered.
+    /// Returns the name of each node and the number of requests of the measured part that it
+    /// answered.
     pub(super) fn answered(&self) -> impl Iterator<Item = (String, u64)> {
         let count = |at: usize| self.answered.get(at).copied().unwrap_or(0);
         self.map.nodes.iter().enumerate().map(move |(at, node)| (node.name(), count(at)))
@@ -69,7 +70,7 @@ impl Routing {
 }
 
 impl Worker<'_> {
-    /// Opens and greets a connection of `client` to every node.
+    /// Opens a connection of `client` to every node, and queues the greeting.
     pub(super) fn connect_to_nodes(&mut self, client: usize) -> Result<(), BenchError> {
         let nodes = self.routing.as_ref().map_or(0, |routing| routing.map.nodes.len());
         for node in 0..nodes {

@@ -1,17 +1,20 @@
-//! The cost of sending. It gives each request of a batch its own time stamp.
+//! The CPU time that sending takes per connection. With it, each request of a batch gets its own
+//! time stamp.
 
 use crate::usage::thread_cpu_ns;
 
-/// The number of batches at the start of a run that are all measured.
+/// The number of batches at the start of a run that are all measured. A batch is the requests that
+/// one flush sends.
 const FIRST_MEASURED: u32 = 32;
-/// Later, one batch of this number is measured: reading a thread's CPU time is a system call.
+/// The interval of measured batches after them: one of this number. Reading the CPU time of a
+/// thread is a system call, so not every batch is measured.
 const MEASURED_EVERY: u32 = 32;
 
-/// The least CPU time in a run that the requests of one connection took to send.
+/// The least CPU time per connection that a batch of this run took to send, in nanoseconds.
 ///
-/// CPU time is used because a thread may lose its processor while it sends. This pause says nothing
-/// about the requests that were already sent. Time stamps with a share of the pause would make
-/// these requests seem faster than they were.
+/// CPU time is used instead of wall time, because a thread may lose its processor while it sends.
+/// Such a pause does not delay the requests that were already sent. With a share of the pause in
+/// their time stamps, these requests would seem faster than they were.
 #[derive(Default)]
 pub(super) struct Sending {
     batches: u32,
@@ -25,7 +28,7 @@ pub(super) struct Measured {
 
 impl Sending {
     /// Starts a batch for `connections` connections. Returns a value if the batch is to be
-    /// measured.
+    /// measured. A batch for a single connection is never measured.
     pub(super) fn begin(&mut self, connections: usize) -> Option<Measured> {
         if connections < 2 {
             return None;
@@ -47,8 +50,8 @@ impl Sending {
         self.least_ns = Some(self.least_ns.map_or(each_ns, |least_ns| least_ns.min(each_ns)));
     }
 
-    /// Returns the minimum time between the first request of a batch and the request after `ahead`
-    /// connections, in nanoseconds.
+    /// Returns the minimum time in nanoseconds from the start of a batch to the sending of the
+    /// request that `ahead` other connections precede.
     pub(super) fn after_ns(&self, ahead: usize) -> u64 {
         self.least_ns.unwrap_or(0) * ahead as u64
     }

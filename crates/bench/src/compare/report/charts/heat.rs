@@ -7,7 +7,7 @@ use super::svg::{Picture, WIDTH, cut, n, text_width};
 use crate::compare::report::view::Engine;
 
 const ROW_HEIGHT: f64 = 26.0;
-/// The additional height of a place whose text has two lines.
+/// The height of a line of text. A place with two lines is higher by this height.
 const LINE: f64 = 15.0;
 const HEADING_HEIGHT: f64 = 20.0;
 /// The height of the name above a row.

@@ -12,7 +12,7 @@ use crate::compare::rounds::transport_name;
 use crate::compare::stats;
 use crate::results::{Bucket, Transport};
 
-/// The maximum number of charts of one kind; further figures are in the tables and in results.csv.
+/// The maximum number of charts of one kind; further figures are in the tables and in results.json.
 const PICTURES_MAX: usize = 24;
 /// The maximum number of rows of a single heat map for all tests. With more rows, each test has its
 /// own map.
