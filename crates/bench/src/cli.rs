@@ -158,7 +158,8 @@ struct LoadArguments {
     /// Open loop: requests per second, sent on schedule; latency counts from the scheduled time.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Search the highest rate whose p99 stays under this many milliseconds, from --rate upwards.
+    /// Search for the highest rate whose p99 is at most this many milliseconds, starting at --rate
+    /// or 1000 per second.
     #[arg(long, value_name = "P99_MS", num_args = 0..=1, default_missing_value = "1")]
     rate_sweep: Option<f64>,
     /// Repeat the tests until interrupted.

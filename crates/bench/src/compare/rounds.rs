@@ -208,8 +208,8 @@ impl<'a> Runner<'a> {
         self.outcome.baseline = baseline;
     }
 
-    /// Records in the outcome that runs had fewer requests than the study asks for, because the
-    /// command line replaced the number of requests by a duration.
+    /// Records in the outcome that runs had fewer requests than the study asks for. The reason is
+    /// that the command line replaced the number of requests by a duration.
     fn note_short_runs(&mut self) {
         let Some(requests) = self.study.requests_replaced else { return };
         let runs = self.outcome.cells.iter().flat_map(|cell| &cell.rounds);

@@ -78,7 +78,7 @@ fn rank(n: usize) -> (usize, f64) {
     best
 }
 
-/// Returns by how many percent `value` is above `base`, negative if below; `None` if `base` is not
+/// Returns the difference of `value` to `base` in percent of `base`; `None` if `base` is not
 /// positive.
 pub fn percent(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| (value / base - 1.0) * 100.0)

@@ -159,8 +159,8 @@ fn argument(request: &[u8], at: usize) -> Option<&[u8]> {
 }
 
 /// Returns the position of the key in the encoded `request`, from the `reply` to COMMAND GETKEYS;
-/// `None` for a command without keys. If the server cannot tell, the first argument counts as the
-/// key.
+/// `None` for a command without keys. If the reply does not name a key, the first argument counts
+/// as the key.
 pub(super) fn key_at(request: &[u8], reply: &Value) -> Option<usize> {
     let Ok(Some((Value::Array(arguments), _))) = resp::decode(request) else { return None };
     let first = (arguments.len() > 1).then_some(1);

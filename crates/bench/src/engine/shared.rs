@@ -119,7 +119,8 @@ impl Shared {
         let mut course = self.course();
         course.answered += histogram.len();
         let first = course.told.len();
-        // If all threads have already reported this second, the report is ignored.
+        // If all threads have already reported this second, its result is complete and does not
+        // change.
         let Some(at) = index.checked_sub(first) else { return };
         while course.making.len() <= at {
             course.making.push(Making { histogram: Self::second_histogram(), threads_told: 0 });

@@ -213,7 +213,7 @@ fn curve(cell: &Cell) -> Vec<Dot> {
     if total == 0 {
         return Vec::new();
     }
-    // Among `total` requests, the highest percentile is that of a single request.
+    // The highest percentile of `total` requests is that of one request in `total`.
     let nines_max = (total as f64).log10().min(4.0);
     let dot = |at: usize| {
         let x = at as f64 / CURVE_POINTS as f64 * nines_max;
