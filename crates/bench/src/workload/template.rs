@@ -6,9 +6,9 @@
 //! | `{key zipfian N [S]}`, `{key gaussian N [MEDIAN DEVIATION]}` | the same |
 //! | `{value SIZE}` | a value; SIZE is `64`, `10-100` or `32:50,64:50` |
 //! | `{rand N}` | a number below N |
-//! | `{range N W}` | two arguments: a number below N, and that plus W but below N |
-//! | `{tag}` | in a cluster a random slot's hash tag, such as `{06S}` (redis-benchmark's) |
-//! | `__rand_int__` | twelve digits below the keyspace, where one is given (redis-benchmark's) |
+//! | `{range N W}` | two arguments: a number below N, and that number plus W, at most N - 1 |
+//! | `{tag}` | the hash tag of a random slot of a cluster, such as `{06S}` (redis-benchmark's) |
+//! | `__rand_int__` | twelve digits below the keyspace, if one is given (redis-benchmark's) |
 //! | `__key__`, `__data__` | a key and a value of the run's settings (memtier's) |
 //!
 //! ```text
