@@ -178,40 +178,37 @@ static GEOHASH: Command = Command {
 /// Handles GEOHASH: replies with an array of geohashes of eleven digits, with null for a missing
 /// member.
 fn geohash(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
-    let zset = ctx.db.read::<Zset>(args.key(1))?;
-    ctx.reply.array(args.len() - 2);
-    for member in args.from(2) {
-        match zset.and_then(|zset| place(zset, member, args)) {
-            Some(point) => ctx.reply.bulk(&cell::text(point)),
-            None => ctx.reply.null(),
-        }
-    }
-    Ok(())
+    reply_places(ctx, args, |reply, place| match place {
+        Some(point) => reply.bulk(&cell::text(point)),
+        None => reply.null(),
+    })
 }
 
 static GEOPOS: Command = Command {
     name: "GEOPOS",
     summary: "Returns the longitudes and latitudes of places.",
-    history: History::since("3.2.0"),
-    group: Group::Geo,
-    complexity: "O(1) for each member",
-    arity: Arity::AtLeast(2),
-    flags: Flags::READONLY,
-    acl: Acl::READ.union(Acl::GEO),
-    keys: &[KeySpec::at(1, KeyFlags::RO.union(KeyFlags::ACCESS))],
-    args: &[Arg::key("key", 0), Arg::string("member").optional().multiple()],
     run: geopos,
-    ..Command::DEFAULT
+    ..GEOHASH
 };
 /// Handles GEOPOS: replies with an array of points, with null for a missing member.
 fn geopos(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
+    reply_places(ctx, args, |reply, place| match place {
+        Some(point) => reply_point(reply, point),
+        None => reply.null_array(),
+    })
+}
+
+/// Replies with an array of the elements that `reply_place` writes for the named members of a
+/// sorted set. A missing member is `None`.
+fn reply_places(
+    ctx: &mut Ctx<'_>,
+    args: &Args<'_>,
+    reply_place: impl Fn(&mut Reply<'_>, Option<Point>),
+) -> Result<(), CommandError> {
     let zset = ctx.db.read::<Zset>(args.key(1))?;
     ctx.reply.array(args.len() - 2);
     for member in args.from(2) {
-        match zset.and_then(|zset| place(zset, member, args)) {
-            Some(point) => reply_point(&mut ctx.reply, point),
-            None => ctx.reply.null_array(),
-        }
+        reply_place(&mut ctx.reply, zset.and_then(|zset| place(zset, member, args)));
     }
     Ok(())
 }

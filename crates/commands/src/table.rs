@@ -70,6 +70,17 @@ impl<H: Run> Command<H> {
         subcommands: &[],
         run: H::UNNAMED,
     };
+
+    /// The record of a HELP subcommand: a record adds its group and handler.
+    pub const HELP: Self = Command {
+        name: "HELP",
+        summary: "Lists the subcommands.",
+        history: History::since("5.0.0"),
+        complexity: "O(1)",
+        arity: Arity::Exactly(2),
+        flags: Flags::LOADING.union(Flags::STALE),
+        ..Self::DEFAULT
+    };
 }
 
 impl<H: Copy> Command<H> {

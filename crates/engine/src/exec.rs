@@ -68,53 +68,29 @@ static DISCARD: Command<Verb> = Command {
     name: "DISCARD",
     summary: "Forgets the queued commands and the watched keys.",
     history: History::since("2.0.0"),
-    group: Group::Transactions,
     complexity: "O(N), when N is the number of queued commands",
-    arity: Arity::Exactly(1),
-    flags: Flags::NOSCRIPT
-        .union(Flags::LOADING)
-        .union(Flags::STALE)
-        .union(Flags::FAST)
-        .union(Flags::ALLOW_BUSY),
-    acl: Acl::TRANSACTION,
     run: Verb::Discard,
-    ..Command::DEFAULT
+    ..MULTI
 };
 
 static WATCH: Command<Verb> = Command {
     name: "WATCH",
     summary: "Makes the next transaction depend on keys: it does not run if one of them changes before.",
     history: History::since("2.2.0"),
-    group: Group::Transactions,
     complexity: "O(1) for every key.",
     arity: Arity::AtLeast(2),
-    flags: Flags::NOSCRIPT
-        .union(Flags::LOADING)
-        .union(Flags::STALE)
-        .union(Flags::FAST)
-        .union(Flags::ALLOW_BUSY),
-    acl: Acl::TRANSACTION,
     keys: &[KeySpec::from(1, 1, KeyFlags::RO)],
     args: &[Arg::key("key", 0).multiple()],
     run: Verb::Watch,
-    ..Command::DEFAULT
+    ..MULTI
 };
 
 static UNWATCH: Command<Verb> = Command {
     name: "UNWATCH",
     summary: "Forgets the watched keys.",
     history: History::since("2.2.0"),
-    group: Group::Transactions,
-    complexity: "O(1)",
-    arity: Arity::Exactly(1),
-    flags: Flags::NOSCRIPT
-        .union(Flags::LOADING)
-        .union(Flags::STALE)
-        .union(Flags::FAST)
-        .union(Flags::ALLOW_BUSY),
-    acl: Acl::TRANSACTION,
     run: Verb::Unwatch,
-    ..Command::DEFAULT
+    ..MULTI
 };
 
 impl<'s, C: Clock, H: Host> Executor<'s, C, H> {

@@ -163,16 +163,11 @@ fn reply_number(ctx: &mut Ctx<'_>, number: Option<i64>) {
 }
 
 static OBJECT_HELP: Command = Command {
-    name: "HELP",
-    summary: "Describes OBJECT's subcommands.",
     history: History::since("6.2.0"),
     group: Group::Generic,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::KEYSPACE,
     run: object_help,
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles OBJECT HELP.
 fn object_help(ctx: &mut Ctx<'_>, _args: &Args<'_>) -> Result<(), CommandError> {

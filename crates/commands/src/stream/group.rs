@@ -201,16 +201,10 @@ fn xgroup_delconsumer(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandE
 }
 
 static XGROUP_HELP: Command = Command {
-    name: "HELP",
-    summary: "Returns a help text about the subcommands.",
-    history: History::since("5.0.0"),
     group: Group::Stream,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,
     run: xgroup_help,
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles XGROUP HELP.
 fn xgroup_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {

@@ -261,16 +261,10 @@ fn xinfo_consumers(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandErro
 }
 
 static XINFO_HELP: Command = Command {
-    name: "HELP",
-    summary: "Returns a help text about the subcommands.",
-    history: History::since("5.0.0"),
     group: Group::Stream,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::STREAM,
     run: xinfo_help,
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles XINFO HELP.
 fn xinfo_help(ctx: &mut Ctx<'_>, _: &Args<'_>) -> Result<(), CommandError> {

@@ -126,16 +126,10 @@ fn client_getname(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(
 }
 
 static CLIENT_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
-    history: History::since("5.0.0"),
     group: Group::Connection,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
     acl: Acl::CONNECTION,
     run: Runner::Server(client_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles CLIENT HELP.
 fn client_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -438,16 +438,11 @@ fn command_list(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
 }
 
 static COMMAND_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Explains the subcommands.",
-    history: History::since("5.0.0"),
     group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
     flags: FLAGS,
     acl: Acl::CONNECTION,
     run: Runner::Server(command_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles COMMAND HELP.
 fn command_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

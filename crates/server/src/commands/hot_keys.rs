@@ -133,16 +133,10 @@ fn write_session(ctx: &mut ServerCtx<'_, '_, '_>, report: &Report) {
 }
 
 static HOTKEYS_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
     history: History::since("8.6.1"),
     group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
     run: Runner::Server(hotkeys_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles HOTKEYS HELP.
 fn hotkeys_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -41,16 +41,10 @@ static LATENCY: Command<Runner> = Command {
 };
 
 static LATENCY_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
     history: History::since("2.8.13"),
     group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
     run: Runner::Server(latency_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles LATENCY HELP.
 fn latency_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -66,16 +66,10 @@ fn memory_doctor(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<()
 }
 
 static MEMORY_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
     history: History::since("4.0.0"),
     group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
     run: Runner::Server(memory_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles MEMORY HELP.
 fn memory_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

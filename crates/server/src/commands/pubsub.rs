@@ -149,19 +149,10 @@ fn ssubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
 static UNSUBSCRIBE: Command<Runner> = Command {
     name: "UNSUBSCRIBE",
     summary: "Stops listening to channels, to all when none is named.",
-    history: History::since("2.0.0"),
-    group: Group::Pubsub,
-    complexity: "O(N)",
     arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB
-        .union(Flags::NOSCRIPT)
-        .union(Flags::LOADING)
-        .union(Flags::STALE)
-        .union(Flags::SUBSCRIPTION),
-    acl: Acl::PUBSUB,
     args: &[Arg::string("channel").optional().multiple()],
     run: Runner::Server(unsubscribe),
-    ..Command::DEFAULT
+    ..SUBSCRIBE
 };
 /// Handles UNSUBSCRIBE [channel …].
 fn unsubscribe(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
@@ -332,16 +323,10 @@ fn pubsub_shardnumsub(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Resul
 }
 
 static PUBSUB_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
     history: History::since("6.2.0"),
     group: Group::Pubsub,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
     run: Runner::Server(pubsub_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles PUBSUB HELP.
 fn pubsub_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {

@@ -97,16 +97,10 @@ fn commandlog_get(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<()
 }
 
 static COMMANDLOG_HELP: Command<Runner> = Command {
-    name: "HELP",
-    summary: "Lists the subcommands.",
     history: History::since_valkey("8.1.0"),
     group: Group::Server,
-    complexity: "O(1)",
-    arity: Arity::Exactly(2),
-    flags: Flags::LOADING.union(Flags::STALE),
-    acl: Acl::empty(),
     run: Runner::Server(commandlog_help),
-    ..Command::DEFAULT
+    ..Command::HELP
 };
 /// Handles COMMANDLOG HELP.
 fn commandlog_help(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
