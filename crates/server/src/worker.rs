@@ -1,23 +1,25 @@
 //! An I/O thread: its event loop, its connections, its turns.
 //!
 //! A turn: wait for events; enter the gate; take messages; parse what arrived, a batch at a time
-//! over all ready connections; fetch the memory the batch will touch; run it; leave the gate; send.
+//! over all ready connections; prefetch the memory that the batch will use; run the batch; leave
+//! the gate; send.
 //!
 //! ```text
 //!   poll ─► gate.shared ─► mailbox ─► [ collect ─► prefetch ─► execute ]* ─► leave ─► flush
 //! ```
-//! **Fairness.** A turn has a time budget. A connection has one visit in a batch; its other
-//! requests wait behind the other connections (`crate::run_queue`). Requests left when the budget
-//! is used up wait for the next turn; until then nothing more is received from their connections.
+//! **Fairness.** A turn has a time budget. A connection has one visit in a batch. Requests that do
+//! not fit into the visit wait until the other connections were visited (`crate::run_queue`).
+//! Requests left when the budget is used up wait for the next turn; until then nothing more is
+//! received from their connections.
 //! Between two requests the thread releases the gate to a thread that waits for exclusive access
 //! to the keyspace. So that thread waits for one command at most.
 //!
 //! **A busy script** with exclusive access to the keyspace keeps the thread outside the gate. The
 //! turn continues outside: it reads and parses, runs the commands allowed then, and replies
-//! `-BUSY` to all others. Work that needs a shard waits for the first turn inside: ended waits,
-//! deliveries, and keys that clients of closed connections watched or blocked on. The thread
-//! tries to enter each [`BUSY_RETRY`]. A busy script of the thread itself lets such turns run in
-//! between (`busy`).
+//! `-BUSY` to all others. Work that needs a shard waits for the first turn inside the gate: ended
+//! waits, deliveries, and keys that clients of closed connections watched or blocked on. The thread
+//! tries to enter every [`BUSY_RETRY`]. While the thread itself runs a busy script, the script's
+//! hook runs such turns (`busy`).
 //!
 //! | Module | Part of the thread |
 //! |---|---|
@@ -73,14 +75,16 @@ use crate::shared::{Listening, Message, Shared};
 /// The engine of an I/O thread.
 type Engine<'s> = engine::turn::Engine<'s, SystemClock, ServerHost>;
 
-/// Longest sleep while clients have pending output, because their soft limits may be exceeded with
-/// time.
+/// Longest sleep while clients have pending output: a client above its soft limit is closed after
+/// some time even if nothing else happens.
 const PENDING_OUTPUT_SLEEP: Duration = Duration::from_millis(100);
 
-/// Longest sleep while a busy script keeps the thread outside the gate.
+/// Longest sleep while a busy script keeps the thread outside the gate, or while keys of closed
+/// clients must still be cleaned up.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
-/// Longest sleep while writes wait for the change log. The merging thread makes room, but may wake
-/// the waiting threads later, when replies are released.
+/// Longest sleep while writes wait for room in the change log, or clients of WAITAOF for a sync.
+/// The merging thread makes room, but it may wake the waiting threads only when replies are
+/// released.
 const LOG_FULL_SLEEP: Duration = Duration::from_millis(1);
 
 /// A client of this thread: its session and the state of its connection.
@@ -94,7 +98,8 @@ struct Client {
     unauthenticated_since_ms: u64,
     /// True while its connection is in the [`RunQueue`].
     is_queued: bool,
-    /// True while it has pending output, which is checked after each flush.
+    /// True while the client is in `Worker::pending_output`, whose clients are checked after a
+    /// flush.
     has_pending_output: bool,
 }
 
@@ -138,17 +143,17 @@ pub struct Worker<'s> {
     engine: Box<Engine<'s>>,
     /// The engine that serves other clients while this thread runs a busy script.
     stand_in: Option<Box<Engine<'s>>>,
-    /// True while a busy script of this thread lets the thread serve other clients in between. The
-    /// thread's pass through the gate belongs to the script.
+    /// True while this thread runs a busy script whose hook serves the other clients. The thread's
+    /// pass through the gate then belongs to the script.
     attends: bool,
     batch: Batch<Visit>,
     /// Connections with input to parse.
     run_queue: RunQueue,
     timeouts: Timeouts,
     release: ReleaseQueue,
-    /// Sessions whose writes wait until the change log has room.
+    /// Sessions whose writes wait until the change log or a snapshot has room.
     awaiting_log: Vec<ConnId>,
-    /// Clients that debug their scripts.
+    /// The links between this thread's clients and the debuggers of their scripts.
     debugged: Vec<Arc<Link>>,
     /// Clients blocked in WAITAOF, with the tickets of their waits.
     awaiting_sync: Vec<(ConnId, u64)>,
@@ -156,22 +161,22 @@ pub struct Worker<'s> {
     postponed: Vec<ConnId>,
     /// Delayed login attempts: the time until which each waits, and its connection.
     awaiting_login: Vec<(u64, ConnId)>,
-    /// Sessions postponed because they publish faster than threads deliver.
+    /// Sessions postponed because they publish faster than the threads deliver the messages.
     subscribers_full: Vec<ConnId>,
     /// Subscribers whose output may be over a limit.
     slow_subscribers: Vec<ConnId>,
     /// Clients whose connections were closed while a script was busy; their watches and blocks on
     /// keys must still be removed.
     departed: Vec<Client>,
-    /// Clients with output that did not or may not fit into their sockets; checked after a flush.
+    /// Clients whose output the last flush may not have sent completely; checked after each flush.
     pending_output: VecDeque<ConnId>,
-    /// The number of the last change of users after which sessions were checked.
+    /// The value of `Users::closings` at the last check whether sessions must be closed.
     closings_seen: u64,
     /// The listeners of this thread; only the first thread accepts, for all threads.
     listeners: Vec<(ListenerId, Listening)>,
     /// The reused memory of a request that runs scripts.
     script_request: Vec<u8>,
-    /// The reused memory of its reply.
+    /// The reused memory of the reply to such a request.
     script_reply: ByteQueue,
 }
 
@@ -254,7 +259,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Runs a turn for the kernel's events, with the pass `barred` or with a new one.
+    /// Runs a turn for the kernel's events. With `barred` the turn stays outside the gate;
+    /// otherwise it tries to enter.
     #[inline]
     fn turn(&mut self, events: &mut Vec<Event>, barred: Option<SharedPass<'_>>) {
         let began = Instant::now();
@@ -354,7 +360,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Wakes the threads with deliveries for their clients. No shard is locked.
+    /// Wakes the threads that have deliveries for their clients. The caller holds no shard's lock.
     #[inline]
     fn wake_others(&self) {
         let outbox = &self.engine.executor.commit.outbox;
@@ -363,8 +369,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Returns the time until the thread's next deadline (pause, timeout, retry); `None` if it has
-    /// none.
+    /// Returns the longest time to sleep: until the thread's next deadline (pause, timeout, retry);
+    /// `None` without a deadline.
     fn timeout(&self) -> Option<Duration> {
         if !self.engine.executor.is_inside {
             // A deadline that has passed must not keep the thread awake: it is handled inside the
@@ -480,7 +486,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Handles a connection that has sent all its output.
+    /// Handles a connection whose output is sent completely. Resumes it if it waited for that.
     fn drained(&mut self, conn: ConnId) {
         let client = self.clients.get(conn.index()).and_then(Option::as_deref);
         if let Some(client) = client.filter(|client| client.session.conn == conn) {

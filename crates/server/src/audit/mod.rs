@@ -47,16 +47,16 @@ pub struct Audit {
     awake: Condvar,
     /// Signaled when the writing thread has ended.
     over: Condvar,
-    /// Number of queued lines.
+    /// Number of lines that were queued since the start.
     lines: AtomicU64,
-    /// Number of lines that found the queue full or could not be written.
+    /// Number of lines lost since the start: the queue was full, or they could not be written.
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// Number of lines lost since the queue last had room.
+    /// Number of lines that did not fit since the last line that did.
     lost: u64,
     reopens: bool,
     ends: bool,
@@ -78,7 +78,7 @@ pub struct Login<'a> {
 }
 
 impl Audit {
-    /// Opens or creates the file at `path`; without a path no event is recorded.
+    /// Opens or creates the file at `path`. Without a path no event is recorded.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let file = path.map(|path| LogFile::open_private(path, loss_now)).transpose()?;
         Ok(Self { file, ..Self::default() })
@@ -89,13 +89,13 @@ impl Audit {
         self.file.is_some()
     }
 
-    /// Requests that the thread reopens the file. Does not wait for the file.
+    /// Asks the writing thread to reopen the file, and does not wait for it.
     pub fn reopen(&self) {
         self.lock().reopens = true;
         self.awake.notify_one();
     }
 
-    /// Returns the numbers of queued and of lost lines.
+    /// Returns the numbers of lines that were queued and that were lost, both since the start.
     pub fn figures(&self) -> (u64, u64) {
         (self.lines.load(Relaxed), self.lost.load(Relaxed))
     }
@@ -276,7 +276,7 @@ mod tests {
         let began = Instant::now();
         audit.end();
         assert!(began.elapsed() < 3 * END_WITHIN);
-        // The writer fails when there is no reader any more.
+        // Without a reader the blocked write fails, so the writing thread can end.
         drop(reader);
         thread.join().expect("ends");
     }

@@ -10,7 +10,7 @@ use crate::shared::Shared;
 /// The memory statistics at one time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryFigures {
-    /// Memory handed out by the allocator.
+    /// Memory that the allocator has given to the program and not got back.
     pub used: u64,
     /// The maximum of `used` so far, sampled ten times a second.
     pub peak: u64,
@@ -20,8 +20,8 @@ pub struct MemoryFigures {
     pub rss: u64,
     /// The part of `rss` without file-backed pages: the heap and the threads' stacks.
     pub heap_rss: u64,
-    /// The allocator's memory: `used`, and free memory that it keeps, without memory that was never
-    /// touched.
+    /// The allocator's memory: `used`, and free memory that it keeps. Memory that was never written
+    /// is not included.
     pub active: u64,
     /// The estimated size of all databases' tables, without keys and values.
     pub tables: u64,
@@ -67,7 +67,8 @@ impl MemoryFigures {
         self.used - self.dataset
     }
 
-    /// Compares neighbors on the way from used to resident memory, and finally these two.
+    /// Compares each of the sizes `used`, `active`, `heap_rss` and `rss` with the one before it,
+    /// and last `rss` with `used`.
     pub fn beyond(&self) -> [Excess; 4] {
         let step = |info, stats, more, less| Excess { info, stats, more, less };
         [

@@ -88,9 +88,9 @@ impl Fields {
     }
 }
 
-/// Visits all fields of the `wanted` sections with the section's name, the field's name and its
-/// value. The calling thread is outside the gate. It enters the gate at `slot` only while a section
-/// that locks shards is written. Skips these sections while a busy script owns the keyspace.
+/// Calls `visit` for all fields of the `wanted` sections, with the section's name, the field's name
+/// and its value. The calling thread is outside the gate, and enters it at `slot` only to write a
+/// section that locks shards. Skips such sections while a busy script owns the keyspace.
 pub fn each_field(
     shared: &Shared,
     slot: GateSlot,

@@ -63,8 +63,8 @@ pub fn server(shared: &Shared, fields: &mut Fields) {
     }
 }
 
-/// Describes the listeners. One text covers all TCP addresses, which share a port. Another covers
-/// those of TLS. Each Unix socket has its own.
+/// Describes the listeners: one text for all TCP addresses, which share a port, one for each Unix
+/// socket, and one for all TLS addresses.
 fn listeners(listening: &[Listening]) -> Vec<String> {
     let tcp = |name: &str, is_encrypted: bool| {
         let of_kind = listening.iter().filter(|listening| listening.is_encrypted == is_encrypted);

@@ -2,7 +2,7 @@
 //!
 //! Names are compared as bytes. A name with a zero byte is ignored, because a program that reads
 //! text up to a zero byte would take it for another name. A certificate with several common names
-//! has none.
+//! counts as one without a common name.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -108,8 +108,8 @@ fn listed(version: &'static SupportedProtocolVersion) -> String {
     known(version).iter().map(openssl_name).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the OpenSSL name of a suite: `TLS_AES_128_GCM_SHA256` of TLS 1.3,
-/// `ECDHE-RSA-AES128-GCM-SHA256` of TLS 1.2.
+/// Returns the OpenSSL name of a suite, such as `TLS_AES_128_GCM_SHA256` for TLS 1.3 or
+/// `ECDHE-RSA-AES128-GCM-SHA256` for TLS 1.2.
 pub fn openssl_name(suite: &SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if suite.tls13().is_some() {

@@ -55,7 +55,7 @@ struct Current {
     nodes: Option<Arc<ClientConfig>>,
     facts: [Option<Facts>; 3],
     resumption: Option<(Resumption, u64)>,
-    /// The time of the last check of the files; `stamps` has the state of the files then.
+    /// The time at which the files were last checked; `stamps` is their state at that time.
     read: Instant,
     stamps: Vec<Stamp>,
 }
@@ -107,12 +107,13 @@ impl Tls {
         Ok(server)
     }
 
-    /// Applies the limits of the options.
+    /// Applies the option that limits handshakes per turn (`max-new-tls-connections-per-cycle`).
     pub fn follow_limits(&self, store: &ConfigStore) {
         self.handshakes_per_turn.store(options::MAX_NEW_CONNECTIONS.of(store), Relaxed);
     }
 
-    /// Returns true if the configuration in use may be newer than `store`, after a failed change.
+    /// Returns true if the configuration in use may not be that of `store`: a change of options may
+    /// have replaced it before the change failed.
     pub fn is_ahead_of(&self, store: &ConfigStore) -> bool {
         self.lock().is_some() && is_wanted(store)
     }
@@ -139,7 +140,7 @@ impl Tls {
                 return;
             }
             current.read = Instant::now();
-            // A changed file that cannot be read is tried once.
+            // The new stamps are stored first, so a changed file that cannot be read is tried once.
             let now = stamps(&settings);
             std::mem::replace(&mut current.stamps, now.clone()) != now
         };

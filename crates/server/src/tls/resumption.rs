@@ -1,5 +1,5 @@
-//! TLS sessions that clients may resume. Tickets are stored by the clients. The sessions of TLS 1.2
-//! with identifiers are stored here. Both are valid for `tls-session-cache-timeout`. At most
+//! TLS sessions that clients may resume. Clients store tickets. This module stores the sessions of
+//! TLS 1.2 that have identifiers. Both are valid for `tls-session-cache-timeout`. At most
 //! `tls-session-cache-size` sessions are stored; the oldest are removed first.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,8 +14,8 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, StoresServerSessio
 /// Maximum number of stored sessions. Also used for `tls-session-cache-size 0`, which means no
 /// limit in Redis.
 const SESSIONS_MAX: usize = 1 << 20;
-/// Number of tickets that a TLS 1.3 client receives with each handshake. It receives another one
-/// with the next handshake.
+/// Number of tickets that a TLS 1.3 client receives with each handshake. One is enough: the next
+/// handshake gives the client a new one.
 const TICKETS: usize = 1;
 
 /// The tickets and stored sessions of a server. Clones share them.
@@ -39,7 +39,7 @@ impl Resumption {
         })
     }
 
-    /// Makes a server resume sessions with `resumption`, or no sessions if it is `None`.
+    /// Configures a server to resume the sessions of `resumption`; `None` turns resumption off.
     pub fn put_into(resumption: Option<&Self>, config: &mut ServerConfig) {
         match resumption {
             Some(resumption) => {

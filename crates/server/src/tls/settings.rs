@@ -67,8 +67,8 @@ pub struct Built {
     pub facts: [Option<Facts>; 3],
     /// The sessions that clients may resume; `None` without session caching.
     pub resumption: Option<Resumption>,
-    /// A hash of the settings that decide about trust in clients. Sessions stay resumable while it
-    /// is the same.
+    /// A hash of the settings that decide which clients are trusted. While the hash stays the same,
+    /// clients may resume their sessions.
     pub trust: u64,
 }
 
@@ -187,9 +187,9 @@ impl TlsSettings {
         self.client(Trust::Authorities(roots))
     }
 
-    /// Builds the configuration of the health check. It connects to the server with this very
-    /// configuration and sends no secret but the password. The server must present the configured
-    /// certificate.
+    /// Builds the configuration of the health check, which connects to the server that has the same
+    /// options. The only secret that the check sends is the password. The server must present the
+    /// configured certificate.
     pub fn build_check(&self) -> Result<ClientConfig, String> {
         let chain = files::certificates(&self.identity.certificate)
             .map_err(|error| format!("{}: {error}", self.identity.certificate.display()))?;
@@ -239,7 +239,7 @@ impl TlsSettings {
         Ok(Some(builder.build().map_err(|error| error.to_string())?))
     }
 
-    /// Hashes the settings that decide about clients and their sessions.
+    /// Hashes the settings that decide which clients are trusted and may resume sessions.
     fn trust(&self, authorities: &[CertificateDer<'static>]) -> u64 {
         let mut hasher = DefaultHasher::new();
         for certificate in authorities {
@@ -250,8 +250,8 @@ impl TlsSettings {
     }
 }
 
-/// Combines a certificate with its key, and checks that they belong together. rustls itself rejects
-/// X.509 version 1 certificates, and a server may have one.
+/// Combines a certificate with its key, and checks that they belong together. The check of rustls
+/// is not used, because it rejects X.509 version 1 certificates, which a server may have.
 fn certified(
     provider: &CryptoProvider,
     chain: Vec<CertificateDer<'static>>,
@@ -290,8 +290,8 @@ impl Authorities {
         self.file.as_os_str().is_empty() && self.folder.as_os_str().is_empty()
     }
 
-    /// Reads the certificates of the file and of all files in the folder that have some. As in
-    /// Redis, a missing folder counts as empty.
+    /// Reads the certificates of the file and of the folder's files. Files of the folder without a
+    /// certificate are ignored. As in Redis, a missing folder counts as empty.
     fn load(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let mut found = Vec::new();
         if !self.file.as_os_str().is_empty() {
@@ -328,8 +328,8 @@ enum Trust {
     Exactly(Vec<CertificateDer<'static>>),
 }
 
-/// A verifier of server certificates that ignores the name. Configured addresses lead to the
-/// server.
+/// A verifier of server certificates that does not compare the name in the certificate with the
+/// address. The configured address is trusted to lead to the right server.
 #[derive(Debug)]
 struct AnyName {
     roots: RootCertStore,

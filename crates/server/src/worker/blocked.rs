@@ -18,8 +18,8 @@ use super::{Worker, session_of};
 /// The deadlines of blocked clients, soonest first.
 #[derive(Debug, Default)]
 pub(super) struct Timeouts {
-    /// The connections, by the deadline in milliseconds of the server's clock and the ticket of the
-    /// wait.
+    /// The connections, ordered by deadline and by the ticket of the wait. The deadline is in
+    /// milliseconds of the server's clock.
     conns: BTreeMap<(u64, u64), ConnId>,
 }
 
@@ -35,7 +35,7 @@ impl Timeouts {
         self.conns.first_key_value().map(|(&(deadline_ms, _), _)| deadline_ms)
     }
 
-    /// Adds the wait called `ticket`, if it has a deadline. O(log n).
+    /// Adds the wait with this ticket, if it has a deadline. O(log n).
     fn add(&mut self, deadline_ms: Option<u64>, ticket: u64, conn: ConnId) {
         if let Some(deadline_ms) = deadline_ms {
             self.conns.insert((deadline_ms, ticket), conn);
@@ -67,7 +67,8 @@ fn write_safe(protocol: Protocol, out: &mut ByteQueue) {
 }
 
 impl Worker<'_> {
-    /// Records the deadline of a client that has begun to wait for a key.
+    /// Records the deadline of a client that has just blocked. Adds a client of WAITAOF to the
+    /// clients that wait for a sync.
     pub(super) fn settle_blocked(&mut self, conn: ConnId) {
         let Some(session) = session_of(&self.clients, conn) else { return };
         if let Some(blocked) = self.shared.engine.blocked.of(&session.info) {
@@ -125,7 +126,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Answers clients of WAITAOF whose writes are synced.
+    /// Answers clients of WAITAOF whose writes are synced and that wait for no replicas. The others
+    /// wait until their timeout, because there are no replicas.
     #[cold]
     fn end_syncs(&mut self) {
         let append_only = Arc::clone(&self.shared.append_only);
@@ -171,8 +173,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Resumes a blocked client with its reply. The reply took `took`, and `ahead_bytes` of it were
-    /// sent before. The client is not served again.
+    /// Resumes a blocked client with its reply, and removes it from the queues of its keys. The
+    /// command ran for `took`. The first `ahead_bytes` of the reply were already sent.
     fn end_wait(
         &mut self,
         conn: ConnId,
@@ -195,7 +197,7 @@ impl Worker<'_> {
             reply(protocol, out);
         }
         let reply_bytes = out.len_bytes() - before;
-        // Messages that come with the reply follow the reply.
+        // The mark covers the reply and the messages that follow it.
         self.mark_seen(conn, before);
         if let Some(waiter) = waiter {
             self.timeouts.remove(waiter.deadline_ms, waiter.ticket);

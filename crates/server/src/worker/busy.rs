@@ -1,5 +1,5 @@
-//! Running scripts. While a script of this thread is busy, the thread serves its other connections
-//! in between.
+//! Running scripts. While a script of this thread is busy, the script's hook serves the thread's
+//! other connections from time to time.
 //!
 //! ```text
 //!   visit ─► script ─► hook: busy? ─► attend: poll ─► turn outside the gate ─► flush ─┐
@@ -13,8 +13,8 @@
 //! script of another thread keeps outside the gate behaves in the same way.
 //!
 //! Nothing is received from the connection of the running script; its pipelined requests run
-//! afterwards. Visits of the same batch that have not begun return to the queue and are answered
-//! like all others.
+//! afterwards. Visits of the same batch that have not begun return to the queue. Their requests are
+//! then answered like those of all other clients.
 
 use std::time::{Duration, Instant};
 
@@ -35,13 +35,13 @@ const ATTEND_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum capacity of a buffer that is kept for the next script, in bytes. Larger ones are freed.
 const BUFFER_KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// The work that a busy script of the thread allows in between.
+/// The hook of a running script: serves the thread's other connections while the script is busy.
 struct Attendant<'w, 's> {
     worker: &'w mut Worker<'s>,
     /// The connection whose script runs.
     conn: ConnId,
-    /// The log position that the script's client has seen, and the length of its queue, in bytes,
-    /// from which the output shows that position.
+    /// The log position that the script's client has seen, and a number of bytes. The output in the
+    /// client's queue after these bytes depends on that position.
     seen: (u64, usize),
     next_turns: &'w [ConnTurn<Visit>],
     /// The time of the next turn for the other connections; `None` before the first one.
@@ -82,7 +82,8 @@ impl Meanwhile for Attendant<'_, '_> {
 }
 
 impl<'s> Worker<'s> {
-    /// Runs a request that runs scripts.
+    /// Runs a request that runs scripts. While a script is busy, its hook serves the thread's other
+    /// connections.
     pub(super) fn run_script<'b>(
         &mut self,
         visited: &mut Visited<'b>,
@@ -138,8 +139,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Resumes the connection of a script that has ended. The output in its queue may be sent;
-    /// `queued_bytes` of it existed when the script began.
+    /// Resumes the connection of a script that was busy and has ended. The queue held
+    /// `queued_bytes` when the script began, and they may have been sent since.
     #[cold]
     fn end_attending(&mut self, visited: &mut Visited<'_>, queued_bytes: usize) {
         self.attends = false;
@@ -147,7 +148,7 @@ impl<'s> Worker<'s> {
         visited.sent_bytes += queued_bytes - visited.pending_before;
         let pending_bytes = self.net.output(visited.conn).len_bytes();
         (visited.from_bytes, visited.pending_before) = (pending_bytes, pending_bytes);
-        // Input that arrived during the script was not reported.
+        // The event loop did not report input that arrived during the script.
         visited.has_more = true;
     }
 
@@ -160,9 +161,10 @@ impl<'s> Worker<'s> {
             self.let_go(*client);
             return false;
         }
-        // The client may have been removed from that queue without a check.
+        // The client was not in the thread's list, so the checks of pending output may have removed
+        // it from their queue without a check.
         client.has_pending_output = false;
-        // The client was not checked after changes of users either.
+        // For the same reason, changes of users may have missed the client: all are checked again.
         self.closings_seen = self.closings_seen.wrapping_sub(1);
         self.clients[conn.index()] = Some(client);
         if self.net.split().1.len_bytes(conn) > 0 {

@@ -27,8 +27,9 @@ port, 'CONFIG SET protected-mode no' from a client on this machine, made permane
 'protected-mode no' in the configuration file, or '--protected-mode no' on the command line.\r\n";
 
 impl Worker<'_> {
-    /// Gives a new connection to the thread with the fewest connections, or refuses it. A thread
-    /// with a busy script gets the connection only if all threads have one.
+    /// Gives a new connection to the thread with the fewest connections, or refuses it. Of several
+    /// such threads this one comes first. A thread with a busy script gets a connection only if
+    /// every thread has a busy script.
     pub(super) fn place(&mut self, socket: Socket) {
         let shared = self.shared;
         if let Some(refusal) = self.refusal(&socket) {
@@ -237,7 +238,8 @@ impl Worker<'_> {
         let session = &mut client.session;
         let engine::Shared { blocked, pubsub, monitors, clients, threads, .. } = &self.shared.engine;
         if let Some(blocked_by) = blocked.of(&session.info) {
-            // A thread that serves the client after this ends no wait; its reply finds no client.
+            // After this no other thread can serve the client. A reply that is already on its way
+            // finds no client.
             blocked.end(&blocked_by);
             self.timeouts.remove(blocked_by.deadline_ms, blocked_by.ticket);
         }
@@ -251,8 +253,8 @@ impl Worker<'_> {
         self.give_up_keys();
     }
 
-    /// Removes departed clients from the keys that they watched, blocked on or cached. Clients stay
-    /// in the list while a script is busy.
+    /// Removes the clients of closed connections from the keys that they watched, blocked on or
+    /// cached. While a script is busy, they stay in the list `departed`.
     pub(super) fn give_up_keys(&mut self) {
         let engine::Shared { keyspace, blocked, watchers, tracking, scripts, .. } = &self.shared.engine;
         if !self.engine.executor.is_inside || scripts.is_any_busy() {
@@ -268,7 +270,7 @@ impl Worker<'_> {
         });
     }
 
-    /// Resumes a session that was held back for `reason`, with its waiting input.
+    /// Resumes a session that was held back for `reason`, and queues its waiting input.
     pub(super) fn resume(&mut self, conn: ConnId, reason: Flow) {
         let Some(session) = self.session(conn) else { return };
         if session.flow != reason {

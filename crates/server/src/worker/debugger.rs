@@ -22,11 +22,11 @@ use crate::context::{ServerHost, SystemClock};
 use crate::scripting::debugging::Link;
 use crate::shared::{Message, Shared};
 
-/// Time after which a script that does not stop counts as endless, while `busy-reply-threshold`
-/// sets no time.
+/// Time without input from the client after which a running script counts as endless. It applies
+/// while `busy-reply-threshold` sets no time.
 const OVERDUE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// The debugging client of the script: the debugger's view of the connection.
+/// The client that debugs the script, as the debugger uses it: it sends lines and receives input.
 struct Speaker {
     shared: Arc<Shared>,
     link: Arc<Link>,
@@ -81,7 +81,7 @@ fn end(shared: &Shared, link: &Link, reply: ByteQueue, position: u64) {
     wake(shared, link);
 }
 
-/// Runs the script. Returns its reply, and the log position that the reply shows.
+/// Runs the script. Returns its reply, and the log position up to which the reply shows changes.
 fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
     let engine = &host.shared().engine;
     let clock_and_host = (SystemClock, host.clone());
@@ -105,7 +105,7 @@ fn run(host: &ServerHost, link: &Arc<Link>) -> (ByteQueue, u64) {
         seed: std::array::from_fn(|_| fastrand::u64(..)),
         now: engine.started(),
     });
-    // The script's user has the same permissions there.
+    // In the separate engine the script's user has the same permissions.
     apart.acl.users.replace_all(engine.acl.users.all().iter().map(|user| User::clone(user)));
     let mut executor = Executor::new(&apart, Some(0), seed, clock_and_host);
     executor.debug(Some(Original::new(engine, link.slot)));

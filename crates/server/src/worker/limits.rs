@@ -38,7 +38,7 @@ pub(super) struct OverSoftLimit {
 
 impl OverSoftLimit {
     /// Returns true if a client with `unsent` bytes of output at `now_ms` has exceeded its limit.
-    /// It exceeds the hard limit at once, the soft limit after more than `soft_seconds`.
+    /// More than the hard limit counts at once, more than the soft limit after `soft_seconds`.
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize, now_ms: u64) -> bool {
         let counted = if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 };
         if limit.hard_bytes > 0 && counted > limit.hard_bytes {
@@ -54,8 +54,8 @@ impl OverSoftLimit {
 }
 
 impl Worker<'_> {
-    /// Records a connection's input that stays for a later turn, and enforces the limits on it.
-    /// Returns true if the connection stays open.
+    /// Records the size of a connection's input that stays for a later turn, and enforces the
+    /// limits of the query buffer and of client memory. Returns true if the connection stays open.
     pub(super) fn keep_input(&mut self, conn: ConnId) -> bool {
         let Some(session) = session_of(&self.clients, conn) else { return false };
         let mut query_max = self.engine.executor.settings.clients.query_buffer_bytes_max;
@@ -73,7 +73,8 @@ impl Worker<'_> {
         self.engine.executor.settings.clients.maxmemory_clients_bytes == 0 || !self.is_evicted(conn)
     }
 
-    /// Returns true if a connection must be closed because of its unsent output.
+    /// Returns true if a connection must be closed because of its unsent output. Counts and logs
+    /// this. Adds a client with much unsent output to those that are checked after the flush.
     pub(super) fn exceeds_output_limit(&mut self, conn: ConnId) -> bool {
         let outputs = self.net.split().1;
         let unsent = outputs.len_bytes(conn);
@@ -91,7 +92,7 @@ impl Worker<'_> {
             settings.clients.output_limit
         };
         if unsent >= OUTPUT_SHOWN_BYTES_MIN && !std::mem::replace(&mut client.has_pending_output, true) {
-            // Less output is sent at the end of this turn.
+            // The check after the flush counts only the output that the flush did not send.
             self.pending_output.push_back(conn);
         }
         let exceeds = client.over_soft_limit.exceeds(&limit, unsent, now);
@@ -104,8 +105,8 @@ impl Worker<'_> {
         exceeds
     }
 
-    /// Checks clients whose output was not or may not be sent completely by the flush: records
-    /// their unsent output, and enforces the limits.
+    /// Checks clients whose output the flush may not have sent completely: records their unsent
+    /// output, and enforces the limits. Checks at most [`PENDING_OUTPUT_CHECKED_MAX`] clients.
     #[inline]
     pub(super) fn check_pending_output(&mut self) {
         for conn in self.net.split().1.take_behind() {
@@ -207,9 +208,8 @@ impl Worker<'_> {
     }
 
     /// Closes clients that have not authenticated within `authentication-timeout`, and clients
-    /// whose token has expired. The time is exact to a second, the interval of the calls. A client
-    /// that authenticates and resets itself between two calls counts from the last call that found
-    /// it authenticated.
+    /// whose token has expired. The time is exact to a second, the interval of the calls. It starts
+    /// when the client connects, or at the last call that found the client authenticated.
     fn close_unauthenticated(&mut self) {
         let timeout_ms = self.engine.executor.settings.clients.authentication_timeout_s * 1000;
         let now = self.engine.executor.now.uptime_ms;

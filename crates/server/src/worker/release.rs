@@ -1,4 +1,5 @@
 //! Replies and messages that wait until the change log has released the changes that they show.
+//! Output shows a log position if it depends on changes up to that position.
 //!
 //! ```text
 //!   output appended that shows an unreleased position ─► mark
@@ -6,11 +7,11 @@
 //!                                   not released      ─► held back in `net`, filed by position
 //!   thread woken: position released                   ─► part sent with this flush, in order
 //! ```
-//! The output of a connection from its first mark of a turn on is one part. Its position is the
-//! largest one of the turn's marks. **Order:** the position of a part is at least that of the part
-//! before it. Parts with the same position are released in the order of their numbers. So the parts
-//! of a connection leave first to last. Output without a mark that follows a part stays behind the
-//! part.
+//! All output of a connection after its first mark in a turn is one part. The position of a part is
+//! the largest one of the connection's marks in that turn. **Order:** the position of a part is at
+//! least that of the part before it. Parts with the same position are released in the order of
+//! their numbers. So the parts of a connection are sent in order. Output without a mark that
+//! follows a part is sent after that part.
 //!
 //! **Bound:** once a connection has [`PARTS_PER_CONN_MAX`] parts, further output is added to its
 //! last part. The bytes of parts count as unsent for every limit.
@@ -28,8 +29,8 @@ use crate::shared::ReplyWaits;
 /// Maximum number of parts of a connection. Each part has its own buffer.
 const PARTS_PER_CONN_MAX: u32 = 16;
 
-/// The log position and the number of a part. Of equal positions, the part that was made first is
-/// released first.
+/// The log position and the number of a part, which are the order of release. Of parts with equal
+/// positions, the older one has the smaller number.
 type PartKey = (u64, u64);
 
 /// The held output of an I/O thread's connections (see the module).
@@ -76,7 +77,7 @@ impl ReleaseQueue {
     }
 
     /// Marks the output in a client's queue after its first `from_bytes`, if the client has seen a
-    /// position that is not released. The output shows all that the client has seen.
+    /// position that is not released. The output is assumed to show all that the client has seen.
     #[inline]
     pub(super) fn mark_seen(&mut self, session: &Session, from_bytes: usize, log: &ChangeLog) {
         let position = session.seen_position();
@@ -96,9 +97,9 @@ impl ReleaseQueue {
         }
     }
 
-    /// Holds back marked output that is not released, and releases parts whose position is. Called
-    /// between merging the log and the flush. Returns the longest time that a released part has
-    /// waited. The thread is woken when the next part can be released.
+    /// Holds back marked output with unreleased positions, and releases parts whose positions are
+    /// released. Called after the log is merged and before the flush. Returns the longest wait of a
+    /// part that was released now. The thread is woken when the next part can be released.
     #[inline(never)]
     pub(super) fn end_turn(
         &mut self,
@@ -136,7 +137,7 @@ impl ReleaseQueue {
         longest
     }
 
-    /// Makes parts of the marked output. Output is not held if its position is released and its
+    /// Turns the marked output into parts. Output is not held if its position is released and its
     /// connection has no parts.
     fn hold_marked(&mut self, outputs: &mut Outputs, released: u64, now: Instant) {
         let first_number = self.next_number;

@@ -1,5 +1,5 @@
-//! From input to replies: which requests of which connections run in a turn and in a batch, and the
-//! effects on a connection.
+//! The way from input to replies: the selection of the requests that run in a turn and in a batch,
+//! their execution, and their effects on the connection.
 
 use std::iter::Peekable;
 use std::slice;
@@ -25,19 +25,19 @@ use crate::run_queue::Visit;
 use crate::shared::{Message, Shared};
 
 /// Multiple of the turn's budget after which a batch begins no further request. It is more than
-/// one, because requests that were parsed but did not run are parsed again.
+/// one, because requests that were parsed but did not run must be parsed again in a later turn.
 const TURN_BUDGETS_MAX: u32 = 2;
 
-/// Minimum time of a batch. So connections left over from an earlier turn make progress in each
-/// turn, whatever the amount of input.
+/// Minimum time of a batch. It lets connections with requests from an earlier turn make progress in
+/// each turn, whatever the amount of new input.
 const BATCH_TIME_MIN: Duration = Duration::from_micros(100);
 
 /// Maximum size of unsent replies, in bytes, before a client's requests wait until it has read
 /// some. It bounds the memory for one client that does not read, besides its last reply.
 pub(super) const OUTPUT_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// The number of missing bytes from which the length of a request is noted, so that its buffer does
-/// not grow beyond it.
+/// Minimum number of missing bytes of a request, for which its input buffer gets the exact size of
+/// the request. With fewer missing bytes the buffer grows in steps.
 const EXPECTED_LEN_BYTES_MIN: usize = 64 * 1024;
 
 impl Worker<'_> {
@@ -74,7 +74,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Queues a connection whose visit could not begin as the next one of its queue.
+    /// Puts a connection whose visit could not begin back to the front of its queue.
     #[cold]
     fn run_first(&mut self, visit: Visit) {
         if let Some(client) = self.client(visit.conn)
@@ -84,7 +84,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Queues a connection that has more requests behind the others.
+    /// Queues a connection that has more requests, after all connections of that queue.
     fn defer(&mut self, conn: ConnId) {
         if let Some(client) = self.client(conn)
             && client.session.flow == Flow::Running
@@ -102,7 +102,7 @@ impl Worker<'_> {
             if session.flow == Flow::Debugging {
                 self.pass_to_debugger(conn);
             } else if session.flow == Flow::Blocked {
-                // Its input is read nevertheless, so that its disconnection is noticed.
+                // Input of a blocked client is still received, so that a disconnection is noticed.
                 self.keep_input(conn);
             }
             return;
@@ -135,7 +135,7 @@ impl Worker<'_> {
     }
 
     /// Runs the batch, connection by connection. Begins no request after `deadline`, except the
-    /// first one. Returns the time of the end.
+    /// first one of the batch. Returns the time at its end.
     fn execute(&mut self, deadline: Instant, pass: &mut SharedPass<'_>) -> Instant {
         // While a script of the batch is busy, requests of other clients are collected into another
         // batch.
@@ -182,7 +182,7 @@ impl Worker<'_> {
         let Visited { client, from_bytes, mut done_bytes, has_more, .. } = visited;
         let session = &client.session;
         if visited.ran_all && matches!(session.flow, Flow::Running | Flow::Closing) {
-            // Empty lines behind the requests need no reply.
+            // Empty lines after the requests need no reply: they are consumed too.
             done_bytes = done_bytes.max(turn.skip_to);
         }
         let replied = visited.sent_bytes + self.net.output(conn).len_bytes() - visited.pending_before;
@@ -201,8 +201,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the requests of a visit one by one. Returns the next request that runs scripts, if one
-    /// remains.
+    /// Runs the requests of a visit one by one. Stops before a request that runs scripts, and
+    /// returns that request: the caller runs it.
     #[inline]
     fn run_requests<'b>(
         &mut self,
@@ -229,11 +229,11 @@ impl Worker<'_> {
                 return None;
             };
             if session.subscriptions.is_some() {
-                // Messages that were published before, also by this client, come before the next
+                // Messages published before this request, also by this client, are sent before its
                 // reply.
                 let before = out.len_bytes();
-                // The replies so far come before the client's messages. The mark of the messages
-                // begins behind them.
+                // The replies so far are marked here. The messages get their own mark, which begins
+                // after these replies.
                 self.release.mark_seen(session, visited.from_bytes, &run.shared.engine.log);
                 let mut queues = NetOutputs::new(&mut *outputs, &mut self.release, run.shared);
                 if self.engine.deliver_publications(&mut queues, &mut self.slow_subscribers) {
@@ -243,8 +243,8 @@ impl Worker<'_> {
                 visited.pending_before += out.len_bytes() - before;
             }
             let replied = out.len_bytes();
-            // When a pass through the gate becomes exclusive, it must hold no lock: none is held
-            // here.
+            // A thread must hold no shard's lock while it lets an exclusive owner in: here it holds
+            // none.
             if pass.is_wanted() {
                 self.engine.yield_to_owner(pass, &mut run.timed);
             }
@@ -288,8 +288,8 @@ impl Worker<'_> {
             Flow::Blocked => self.settle_blocked(conn),
             Flow::Debugging => self.begin_debugging(conn),
             Flow::Closing => {
-                // Set before the last reply leaves, for clients that redirect invalidations to this
-                // client.
+                // Set before the last reply is sent: clients that redirect invalidations to this
+                // client must see that it is closing.
                 session.info.state.closing.store(true, Relaxed);
                 self.net.close_after_flush(conn);
             }
@@ -317,7 +317,7 @@ impl Worker<'_> {
 pub(super) struct BatchRun<'a> {
     pub(super) shared: &'a Shared,
     pub(super) batch: &'a Batch<Visit>,
-    /// The time after which no request begins, except the first one of a visit.
+    /// The time after which no visit begins, and a visit begins no further request.
     deadline: Instant,
     /// True if no further visit begins. The remaining ones were put back into the queue.
     pub(super) is_over: bool,
@@ -334,10 +334,11 @@ pub(super) struct Visited<'b> {
     pub(super) requests: Peekable<slice::Iter<'b, ParsedRequest>>,
     /// The following visits of the batch.
     pub(super) next_turns: &'b [ConnTurn<Visit>],
-    /// The length of the connection's queue, in bytes, after which the output shows all that the
-    /// visit has seen.
+    /// A number of bytes at the front of the connection's queue. The output after them shows the
+    /// log position that the client has seen.
     pub(super) from_bytes: usize,
-    /// The number of bytes in the queue before this visit's replies, messages included.
+    /// The number of bytes in the queue that are not replies of this visit: earlier output, and
+    /// messages delivered during the visit.
     pub(super) pending_before: usize,
     /// Bytes of this visit's replies that were already sent.
     pub(super) sent_bytes: usize,
@@ -368,7 +369,7 @@ impl<'b> Visited<'b> {
 }
 
 impl BatchRun<'_> {
-    /// Wakes the threads whose clients have deliveries.
+    /// Wakes the threads that have deliveries for their clients.
     #[inline]
     pub(super) fn wake_others(&self, outbox: &Outbox) {
         if !outbox.is_empty() {

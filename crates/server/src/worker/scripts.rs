@@ -1,4 +1,4 @@
-//! A thread's Lua: it finds, compiles and runs scripts for the engine.
+//! The Lua engine of a thread: finds, compiles and runs scripts and functions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -24,15 +24,15 @@ use crate::scripting::functions::{LoadedFunction, LoadedLibrary, Loader};
 use crate::scripting::vm_options;
 use crate::shared::Shared;
 
-/// Maximum number of compiled scripts that a thread keeps; others are compiled again.
+/// Maximum number of compiled scripts that a thread caches; a removed one is compiled again when it
+/// is used. The same maximum applies to cached functions.
 const COMPILED_MAX: usize = 2048;
 
-/// The change of a thread's Lua memory, in bytes, after which the number that INFO shows is
-/// updated.
+/// Minimum change of a thread's Lua memory, in bytes, that is reported for INFO.
 const NOTED_BYTES: usize = 32 * 1024;
 
-/// A prepared script or function. Its reference counts belong to the thread. All threads would
-/// write the shared ones at each call.
+/// A prepared script or function. It is counted with `Rc`, within the thread: with `Arc` all
+/// threads would write the same reference count at each call.
 #[derive(Clone)]
 enum Current {
     Script(Rc<Compiled>),
@@ -57,16 +57,18 @@ pub struct ThreadScripts {
     vm: Option<Vm>,
     /// Scripts that this thread has compiled.
     compiled: ShaMap<Rc<Compiled>>,
-    /// Functions by the names of their calls, from one version of the libraries.
+    /// The functions called so far, by the name in the call. All belong to `functions_version` of
+    /// the libraries.
     functions: HashMap<Vec<u8>, Rc<Found>>,
     functions_version: u64,
-    /// The ids of the loaded libraries, by name.
+    /// The ids of the libraries that this thread's Lua state has loaded, by name.
     libraries: HashMap<Vec<u8>, u64>,
-    /// The memory of the Lua state when it was last reported, in bytes.
+    /// The memory of the Lua state that was last reported for INFO, in bytes.
     noted_bytes: usize,
-    /// The memory of the Lua state after all scripts were last forgotten, in bytes.
+    /// The memory of the Lua state, in bytes, after all scripts were last removed from it; 0
+    /// before.
     floor_bytes: usize,
-    /// The script or function that was prepared last.
+    /// The script or function that was prepared last, and that the next run executes.
     current: Option<Current>,
 }
 
@@ -93,7 +95,8 @@ impl ThreadScripts {
         scripts
     }
 
-    /// Returns the compiled script. Compiles it first if this thread has not yet.
+    /// Returns the compiled script. Compiles it first if this thread has not compiled it yet.
+    /// Removes all compiled scripts when the Lua state uses too much memory.
     fn find(&mut self, sha: Sha, body: Option<&[u8]>) -> Result<Rc<Compiled>, CommandError> {
         let cache = &self.shared.script_cache;
         if let Some(found) = self.compiled.get(&sha) {
@@ -131,7 +134,7 @@ impl ThreadScripts {
         Ok(self.keep(script))
     }
 
-    /// Adds a compiled script, and removes others when the table is full.
+    /// Adds a compiled script. Removes an eighth of the others first if the table is full.
     fn keep(&mut self, script: Arc<CachedScript>) -> Rc<Compiled> {
         if self.compiled.len() >= COMPILED_MAX {
             let vm = &mut self.vm;
@@ -167,7 +170,7 @@ impl ThreadScripts {
         Ok(prepared)
     }
 
-    /// Finds a function, and loads its library if this thread has not yet.
+    /// Finds a function, and loads its library if this thread has not loaded it yet.
     fn find_function(&mut self, name: &[u8]) -> Result<Rc<Found>, CommandError> {
         let version = self.shared.persistence.functions_version();
         if self.functions_version != version || self.functions.len() >= COMPILED_MAX {
@@ -279,7 +282,7 @@ impl Drop for ThreadScripts {
     }
 }
 
-/// Returns the engine's form of the flags that a script or function declares.
+/// Converts the flags that a script or function declares to the engine's type.
 fn traits(flags: ScriptFlags) -> ScriptTraits {
     let mut traits = ScriptTraits::empty();
     for (flag, is) in [
@@ -296,7 +299,7 @@ fn failed(line: &[u8]) -> ScriptEnd {
     ScriptEnd::Failed { line: line.to_vec(), is_counted: false }
 }
 
-/// The engine, as the Lua state sees it.
+/// The functions that a script calls on the server, for the Lua state.
 struct Server<'a> {
     shared: &'a Shared,
     commands: &'a mut dyn ScriptCommands,

@@ -18,21 +18,21 @@ use crate::audit::{Event, Outcome, notes_command};
 use crate::login_delays::{Delay, TOO_MANY_FAILED_LOGINS};
 use crate::shared::Shared;
 
-/// The checks that the settings ask for, read once per batch.
+/// The checks around requests that the settings enable, read once per batch.
 pub(super) struct Watch {
-    /// The settings from before the batch, if there is an audit log. A request that changes the
-    /// audit settings is recorded by the settings that it replaces.
+    /// The settings from before the batch, if the audit log records any events. So a request that
+    /// changes the audit settings is recorded by the settings that it replaces.
     audited: Option<Arc<Settings>>,
     delay_ms: u64,
     /// The number of queued commands of the client's transaction before the request ran.
     queued: u64,
-    /// The client's user before the request, if there is an audit log and the request is RESET,
-    /// which changes the user.
+    /// The client's user before a RESET, which changes the user. Set only if the audit log records
+    /// any events.
     user_before: Vec<u8>,
 }
 
 impl Watch {
-    /// Returns the checks that the settings ask for.
+    /// Returns the checks that the settings enable.
     pub(super) fn of(settings: &Arc<Settings>) -> Self {
         let audited = (!settings.audit.events.is_empty()).then(|| Arc::clone(settings));
         Self { audited, delay_ms: settings.clients.auth_failure_delay_ms, queued: 0, user_before: Vec::new() }
@@ -86,9 +86,9 @@ impl Watch {
         true
     }
 
-    /// Records a request in the audit log, if the request ran, was queued, or was rejected because
-    /// the client must authenticate. Rejections by ACL rules and logins are recorded where they
-    /// happen.
+    /// Records a request in the audit log, if the settings select it and the request ran or was
+    /// queued. Also records the first request of a client that is rejected because the client must
+    /// authenticate. Rejections by ACL rules, and logins, are recorded where they happen.
     #[cold]
     pub(super) fn note(
         &self,
