@@ -170,7 +170,7 @@ pub struct Worker<'s> {
     departed: Vec<Client>,
     /// Clients whose output the last flush may not have sent completely; checked after each flush.
     pending_output: VecDeque<ConnId>,
-    /// The value of `Users::closings` at the last check whether sessions must be closed.
+    /// The value of `Users::closings` when the sessions were last checked.
     closings_seen: u64,
     /// The listeners of this thread; only the first thread accepts, for all threads.
     listeners: Vec<(ListenerId, Listening)>,

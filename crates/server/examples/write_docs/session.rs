@@ -33,7 +33,7 @@ fn typed(args: &[Vec<u8>]) -> String {
 
 fn answer(exchange: &Exchange<'_>) -> Vec<String> {
     let mut lines = match (&exchange.resp2, &exchange.resp3) {
-        // redis-cli knows which bulk strings are text for people.
+        // A verbatim string is a bulk string in RESP2. redis-cli shows it as plain text in both.
         (Answer::Reply(Value::Bulk(_)), Answer::Reply(resp3 @ Value::Verbatim { .. })) => shown(resp3),
         (Answer::Reply(resp2), Answer::Reply(resp3)) => both(&shown(resp2), &shown(resp3)),
         (Answer::Closed, _) | (_, Answer::Closed) => vec!["(the connection is closed)".into()],

@@ -6,7 +6,8 @@ use testkit::Value;
 const DEPTH_MAX: usize = 3;
 /// Maximum number of parts of different types that are named one by one.
 const NAMED_PARTS_MAX: usize = 4;
-/// Maximum number of part types named if there are more parts. Nulls are not counted.
+/// Maximum number of types of parts that are named if the parts are not named one by one. Nulls are
+/// not counted.
 const KINDS_MAX: usize = 2;
 
 /// Describes the reply's type in RESP3, and in RESP2 if it differs: `Double (RESP2: bulk
@@ -64,7 +65,8 @@ fn of_parts(parts: &[Value], depth: usize) -> String {
     if words.is_empty() { format!(" of {last}") } else { format!(" of {} and {last}", words.join(", ")) }
 }
 
-/// Returns one part of each type: the part with the most parts, which is the most specific.
+/// Returns one part of each type. Of several parts of a type, returns the one with the most parts
+/// of its own, because its description is the most specific.
 fn kinds(parts: &[Value]) -> Vec<&Value> {
     let mut kinds: Vec<&Value> = Vec::new();
     for part in parts {

@@ -17,7 +17,7 @@ use crate::users;
 /// This group's commands.
 pub static COMMANDS: &[&Command<Runner>] = &[&ACL];
 
-/// Default and maximum number of bits of a password that ACL GENPASS makes.
+/// Default number of bits of a password from ACL GENPASS; [`PASSWORD_BITS_MAX`] is the maximum.
 const PASSWORD_BITS: i64 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
@@ -119,8 +119,8 @@ fn acl_deluser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Ends sessions whose users were removed or have lost a channel. This session ends after its
-/// reply.
+/// Ends sessions whose users were removed or may no longer access a subscribed channel. The session
+/// of this command ends after its reply.
 fn end_sessions(ctx: &mut ServerCtx<'_, '_, '_>) {
     ctx.session.refresh_rights(&ctx.shared.engine.acl.users);
     users::close_sessions(ctx.shared);
@@ -192,7 +192,7 @@ fn acl_genpass(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Returns random bytes that are secure enough for secrets.
+/// Returns random bytes from the kernel. They are secure enough for passwords.
 fn random_bytes(len: usize) -> rustix::io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -251,8 +251,8 @@ fn acl_getuser(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Returns the number of pairs that describe a selector. `databases` is one of them unless all are
-/// permitted.
+/// Returns the number of pairs that describe a selector. The pair `databases` is left out if all
+/// databases are permitted.
 fn selector_fields(selector: &Selector) -> usize {
     3 + selector.database_text().iter().len()
 }

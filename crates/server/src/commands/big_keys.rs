@@ -47,7 +47,8 @@ static BIGKEYS: Command<Runner> = Command {
 ///
 /// - `keys`: the biggest keys first, each a map of its key, database, type, bytes and elements. The
 ///   elements of a string are 0.
-/// - `exact`: 1, or 0 if each key may be up to a quarter smaller than the correct key at its place.
+/// - `exact`: 1 if `keys` are the biggest keys; 0 if a bigger key may be missing. In that case each
+///   key has at least four fifths of the size of the correct key at its place.
 /// - `known`: the number of big keys, which have at least 8 KiB or 1,024 elements. Smaller keys are
 ///   not in the index.
 fn bigkeys(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {

@@ -281,7 +281,7 @@ fn write_doc(reply: &mut Reply<'_>, registered: &Registered) {
     reply.end_map(begun, pairs);
 }
 
-/// Writes each present text after its name. Returns the number of pairs.
+/// Writes a pair of name and text for each text that is present. Returns the number of pairs.
 fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     let mut pairs = 0;
     for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
@@ -292,8 +292,8 @@ fn write_texts(reply: &mut Reply<'_>, texts: &[(&str, Option<&str>)]) -> usize {
     pairs
 }
 
-/// Writes the set of the marks that are true after its name, if there are any. Returns the number
-/// of pairs.
+/// Writes `name` and the set of those marks that are true; nothing if none is true. Returns the
+/// number of pairs: 0 or 1.
 fn write_marks(reply: &mut Reply<'_>, name: &str, marks: &[(&str, bool)]) -> usize {
     let set: Vec<&str> = marks.iter().filter(|(_, set)| *set).map(|(mark, _)| *mark).collect();
     if set.is_empty() {

@@ -97,7 +97,7 @@ fn config_set(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Co
     let permission = permission(&config, &ctx.session.info.peer);
     let names_folder =
         |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(persistence::DIR.opt.name.as_bytes());
-    // As in Redis, because the file that is being loaded is in this folder.
+    // `dir` cannot change while a file of this folder is being loaded, as in Redis.
     if permission == Permission::Protected
         && ctx.shared.engine.standing.is_loading.load(Relaxed)
         && pairs.iter().any(names_folder)
@@ -166,7 +166,7 @@ fn refused(name: &[u8], reason: &str) -> CommandError {
 }
 
 /// Takes the steps that changed options need before their new values apply. An error names the
-/// option that caused it; then no option may change.
+/// option that caused it; the caller then changes no option.
 fn prepare(
     shared: &Shared,
     changed: &[&'static Opt],
@@ -183,8 +183,8 @@ fn prepare(
     steps.into_iter().try_for_each(|(step, name)| take_step(shared, step, new).map_err(|why| (name, why)))
 }
 
-/// Restores the TLS certificates of the unchanged options, if a failed change may have replaced
-/// them.
+/// Loads the TLS certificates of the old options `config` again, if the failed change of the
+/// options `changed` may have replaced them.
 fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) {
     let is_read = |option: &&Opt| option.on_change == OnChange::Prepare(Prepare::Tls);
     if changed.iter().any(is_read)
@@ -195,7 +195,7 @@ fn restore_tls(shared: &Shared, changed: &[&'static Opt], config: &ConfigStore) 
     }
 }
 
-/// Loads the files that the TLS options name. The reason of a refusal is logged.
+/// Loads the files that the TLS options name. The reason for an error is logged.
 fn configure_tls(shared: &Shared, new: &ConfigStore) -> Result<(), Refusal> {
     shared.tls.configure(new).map(|_| ()).map_err(|problem| {
         tracing::warn!("{problem}");

@@ -66,7 +66,8 @@ fn authenticate(
     (name, password): (&[u8], &[u8]),
 ) -> Result<(), CommandError> {
     let (shared, delay_ms) = (ctx.shared, ctx.settings.clients.auth_failure_delay_ms);
-    // Other requests were checked before they ran; a transaction cannot wait.
+    // Outside a transaction, a login attempt was delayed before it ran. A transaction cannot wait,
+    // so the attempt is rejected.
     if delay_ms > 0
         && ctx.session.in_exec
         && shared.login_delays.must_wait(&ctx.session.info.peer, shared.uptime_ms())
@@ -96,8 +97,8 @@ fn is_token_login(ctx: &ServerCtx<'_, '_, '_>, password: &[u8]) -> bool {
     ctx.shared.oidc.is_some() && is_token(password)
 }
 
-/// Returns the user that a token logs in as, and the end of the login in Unix seconds. Without a
-/// name, or with `default`, which clients send by themselves, the token decides about the user.
+/// Returns the user that a token logs in, and the end of the login in Unix seconds, 0 for none. If
+/// `name` is empty or `default`, the token decides about the user: clients send `default` unasked.
 fn by_token(ctx: &ServerCtx<'_, '_, '_>, name: &[u8], token: &[u8]) -> Option<(Arc<User>, u64)> {
     let oidc = ctx.shared.oidc.as_ref().filter(|_| is_token(token))?;
     let login = oidc
@@ -267,7 +268,7 @@ static PING: Command<Runner> = Command {
 fn ping(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     match args.len() {
         1 | 2 if ctx.session.subscriptions.is_some() && ctx.session.protocol() == Protocol::Resp2 => {
-            // In the form of a message, so that clients that expect only messages can read it.
+            // The reply has the form of a message, because RESP2 subscribers expect only messages.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(args.try_get(1).unwrap_or_default());

@@ -99,9 +99,9 @@ fn debug(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Command
         (b"set-skip-checksum-validation", 3) => skip_checksums(ctx, args.get(2)),
         (b"quicklist-packed-threshold", 3) => return packed_threshold(ctx, args.get(2)),
         (b"stringmatch-len", 4) => return match_length(ctx, args.get(2), args.get(3)),
-        // A thread writes replies into its own buffers. No client owns a buffer that could be
-        // resized.
         (b"config-rewrite-force-all", 2) => return super::config::rewrite_file(ctx, Added::All),
+        // Accepted without effect: threads write replies into their own buffers. No client owns a
+        // buffer that could be resized.
         (b"replybuffer", 4) if args.is(2, "RESIZING") || args.is(2, "PEAK-RESET-TIME") => ctx.reply.ok(),
         (b"dict-resizing", 3) => return Err(CommandError::Line(FIXED)),
         (b"clusterlink", 5) if args.is(2, "KILL") => return Err(CommandError::Line(NO_CLUSTER)),
@@ -138,7 +138,7 @@ fn is_permitted(ctx: &ServerCtx<'_, '_, '_>) -> bool {
     security::ENABLE_DEBUG_COMMAND.of(&ctx.shared.config()).includes(&ctx.session.info.peer)
 }
 
-/// Parses an integer as C's `atoi`, but any text that is not an integer as a whole is 0.
+/// Parses an integer. Any other text is 0: unlike C's `atoi`, even if it begins with digits.
 fn c_integer(text: &[u8]) -> i64 {
     stdx::number::parse_i64(text).unwrap_or(0)
 }
@@ -276,8 +276,8 @@ const SLEEP_STEP: Duration = Duration::from_millis(50);
 const SLEEP_S_MAX: f64 = 365.0 * 86_400.0;
 
 /// Handles DEBUG SLEEP seconds. Redis stops as a whole. Here only the thread of this connection
-/// stops, with its other connections. It sleeps outside the gate, so other threads can even enter
-/// it exclusively. It stops sleeping early when the server stops.
+/// stops, with its other connections. The thread sleeps outside the gate, so others can even get
+/// exclusive access to the keyspace. The sleep ends early when the server stops.
 fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     let seconds = stdx::number::parse_f64(seconds).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds.min(SLEEP_S_MAX));
@@ -295,8 +295,8 @@ fn sleep(ctx: &mut ServerCtx<'_, '_, '_>, seconds: &[u8]) {
     ctx.reply.ok();
 }
 
-/// Returns the result of `look` for the entry at `key` of the selected database, expired or not;
-/// `None` if there is none. Does not count as an access.
+/// Calls `look` with the entry at `key` of the selected database, and returns the result. The entry
+/// may have expired. Returns `None` if there is no entry. Does not count as an access.
 fn with_entry<T>(ctx: &ServerCtx<'_, '_, '_>, key: Key<'_>, look: impl FnOnce(&KeyEntry) -> T) -> Option<T> {
     let guard = ctx.shared.engine.keyspace.lock(key.shard());
     let entry = guard.db(ctx.session.db())?.table().get(key.position(), key.bytes)?;
@@ -407,8 +407,8 @@ fn digest_values(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     }
 }
 
-/// Number of keys that DEBUG POPULATE adds before it lets threads pass that wait for exclusive
-/// access.
+/// Number of keys that DEBUG POPULATE adds before it lets an exclusive owner in, and checks the
+/// memory limit and the stop of the server.
 const POPULATE_STEP: u64 = 1024;
 
 /// Handles DEBUG POPULATE count [prefix] [size]: creates strings `prefix:number` with the value
@@ -516,7 +516,7 @@ fn protocol(ctx: &mut ServerCtx<'_, '_, '_>, kind: &[u8]) -> Result<(), CommandE
     Ok(())
 }
 
-/// Formats a table's statistics in Redis' words.
+/// Formats a table's statistics as Redis does.
 fn table_text(slots: Option<usize>, elements: usize) -> String {
     if elements == 0 {
         return "No stats available for empty dictionaries\n".to_owned();

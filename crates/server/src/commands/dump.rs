@@ -73,7 +73,7 @@ static RESTORE: Command<Runner> = Command {
     ..Command::DEFAULT
 };
 /// Handles RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds | FREQ frequency]. A key
-/// whose time is in the past is not created; REPLACE still removes the old key.
+/// whose expiry time is in the past is not created; REPLACE still removes the old key.
 fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
     let options = Options::parse(args)?;
     let key = args.key(1);
@@ -110,7 +110,7 @@ fn restore(ctx: &mut Ctx<'_>, args: &Args<'_>) -> Result<(), CommandError> {
         }
     } else {
         if ctx.db.contains(key) {
-            // The old key is replaced, as if it had been deleted before.
+            // Recorded as a new key, as if the old one had been deleted before.
             ctx.db.record_created(key);
         }
         store(ctx, key, value, expiry_ms);
@@ -197,8 +197,8 @@ impl Options {
     fn access(&self, clock: Access) -> Option<u32> {
         match clock {
             Access::Lru { clock_s } => {
-                // The clock wraps around. More than half of it back cannot be distinguished from
-                // ahead.
+                // The 24-bit clock wraps around. A time more than half its range in the past would
+                // look like one in the future.
                 let idle_s = self.idle_s?.min(1 << 23) as u32;
                 Some(clock_s.wrapping_sub(idle_s) & 0x00FF_FFFF)
             }

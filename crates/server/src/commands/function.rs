@@ -58,7 +58,8 @@ fn too_many(args: &Args<'_>) -> CommandError {
     CommandError::quoting("ERR unknown subcommand or wrong number of arguments for '", args.get(1), end)
 }
 
-/// Records a command that has changed the libraries in the change log, as a unit.
+/// Counts a change of the libraries, and records the command that made it in the change log: as a
+/// unit of its own, or as part of the transaction.
 fn record(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) {
     let commit = &mut *ctx.data.commit;
     let is_recorded = commit.begin_record();

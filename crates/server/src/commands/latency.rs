@@ -202,7 +202,7 @@ static LATENCY_HISTORY: Command<Runner> = Command {
     ..LATENCY_GRAPH
 };
 /// Handles LATENCY HISTORY event: replies with pairs of Unix time and milliseconds, oldest first.
-/// An unknown event has none.
+/// The reply for an unknown event is empty.
 fn latency_history(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let samples = ctx
         .shared

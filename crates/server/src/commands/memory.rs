@@ -194,7 +194,7 @@ fn memory_stats(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// Number of fields of MEMORY STATS besides the databases'.
+/// Number of fields of MEMORY STATS without the fields `db.N` of the databases.
 const FIELDS_BESIDE_DBS: usize = 33;
 
 fn integer(reply: &mut Reply<'_>, name: &str, value: u64) {

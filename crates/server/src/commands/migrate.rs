@@ -1,20 +1,21 @@
 //! MIGRATE: moves keys to another server. A key is removed here after the target has confirmed it.
 //!
 //! Redis stops as a whole until the target has replied. Here only the thread of this connection
-//! waits, and with it the other connections of the thread. Nothing is locked while it waits for the
-//! network. So a key may change meanwhile. The steps are:
+//! waits, with the thread's other connections. Nothing is locked while the thread waits for the
+//! network, so a key may change during this time. The steps are:
 //!
 //! ```text
 //!   1. each key's value is serialized under its shard's lock
 //!   2. outside the gate, without a lock: all values are sent, and the replies are read
-//!   3. under the shard's lock again: a key that still has this value is removed
+//!   3. under the shard's lock again: a key that still has this value and expiry is removed
 //!   4. for keys that changed meanwhile: steps 1 to 3 again with exclusive access, as always in
 //!      Redis; the new value replaces the copy on the target; a key that was removed or has expired
-//!      here is deleted there
+//!      here is deleted on the target
 //! ```
-//! So a key is always on at least one of the two servers, with all acknowledged writes. It is
-//! removed here only in the state that the target has. In step 4 all clients wait for one reply of
-//! the target, at most for the command's timeout per system call.
+//! So a key is always on at least one of the two servers, with all acknowledged writes. A key is
+//! removed here only if its value and expiry are those that the target has confirmed. In step 4 all
+//! clients wait for one round trip to the target. Each system call waits at most for the command's
+//! timeout.
 //!
 //! A connection to a target stays open for some seconds, because keys are migrated in series
 //! ([`ConnectionPool`]). With `tls-cluster` it is encrypted, as in Redis.
@@ -96,10 +97,12 @@ fn migrate(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), Comma
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
-    // Only a client that imports data finds expired keys here. They stay, as in Valkey.
+    // Expired keys are found here only if the client imports data (`import-mode`). They are not
+    // sent and stay here, as in Valkey.
     let now_ms = ctx.data.now_ms();
     parcels.retain(|parcel| !parcel.is_expired(now_ms));
-    // The target may be slow. Clients that wait for events of expired keys must not wait for it.
+    // Step 1 may have removed expired keys. Clients that receive events for them must not wait for
+    // the target, which may be slow.
     shared.wake(&ctx.data.commit.outbox);
     let mut delivery = ctx.pass.outside(|| deliver(&shared.migrations, &order, &parcels));
     if !order.copy {
@@ -146,7 +149,7 @@ struct MigrateRequest<'a> {
     existing: Existing,
     /// The arguments of AUTH.
     credentials: Option<Vec<&'a [u8]>>,
-    /// The range of argument indexes that are keys.
+    /// The indexes of the arguments that are keys.
     keys: std::ops::Range<usize>,
 }
 
@@ -268,8 +271,8 @@ impl<'a> SerializedKey<'a> {
     }
 }
 
-/// Takes step 4 for keys that changed after their serialization. The caller has exclusive access
-/// through the gate.
+/// Takes step 4 (see the module) for the keys `changed`, which changed after their serialization.
+/// The caller has exclusive access to the keyspace.
 fn settle(
     data: &mut DataAccess<'_, '_>,
     db: usize,
@@ -334,8 +337,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Sends all serialized keys. If a reused connection turns out to be closed, a new one is tried
-/// once.
+/// Sends all serialized keys. If a connection from the pool turns out to be closed, takes the next
+/// one or opens a new one.
 fn deliver(pool: &ConnectionPool, order: &MigrateRequest<'_>, parcels: &[SerializedKey<'_>]) -> SendResult {
     let now_ms = crate::context::unix_ms();
     loop {
@@ -390,7 +393,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Authenticates, selects the database, sends all `requests` together and reads all replies.
+    /// Authenticates, selects the database if necessary, and sends all `requests` together. Then
+    /// reads all replies.
     fn exchange(&mut self, requests: Vec<Vec<&[u8]>>, order: &MigrateRequest<'_>) -> SendResult {
         let count = requests.len();
         let mut delivery = SendResult { taken: vec![false; count], failure: None };
@@ -454,7 +458,8 @@ impl Link {
         self.timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     }
 
-    /// Keeps the connection for the next command, unless a failure left replies unread.
+    /// Returns the connection to the pool for the next command, or closes it if a failure left
+    /// replies unread.
     fn close(self, pool: &ConnectionPool, delivery: &SendResult) {
         if !matches!(delivery.failure, Some(Failure::Writing | Failure::Reading)) {
             pool.keep(self.target, self.stream.into_inner(), self.db);
@@ -489,8 +494,8 @@ fn connect(target: &Target, order: &MigrateRequest<'_>) -> io::Result<Stream> {
     Err(failure)
 }
 
-/// Binds the socket to `source` before it connects to `address`. If that is impossible, the system
-/// chooses an address, as for Redis' outgoing connections.
+/// Binds the socket, before it connects to `address`, to the local address `source`. If that is
+/// impossible, the system chooses the local address, as for outgoing connections of Redis.
 fn bind_source(socket: &Socket, source: &[u8], address: SocketAddr) {
     let Some(source) = std::str::from_utf8(source).ok().filter(|source| !source.is_empty()) else { return };
     let mut found = (source, 0).to_socket_addrs().into_iter().flatten();

@@ -80,8 +80,8 @@ pub fn table() -> (CommandTable, Arc<[ServerHandler]>) {
     (table, handlers.into_shared())
 }
 
-/// Handles a container (CONFIG) without a known subcommand. Dispatch has already answered this
-/// case.
+/// Handles a container command, such as CONFIG, without a known subcommand. It is never called,
+/// because dispatch replies to such a request itself.
 fn container(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     Err(CommandError::WrongArity(ctx.registered.full_name))
 }
@@ -118,9 +118,9 @@ mod tests {
         let written = KeyFlags::RW | KeyFlags::OW | KeyFlags::RM;
         for registered in table().0.iter() {
             let command = &registered.command;
-            // The first keeps its result in the value, which no reader can notice. The second
-            // changes the state of its consumer group, and Redis calls that reading the key. The
-            // effects of a script are known only when it runs.
+            // PFCOUNT caches its result in the value, which no reader can notice. XREADGROUP
+            // changes the state of its consumer group, which counts as reading the key in Redis.
+            // The effects of a script are known only when it runs.
             if ["pfcount", "xreadgroup", "eval", "evalsha", "fcall"].contains(&registered.full_name) {
                 continue;
             }

@@ -38,7 +38,7 @@ fn save(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), Command
         return Err(IN_PROGRESS);
     }
     let saved = ctx.pass.outside(|| persistence::save_as_asked(shared));
-    // Redis' reply gives no reason either; the log does.
+    // As in Redis, the reply gives no reason; the log gives it.
     saved.map_err(|_trouble| CommandError::Line("ERR"))?;
     ctx.reply.simple("OK");
     Ok(())
@@ -63,8 +63,8 @@ static BGSAVE: Command<Runner> = Command {
     run: Runner::Server(bgsave),
     ..Command::DEFAULT
 };
-/// Handles BGSAVE [SCHEDULE|CANCEL]. The file contains the data at the time of the reply. In a
-/// transaction the save begins after EXEC.
+/// Handles BGSAVE [SCHEDULE|CANCEL]. The file contains the data at the time of the reply, unless
+/// the save is scheduled. In a transaction the save begins after EXEC.
 fn bgsave(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let shared = ctx.shared;
     let schedules = match args.len() {
@@ -179,8 +179,8 @@ static SHUTDOWN: Command<Runner> = Command {
     run: Runner::Server(shutdown),
     ..Command::DEFAULT
 };
-/// Handles SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]. It has no reply; the connection ends with
-/// the server.
+/// Handles SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]. Only ABORT and errors have a reply;
+/// otherwise the connection is closed when the server ends.
 fn shutdown(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     let (mut wish, mut abort) = (ShutdownWish::default(), false);
     for option in args.from(1) {

@@ -48,7 +48,7 @@ fn kind(args: &Args<'_>, at: usize) -> Result<Kind, CommandError> {
     }
 }
 
-/// Parses argument `at` as a number of entries; -1 is all.
+/// Parses argument `at` as a number of entries; -1 means all entries.
 fn count(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     match args.integer(at) {
         Ok(-1) => Ok(usize::MAX),

@@ -10,7 +10,7 @@ use crate::shared::Shared;
 /// The memory statistics at one time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryFigures {
-    /// Memory that the allocator has given to the program and not got back.
+    /// Memory that is allocated and not freed.
     pub used: u64,
     /// The maximum of `used` so far, sampled ten times a second.
     pub peak: u64,

@@ -305,7 +305,7 @@ fn issue_33_the_acl_log_shows_the_client_with_the_refused_command() {
     check(&[&["GET", "a"], &["NOSUCH"]], "get", "NULL");
 }
 
-/// Checks rules and requests; every row but two has the reply of Redis 8.0.2.
+/// Checks rules and requests. The replies are those of Redis 8.0.2, except in two rows.
 #[test]
 fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");
@@ -348,7 +348,7 @@ fn issue_33_patterns_and_keys_that_cannot_be_found_are_judged_as_in_redis() {
     }
 }
 
-/// Checks patterns on empty names; every row has the reply of Redis 8.0.2.
+/// Checks patterns on empty names. All replies are those of Redis 8.0.2.
 #[test]
 fn issue_33_no_star_matches_an_empty_name() {
     let server = Server::builder().port(0).io_threads(1).start().expect("it starts");

@@ -1,7 +1,8 @@
-//! Every command under every kind of rule, by ACL DRYRUN and in a real session, compared with a
-//! real Redis if available: a quarter of a million checks, all with equal results.
+//! Permissions of every command under every kind of rule, by ACL DRYRUN and in a real session. They
+//! are compared with a real Redis, if available, in a quarter of a million checks. All results must
+//! be equal.
 //!
-//! A peer older than Redis 8 has other texts and categories: it is not compared.
+//! A peer older than Redis 8 is not compared, because its texts and categories differ.
 
 use commands::table::{Begin, Find, Flags};
 use engine::table::Registered;

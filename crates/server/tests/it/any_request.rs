@@ -46,7 +46,7 @@ const LEFT_OUT: &[&str] = &[
     "discard",
     "pfselftest",
 ];
-/// Commands that may block, but not in a transaction.
+/// Commands that may block outside a transaction. They are sent only in transactions.
 const WAITING: &[&str] = &[
     "blpop",
     "brpop",

@@ -19,7 +19,8 @@ const KILLS: u64 = 12;
 const CLIENTS: usize = 4;
 /// Maximum number of writes that a client sends at once.
 const PIPELINE_MAX: usize = 20;
-/// Maximum time by which replies may precede the file with `everysec` while a sync blocks it.
+/// Maximum time for which replies may be sent before their writes are in the file. It applies with
+/// `everysec` while a sync blocks the file.
 const LAG_MAX: Duration = Duration::from_secs(2);
 /// Maximum time of a rewrite.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -75,7 +76,8 @@ struct Known {
     sent: i64,
     /// The last write acknowledged.
     acknowledged: i64,
-    /// The last write acknowledged before replies could precede the file.
+    /// The last write that was acknowledged more than [`LAG_MAX`] before the latest one. It must be
+    /// in the file even with `everysec`.
     durable: i64,
 }
 
@@ -97,7 +99,8 @@ fn requests(client: usize, number: i64) -> Vec<Vec<String>> {
     ]
 }
 
-/// Writes until the server has ended. Writes acknowledged while `promises` is true are recorded.
+/// Writes until the server has ended. Records the writes that are acknowledged while `promises` is
+/// true: it is false while the append-only file is off.
 fn write(
     server: &ServerProcess,
     client: usize,

@@ -45,8 +45,8 @@ fn send(client: &mut Client, words: &[impl AsRef<[u8]>]) {
 
 /// Number of keys of one request.
 const KEYS: usize = 30_000;
-/// Maximum time to block on all keys and to unblock, in requests that only read all keys. It is
-/// far above the real time, and far below a quadratic time.
+/// Maximum time to block on all keys and to unblock, as a multiple of the time of a request that
+/// only reads all keys. It is far above the real time, and far below a quadratic time.
 const LOOKS_MAX: u32 = 150;
 
 #[test]
@@ -141,8 +141,9 @@ fn workers_of_several_queues_are_served_in_their_order_by_whatever_brings_elemen
     });
 }
 
-/// Checks the order of service, as in Redis: list `b` was created first, so the client blocked on
-/// it is served first. It gets an element of the first of its lists that has elements.
+/// Checks the order in which clients are served, as in Redis. List `b` is created first, so the
+/// client blocked on `b` is served first. This client gets an element of `a`, because `a` comes
+/// before `b` in its request.
 #[test]
 fn what_scripts_bring_serves_in_the_order_in_which_the_keys_came_into_being() {
     on_each_back_end(|server| {

@@ -50,13 +50,13 @@ struct Busy {
 }
 
 impl Busy {
-    /// Starts a stand-in with these keys, or with all keys if none are given. `others` is on
-    /// another thread, and `key` is one of its keys.
+    /// Starts a stand-in with these keys, or with all keys if none are given, and waits until it is
+    /// busy. `others` is a client on another thread. `key` is a key of the stand-in.
     fn start(server: &Server, others: &mut Client, kind_and_keys: &str, key: &str) -> Self {
         ask(others, "CONFIG SET busy-reply-threshold 20");
         let mut script = connect_on(server, SCRIPT);
         send(&mut script, &format!("DEBUG SCRIPT-STANDIN {LONG_MS} {kind_and_keys}"));
-        // It may not have started yet.
+        // The stand-in may not have started yet.
         while !matches!(ask(others, &format!("GET {key}")), Value::Error(_)) {
             std::thread::yield_now();
         }

@@ -64,7 +64,7 @@ fn major_version(client: &mut Client) -> u32 {
     major.expect("INFO has redis_version")
 }
 
-/// Returns true if `row` sets no option, or an option that the server has: Redis 7.0 lacks one.
+/// Returns false if `row` sets an option that the server does not have. Redis 7.0 lacks one option.
 fn knows_option_of(client: &mut Client, row: &[&str]) -> bool {
     match row {
         ["CONFIG", "SET", option, _] => {

@@ -1,4 +1,5 @@
-//! Scripts as clients observe them: under the locks of their keys, exclusive, undone, and ended.
+//! Scripts as clients observe them. A script locks its keys or owns the keyspace; it may be undone
+//! and run again, or be killed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -35,7 +36,7 @@ fn digest(client: &mut Client) -> (Value, u64) {
     (ask(client, "DEBUG DIGEST"), info(client, "rdb_changes_since_last_save"))
 }
 
-/// Moves an amount between two keys; the second key may be undeclared.
+/// A script that moves an amount between two keys; the second key may be undeclared.
 const MOVE: &str = "redis.call('DECRBY', KEYS[1], ARGV[2]) redis.call('INCRBY', ARGV[1], ARGV[2]) \
                     return redis.call('GET', KEYS[1])";
 
@@ -58,8 +59,8 @@ fn sums_hold_whatever_keys_are_declared() {
                         for turn in 0..MOVES {
                             let (from, to) = (rng.u64(..ACCOUNTS), rng.u64(..ACCOUNTS));
                             let [from, to] = [from, to].map(|account| format!("account:{account}"));
-                            // A unique text: the server does not know yet that the script needs
-                            // more keys.
+                            // Each text is new, so the server does not know yet that the script
+                            // uses undeclared keys.
                             let script = format!("{MOVE} -- {mover} {turn}");
                             let keys = [&*from, &*to];
                             let declared = if rng.bool() { &keys[..] } else { &keys[..1] };

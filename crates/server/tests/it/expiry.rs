@@ -40,8 +40,8 @@ fn a_transaction_that_runs_alone_sees_no_key_expire() {
     });
 }
 
-/// Measures the share of the time in which expiry works while it has work. Its speed depends on
-/// the machine.
+/// Checks the share of the time in which active expiry works while many keys have expired. The
+/// share is checked, because the speed depends on the machine.
 #[test]
 fn expiry_takes_a_larger_share_of_a_core_while_much_is_overdue() {
     on_each_back_end(|server| {

@@ -13,8 +13,8 @@ use crate::support::{connect, connect_on, on_each_back_end_with};
 const MEMBERS: usize = 20_000;
 /// Number of commands in the pipeline.
 const PIPELINE: usize = 200;
-/// Maximum wait, in commands: far more than one, because the machine may be busy, and far less
-/// than the pipeline.
+/// Maximum wait, as a multiple of the time of one pipeline command. It is far more than one,
+/// because the machine may be busy, and far less than the pipeline.
 const WAITED_MAX: u32 = 40;
 
 /// Creates two big sets; returns the time of a command that reads both.

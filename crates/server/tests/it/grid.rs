@@ -65,7 +65,8 @@ impl Servers {
         }
     }
 
-    /// Runs one cell. Returns the notifications of the listener, as soon as they equal `expected`.
+    /// Runs one cell. Returns the notifications of the listener as soon as they equal `expected`,
+    /// or those that it has after `patience`.
     fn fill(&self, change: Change, listener: Listener, expected: Option<&str>, patience: Duration) -> String {
         let needs_log = change == Change::Loading || listener == Listener::ChangeLog;
         let [here, far] = if needs_log { &self.logged } else { &self.plain };

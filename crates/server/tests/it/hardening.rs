@@ -14,8 +14,8 @@ use crate::support::{BINARY, as_process_on_each_back_end, connect, info, run};
 /// Commands with replies before authentication.
 const BEFORE_AUTH: &[&str] = &["auth", "hello", "quit", "reset"];
 
-/// Commands of Redis 8.0.2 that may have another reply before authentication. In Redis, DEBUG and
-/// MODULE LOAD then report if the configuration permits them.
+/// Commands whose replies before authentication may differ from those of Redis 8.0.2. In Redis,
+/// DEBUG and MODULE LOAD report even then if the configuration permits them.
 const TELL_LESS: &[&str] = &["debug", "module|load", "module|loadex", "module|unload"];
 
 /// Starts a server with a password; returns it with an authenticated client.
@@ -268,7 +268,7 @@ fn no_reply_is_broken_apart_by_what_it_quotes() {
         }
         let base: Vec<String> = name.split('|').map(str::to_owned).collect();
         let len = arity.unsigned_abs() as usize;
-        // All words but the name, then each word alone.
+        // First all arguments are hostile, then one argument at a time.
         for extra in 0..2 {
             let all = base.iter().cloned().chain(std::iter::repeat_n(HOSTILE.to_owned(), len + extra));
             one_reply(&mut client, &all.collect::<Vec<_>>());

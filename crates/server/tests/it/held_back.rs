@@ -1,5 +1,6 @@
-//! Requests after one that blocks or pauses its client run once, in order, and nothing else runs,
-//! wherever the network cuts the stream. Such a client has input that was parsed ahead.
+//! Requests that follow a request whose client is blocked or paused. Each one runs once and in
+//! order, and nothing else runs, wherever the network cuts the stream. Some of these requests were
+//! already parsed when the client was held back.
 
 use server::Server;
 use testkit::{Client, Protocol, Rng, Value};
@@ -69,7 +70,7 @@ fn check(server: &Server, hold: Hold, seed: u64) {
             admin.command(&["CLIENT", "UNPAUSE"]);
         }
     }
-    // The rest arrives at once, or after the first requests have run.
+    // The rest of the stream is sent before or after the reply to the first request is read.
     let answered = match hold {
         Hold::Blocked => Value::Array(vec![Value::Bulk(b"queue".to_vec()), Value::Bulk(b"x".to_vec())]),
         Hold::Paused => Value::Integer(1),

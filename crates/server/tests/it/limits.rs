@@ -102,7 +102,7 @@ fn names_too_much(server: &Server, request: impl Fn(usize) -> Vec<String>) {
     control.command(&["CONFIG", "SET", "maxmemory-clients", "0"]);
 }
 
-/// Redis treats any limit below 128 KiB as 128 KiB, and shows it as configured.
+/// Checks that a limit below 128 KiB counts as 128 KiB and is shown as configured, as in Redis.
 #[test]
 fn the_lowest_limit_of_clients_memory_leaves_a_few_clients_in() {
     on_each_back_end(|server| {

@@ -76,7 +76,8 @@ fn scrape_as(port: u16, format: Format) -> String {
     String::from_utf8(page).expect("a page is text")
 }
 
-/// Returns a page from after the caller's last action: a page is cached for a tenth of a second.
+/// Returns the first page for which `is_there` is true. A page is cached for a tenth of a second,
+/// so it may be older than the caller's last action.
 pub fn scrape_until(port: u16, is_there: impl Fn(&str) -> bool) -> String {
     let begun = Instant::now();
     loop {

@@ -293,8 +293,8 @@ fn a_shutdown_that_cannot_save_is_refused_unless_it_is_forced() {
     }
 }
 
-/// Checks that a shutdown that waits for the cron notices that it was aborted, also if the cron
-/// continues at the same moment.
+/// Checks that an aborted shutdown does not happen. The shutdown waits for the cron, which
+/// continues right after the abort.
 #[test]
 fn an_aborted_end_does_not_come() {
     let server = saker::start_binary(BINARY, &["--enable-debug-command", "yes"]).expect("starts");

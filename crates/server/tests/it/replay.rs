@@ -116,7 +116,7 @@ impl<'s> Replay<'s> {
         });
     }
 
-    /// Runs the next task of a lane, if there is one and the lane need not wait.
+    /// Runs the next task of a lane, unless the lane waits for other lanes or has no task.
     fn step(&mut self, shared: &Shared, number: usize) {
         if self.waits[number].take_if(|meeting| meeting.is_over()).is_none() && self.waits[number].is_some() {
             return;
@@ -137,7 +137,7 @@ impl<'s> Replay<'s> {
     }
 }
 
-/// Cuts a batch at random places where a batch of a file could end.
+/// Splits a batch at random ends of units, which are the places where a batch of a file can end.
 fn pieces(batch: &Batch, rng: &mut Rng) -> Vec<std::ops::Range<usize>> {
     let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
     let mut units_left = 0;
@@ -246,11 +246,11 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Random commands with times and databases, as typed.
+/// A generator of random commands in text form, also with expiry times and several databases.
 struct Commands<'s> {
     shared: &'s Shared,
     grammar: Grammar,
-    /// Percentage of generated commands with several or no keys that are used.
+    /// Percentage of the generated commands with several keys or none that are used.
     of_many_keys_percent: usize,
     stream_clock: u64,
 }
@@ -299,7 +299,8 @@ fn command(shared: &Shared, args: &Args<'_>) -> Option<&'static Registered> {
 fn file(seed: u64) -> Vec<u8> {
     let (shared, _) = engine();
     let rng = &mut Rng::new(seed);
-    // Random commands differ between lanes, and no file has them.
+    // SPOP has a random result, which would differ between replays. Append-only files do not
+    // contain it.
     let is_wanted = |name: &str| name != "SPOP" && shared.table.find(name.as_bytes()).is_some();
     let of_many_keys_percent = *rng.pick(&[1, 5, 100]);
     let grammar = Grammar::new(is_wanted);
@@ -394,7 +395,7 @@ fn logged(seed: u64) -> (Contents, Vec<u8>) {
             engine.run(&mut session, &incoming, &mut ByteQueue::new(), &mut pass);
             engine.executor.end_turn();
             drop(pass);
-            // A client that would block has its reply: no other client serves it.
+            // A client that blocks continues at once, because no other client could serve it.
             session.flow = engine::session::Flow::Running;
         }
     }

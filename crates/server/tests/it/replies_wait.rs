@@ -45,7 +45,7 @@ impl Reader {
         }
     }
 
-    /// Waits until the output of `replies` connections waits.
+    /// Waits until `replies` parts of output are held back. A connection may have several parts.
     fn wait_for_waiting(&mut self, replies: u64) {
         self.wait_for("change_log_waiting_replies", replies);
     }
@@ -69,7 +69,7 @@ fn read(client: &mut Client) -> Value {
     client.read().expect("a reply")
 }
 
-/// Returns true if a reply arrives at once.
+/// Returns true if a reply arrives within two milliseconds.
 fn has_reply(client: &mut Client) -> bool {
     client.set_read_timeout(Duration::from_millis(2));
     let read = client.read();
@@ -215,7 +215,8 @@ fn monitors_see_a_write_when_it_is_confirmed() {
         let mut writer = connect(server);
         send(&mut writer, &[&["SET", "key", "value"]]);
         reader.wait_for_waiting(2);
-        // The requests that checked for it were sent before, or wait behind it.
+        // The monitor also receives lines for the reader's INFO requests, before the line of SET or
+        // after it.
         reader.confirm();
         assert_eq!(read(&mut writer), ok());
         loop {
@@ -305,7 +306,7 @@ fn a_client_with_much_waiting_output_goes_on_after_it() {
             send(&mut client, &[&["GET", "key"]]);
         }
         send(&mut client, &[&["INCR", "after"]]);
-        // Another request does not start.
+        // The client has so much waiting output that its next request does not start.
         reader.wait_for("keyspace_hits", 4);
         reader.wait_for_waiting(1);
         assert!(!has_reply(&mut client));
@@ -341,8 +342,8 @@ fn writes_wait_for_room_in_the_log_and_go_on_when_there_is() {
         let value = "v".repeat(1 << 20);
         send(&mut first, &[&["SET", "first", &value]]);
         reader.wait_for("change_log_position", 1);
-        // A thread may be ahead by its part of the log's limit; each I/O thread and the
-        // housekeeper have one. Requests not admitted fit the buffers of the socket.
+        // A thread may write ahead until its part of the log's limit is full. Each I/O thread and
+        // the housekeeper have such a part. Requests beyond it fit into the socket's buffers.
         let admitted = PENDING_BYTES_MAX / (IO_THREADS + 1) / value.len() + 1;
         let sent = admitted + 2;
         for _ in 0..sent {

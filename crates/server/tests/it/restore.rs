@@ -211,7 +211,7 @@ fn a_time_that_cannot_be_reached_is_refused_and_nothing_changes() {
     assert!(log.contains("appendonly.aof.1.incr.aof is needed"), "{log}");
 }
 
-/// Returns the time that the log gives to undo a restore.
+/// Returns the time that the log names for a `--restore-until` that undoes the restore.
 fn undo_of(server: &ServerProcess) -> String {
     server.wait_for_log("Start without --restore-until from now on");
     let log = server.log();

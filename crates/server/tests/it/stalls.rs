@@ -47,7 +47,7 @@ fn fill(client: &mut Client, kind: &str) {
     }
 }
 
-/// Stops the reader however `work` ends, because the scope waits for it.
+/// Stops the reader even if `work` panics, because the scope waits for the reader.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

@@ -1,7 +1,7 @@
 //! Starts with data files in random combinations of states: every byte that a server did not load
 //! is still there after it has started, saved, rewritten and ended.
 //!
-//! `SAKER_STARTS=20000` checks so many combinations, `SAKER_STARTS_SEED` others.
+//! `SAKER_STARTS=20000` sets another number of combinations, `SAKER_STARTS_SEED` another seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

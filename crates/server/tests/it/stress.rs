@@ -106,7 +106,7 @@ fn transfer(index: usize, client: &mut Client, watchdog: &Watchdog, rng: &mut Rn
     if rng.percent(60) {
         let mut lines = vec!["MULTI".to_string()];
         lines.extend([format!("DECRBY {from} {amount}"), format!("INCRBY {to} {amount}")]);
-        // A transaction with a command without keys runs with the gate closed.
+        // A transaction with a command without keys has exclusive access to the keyspace.
         lines.extend(rng.percent(20).then(|| "DBSIZE".to_string()));
         lines.push("EXEC".to_string());
         let replies = watchdog.ask(index, client, &lines);

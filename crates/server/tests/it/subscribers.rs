@@ -214,7 +214,8 @@ fn unsent(control: &mut Client, name: &str) -> Option<u64> {
     unsent.map(|unsent| unsent.parse().expect("a number"))
 }
 
-/// Maximum bytes that an unread Unix socket buffers; unlike TCP buffers, they do not grow.
+/// Maximum number of bytes that an unread Unix socket buffers; unlike TCP buffers, its buffers do
+/// not grow.
 const SOCKET_BYTES_MAX: usize = 1 << 20;
 
 /// Publishes more than a socket buffers plus `soft` bytes, the soft limit. Returns the time at

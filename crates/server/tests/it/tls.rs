@@ -127,7 +127,7 @@ impl<'a> ClientOptions<'a> {
         Client::new(&self.config(), server.tls_port())
     }
 
-    /// Returns the reply to PING; an error if the connection is rejected.
+    /// Connects and returns the reply to PING; an error if the connection is rejected.
     fn ping(&self, server: &Server) -> Result<Value, String> {
         self.connect(server).request(&["PING"])
     }

@@ -77,11 +77,11 @@ impl<'a> Filter<'a> {
         Self { conditions: Vec::new(), skip_me: false }.parse(ctx, args, id)
     }
 
-    /// Parses the filters of CLIENT KILL. It spares its own connection unless SKIPME says
-    /// otherwise.
+    /// Parses the filters of CLIENT KILL. Without SKIPME NO, they exclude the client that sends the
+    /// command.
     pub(super) fn of_kill(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<Self, CommandError> {
         let id = |text: &[u8], before| match stdx::number::parse_i64(text) {
-            // After a first id, a word that is no number counts as an unknown filter.
+            // After the first id, a word that is not a number counts as an unknown filter.
             None if before > 0 => Err(CommandError::Syntax),
             _ => positive(text, "ERR client-id should be greater than 0"),
         };
@@ -94,8 +94,8 @@ impl<'a> Filter<'a> {
         Self { conditions: vec![condition], skip_me: false }
     }
 
-    /// Adds the filters of the arguments. `id` parses a client's id after the given number of other
-    /// ids.
+    /// Adds the filters of the arguments. `id` parses a client's id; its second parameter is the
+    /// number of ids before it in the same filter.
     fn parse(
         mut self,
         ctx: &ServerCtx<'_, '_, '_>,
@@ -152,7 +152,7 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> What<'a> {
-    /// Parses a filter that has a NOT- form, except ID.
+    /// Parses any filter that has a NOT- form; the caller parses ID.
     fn parse(
         ctx: &ServerCtx<'_, '_, '_>,
         name: &[u8],
@@ -219,7 +219,7 @@ impl<'a> What<'a> {
     }
 }
 
-/// Returns true if a word after an id begins the next filter.
+/// Returns true if a word after an id is the name of a filter, with or without NOT-.
 fn is_filter(word: &[u8]) -> bool {
     let word = word.to_ascii_lowercase();
     let name = word.strip_prefix(b"not-").unwrap_or(&word);

@@ -170,9 +170,9 @@ fn client_kill(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Closes a client. The own connection closes after its reply. Another one is closed by its thread
-/// and is removed from the lists at once. Returns false if the client was already being closed: in
-/// Redis it would have disappeared.
+/// Closes a client. The client of this command is closed after its reply. Any other client is
+/// removed from the lists at once, and its thread closes it. Returns false if that client was
+/// already being closed: Redis would no longer list it.
 fn kill(ctx: &mut ServerCtx<'_, '_, '_>, client: &ClientInfo) -> bool {
     if client.id == ctx.session.id {
         ctx.session.flow = Flow::Closing;

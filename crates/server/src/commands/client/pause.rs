@@ -13,7 +13,7 @@ use crate::context::Runner;
 use crate::context::{ServerCtx, unix_ms};
 use crate::shared::Message;
 
-/// Returns the error for more arguments than an optional last one.
+/// Returns the error for too many arguments.
 fn too_many_words(args: &Args<'_>) -> CommandError {
     let before = "ERR unknown subcommand or wrong number of arguments for '";
     CommandError::quoting(before, args.get(1), "'. Try CLIENT HELP.")
@@ -37,7 +37,8 @@ pub(super) static CLIENT_PAUSE: Command<Runner> = Command {
     run: Runner::Server(client_pause),
     ..Command::DEFAULT
 };
-/// Handles CLIENT PAUSE timeout [WRITE|ALL]. A longer or stricter pause in force stays.
+/// Handles CLIENT PAUSE timeout [WRITE|ALL]. A pause in force is not shortened, and not changed
+/// from ALL to WRITE.
 fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         return Err(too_many_words(args));
@@ -63,7 +64,7 @@ fn client_pause(ctx: &mut ServerCtx<'_, '_, '_>, args: &Args<'_>) -> Result<(), 
     // Relaxed: a thread may notice the pause a turn earlier or later. The exclusive step below
     // orders it.
     pause.until_ms.fetch_max(until_ms, Relaxed);
-    // After this step no turn that began before the pause is running, so no write is in progress.
+    // After this step, no turn is running that began before the pause, so no write is in progress.
     ctx.pass.exclusive(|_alone| ());
     ctx.reply.ok();
     Ok(())

@@ -88,7 +88,8 @@ fn parse<'a>(ctx: &ServerCtx<'_, '_, '_>, args: &Args<'a>) -> Result<TrackingOpt
     Ok(wish)
 }
 
-/// Checks that the options fit together, and to the client's present tracking mode.
+/// Checks that the options are compatible with each other and with the client's current tracking
+/// mode.
 fn check(wish: &TrackingOptions<'_>, ctx: &ServerCtx<'_, '_, '_>) -> Result<(), CommandError> {
     let now = ctx.session.info.tracking.mode();
     let refuse = |line| Err(CommandError::Line(line));
@@ -123,13 +124,13 @@ fn prefixes_of<'a>(ctx: &'a ServerCtx<'_, '_, '_>) -> Option<&'a BTreeSet<Box<[u
     ctx.session.tracking.as_ref().map(|tracker| tracker.prefixes())
 }
 
-/// Checks that no prefix begins with another one: a change of a key below both would be reported
-/// twice. The error names the first new prefix that overlaps, and the first prefix that it
-/// overlaps. O(n log n) in new prefixes.
+/// Checks that no prefix begins with another one: a change of a key that matches both would be
+/// reported twice. The error names the first new prefix that overlaps another one, and the first
+/// prefix that it overlaps. O(n log n) in new prefixes.
 fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<(), CommandError> {
     // From last to first, so that each prefix is compared with the later ones. Of two overlapping
-    // prefixes only the shorter one is kept: every prefix that overlaps the longer one overlaps it
-    // too.
+    // prefixes only the shorter one stays in the set: every prefix that overlaps the longer one
+    // also overlaps the shorter one.
     let mut behind: BTreeSet<&[u8]> = BTreeSet::new();
     let mut first = None;
     for (index, &prefix) in new.iter().enumerate().rev() {
@@ -167,7 +168,7 @@ fn check_overlaps(new: &[&[u8]], named: Option<&BTreeSet<Box<[u8]>>>) -> Result<
     )))
 }
 
-/// Returns the first of the prefixes, which do not overlap each other, that overlaps `other`.
+/// Returns the first of `prefixes` that overlaps `other`. The prefixes do not overlap each other.
 /// O(log n).
 fn overlapping<'a>(prefixes: &'a BTreeSet<Box<[u8]>>, other: &[u8]) -> Option<&'a [u8]> {
     use std::ops::Bound::{Included, Unbounded};
@@ -293,7 +294,7 @@ fn redirection(ctx: &ServerCtx<'_, '_, '_>) -> i64 {
 mod tests {
     use super::*;
 
-    /// Finds the first rejected prefix by comparing all pairs.
+    /// Finds the first prefix that [`check_overlaps`] must reject, by comparing all pairs.
     fn naive(new: &[&[u8]], named: &BTreeSet<Box<[u8]>>) -> Option<(usize, Vec<u8>)> {
         let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         new.iter().enumerate().find_map(|(index, prefix)| {

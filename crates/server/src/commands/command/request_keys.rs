@@ -1,5 +1,5 @@
-//! The keys of a request for COMMAND GETKEYS and GETKEYSANDFLAGS. The function that dispatch uses
-//! to lock and check keys finds them too ([`for_each_key`]).
+//! The keys of a request for COMMAND GETKEYS and GETKEYSANDFLAGS. They are found by
+//! [`for_each_key`], which dispatch also uses to lock and check keys.
 
 use ::commands::keys::for_each_key;
 use ::commands::table::{Begin, Flags, KeyFlags, KeySpec};
@@ -36,8 +36,8 @@ pub fn keys_of(table: &CommandTable, request: &Args<'_>) -> Result<Vec<(usize, K
     }
 }
 
-/// Returns the keys that the specs find; `None` if a required key is missing. A keyword may be
-/// absent.
+/// Returns the keys that the specs find; `None` if a required key is missing. A spec that begins
+/// with a keyword may find no key.
 fn keys_by_specs(
     registered: &Registered,
     specs: &[KeySpec],

@@ -85,7 +85,8 @@ impl Digest {
         self.mix(element.text(&mut ElementText::new()));
     }
 
-    /// Adds the digest of the pair: `first` is mixed, then `second` mixes.
+    /// Adds the digest of a pair. Its own digest mixes `first`; then `second` mixes the rest into
+    /// it.
     fn add_pair(&mut self, first: Element<'_>, second: impl FnOnce(&mut Self)) {
         let mut pair = Self::default();
         pair.mix_element(first);
@@ -141,7 +142,8 @@ impl Digest {
     }
 }
 
-/// Returns Redis' number of a value's type. Redis uses 5 for types of modules.
+/// Returns the number that Redis gives to a value's type. Number 5 is not used here: it is for
+/// types of modules.
 fn type_number(value: View<'_, Object>) -> u32 {
     match value {
         View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => 0,

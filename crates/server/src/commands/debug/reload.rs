@@ -17,12 +17,12 @@ use crate::snapshots::{DataFolder, data_file};
 
 const OPTIONS: &str = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
 
-/// Removes all data, which is loaded again afterwards.
+/// Removes all data and libraries before data is loaded from a file.
 fn empty(shared: &Shared) {
     let (keyspace, mut freed) = (&shared.engine.keyspace, Vec::new());
     keyspace.empty_dbs(0..keyspace.db_count(), |keys| freed.push(LazyFreed::Keys(keys)));
     shared.engine.freeing.push(freed);
-    // Nothing has to be saved for this flush.
+    // The save that follows a FLUSHALL is not needed here.
     keyspace.snapshot().take_flushed_all();
     shared.persistence.functions().clear();
 }

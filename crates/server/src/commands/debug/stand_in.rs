@@ -1,5 +1,5 @@
-//! DEBUG SCRIPT-STANDIN: imitates a long script, as other clients notice it. Tests use it to check
-//! the replies to other clients meanwhile.
+//! DEBUG SCRIPT-STANDIN: imitates a long script. Other clients notice no difference. Tests use it
+//! to check the replies to other clients while a script runs.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

@@ -4,9 +4,10 @@ use stdx::memory_size::format_memory;
 
 use crate::info::{MemoryFigures, ratio};
 
-/// Sizes below this number of bytes are never reported.
+/// Minimum used memory for any report, and minimum size of client buffers or of memory to be freed
+/// that is reported, in bytes.
 const WORTH_BYTES_MIN: u64 = 5 << 20;
-/// Minimum size of resident memory without data that is reported, in bytes.
+/// Minimum size of resident memory without data for a finding, in bytes.
 const WASTE_BYTES_MIN: u64 = 10 << 20;
 /// Maximum average size of a client's buffers that is not reported, in bytes.
 const CLIENT_BYTES_MAX: u64 = 200 << 10;

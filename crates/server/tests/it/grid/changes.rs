@@ -6,21 +6,21 @@ use super::stage::{Blocked, Speaker, Stage, put, wait_until};
 /// The preparation of a change, before any listener is attached.
 #[derive(Clone, Copy)]
 pub enum Before {
-    /// The value of `k` only.
+    /// Nothing besides the value of `k`.
     Quiet,
     /// Requests.
     Ask(&'static [&'static str]),
-    /// A key that will expire.
+    /// An expiry time of the key.
     Expiry,
-    /// These fields will expire.
+    /// An expiry time of these fields.
     FieldExpiry(&'static str),
-    /// The key is the only evictable one.
+    /// Settings with which the key is the only evictable one.
     Evictable,
-    /// The RDB file holds the key, which changes after that.
+    /// An RDB file with the key; the key is changed after the save.
     Saved,
-    /// The append-only files hold the data and no further commands.
+    /// Append-only files that hold the data, and no commands after it.
     Rewritten,
-    /// A value waits elsewhere.
+    /// A value in another place, from which the change takes it.
     Bring(Source),
 }
 
@@ -44,11 +44,11 @@ pub enum How {
     Ask(&'static [&'static str]),
     /// Requests after the expiry, while active expiry is off.
     Expired(&'static [&'static str]),
-    /// Active expiry, until this field of INFO has grown by this number.
+    /// Active expiry, until this field of INFO has grown by at least this number.
     Swept(&'static str, i64),
-    /// A write for which the key is evicted.
+    /// A write at the memory limit, which evicts the key.
     Evicted,
-    /// A blocked client's request, then the one that serves it.
+    /// The request of a client that blocks, and the request that serves this client.
     Served(&'static str, &'static str),
     /// MIGRATE to the other server.
     MigratedAway,
@@ -62,13 +62,13 @@ pub enum How {
 pub struct Row {
     /// The type of the key `k` before the change.
     pub holds: Holds,
-    /// The oldest Redis that has the command.
+    /// The oldest Redis version that has the command.
     pub since: (u32, u32),
     pub before: Before,
     pub how: How,
 }
 
-/// Any Redis version that is compared.
+/// The version for commands that every compared Redis has.
 const OLD: (u32, u32) = (0, 0);
 /// The first Redis with fields that expire.
 const FIELDS: (u32, u32) = (7, 4);
@@ -229,7 +229,7 @@ impl Change {
         }
     }
 
-    /// Makes the change; if a client makes it, this one does.
+    /// Makes the change. A change that a client makes is made by `writer`.
     pub fn happen(self, stage: &mut Stage<'_>, writer: &mut Speaker) {
         match self.row().how {
             Ask(lines) => writer.ask_all(lines),
@@ -242,7 +242,7 @@ impl Change {
                 let before = admin.number("stats", field);
                 admin.ask_all(&["DEBUG SET-ACTIVE-EXPIRE 1"]);
                 wait_until(field, || admin.number("stats", field) >= before + count);
-                // This command takes the lock under which the removal was announced.
+                // This command waits for the lock under which the removal is announced.
                 admin.ask_all(&["EXISTS k"]);
             }
             Evicted => {
@@ -256,7 +256,7 @@ impl Change {
             Served(blocked, then) => {
                 let mut client = Blocked::on(stage, blocked);
                 writer.ask_all(&[then]);
-                // Another client blocked on the key may have taken the element.
+                // The listener may be blocked on the key too, and may have taken the element.
                 client.end(stage);
             }
             MigratedAway => migrate(writer, stage.far.port()),

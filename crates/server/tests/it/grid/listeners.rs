@@ -38,7 +38,7 @@ columns! {
     NoLoop,
     /// A subscriber of keyspace events.
     KeyspaceEvents,
-    /// A client that blocks on the key before it has a value that serves it.
+    /// A client that blocks on the key before the key has a value that could serve the client.
     BlockedClient,
     /// A client that blocks on a group of the stream `k`.
     BlockedReader,
@@ -134,7 +134,7 @@ impl Listener {
         }
     }
 
-    /// Returns the most useful types of value in the cell: before the change, and from elsewhere.
+    /// Returns the preferred type of the value before the change, and of a value from elsewhere.
     fn prefers(self) -> (Holds, Holds) {
         match self {
             Self::BlockedClient => (Holds::Text, Holds::List),
@@ -160,7 +160,7 @@ impl Listener {
         matches!(self, Self::Own | Self::NoLoop)
     }
 
-    /// Chooses the values of the stage.
+    /// Chooses the types and the size of the values, and adds other keys if necessary.
     pub fn choose(self, change: Change, stage: &mut Stage<'_>) {
         let (holds, brings) = self.prefers();
         let row = change.row();
@@ -181,7 +181,7 @@ impl Listener {
         }
     }
 
-    /// Attaches listeners that must be attached before the value exists.
+    /// Attaches the listener if it must be attached before the value exists.
     pub fn attach_first(self, stage: &mut Stage<'_>) -> Option<Ear> {
         let line = match (self, stage.holds) {
             (Self::BlockedClient, Holds::List) => "XREAD BLOCK 0 STREAMS k 0",
@@ -259,14 +259,14 @@ impl Ear {
         }
     }
 
-    /// Returns everything received until now.
+    /// Returns the notifications or the state that the listener shows now, as text.
     pub fn hears(&mut self, stage: &mut Stage<'_>) -> String {
         match self {
             Self::Watch(client, said) => said.get_or_insert_with(|| watched(client)).clone(),
             Self::Tracks(client) => or_nothing(&invalidated(client).join(" ")),
             Self::Prefixes(client) => {
                 let mut keys = invalidated(client);
-                // The messages of one turn are merged, and turns differ.
+                // The invalidations of one turn come in one message, and turns differ between runs.
                 keys.sort();
                 keys.dedup();
                 or_nothing(&keys.join(" "))
@@ -382,7 +382,7 @@ fn big_keys(admin: &mut Speaker) -> String {
     or_nothing(&all.join(", "))
 }
 
-/// Returns the records since the mark, and the result of loading the files.
+/// Returns the commands in the file since the mark, and the result of loading the files.
 fn logged(stage: &mut Stage<'_>) -> String {
     let admin = &mut stage.admin;
     admin.ask_all(&["SET mark end"]);
@@ -446,7 +446,7 @@ fn words_saved(path: &Path) -> Vec<usize> {
     vec![count(b"old"), count(b"new"), count(b"filler")]
 }
 
-/// Starts a save and stops it after the first keys.
+/// Starts a save that pauses at its first keys.
 fn snapshot(stage: &mut Stage<'_>) -> Ear {
     let path = stage.here.dump.clone();
     let kept = std::fs::read(&path).unwrap_or_default();

@@ -273,7 +273,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Returns true if the expiry passed before all was ready.
+    /// Returns true if the expiry time passed before the listener was attached.
     pub fn is_too_late(&mut self) -> bool {
         self.expires_at_ms > 0 && self.admin.now_ms() >= self.expires_at_ms
     }
