@@ -1,9 +1,10 @@
-//! HOTKEYS: the keys with the most CPU time and network traffic during a session, as in Redis 8.6,
-//! and the most frequently accessed keys, as in Valkey 9.2.
+//! HOTKEYS: the most expensive keys. A session finds the keys with the most CPU time and network
+//! traffic, as in Redis 8.6. Windows find the most frequently accessed keys, as in Valkey 9.2.
 //!
-//! Both servers have HOTKEYS GET and RESET. A user starts a session on purpose with HOTKEYS START,
-//! so GET shows the session until it is reset. Without a session GET shows the last window of
-//! `hotkeys-top-k`. If that is not set, GET replies null, as in Redis. RESET removes both.
+//! Redis and Valkey both have HOTKEYS GET and RESET. A user starts a session on purpose with
+//! HOTKEYS START, so GET shows the session until it is reset. Without a session GET shows the last
+//! window of `hotkeys-top-k`. If that option is not set, GET replies null, as in Redis. RESET
+//! removes the session and the window.
 
 use std::time::Instant;
 
@@ -176,7 +177,7 @@ static HOTKEYS_RESET: Command<Runner> = Command {
     run: Runner::Server(hotkeys_reset),
     ..Command::DEFAULT
 };
-/// Handles HOTKEYS RESET.
+/// Handles HOTKEYS RESET. It is an error while a session is active.
 fn hotkeys_reset(ctx: &mut ServerCtx<'_, '_, '_>, _args: &Args<'_>) -> Result<(), CommandError> {
     let line = "ERR hotkey tracking session in progress, stop tracking first";
     ctx.shared.engine.hot_keys.reset(ctx.now_ms).map_err(|InProgress| CommandError::Line(line))?;

@@ -2,7 +2,8 @@
 //! server.
 //!
 //! The fields have Redis' names and order. A field about a feature that this server does not have
-//! (forks, modules) has Redis' value for an unused feature, because monitoring tools ask for it.
+//! (forks, modules) has the value that Redis shows for an unused feature. Monitoring tools ask for
+//! such fields.
 
 use std::fmt::Write;
 

@@ -74,7 +74,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         assert_eq!(reader.command(&["GET", "early"]).to_string(), "\"1\"", "reads go on");
         assert!(server.log().contains("Error writing to the AOF file: File too large"), "{}", server.log());
         limit_files(&server, None);
-        // The reply that was delayed.
+        // This reply was delayed until the disk had room.
         assert_eq!(writer.read().expect("a reply").to_string(), "OK");
         await_field(&mut reader, "aof_last_write_status", "ok");
         ok(&mut reader, &["SET", "late", "1"]);
@@ -179,7 +179,7 @@ fn a_save_asked_for_while_a_rewrite_begins_does_not_make_it_fail() {
     let mut client = server.connect();
     ok(&mut client, &["DEBUG", "POPULATE", "1000"]);
     for round in 0..20 {
-        // Immediately: the rewrite has not reached its point yet.
+        // Sent together: at BGSAVE the rewrite has not taken its snapshot yet.
         client.send(&requests(&[&["BGREWRITEAOF"], &["BGSAVE"], &["BGREWRITEAOF"]])).expect("sent");
         let replies = client.read_many(3).expect("replies").iter().map(Value::to_string).collect::<Vec<_>>();
         assert!(replies[0].starts_with("Background append only file rewriting"), "{round}: {replies:?}");
@@ -207,7 +207,8 @@ fn it_is_turned_on_though_rewrites_have_failed_and_while_others_are_under_way() 
         assert_eq!(counted, "1", "failure {failures}: who asks begins anew");
     }
     fs::remove_file(files_of(folder.path())).expect("removed");
-    // A rewrite started without kept changes cannot turn the file on.
+    // This rewrite began while the file was off and changes were not recorded. So it cannot become
+    // the base of the file, and is started again.
     client.command(&["BGREWRITEAOF"]);
     ok(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     server.wait_for_log("Stopping background AOF and starting a rewrite now.");

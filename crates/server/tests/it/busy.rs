@@ -231,7 +231,8 @@ fn below_the_threshold_and_behind_what_is_no_script_others_wait() {
         await_waiting(&mut client);
         assert_eq!(slow.read().expect("a reply"), simple("OK"));
         ask(&mut client, "CONFIG SET lua-time-limit 1");
-        // With exclusive access while it sleeps, but not a script.
+        // This transaction has exclusive access to the keyspace while it sleeps, but it is no
+        // script.
         send(&mut slow, "MULTI\r\nDEBUG SLEEP 0.2\r\nEXEC");
         await_waiting(&mut client);
         assert_eq!(slow.read_many(3).expect("replies").pop(), Some(Value::Array(vec![simple("OK")])));
@@ -267,11 +268,11 @@ fn watches_that_begin_and_end_meanwhile_protect_and_leave_nothing_behind() {
             expect(&mut during, "WATCH k", "OK");
             drop(closed);
             busy.kill(&mut admin);
-            // The key was not checked: it counts as changed.
+            // WATCH could not check the key while the script held it, so the key counts as changed.
             expect(&mut during, "MULTI", "OK");
             expect(&mut during, "GET k", "QUEUED");
             assert_eq!(ask(&mut during, "EXEC"), Value::NullArray, "{held}");
-            // Watches removed while the key could not be accessed do not count.
+            // UNWATCH works although the script held the key: later changes have no effect.
             expect(&mut admin, "SET k 1", "OK");
             expect(&mut before, "MULTI", "OK");
             expect(&mut before, "GET k", "QUEUED");

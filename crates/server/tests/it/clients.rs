@@ -130,7 +130,7 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
             &["XREAD", "BLOCK", "0", "STREAMS", "x", "$"],
             &["MONITOR"],
         ];
-        // Each thread has some of them, and an ordinary client after them, which was idle for
+        // Each thread gets some of these clients, and later ordinary clients, which are idle for
         // less time.
         for _ in 0..2 {
             for words in states {
@@ -157,7 +157,7 @@ fn idle_clients_end_but_for_those_that_wait_to_be_told_something() {
         for client in &mut idle {
             assert_eq!(client.read_to_end().expect("the end"), b"");
         }
-        // Their threads checked all clients at once: the other clients were not closed.
+        // The same check covered all clients of a thread, so the spared clients stay open.
         let mut control = connect(server);
         assert!(!control.command(&["CONFIG", "SET", "timeout", "0"]).is_error());
         assert_eq!([('P', 6), ('b', 4), ('O', 2)].map(|(letter, _)| flags(&mut control, letter)), [6, 4, 2]);

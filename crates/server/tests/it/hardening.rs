@@ -155,7 +155,7 @@ fn before_authentication_little_is_held_for_a_client() {
     as_process_on_each_back_end(|server| {
         let mut admin = server.connect();
         admin.command(&["CONFIG", "SET", "requirepass", "secret"]);
-        // It reads nothing: replies that exceed its socket's buffer close it.
+        // This client reads nothing. It is closed when its replies exceed its socket's buffer.
         let mut flood = server.connect();
         let requests = b"PING\r\n".repeat(10_000);
         let closed = (0..5_000).any(|_| flood.send(&requests).is_err());

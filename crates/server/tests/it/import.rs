@@ -76,7 +76,7 @@ fn keys_past_their_time_are_seen_by_the_import_source_alone() {
                 ("EXEC", "*1 \"v\""),
             ],
         );
-        // Writes of other clients find no expired keys and remove them.
+        // For writes of other clients, expired keys are missing; such writes remove these keys.
         check(
             &mut client,
             &[
@@ -283,7 +283,7 @@ fn nothing_expires_or_is_evicted_by_itself_until_the_import_is_over() {
             assert!(since.elapsed() < Duration::from_secs(60), "the keys expire when the import is over");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The client's mark stays without an effect.
+        // The client stays marked as an import source, but the mark has no effect now.
         check(&mut source, &[("SET k v PXAT 1000", "+OK"), ("GET k", "_")]);
         assert!(ask(&mut source, "CLIENT INFO").contains(" flags=I "));
     });

@@ -36,7 +36,7 @@ fn without_eviction_writes_are_refused_and_reads_are_not() {
         let line = "OOM command not allowed when used memory > 'maxmemory'.";
         assert_eq!(refused.as_deref(), Some(line));
         assert_eq!(client.command(&["GET", "k0"]), Value::Bulk(value.clone().into_bytes()));
-        // Frees more memory than the threads together may exceed the limit by (1 % of it).
+        // The threads together may exceed the limit by 1 %. This frees more memory than that.
         for n in 0..100 {
             assert_eq!(client.command(&["DEL", &format!("k{n}")]), Value::Integer(1));
         }
@@ -116,8 +116,8 @@ fn a_lowered_limit_is_reached_without_requests() {
         let limit = info(&mut client, "used_memory") - (10 << 20);
         set_option(&mut client, "maxmemory-policy", "allkeys-random");
         set_option(&mut client, "maxmemory", &limit.to_string());
-        // INFO does not evict: eviction continues in turns that it requests. INFO also counts its
-        // own reply, which did not exist when the limit was reached.
+        // INFO itself does not evict: the server continues to evict in turns that it requests
+        // itself. INFO also counts its own reply, which did not exist when the limit was reached.
         let limit = limit + (64 << 10);
         assert!(happens(|| info(&mut client, "used_memory") <= limit));
     });
@@ -202,7 +202,8 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
         client.command(&["SUNIONSTORE", "d", "big"]);
         let before = info(&mut client, "used_memory");
         let value_bytes = before / 2;
-        // Under key locks, and with exclusive access because PING names no key: 200 MB each.
+        // The first transaction runs under key locks. The second one has exclusive access to the
+        // keyspace, because PING names no key. Each stores 200 MB in all.
         let count = (200 << 20) / value_bytes as usize;
         for more in [vec![], vec![vec!["PING"]]] {
             let stores = std::iter::repeat_n(vec!["SUNIONSTORE", "d", "big"], count);
@@ -216,7 +217,7 @@ fn what_waits_to_be_freed_is_bounded_in_bytes_also_within_a_transaction() {
             let bound = before + (64 << 20) + 3 * value_bytes + (8 << 20);
             assert!(peak < bound, "{peak} bytes with values of {value_bytes}, more than {bound}");
         }
-        // A value that is being freed now is in neither count.
+        // A value that is being freed at this moment is not counted as pending or as freed.
         let until = Instant::now() + Duration::from_secs(20);
         while info(&mut client, "lazyfreed_objects") < 2 * count as u64 && Instant::now() < until {}
         assert_eq!(info(&mut client, "lazyfreed_objects"), 2 * count as u64);

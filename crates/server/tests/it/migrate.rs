@@ -85,7 +85,7 @@ fn moves(here: &mut Client, there: &mut Client, port: u16) {
     assert_eq!(there.command(&["ZSCORE", "z", "b"]), bulk("2.5"));
     let Value::Integer(ttl_ms) = there.command(&["PTTL", "s"]) else { panic!("an integer") };
     assert!((900_000..=1_000_000).contains(&ttl_ms), "{ttl_ms}");
-    // Another database, over the kept connection.
+    // Another database, over the same connection from the pool.
     here.command(&["SET", "other", "db"]);
     assert_eq!(migrate(here, port, "other 3 5000"), ok());
     assert_eq!(there.command(&["EXISTS", "other"]), Value::Integer(0));

@@ -149,7 +149,8 @@ fn a_health_check_takes_the_unix_socket_where_there_is_no_port() {
     let closes = std::thread::spawn(move || drop(silent.accept()));
     assert!(!is_healthy(&["--port", "0", "--unixsocket", "silent.sock", "--dir", &path], None));
     closes.join().expect("ends");
-    // No TCP, because `bind` is empty, whatever the port. The text of a failure is not read.
+    // With an empty `bind` there is no TCP listener, so the port is ignored. Later the check fails
+    // while its error text cannot be written.
     let server = ServerProcess::start(&[BINARY.into()], &options).expect("starts");
     let socket = ["--unixsocket", "s.sock", "--dir", &path];
     assert!(is_healthy(&[&["--bind", ""], &socket[..]].concat(), None));

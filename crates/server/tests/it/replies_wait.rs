@@ -143,7 +143,7 @@ fn replies_of_a_connection_keep_their_order() {
         }
         assert_eq!(read(&mut client), Value::Simple("PONG".into()));
         assert_eq!(read(&mut other), ok());
-        // It continues like any other client.
+        // After its waiting output is sent, the client continues like any other.
         send(&mut client, &[&["INCR", "number"]]);
         reader.wait_for_waiting(1);
         reader.confirm();
@@ -237,7 +237,7 @@ fn closing_connections_get_what_waits_first() {
         send(&mut leaves, &[&["SET", "key", "value"]]);
         reader.wait_for_waiting(2);
         assert!(!has_reply(&mut quits));
-        // A client that sends no more may still read.
+        // The end of a client's input alone does not drop its waiting output: it may still read.
         drop(leaves);
         reader.confirm();
         assert_eq!(quits.read_to_end().expect("the end"), b"+OK\r\n+OK\r\n");

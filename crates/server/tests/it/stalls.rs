@@ -109,7 +109,7 @@ fn a_reply_that_waits_for_freeing_comes_in_its_place() {
         let ok = Value::Simple("OK".into());
         for flush in ["FLUSHALL", "FLUSHDB"] {
             fill(&mut client, "set");
-            // A client that disconnects while it waits leaves nothing behind.
+            // A client that disconnects while its reply waits must not affect the others.
             other.send(format!("{flush} SYNC\r\n").as_bytes()).expect("it is sent");
             drop(std::mem::replace(&mut other, server.connect()));
             fill(&mut client, "zset");

@@ -213,11 +213,12 @@ fn issue_33_a_snapshot_that_is_newer_than_the_append_only_file_outlives_saves() 
     ok(&mut client, &["SAVE"]);
     client.command(&["BGREWRITEAOF"]);
     await_rewrite(&mut client);
-    // Without changes in between, this snapshot must not be taken for newer at the next start.
+    // Nothing has changed since the rewrite. So the next start must not treat this snapshot as
+    // newer than the append-only file.
     ok(&mut client, &["SAVE"]);
     kill(server);
     assert_eq!(fs::read(folder.path().join("dump.rdb.aside-1")).expect("it is kept"), restored);
-    // The server's own snapshots are not kept aside, however it ends.
+    // The server's own snapshots are not renamed to `.aside-N`, with either way to end it.
     for ending in ["SAVE", "NOSAVE"] {
         let mut server = start_in(folder.path(), ON);
         let mut client = server.connect();
@@ -256,7 +257,7 @@ fn issue_33_append_only_files_that_were_not_loaded_outlive_their_option() {
         for (name, bytes) in before.iter().filter(|(name, _)| name != MANIFEST) {
             assert_eq!(&fs::read(files.join(name)).expect("it is there"), bytes, "{name}");
         }
-        // The remedy.
+        // With the renamed manifest restored, all data is available again.
         fs::rename(files.join(format!("{MANIFEST}.aside-1")), files.join(MANIFEST)).expect("renamed");
         let server = start_in(folder.path(), ON);
         assert_eq!(size(&mut server.connect()), "(integer) 3");

@@ -79,7 +79,7 @@ fn who_publishes_faster_than_a_thread_takes_it_is_held_back() {
             while calls(&mut other, "publish") < 4 {
                 assert!(begun.elapsed() < SEEN_WITHIN, "the first messages are published");
             }
-            // Its thread has turns that serve only other clients.
+            // The publisher's thread continues with turns, but they serve only other clients.
             for _ in 0..200 {
                 assert_eq!(calls(&mut other, "publish"), 4);
             }

@@ -600,7 +600,7 @@ fn keys_migrate_over_tls_where_tls_cluster_says_so() {
     let refused = Value::Error(b"IOERR error or timeout connecting to the client".to_vec());
     assert_eq!(migrate(target.tls_port(), "encrypted"), ok);
     assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"encrypted".to_vec()));
-    // Over the kept connection.
+    // Over the same connection from the pool.
     assert_eq!(migrate(target.tls_port(), "again"), ok);
     assert_eq!(connect(&target).command(&["GET", "key"]), Value::Bulk(b"again".to_vec()));
     // A target without TLS, and one with an untrusted certificate.

@@ -281,13 +281,13 @@ fn what_a_blocked_client_reads_comes_ahead_of_the_news_that_it_changed() {
         assert_eq!(reader.command(&["CLIENT", "TRACKING", "ON"]), simple("OK"));
         reader.send(b"XREAD BLOCK 0 STREAMS stream $\r\n").unwrap();
         while info(&mut admin, "blocked_clients") != "1" {}
-        // Its thread handles both at once.
+        // The reader's thread sleeps, and then handles both entries in one turn.
         busy.send(b"DEBUG SLEEP 0.3\r\n").unwrap();
         while !admin.command(&["CLIENT", "LIST"]).to_string().contains(" cmd=debug") {}
         (1..=2)
             .for_each(|id| drop(writer.command(&["XADD", "stream", &format!("{id}-0"), "field", "value"])));
-        // Invalidation of the key read when it blocked, the reply, and the invalidation of the
-        // later change.
+        // First the invalidation of the key, which XREAD read when it blocked. Then the reply, and
+        // the invalidation for the later change.
         assert_eq!(reader.read().unwrap(), invalidated(&["stream"]));
         let entries = reader.read().unwrap();
         assert!(matches!(entries, Value::Map(_)), "{entries}");
