@@ -92,7 +92,7 @@ fn issue_33_files_without_their_manifest_are_left_alone() {
             fs::remove_file(files.join(name)).expect("it can be removed");
         }
     }
-    // The remedy: with the manifest all data is available again.
+    // With the manifest restored, all data is available again.
     fs::write(files.join(MANIFEST), manifest).expect("it can be written");
     let server = start_in(folder.path(), ON);
     assert_eq!(server.connect().command(&["DBSIZE"]).to_string(), "(integer) 3");
