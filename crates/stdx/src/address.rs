@@ -10,19 +10,19 @@ use std::sync::Arc;
 pub enum Address {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
-    /// A Unix socket. Clients have no name of their own: both ends are given the listener's path,
-    /// which is empty for a socket that was never bound.
+    /// The path of a Unix socket. Clients have no path of their own: both ends get the listener's
+    /// path, which is empty for a socket that was never bound.
     Unix(Arc<Path>),
 }
 
 impl Address {
-    /// Returns true for the path of a Unix socket.
+    /// Returns true for a Unix socket.
     pub fn is_unix(&self) -> bool {
         matches!(self, Address::Unix(_))
     }
 }
 
-/// `1.2.3.4:5`, `[::1]:5`, or the path.
+/// Formats the address as `1.2.3.4:5`, `[::1]:5`, or the path.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,23 +1,24 @@
-//! Bytes on their way out of a connection, in order: an appendable tail, and before it whatever
-//! chunks were queued by reference.
+//! The unsent bytes of a connection, in order: a tail to which bytes are appended, and ahead of it
+//! the chunks that were queued before, some of them by reference.
 //!
 //! ```text
 //!   chunks (front … back)              tail
 //!   [owned bytes][shared, counted][…]  [bytes being appended]
 //!    ^ sent                            (the front itself while no chunk is queued)
 //! ```
-//! The common reply is small and lives in the tail alone: one `Vec`, no queue. A big value is
-//! pushed as a counted reference and sent without being copied.
-//! Invariant: no queued chunk is empty; `sent` is less than the length of the front piece, or zero.
+//! A typical reply is small and is stored in the tail alone: one `Vec`, no queue. A big value is
+//! pushed as a counted reference and sent without being copied. `sent` counts the bytes of the
+//! front that were sent: of the first chunk, or of the tail if there is no chunk. Invariant: no
+//! queued chunk is empty; `sent` is less than the length of the front, or zero.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// Bytes owned by several parties at once, such as a stored value that is also being sent.
+/// Reference-counted bytes with several owners, such as a stored value that is also being sent.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// One piece of the queue ahead of the tail.
+/// A chunk of the queue, ahead of the tail.
 enum Chunk {
     Owned(Vec<u8>),
     Shared(SharedBytes),
@@ -32,7 +33,7 @@ impl Chunk {
     }
 }
 
-/// A queue of bytes to send. Appending is O(bytes), sharing and advancing O(1) a chunk.
+/// A queue of bytes to send. Appending is O(bytes); sharing is O(1); advancing is O(1) per chunk.
 #[derive(Default)]
 pub struct ByteQueue {
     chunks: VecDeque<Chunk>,
@@ -53,18 +54,19 @@ impl ByteQueue {
         Self { tail: buffer, ..Self::default() }
     }
 
-    /// Creates a queue of these bytes.
+    /// Creates a queue that holds `bytes`.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { tail: bytes, ..Self::default() }
     }
 
-    /// Borrows the buffer to append to. Only append: earlier bytes may already have been sent.
+    /// Borrows the tail's buffer. The caller may only append: some of its bytes may already have
+    /// been sent.
     #[inline]
     pub fn tail_mut(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// Queues `bytes` by reference, behind all that was appended so far. O(1).
+    /// Queues `bytes` by reference, after everything appended so far. O(1).
     pub fn push_shared(&mut self, bytes: SharedBytes) {
         if (*bytes).as_ref().is_empty() {
             return;
@@ -78,15 +80,18 @@ impl ByteQueue {
         self.chunks.push_back(Chunk::Shared(bytes));
     }
 
-    /// Queues what `other` holds behind all that was appended so far. O(pieces)
-    /// and a copy of its tail.
+    /// Queues the unsent bytes of `other` after everything appended so far. O(chunks of `other`);
+    /// if `other` has no chunks, its tail is copied.
+    ///
+    /// # Panics
+    /// If `other` has chunks and some of its bytes were already sent.
     pub fn append(&mut self, mut other: ByteQueue) {
         if other.chunks.is_empty() {
             self.tail.extend_from_slice(&other.tail[other.sent..]);
             return;
         }
-        // The bytes of the first piece that were sent already would have to be
-        // skipped in the middle.
+        // The sent bytes of its first chunk would otherwise have to be skipped in the middle of the
+        // queue.
         assert_eq!(other.sent, 0, "only a queue of which nothing was sent is appended");
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -98,8 +103,9 @@ impl ByteQueue {
         self.tail = other.tail;
     }
 
-    /// Moves what `other` holds, of which nothing was sent, behind all that was appended so far;
-    /// `other` is empty then. O(1) where nothing was appended, else as [`append`](Self::append).
+    /// Moves the bytes of `other` after everything appended so far, and leaves `other` empty. No
+    /// byte of `other` may have been sent. O(1) if this queue is empty; otherwise it costs as much
+    /// as [`append`](Self::append).
     pub fn take_from(&mut self, other: &mut ByteQueue) {
         if self.is_empty() && self.sent == 0 {
             std::mem::swap(self, other);
@@ -115,7 +121,7 @@ impl ByteQueue {
         *other = ByteQueue::with_buffer(buffer);
     }
 
-    /// Bytes not sent yet. O(1).
+    /// Returns the number of unsent bytes. O(1).
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.chunks_len_bytes + self.tail.len() - self.sent
@@ -127,23 +133,24 @@ impl ByteQueue {
         self.len_bytes() == 0
     }
 
-    /// Chunks queued ahead of the tail, as CLIENT LIST's `oll` counts them.
+    /// Returns the number of chunks ahead of the tail, which CLIENT LIST reports as `oll`.
     pub fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Bytes of memory behind the tail.
+    /// Returns the capacity of the tail's buffer in bytes, without the chunks.
     pub fn capacity_bytes(&self) -> usize {
         self.tail.capacity()
     }
 
-    /// Returns the unsent bytes if they are one contiguous piece (the common case), else `None`.
+    /// Returns the unsent bytes if they are all in the tail (the common case), else `None`.
     #[inline]
     pub fn as_single(&self) -> Option<&[u8]> {
         self.chunks.is_empty().then(|| &self.tail[self.sent..])
     }
 
-    /// Returns the first unsent piece, empty if everything was sent. O(1).
+    /// Returns the unsent bytes of the first chunk, or of the tail if there is no chunk. Empty if
+    /// everything was sent. O(1).
     #[inline]
     pub fn front(&self) -> &[u8] {
         match self.chunks.front() {
@@ -152,7 +159,8 @@ impl ByteQueue {
         }
     }
 
-    /// Returns the first unsent pieces, up to `slices_max` of them, for a gathering write.
+    /// Returns the unsent bytes as slices, first one first, at most `slices_max`, for a gathering
+    /// write.
     pub fn io_slices(&self, slices_max: usize) -> Vec<IoSlice<'_>> {
         let pieces = self.chunks.iter().map(Chunk::bytes).chain(std::iter::once(self.tail.as_slice()));
         let mut skip = self.sent;
@@ -166,8 +174,10 @@ impl ByteQueue {
         slices
     }
 
-    /// Marks the next `n` bytes as sent and lets go of every piece that is
-    /// done. `n <= len_bytes()`.
+    /// Marks the next `n` bytes as sent and frees each chunk that was sent whole.
+    ///
+    /// # Panics
+    /// If `n` is more than `len_bytes()`.
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.len_bytes(), "more bytes sent than were queued");
         self.sent += n;
@@ -188,7 +198,8 @@ impl ByteQueue {
 
     /// Drops unsent bytes from the back until `len_bytes` are left. O(chunks dropped).
     ///
-    /// The cut must not fall inside shared bytes: those are dropped whole.
+    /// # Panics
+    /// If the cut is inside shared bytes, or `len_bytes` is more than `len_bytes()`.
     pub fn truncate(&mut self, len_bytes: usize) {
         assert!(len_bytes <= self.len_bytes(), "cannot keep more bytes than are queued");
         let keep = len_bytes + self.sent;
@@ -206,10 +217,11 @@ impl ByteQueue {
         self.tail.truncate(keep - self.chunks_len_bytes);
     }
 
-    /// Takes what is behind the first `len_bytes` unsent bytes out, as a queue of its own. O(chunks
-    /// taken) and a copy of a part of one piece.
+    /// Removes all but the first `len_bytes` unsent bytes and returns the removed ones as a new
+    /// queue. O(chunks removed), and a copy of a part of one chunk or of the tail.
     ///
-    /// The cut must not fall inside shared bytes.
+    /// # Panics
+    /// If the cut is inside shared bytes, or `len_bytes` is more than `len_bytes()`.
     pub fn split_off(&mut self, len_bytes: usize) -> ByteQueue {
         assert!(len_bytes <= self.len_bytes(), "cannot keep more bytes than are queued");
         let keep = len_bytes + self.sent;
@@ -235,10 +247,11 @@ impl ByteQueue {
         taken
     }
 
-    /// Inserts `bytes` so that `at` unsent bytes stay ahead of them. O(bytes behind in that piece).
+    /// Inserts `bytes` after the first `at` unsent bytes. O(bytes after them in that chunk or the
+    /// tail).
     ///
-    /// The place must be in bytes that were appended, or at the edge of such;
-    /// not inside shared ones.
+    /// # Panics
+    /// If `at` is inside shared bytes or after the end. It may be at the edge of shared bytes.
     pub fn insert(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len_bytes(), "cannot insert behind the end");
         let at = at + self.sent;
@@ -254,7 +267,8 @@ impl ByteQueue {
                     insert_bytes(owned, at - start, bytes);
                     break;
                 }
-                // Right before shared bytes, with no appended piece ahead to take them.
+                // Directly before shared bytes, with no owned chunk ahead to which they could be
+                // added.
                 Chunk::Shared(_) if at == start => {
                     self.chunks.insert(i, Chunk::Owned(bytes.to_vec()));
                     break;
@@ -266,7 +280,7 @@ impl ByteQueue {
         self.chunks_len_bytes += bytes.len();
     }
 
-    /// Takes the memory of an emptied queue back for reuse.
+    /// Takes the buffer of the empty queue, to be reused.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty(), "the buffer still holds unsent bytes");
         self.sent = 0;
@@ -274,7 +288,7 @@ impl ByteQueue {
     }
 }
 
-/// Inserts `bytes` at `at` with one move of what is behind.
+/// Inserts `bytes` at index `at`; moves the bytes after it once.
 fn insert_bytes(target: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let len = target.len();
     target.extend_from_slice(bytes);

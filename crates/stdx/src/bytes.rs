@@ -1,7 +1,8 @@
-//! Short byte strings, compared and read without a loop or a call.
+//! Comparing and reading of short byte strings without a loop or a call.
 
-/// Returns true if two byte strings are equal. Those of up to 32 bytes, as names and keys are, are
-/// compared without a loop or a call: by their ends, which overlap. O(bytes).
+/// Returns true if two byte strings are equal. O(bytes). Strings of up to 32 bytes, as most names
+/// and keys are, are compared without a loop or a call: by their first and last bytes, which may
+/// overlap.
 #[inline]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()
@@ -22,14 +23,14 @@ fn same_ends<const N: usize, T: PartialEq>(a: &[u8], b: &[u8], number: fn([u8; N
     ends(a) == ends(b)
 }
 
-/// Converts a byte string of at most six bytes to a little-endian number, whose upper two bytes
-/// are free for further bytes; `None` for a longer one. O(1).
+/// Packs a byte string of at most six bytes into a little-endian number, whose upper two bytes are
+/// zero and free for other uses. `None` for a longer string. O(1).
 #[inline]
 pub fn word(bytes: &[u8]) -> Option<u64> {
     let byte_at = |at: usize| u64::from(bytes[at]) << (8 * at);
     match bytes.len() {
         0 => Some(0),
-        // The reads may overlap: what is read twice is the same.
+        // The reads may overlap: a byte that is read twice has the same value.
         len @ 1..=3 => Some(byte_at(0) | byte_at(len / 2) | byte_at(len - 1)),
         len @ 4..=6 => {
             let first = u32::from_le_bytes(*bytes.first_chunk()?);

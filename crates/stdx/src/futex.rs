@@ -1,16 +1,16 @@
-//! A word that threads can sleep on: the one way this project parks a thread for
-//! another thread's sake.
+//! A futex: a 32-bit word on which threads can sleep. It is the only way in which this project
+//! blocks a thread until another thread acts.
 //!
-//! `wait(expected)` sleeps until woken, but only while the word still is `expected`; the kernel
-//! compares and queues in one step against `wake_one` and `wake_all`. So a waker that first changes
-//! the word and then wakes can never slip between a waiter's look and its sleep. Waking costs a
-//! system call: protocols record in the word itself whether anybody sleeps.
-//! A wait may end without a wake. Callers look at the word again, in a loop.
+//! `wait(expected)` sleeps until another thread wakes it, but only if the word still equals
+//! `expected`. The kernel does the comparison and the queueing as one step with respect to
+//! `wake_one` and `wake_all`. So no wake-up is lost if the waking thread first changes the word and
+//! then wakes. Waking costs a system call: protocols record in the word itself whether any thread
+//! sleeps. A wait may also end without a wake-up, so callers check the word again, in a loop.
 //!
-//! Under `cfg(loom)` and `cfg(shuttle)` the word is their atomic and the kernel's queue a mutex
-//! with a condition variable: the same compare-and-queue step, so they see a lost wake-up as the
-//! deadlock it is. The models never wake without reason; real kernels may, and the callers' loops
-//! allow for it.
+//! Under `cfg(loom)` and `cfg(shuttle)` the word is the model's atomic, and the kernel's queue is a
+//! mutex with a condition variable. Comparison and queueing are one step there as well, so the
+//! models report a lost wake-up as a deadlock. The models have no spurious wake-ups; real kernels
+//! may, which the callers' loops allow for.
 
 use crate::sync::AtomicU32;
 
@@ -30,25 +30,25 @@ pub struct FutexWord {
 
 #[cfg(not(any(loom, shuttle)))]
 impl FutexWord {
-    /// Creates a word of this value without sleepers.
+    /// Creates a word with this value, without sleeping threads.
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value) }
     }
 
-    /// Sleeps until a wake while the word is `expected`; returns at once when it is not. May return
-    /// early: look again.
+    /// Sleeps until woken if the word equals `expected`; else returns at once. It may also return
+    /// without a wake-up: check the word again.
     #[inline]
     pub fn wait(&self, expected: u32) {
         atomic_wait::wait(&self.word, expected);
     }
 
-    /// Wakes one sleeper, if there is one. A system call.
+    /// Wakes one sleeping thread, if there is one. Costs a system call.
     #[inline]
     pub fn wake_one(&self) {
         atomic_wait::wake_one(&raw const self.word);
     }
 
-    /// Wakes every sleeper. A system call.
+    /// Wakes all sleeping threads. Costs a system call.
     #[inline]
     pub fn wake_all(&self) {
         atomic_wait::wake_all(&raw const self.word);
@@ -57,19 +57,19 @@ impl FutexWord {
 
 #[cfg(any(loom, shuttle))]
 impl FutexWord {
-    /// Creates a word of this value without sleepers.
+    /// Creates a word with this value, without sleeping threads.
     #[cfg(loom)]
     pub fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// Creates a word of this value without sleepers.
+    /// Creates a word with this value, without sleeping threads.
     #[cfg(shuttle)]
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// Waits as the kernel does: compares under the lock of its queue, then queues and sleeps.
+    /// Waits as the kernel does: locks the queue, compares, then queues and sleeps.
     pub fn wait(&self, expected: u32) {
         let queue = self.queue.lock().expect("a model that panics has ended");
         if self.word.load(crate::sync::Ordering::SeqCst) == expected {
@@ -77,20 +77,20 @@ impl FutexWord {
         }
     }
 
-    /// Wakes one sleeper as the kernel does, under the lock of its queue.
+    /// Wakes one sleeping thread as the kernel does, with the queue locked.
     pub fn wake_one(&self) {
         let _queue = self.queue.lock().expect("a model that panics has ended");
         self.woken.notify_one();
     }
 
-    /// Wakes all sleepers as the kernel does, under the lock of its queue.
+    /// Wakes all sleeping threads as the kernel does, with the queue locked.
     pub fn wake_all(&self) {
         let _queue = self.queue.lock().expect("a model that panics has ended");
         self.woken.notify_all();
     }
 }
 
-/// The atomic operations on the word.
+/// Gives access to the atomic operations on the word.
 impl std::ops::Deref for FutexWord {
     type Target = AtomicU32;
 

@@ -1,18 +1,18 @@
-//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
-//! calls. Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions for a fuzzer or a plain loop of random inputs.
+//! Each function panics if its property does not hold.
 
 use crate::glob::{glob_match, glob_match_any_case};
 use crate::long_double::LongDouble;
 use crate::number::{F64_TEXT_LEN_MAX, format_f64, parse_f64, parse_i64};
 use crate::quoted::split_quoted;
 
-/// Checks a pattern (up to the first NUL) on a text. Matching ends. A text whose bytes are all
-/// escaped matches itself. Stars around a matching pattern match as well, except for the empty
-/// text.
+/// Checks glob matching with a pattern (`data` up to the first NUL) and a text (the rest). Matching
+/// terminates. A text with each byte escaped matches itself. A matching pattern still matches with
+/// a star before and after it, except for the empty text.
 pub fn fuzz_glob(data: &[u8]) {
     let mut parts = data.splitn(2, |&byte| byte == 0);
     let (pattern, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    // A star behind an unfinished class or escape would become a part of it.
+    // A star after an unfinished class or escape would become a part of it.
     if glob_match(pattern, text) && !text.is_empty() && !pattern.contains(&b'[') && !pattern.ends_with(b"\\")
     {
         assert!(glob_match(&[b"*", pattern, b"*"].concat(), text));
@@ -22,7 +22,8 @@ pub fn fuzz_glob(data: &[u8]) {
     assert!(glob_match(&escaped, text));
 }
 
-/// Numbers and quoted words: what reads as a number prints to a text that reads as the same one.
+/// Checks numbers and quoted words: a text that parses as a number is printed as a text that parses
+/// as the same number.
 pub fn fuzz_number(data: &[u8]) {
     if let Some(value) = parse_i64(data) {
         assert_eq!(value.to_string().as_bytes(), data);

@@ -1,20 +1,20 @@
-//! Glob patterns over bytes, as KEYS, SCAN, PSUBSCRIBE and CONFIG GET take them: `*` any bytes,
-//! `?` one byte, `[abc]` `[a-z]` `[^a]` one byte of a class, `\` makes the next byte plain.
+//! Glob patterns over bytes, for KEYS, SCAN, PSUBSCRIBE and CONFIG GET. `*` matches any bytes, `?`
+//! one byte, `[abc]` `[a-z]` `[^a]` one byte of a class, and `\` makes the next byte literal.
 //!
-//! Matching keeps one place to come back to: where the last `*` was. A later `*` makes the earlier
-//! ones' choices irrelevant, because the first place where the part between them fits leaves the
-//! most text for what follows. So the time is O(pattern × text) in the worst case, O(text) for the
-//! usual `prefix*`, and no pattern makes it exponential. No memory is allocated. As in Redis, a
-//! pattern with something behind more than [`STARS_MAX`] stars matches nothing.
+//! The matcher backtracks to the last `*` only. Earlier stars need no second try: the part between
+//! two stars is matched at its first possible place, which leaves the most text for the rest. So
+//! the time is O(pattern × text) in the worst case, O(text) for the usual `prefix*`, and never
+//! exponential. No memory is allocated. As in Redis, a pattern with more than [`STARS_MAX`] stars
+//! ahead of other bytes matches nothing.
 //!
-//! Odd corners follow Redis 8.0.2: a class without its `]` ends with the pattern, a range may be
-//! given backwards, `[^]` takes any byte, and a backslash at the very end is a plain backslash.
-//! The empty text matches the empty pattern only, no star.
-//! Bytes of a range compare unsigned (in Redis that depends on the platform).
-//! The glob crates differ in exactly these corners, match paths (with `/` and hidden files) or
-//! UTF-8 text instead of bytes, or compile the pattern to a regex first; hence these lines.
+//! Special cases follow Redis 8.0.2. A class without `]` ends at the end of the pattern. A range
+//! may be given backwards. `[^]` matches any byte. A backslash at the end of the pattern is a
+//! literal backslash. The empty text matches only the empty pattern, not `*`. Bytes of a range
+//! compare unsigned (in Redis that depends on the platform). Existing glob crates are not used:
+//! they differ in these cases, match paths (with `/` and hidden files) or UTF-8 text instead of
+//! bytes, or first compile the pattern to a regex.
 
-/// Stars, or rows of them, that something may stand behind.
+/// The maximum number of stars that are followed by something else. Adjacent stars count as one.
 pub const STARS_MAX: usize = 1000;
 
 /// Returns true if all of `text` matches `pattern`.
@@ -22,7 +22,7 @@ pub fn glob_match(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, |byte| byte)
 }
 
-/// Returns true if all of `text` matches `pattern`, with ASCII letters of either case.
+/// Returns true if all of `text` matches `pattern`, ignoring the case of ASCII letters.
 pub fn glob_match_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, lower)
 }
@@ -35,8 +35,8 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
-    // Where to go on after a mismatch: the pattern behind the last star, and the text it is tried
-    // against next.
+    // The state to resume with after a mismatch: the pattern after the last star, and the text at
+    // which it is tried next.
     let mut retry: Option<(&[u8], &[u8])> = None;
     let (mut p, mut t, mut stars) = (pattern, text, 0);
     loop {
@@ -69,7 +69,7 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
     }
 }
 
-/// Matches `byte` with the one-byte pattern at the front of `p`; gives the pattern behind it.
+/// Matches `byte` against the first element of `p`; returns the rest of the pattern if it matches.
 fn match_one<'p>(p: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<&'p [u8]> {
     let (matched, rest) = match p {
         [] => (false, p),
@@ -81,8 +81,8 @@ fn match_one<'p>(p: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> Option<&'p 
     matched.then_some(rest)
 }
 
-/// Matches `byte` with the class whose content starts at the front of `class`; gives the verdict
-/// and the pattern behind its `]`.
+/// Matches `byte` against a class; `class` starts after the `[`. Returns true if it matches, and
+/// the pattern after the `]`.
 fn match_class<'p>(class: &'p [u8], byte: u8, fold: &impl Fn(u8) -> u8) -> (bool, &'p [u8]) {
     let (negated, mut class) = match class {
         [b'^', class @ ..] => (true, class),
@@ -169,7 +169,7 @@ mod tests {
         assert!(!glob_match(b"MAX*", b"maxmemory"));
     }
 
-    /// Matches by the definition, with all its exponential choices.
+    /// Matches by the definition, trying all possibilities; takes exponential time.
     fn twin(p: &[u8], t: &[u8]) -> bool {
         match p {
             [] => t.is_empty(),

@@ -1,19 +1,19 @@
 //! Short decimal digits of a double, by Grisu2 (Loitsch, "Printing floating-point numbers quickly
 //! and accurately with integers", PLDI 2010).
 //!
-//! The digits always read back as the same double, and for 99.9 % of doubles they are the shortest
-//! that do. For the rest they are one or two longer, and 1e23 prints as 99999999999999990000000.
-//! That is why this is not the standard library's printer, whose digits are always the shortest:
-//! replies and stored texts agree with those of Redis, which uses the same algorithm.
+//! The digits always parse back to the same double. For 99.9 % of doubles they are the shortest
+//! that do; for the rest they are one or two digits longer, and 1e23 prints as
+//! 99999999999999990000000. The standard library's printer, whose digits are always the shortest,
+//! is not used: replies and stored texts must agree with those of Redis, which uses Grisu2.
 //!
-//! The idea: scale the double by a power of ten from a table, so that its integer part has few
-//! bits; then produce digits of the upper boundary of what still reads back as this double until
-//! the rest is inside the boundaries; last, step the final digit towards the double itself.
-//! Everything is 64-bit integers; time is O(digits).
+//! Method: First, scale the double by a power of ten from a table, so that its integer part has few
+//! bits. Then produce digits of the largest number that still parses back to this double, until the
+//! remainder is inside the interval of such numbers. Last, lower the final digit to get closer to
+//! the double itself. All arithmetic is on 64-bit integers; time is O(digits).
 
 use std::f64::consts::LOG10_2;
 
-/// Digits at most: 17 identify any double, and Grisu2 stops there.
+/// The size of the buffer for digits. Grisu2 writes at most 17, which identify any double.
 pub(crate) const DIGITS_MAX: usize = 18;
 
 /// A number `significand × 2^exponent`.
@@ -29,7 +29,7 @@ impl Scaled {
         Self { significand: self.significand << shift, exponent: self.exponent - shift as i32 }
     }
 
-    /// Returns the product, its significand rounded to 64 bits.
+    /// Returns the product, with its significand rounded to 64 bits.
     fn times(self, other: Self) -> Self {
         let product = self.significand as u128 * other.significand as u128;
         Self {
@@ -39,8 +39,8 @@ impl Scaled {
     }
 }
 
-/// Writes the digits of `value` (positive and finite) and gives their count and the power of ten
-/// that the last one counts.
+/// Writes the digits of `value` (positive and finite). Returns their number and the power of ten of
+/// the last digit's place.
 pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
     debug_assert!(value > 0.0 && value.is_finite());
     let bits = value.to_bits();
@@ -66,7 +66,7 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
     let number = number.normalized().times(power);
     let upper = upper.times(power);
     let lower = lower.times(power);
-    // The products may be one unit off: stay inside.
+    // The products may be off by one unit: narrow the interval by one unit at each end.
     let (upper, below) = (Scaled { significand: upper.significand - 1, ..upper }, lower.significand + 1);
     let interval = Interval {
         upper,
@@ -77,17 +77,18 @@ pub(crate) fn shortest_digits(value: f64, digits: &mut [u8; DIGITS_MAX]) -> (usi
     (len, scale - power_exponent)
 }
 
-/// The numbers that read back as the double, scaled.
+/// The interval of numbers that parse back to the double, scaled.
 struct Interval {
     upper: Scaled,
-    /// From the lower end to the upper one.
+    /// The distance from the lower end to the upper end.
     width: u64,
-    /// From the double to the upper end.
+    /// The distance from the double to the upper end.
     to_number: u64,
 }
 
 impl Interval {
-    /// Digits of the upper end until what is left of it lies inside the interval.
+    /// Writes digits of the upper end until the remainder lies inside the interval. Returns their
+    /// number and the power of ten of the last digit's place.
     fn digits(&self, digits: &mut [u8; DIGITS_MAX]) -> (usize, i32) {
         let shift = -self.upper.exponent;
         let one = 1_u64 << shift;
@@ -131,15 +132,16 @@ impl Interval {
     }
 }
 
-/// The interval in the units of the last digit's place.
+/// The interval, in the unit of the last digit's place.
 struct Ends {
     width: u64,
     to_number: u64,
 }
 
 impl Ends {
-    /// Lowers the last digit while that gets nearer to the double and stays inside the interval.
-    /// `left` is how far the digits are below the upper end, `unit` what the last one counts.
+    /// Lowers the last digit as long as that gets closer to the double and stays inside the
+    /// interval. `left` is the distance from the digits to the upper end; `unit` is the value of
+    /// one in the last digit.
     fn step_down(&self, last: &mut u8, mut left: u64, unit: u64) {
         while left < self.to_number
             && self.width - left >= unit
@@ -151,12 +153,13 @@ impl Ends {
     }
 }
 
-/// Returns a power of ten and its exponent. It brings a number of this binary exponent to one
-/// between -60 and -32, so that its integer part fits 32 bits and a digit times ten does not
-/// overflow.
+/// Returns a power of ten and its decimal exponent. The product of a number of this binary
+/// `exponent` and that power has a binary exponent between -60 and -32: then its integer part fits
+/// 32 bits and a digit times ten does not overflow.
 fn power_of_ten_for(exponent: i32) -> (Scaled, i32) {
-    // The decimal exponent wanted, rounded towards zero: log10(2) times the binary one, less the
-    // 87 powers of the table. Where two powers would do, this start decides between them.
+    // The decimal exponent to start at, rounded towards zero: log10(2) times the negated sum of the
+    // binary exponent and 87, the length of the table. If two powers fit, this start decides which
+    // one is taken.
     let wanted = (f64::from(-(exponent + POWERS.len() as i32)) * LOG10_2) as i32;
     let mut index = ((wanted - POWER_MIN) / POWER_STEP) as usize;
     loop {
@@ -174,7 +177,7 @@ fn power_of_ten_for(exponent: i32) -> (Scaled, i32) {
 const POWER_MIN: i32 = -348;
 const POWER_STEP: i32 = 8;
 
-/// The top 64 bits, rounded, of 10^-348, 10^-340, … 10^340.
+/// The rounded top 64 bits of 10^-348, 10^-340, … 10^340.
 #[rustfmt::skip]
 const POWERS: [u64; 87] = [
     0xfa8f_d5a0_081c_0288, 0xbaae_e17f_a23e_bf76, 0x8b16_fb20_3055_ac76, 0xcf42_894a_5dce_35ea,

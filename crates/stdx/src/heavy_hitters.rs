@@ -5,25 +5,25 @@
 //!  counters: [key, count, error] × capacity       index: key ──► counter
 //!  heap of counters, the smallest count on top
 //! ```
-//! An item that has a counter adds its weight to it. A new item takes the counter with the
-//! smallest count, adds to that count, and remembers it as its error. So the count of an item is
-//! never below its true weight, and its certain part (count less error) never above. With a total
-//! weight of `W`, no error is above `W / capacity`, and every item that has more than that has a
-//! counter.
+//! If an item has a counter, its weight is added to the counter. If all counters are in use, a new
+//! item takes over the counter with the smallest count: that count becomes the error of the item,
+//! and the weight is added to it. So the count of an item is never below its true weight, and count
+//! less error (its certain weight) is never above it. With a total weight of `W`, no error is above
+//! `W / capacity`, and every item whose weight is above that has a counter.
 //!
-//! Adding is O(log capacity); memory: capacity keys and some 80 bytes each. Source: Metwally,
+//! Adding is O(log capacity). Memory: one key and about 80 bytes per counter. Source: Metwally,
 //! Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams"
 //! (2005), with weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The counters. See the module's comment.
+/// The counters of one stream.
 #[derive(Debug)]
 pub struct HeavyHitters {
     capacity: usize,
     counters: Vec<Counter>,
-    /// Places of counters: a binary heap, the smallest count first.
+    /// The indexes of the counters, as a binary heap with the smallest count first.
     heap: Vec<usize>,
     index: HashMap<Arc<[u8]>, usize>,
 }
@@ -33,18 +33,18 @@ struct Counter {
     key: Arc<[u8]>,
     count: u64,
     error: u64,
-    /// Its index in the heap.
+    /// The position of the counter in the heap.
     heap_at: usize,
 }
 
-/// An item and its weight.
+/// An item and the bounds of its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hitter {
-    /// The item.
+    /// The name of the item.
     pub key: Arc<[u8]>,
-    /// At least this much is its weight.
+    /// The lower bound of its weight: the count less the error.
     pub certain: u64,
-    /// At most this much.
+    /// The upper bound of its weight.
     pub count: u64,
 }
 
@@ -52,13 +52,13 @@ impl HeavyHitters {
     /// Creates an empty set of at most `capacity` counters.
     ///
     /// # Panics
-    /// The capacity is zero.
+    /// If the capacity is zero.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "somebody has to be counted");
         Self { capacity, counters: Vec::new(), heap: Vec::new(), index: HashMap::new() }
     }
 
-    /// Adds to the weight of an item. O(log capacity).
+    /// Adds `weight` to the weight of the item `key`. O(log capacity).
     pub fn add(&mut self, key: &[u8], weight: u64) {
         let at = match self.index.get(key) {
             Some(&at) => at,
@@ -74,7 +74,7 @@ impl HeavyHitters {
         self.counters.push(Counter { key: Arc::clone(&key), count: 0, error: 0, heap_at: at });
         self.index.insert(key, at);
         self.heap.push(at);
-        // Nothing is smaller than nothing: it goes to the top.
+        // No count is below zero: the new counter moves to the top.
         let mut child = at;
         while child > 0 {
             let parent = (child - 1) / 2;
@@ -94,7 +94,7 @@ impl HeavyHitters {
         at
     }
 
-    /// Moves a counter that grew down the heap.
+    /// Moves a counter whose count grew down the heap.
     fn sink(&mut self, mut parent: usize) {
         let count = |this: &Self, at: usize| this.counters[this.heap[at]].count;
         loop {
@@ -115,12 +115,11 @@ impl HeavyHitters {
         self.counters[self.heap[b]].heap_at = b;
     }
 
-    /// Forgets the items for which `keep` is false: they have no weight any more.
-    /// O(counters log counters).
+    /// Removes the counters of the items for which `keep` returns false. O(counters log counters).
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.counters.retain(|counter| keep(&counter.key));
         self.heap = (0..self.counters.len()).collect();
-        // What is sorted is a heap.
+        // A sorted array is a valid heap.
         self.heap.sort_unstable_by_key(|&at| self.counters[at].count);
         for (heap_at, &at) in self.heap.iter().enumerate() {
             self.counters[at].heap_at = heap_at;
@@ -129,7 +128,7 @@ impl HeavyHitters {
         self.index = places.map(|(at, counter)| (Arc::clone(&counter.key), at)).collect();
     }
 
-    /// Lists all items that have a counter, in no order.
+    /// Lists all items that have a counter, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Hitter> + '_ {
         self.counters.iter().map(|counter| Hitter {
             key: Arc::clone(&counter.key),
@@ -138,8 +137,8 @@ impl HeavyHitters {
         })
     }
 
-    /// Returns the `count` heaviest items of several streams, heaviest first by their certain
-    /// weights. An item's weights in the streams are added up. O(counters log counters).
+    /// Returns the `count` heaviest items of several streams, ordered by certain weight, heaviest
+    /// first. The bounds of an item are summed over the streams. O(counters log counters).
     pub fn top<'h>(streams: impl Iterator<Item = &'h HeavyHitters>, count: usize) -> Vec<Hitter> {
         let mut sums: HashMap<Arc<[u8]>, Hitter> = HashMap::new();
         for hitter in streams.flat_map(HeavyHitters::iter) {
@@ -159,7 +158,7 @@ impl HeavyHitters {
 mod tests {
     use super::*;
 
-    /// Draws a number below `bound`, from a sequence of its own.
+    /// Draws a pseudo-random number below `bound` and advances `state`.
     fn draw(state: &mut u64, bound: u64) -> u64 {
         *state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
         (*state >> 33) % bound
@@ -171,7 +170,7 @@ mod tests {
             let mut hitters = HeavyHitters::new(capacity);
             let (mut twin, mut total, mut state) = (HashMap::<Vec<u8>, u64>::new(), 0, 7 + keys);
             for _ in 0..20_000 {
-                // A few keys have most of the weight.
+                // A few keys get most of the weight.
                 let key = draw(&mut state, keys).min(draw(&mut state, keys)).min(draw(&mut state, keys));
                 let (key, weight) = (key.to_string().into_bytes(), draw(&mut state, 50));
                 hitters.add(&key, weight);
@@ -200,7 +199,7 @@ mod tests {
             hitters.add(key.as_bytes(), weight);
         }
         hitters.retain(|key| key != b"a");
-        // There is room for one; the next takes the place of the smallest, with its count.
+        // One counter is free; the item after that takes over the counter with the smallest count.
         for (key, weight) in [("e", 4), ("f", 1), ("c", 1)] {
             hitters.add(key.as_bytes(), weight);
         }

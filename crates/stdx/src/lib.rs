@@ -1,4 +1,5 @@
-//! Additions to the standard library that every crate may use: no terms of Redis, no I/O.
+//! Additions to the standard library that every crate may use. They know nothing of Redis and do no
+//! I/O.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,11 +1,11 @@
 //! The 80-bit floating point numbers of x87, computed in software.
 //!
-//! INCRBYFLOAT and HINCRBYFLOAT are defined by C's `long double` as x86-64 has it: a 64-bit
-//! significand, results rounded to it, and printed with 17 decimals less the trailing zeros. So
-//! 0.1 + 0.2 is 0.3 and not 0.30000000000000004. Parsing and adding are `rustc_apfloat`'s; printing
-//! is here, because C prints the exact value: the digits of `significand × 2^exponent`, rounded
-//! half to even behind the seventeenth decimal. Time and memory are O(1) but for very large
-//! numbers, whose up to 4,933 digits take some microseconds.
+//! INCRBYFLOAT and HINCRBYFLOAT compute with C's `long double` of x86-64. Results are rounded to a
+//! 64-bit significand and printed with 17 decimals, without trailing zeros. So 0.1 + 0.2 is 0.3 and
+//! not 0.30000000000000004. `rustc_apfloat` parses and adds; this module prints. C prints the exact
+//! value: the digits of `significand × 2^exponent`, rounded half to even at the seventeenth
+//! decimal. Time and memory are O(1) except for very large numbers, whose up to 4,933 digits take
+//! some microseconds.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use rustc_apfloat::{Float, FloatConvert, Round, ieee};
 
 use crate::number::{Form, NumberText};
 
-/// Text longer than this is not read as a number.
+/// The maximum length of a text that is parsed as a number, in bytes.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
-/// Digits behind the decimal point.
+/// The number of digits after the decimal point.
 const DECIMALS: usize = 17;
 /// Ten to the power of [`DECIMALS`].
 const DECIMALS_UNIT: u128 = 100_000_000_000_000_000;
@@ -26,12 +26,12 @@ const DECIMALS_UNIT: u128 = 100_000_000_000_000_000;
 pub struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
-    /// Zero.
+    /// The number zero.
     pub const ZERO: Self = Self(X87DoubleExtended::ZERO);
 
-    /// Reads a number as C's `strtold`: decimal, hexadecimal or infinity, with the whole `text` a
-    /// number of at most 5,119 bytes, and neither NaN, overflow nor underflow to zero. O(bytes²)
-    /// for long texts.
+    /// Parses a number as C's `strtold` does: decimal, hexadecimal or infinity. All of `text`, at
+    /// most 5,119 bytes, must be the number. `None` for anything else and for NaN, overflow and
+    /// underflow to zero. O(bytes²) for long texts.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_LEN_MAX {
             return None;
@@ -43,10 +43,10 @@ impl LongDouble {
         (!overflows && !underflows).then_some(Self(if number.negative { -magnitude } else { magnitude }))
     }
 
-    /// Converts `value`, which is not NaN, to the equal number.
+    /// Converts a double that is not NaN, without loss.
     pub fn from_f64(value: f64) -> Self {
         assert!(!value.is_nan(), "NaN is no number");
-        // Every double is exact in 80 bits.
+        // 80 bits represent every double exactly.
         Self(ieee::Double::from_bits(value.to_bits() as u128).convert(&mut false).value)
     }
 
@@ -73,7 +73,6 @@ impl LongDouble {
     }
 }
 
-/// The text: up to 17 decimals, no trailing zeros, no exponent, no `-0`.
 impl std::ops::Neg for LongDouble {
     type Output = Self;
     fn neg(self) -> Self {
@@ -81,9 +80,11 @@ impl std::ops::Neg for LongDouble {
     }
 }
 
+/// Formats the number with up to 17 decimals, without trailing zeros or exponent, never as `-0`.
 impl fmt::Display for LongDouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // x87's layout: 64 bits with an explicit leading one, 15 of exponent, one of sign.
+        // The x87 layout: a 64-bit significand with an explicit leading one, a 15-bit exponent, a
+        // sign bit.
         let bits = self.0.to_bits();
         let sign = if self.0.is_negative() { "-" } else { "" };
         if self.0.is_infinite() {
@@ -102,7 +103,7 @@ fn magnitude_text(significand: u64, exponent: i32) -> String {
     if exponent >= 0 {
         return shifted_integer_text(significand, exponent as u32);
     }
-    // Below 2^(64+57): it fits.
+    // The product is below 2^(64+57), so it fits.
     let scaled = significand as u128 * DECIMALS_UNIT;
     let units = shift_right_half_to_even(scaled, exponent.unsigned_abs());
     let (integer, decimals) = (units / DECIMALS_UNIT, units % DECIMALS_UNIT);
@@ -110,7 +111,7 @@ fn magnitude_text(significand: u64, exponent: i32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns `value / 2^shift`, a half rounded to the even neighbour.
+/// Returns `value / 2^shift`, rounded to the nearest integer, a half to the even one.
 fn shift_right_half_to_even(value: u128, shift: u32) -> u128 {
     if shift > 127 {
         // `value` is below 2^121, less than half of this.
