@@ -1,12 +1,12 @@
 //! The reply decoder, for tools that talk to a server: tests, benchmarks, comparisons.
 //!
-//! [`decode`] takes the bytes received so far and gives one reply, or nothing while it is
-//! incomplete. It starts over at the first byte each time: simple, and replies of tools are small
-//! or arrive whole. Memory is bounded by the bytes received, whatever a header claims, and depth by
-//! [`DEPTH_MAX`]. Understands every type of RESP2 and RESP3 except streamed ones, which no server
+//! [`decode`] takes the bytes received so far and returns one reply, or `None` while it is
+//! incomplete. It starts at the first byte each time: that is simple, and tools get small replies,
+//! or whole ones. Memory is bounded by the bytes received, whatever a header claims, and depth by
+//! [`DEPTH_MAX`]. It supports every type of RESP2 and RESP3 except streamed ones, which no server
 //! sends.
 //!
-//! [`encode_request`] is the other half of a tool's side: a request as clients send it.
+//! [`encode_request`] encodes a request as clients send it.
 
 use std::fmt::{self, Write};
 
@@ -34,9 +34,9 @@ pub enum Value {
     NullArray,
     /// `#t` or `#f`
     Boolean(bool),
-    /// `,3.14`: its text, because two texts of one number are two replies.
+    /// `,3.14` as its text, so that different texts of the same number are different replies.
     Double(Vec<u8>),
-    /// `(123`: its digits.
+    /// `(123` as its digits.
     BigNumber(Vec<u8>),
     /// `=7 txt:abc`
     Verbatim {
@@ -51,9 +51,9 @@ pub enum Value {
     Map(Vec<(Value, Value)>),
     /// `~2 …`: members in the order sent.
     Set(Vec<Value>),
-    /// `>2 …`: a message out of band.
+    /// `>2 …`: an out-of-band message.
     Push(Vec<Value>),
-    /// `|1 …` and the reply that it describes.
+    /// `|1 …`: attributes and the reply that they describe.
     Attributed {
         /// The attributes.
         attributes: Vec<(Value, Value)>,
@@ -62,27 +62,28 @@ pub enum Value {
     },
 }
 
-/// The bytes are no reply.
+/// The error for bytes that are not a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The offset in the input, in bytes.
+    /// The offset in the input at which decoding stopped, in bytes.
     pub offset: usize,
-    /// The error at the offset.
+    /// The kind of the error.
     pub kind: DecodeErrorKind,
 }
 
 /// The kinds of errors in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeErrorKind {
-    /// No type starts with this byte.
+    /// A byte that starts no type.
     UnknownType(u8),
-    /// A length or an integer is no number, or a length is negative.
+    /// A length or an integer that is not a number, or a negative length.
     InvalidNumber,
-    /// Neither `t` nor `f`, a null with content, a verbatim text without format.
+    /// A boolean that is neither `t` nor `f`, a null with content, or a verbatim text without
+    /// format.
     InvalidContent,
-    /// Bytes where CR LF should be.
+    /// Other bytes in the place of CR LF.
     MissingLineEnd,
-    /// Nested deeper than [`DEPTH_MAX`].
+    /// A reply nested deeper than [`DEPTH_MAX`].
     TooDeep,
 }
 
@@ -101,8 +102,8 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Decodes the reply at the start of `input`: the reply and how many bytes it takes, or `None`
-/// when it is incomplete. O(bytes of the reply).
+/// Decodes the reply at the start of `input`. Returns the reply and its length in bytes, or `None`
+/// if it is incomplete. O(bytes of the reply).
 pub fn decode(input: &[u8]) -> Result<Option<(Value, usize)>, DecodeError> {
     let mut reader = Reader { input, at: 0 };
     match reader.value(0) {
@@ -128,7 +129,7 @@ pub fn encode_request<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
     }
 }
 
-/// Why decoding stops before a whole value.
+/// The reason why decoding stops before the end of a value.
 enum Stop {
     Incomplete,
     Wrong(DecodeError),
@@ -198,7 +199,7 @@ impl<'a> Reader<'a> {
     }
 
     fn values(&mut self, len: usize, depth: usize) -> Result<Vec<Value>, Stop> {
-        // Grows with what is there, not with what the header claims.
+        // It grows with the values received, not with the length that the header claims.
         let mut values = Vec::new();
         for _ in 0..len {
             values.push(self.value(depth + 1)?);
@@ -275,7 +276,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Prints like redis-cli: one line per element, numbered, nested ones indented.
+/// Formats the reply as redis-cli does: one numbered line per element, nested elements indented.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.print(f, 0)
@@ -283,7 +284,8 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// Returns the text of a scalar of bytes: simple, bulk, verbatim, error, double or big number.
+    /// Returns the bytes of a simple, bulk or verbatim string, an error, a double or a big number;
+    /// `None` for other types.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Simple(bytes)
@@ -302,7 +304,7 @@ impl Value {
         matches!(self, Value::Error(_) | Value::BulkError(_))
     }
 
-    /// Prints with `indent` blanks ahead of every line but the first.
+    /// Formats the value with `indent` blanks before every line except the first.
     fn print(&self, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
         match self {
             Value::Simple(text) => write!(f, "{}", text.escape_ascii()),
@@ -330,7 +332,7 @@ impl Value {
     }
 }
 
-/// Formats the number in front of element `index` of `len`, with the same width for all of them.
+/// Formats the number of element `index` of `len` elements, with the same width for each.
 fn label(index: usize, len: usize, sign: &str) -> String {
     let width = len.to_string().len();
     let mut label = String::new();
@@ -378,7 +380,7 @@ fn print_pairs(
         f.write_str(&label)?;
         key.print(f, inner)?;
         f.write_str(" => ")?;
-        // A nested value starts on a line of its own, or its elements would not line up.
+        // A nested aggregate starts on a new line; otherwise its elements would not be aligned.
         if matches!(value, Value::Array(v) | Value::Set(v) | Value::Push(v) if !v.is_empty())
             || matches!(value, Value::Map(v) if !v.is_empty())
         {
@@ -397,7 +399,7 @@ mod tests {
         Value::Bulk(text.as_bytes().to_vec())
     }
 
-    /// Decodes whole, and knows every shorter piece as incomplete.
+    /// Checks that `encoded` decodes to `expected` and that every shorter prefix is incomplete.
     fn check(encoded: &str, expected: Value) {
         let input = encoded.replace('|', "\r\n").replace('¦', "|").into_bytes();
         assert_eq!(decode(&input), Ok(Some((expected, input.len()))), "{encoded}");

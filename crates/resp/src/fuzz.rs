@@ -1,16 +1,17 @@
-//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
-//! calls. Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions for a fuzzer or a plain loop of random inputs.
+//! Each function panics if its property does not hold.
 
 use stdx::ByteQueue;
 
 use crate::{Limits, Parsed, Progress, Protocol, ProtocolError, Reply, Span, decode, parse_request};
 
-/// Everything a stream of requests means: the requests' arguments, and the error that ends it.
+/// The meaning of a stream of requests: the requests' arguments, and the error that ends the
+/// stream.
 type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Checks that a stream of requests means the same whole and in pieces, also if only some of the
-/// requests parsed ahead run and the others are parsed again. The first byte is the length of the
-/// pieces, the second the number of requests of a piece that run.
+/// Checks that a stream of requests has the same meaning whole and in pieces. That also holds if
+/// only some of the parsed requests run and the others are parsed again. The first byte gives the
+/// length of the pieces, the second the number of requests of a piece that run.
 pub fn fuzz_request(data: &[u8]) {
     let [step, runs, stream @ ..] = data else {
         return;
@@ -31,8 +32,8 @@ pub fn fuzz_request(data: &[u8]) {
     assert_eq!(whole, held_back, "parsing ahead changed what the stream means");
 }
 
-/// Parses `stream` as it arrives in pieces of `step` bytes. Of each piece at most `runs_max`
-/// requests run, the last piece excepted; the others are parsed again with the next piece.
+/// Parses `stream` as if it arrived in pieces of `step` bytes. At most `runs_max` requests of each
+/// piece run; the others are parsed again with the next piece. All requests of the last piece run.
 fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Meaning {
     let mut requests = Vec::new();
     let mut progress = Progress::default();
@@ -76,13 +77,13 @@ fn requests(stream: &[u8], step: usize, runs_max: usize, limits: &Limits) -> Mea
     (requests, None)
 }
 
-/// Checks that any bytes decode or are refused, that a reply without its last byte is incomplete,
-/// and that any sequence of the encoder's calls decodes in full.
+/// Checks that any bytes decode or are rejected, and that a reply without its last byte is
+/// incomplete. Also checks that the output of any sequence of encoder calls decodes completely.
 pub fn fuzz_reply(data: &[u8]) {
     if let Ok(Some((value, len_bytes))) = decode(data) {
         assert!(len_bytes <= data.len());
         assert_eq!(decode(&data[..len_bytes - 1]), Ok(None), "a reply without its end is incomplete");
-        // Prints without a panic.
+        // Formatting must not panic.
         let _ = value.to_string();
     }
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
@@ -100,7 +101,7 @@ pub fn fuzz_reply(data: &[u8]) {
     }
 }
 
-/// Writes one reply as the next bytes of `script` say.
+/// Writes one reply that the next bytes of `script` describe.
 fn write_value(reply: &mut Reply<'_>, script: &mut &[u8], depth: usize) {
     let Some((&code, rest)) = script.split_first() else {
         return reply.null();

@@ -1,6 +1,6 @@
-//! RESP2 and RESP3 over byte slices: replies encoded into a byte queue, requests parsed
-//! in place, replies decoded for tools and tests. No I/O, no unsafe; the words of a
-//! command are not known here.
+//! RESP2 and RESP3 over byte slices: replies encoded into a byte queue, requests parsed in place,
+//! replies decoded for tools and tests. No I/O, no unsafe code. This crate does not know the
+//! meaning of any command.
 #![forbid(unsafe_code)]
 
 pub mod decode;

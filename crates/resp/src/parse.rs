@@ -9,21 +9,21 @@
 //! requests of a batch share. Only an inline request with quotes has arguments that are not in the
 //! input; they are returned in its own [`Parsed::Inline`].
 //!
-//! A request may arrive in pieces. The caller keeps all bytes from the first one of the request and
-//! calls again with more. A short request is then parsed again from its start. A request of many
-//! arguments continues at the place stored in [`Progress`], so that the work stays O(n) over all
-//! pieces. The progress belongs to one position in the stream: a request that starts at another
-//! position is parsed from its start. A caller may therefore parse ahead, run fewer requests than
-//! it parsed, and parse again. For a complete request, the parser only checks whether `Progress` is
-//! empty.
+//! A request may arrive in several parts. The caller then keeps the bytes from the first byte of
+//! the request on, and calls again with more. A short request is parsed again from its start. A
+//! request of many arguments is resumed at the place stored in [`Progress`], so that the work over
+//! all parts stays O(n). The progress is valid for one position in the stream: a request that
+//! starts at another position is parsed from its start. So a caller may parse ahead, run fewer
+//! requests than it parsed, and parse again. For a request that arrives whole, `Progress` costs one
+//! check for emptiness.
 //!
 //! Memory: spans grow with the arguments that have arrived (8 bytes each, for at least 6 received
 //! bytes). Nothing is allocated for arguments that a header only announces.
 //!
-//! The error texts and limits are those of Redis 8.0.2, and so is the leniency: the byte after a CR
-//! is not checked, nor are the two bytes after a bulk string. There are two differences, both where
-//! Redis depends on how the bytes happened to be read. A line over the limit is rejected even if it
-//! is received as a whole. A NUL is an ordinary byte; Redis waits for more input if a line holds
+//! Error texts and limits are those of Redis 8.0.2. As in Redis, the byte after a CR and the two
+//! bytes after a bulk string are not checked. Two cases differ, because in Redis their result
+//! depends on how the bytes were split into reads. A line over the limit is rejected even if it is
+//! received as a whole. A NUL is an ordinary byte; Redis waits for more input if a line contains
 //! one.
 
 use std::fmt;
@@ -31,17 +31,17 @@ use std::fmt;
 use stdx::number::parse_i64;
 use stdx::quoted::{ends_word, is_space, split_quoted};
 
-/// The place of an argument in the input, relative to the first byte of the request.
+/// The position of an argument, relative to the first byte of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Index of the first byte.
+    /// The index of the first byte.
     pub start: u32,
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
 impl Span {
-    /// Returns the argument itself; `request` starts at the request's first byte.
+    /// Returns the bytes of the argument. `request` must start at the first byte of its request.
     #[inline]
     pub fn of(self, request: &[u8]) -> &[u8] {
         &request[self.start as usize..][..self.len as usize]
@@ -51,19 +51,19 @@ impl Span {
 /// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of one argument (`proto-max-bulk-len`).
+    /// The maximum length of an argument in bytes (`proto-max-bulk-len`).
     pub bulk_len_max: u64,
-    /// Arguments of one request.
+    /// The maximum number of arguments of a request.
     pub multibulk_len_max: i64,
-    /// Bytes of an inline request, and of the line that tells a length.
+    /// The maximum length in bytes of an inline request, and of a line with a length or a count.
     pub inline_len_max: usize,
     /// True until the client has authenticated: only small requests are accepted.
     pub unauthenticated: bool,
 }
 
-/// Arguments of a request before authentication.
+/// The maximum number of arguments of a request before authentication.
 const UNAUTHENTICATED_MULTIBULK_LEN_MAX: i64 = 10;
-/// Bytes of an argument before authentication.
+/// The maximum length of an argument before authentication, in bytes.
 const UNAUTHENTICATED_BULK_LEN_MAX: u64 = 16 * 1024;
 
 impl Default for Limits {
@@ -80,27 +80,28 @@ impl Default for Limits {
 /// The result of [`parse_request`] at the start of its input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// A request of `len_bytes`; its arguments (one or more) were appended to the spans.
+    /// A complete request. Its arguments (one or more) were appended to the spans.
     Request {
-        /// Bytes of the input the request takes.
+        /// The length of the request in the input, in bytes.
         len_bytes: usize,
     },
-    /// An inline request with quotes, its arguments (one or more) unescaped. No spans.
+    /// A complete inline request with quotes. It has one or more arguments and no spans.
     Inline {
-        /// Bytes of the input the request takes.
+        /// The length of the request in the input, in bytes.
         len_bytes: usize,
-        /// The arguments.
+        /// The arguments, without quotes and escapes.
         args: Vec<Vec<u8>>,
     },
-    /// An empty line, `*0` or `*-1`: to be skipped without a reply.
+    /// An empty request: an empty line, `*0`, or a negative count. The caller skips it without a
+    /// reply.
     Empty {
-        /// Bytes of the input it takes.
+        /// The length of the request in the input, in bytes.
         len_bytes: usize,
     },
-    /// Not all of the request is here.
+    /// An incomplete request.
     Incomplete {
-        /// At least so many bytes are missing, or 1 when that cannot be told. It is a claim of the
-        /// client: do not allocate it at once.
+        /// The minimum number of bytes that are missing, or 1 if it is unknown. The client chooses
+        /// this number, so do not allocate memory for it in advance.
         missing_bytes: usize,
     },
 }
@@ -108,50 +109,51 @@ pub enum Parsed {
 /// The parsed part of the last incomplete request of a connection.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Kept only from [`RESUME_SPANS_MIN`] arguments on, and boxed, so that it costs a connection
-    /// one pointer.
+    /// The parsed arguments; `Some` only for at least [`RESUME_SPANS_MIN`] of them. It is boxed, so
+    /// that it costs a connection one pointer.
     resume: Option<Box<Resume>>,
 }
 
 #[derive(Debug)]
 struct Resume {
-    /// Position of the request's first byte in the connection's stream. Bytes at a position never
-    /// change, so what was found there stays true.
+    /// The position of the request's first byte in the connection's stream. The bytes at a position
+    /// never change, so the parsed arguments stay valid.
     position: u64,
     cursor: Cursor,
     spans: Vec<Span>,
 }
 
-/// The start of the next argument's header, and the number of arguments still to come.
+/// The start of the next argument's header, and the number of arguments left.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     at: usize,
     args_left: u32,
 }
 
-/// With fewer arguments than this, parsing again is cheaper than remembering.
+/// The number of parsed arguments from which storing them is cheaper than parsing again.
 const RESUME_SPANS_MIN: usize = 32;
 
-/// Why a client's bytes are no request. The connection is closed after the error is sent.
+/// The reason why a client's bytes are not a request. The connection is closed after the error is
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The count of arguments is no number or above the limit.
+    /// A count of arguments that is not a number or is above the limit.
     InvalidMultibulkLength,
-    /// The length of an argument is no number, negative or above the limit.
+    /// A length of an argument that is not a number, is negative or is above the limit.
     InvalidBulkLength,
-    /// An argument does not start with `$` but with this byte.
+    /// An argument that starts with this byte instead of `$`.
     ExpectedDollar(u8),
-    /// An inline request above the limit.
+    /// An inline request longer than the limit.
     TooBigInline,
-    /// The line with the count of arguments is above the limit.
+    /// A line with a count of arguments that is longer than the limit.
     TooBigMultibulkCount,
-    /// The line with the length of an argument is above the limit.
+    /// A line with the length of an argument that is longer than the limit.
     TooBigBulkCount,
-    /// An inline request's quotes do not match.
+    /// An inline request with an unclosed quote, or with text directly after a closing quote.
     UnbalancedQuotes,
-    /// Too many arguments before authentication.
+    /// A request with too many arguments before authentication.
     UnauthenticatedMultibulkLength,
-    /// Too long an argument before authentication.
+    /// An argument that is too long before authentication.
     UnauthenticatedBulkLength,
 }
 
@@ -187,11 +189,11 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Parses the request at the start of `input` and appends its arguments to `spans`. `position` says
-/// how many bytes of the connection's stream are ahead of `input`.
+/// Parses the request at the start of `input` and appends its arguments to `spans`. `position` is
+/// the number of bytes of the connection's stream ahead of `input`.
 ///
-/// After `Incomplete`, call again with the same bytes and more behind them, and the same
-/// `progress`. O(bytes new since the last call for this position).
+/// After `Incomplete`, call again with the same bytes followed by more, and the same `progress`.
+/// For a request of many arguments that costs O(bytes new since the last call for this position).
 #[inline]
 pub fn parse_request(
     input: &[u8],
@@ -271,8 +273,8 @@ fn resume(
     Ok(Parsed::Request { len_bytes: resume.cursor.at })
 }
 
-/// Parses arguments up to the last one, or to where the input ends; then gives how many bytes are
-/// missing at least. `cursor` stands behind the last whole argument.
+/// Parses arguments up to the last one or the end of the input. Returns `None` if none is left,
+/// else the minimum number of missing bytes. `cursor` is moved past the last complete argument.
 #[inline]
 fn arguments(
     input: &[u8],
@@ -323,8 +325,8 @@ fn arguments(
     Ok(None)
 }
 
-/// Returns the argument at `at` if its length has at most two digits and it is whole, as nearly
-/// all are. Its bounds are checked once at its header and once at its end.
+/// Returns the argument at `at` if its length has at most two digits and it is complete, as nearly
+/// all are. The bounds of the input are checked only twice: for the header and for the end.
 #[inline]
 fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     let rest = input.get(at..)?;
@@ -334,20 +336,20 @@ fn tiny_argument(input: &[u8], at: usize) -> Option<Span> {
     fits.then_some(Span { start: (at + header.end) as u32, len: len as u32 })
 }
 
-/// A line such as `$16\r\n`: the number in it, if it is one, and where the line ends.
+/// A line such as `$16\r\n`: its number, `None` if it is not a number, and the end of the line.
 struct Header {
     value: Option<i64>,
     end: usize,
 }
 
-/// The last start of an argument whose length has two digits: its end must fit a span.
+/// The largest position of an argument with a two-digit length, so that its end fits a span.
 const SPAN_START_MAX: usize = u32::MAX as usize - 200;
 
-/// Digits of a number that cannot overflow while it is read.
+/// The number of digits up to which a number cannot overflow.
 const SHORT_DIGITS_MAX: usize = 9;
 
-/// Returns the header at `at` if it is complete and its number plain: a few digits without leading
-/// zero. [`long_header`] handles everything else, wrong or only unusual.
+/// Returns the header at `at` if it is complete and its number has few digits and no leading zero.
+/// [`long_header`] handles everything else, valid or not.
 #[inline]
 fn short_header(input: &[u8], at: usize) -> Option<Header> {
     if let Some(header) = tiny_header(input, at) {
@@ -374,8 +376,8 @@ fn short_header(input: &[u8], at: usize) -> Option<Header> {
     (end <= input.len()).then_some(Header { value: Some(value), end })
 }
 
-/// Returns the header at `at` if its number has one digit or two, as nearly all have, with one
-/// comparison for the bounds.
+/// Returns the header at `at` if its number has one or two digits, as nearly all have. The bounds
+/// of the input are checked with one comparison.
 #[inline]
 fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
     let &[_, first, second, third, _] = input.get(at..)?.first_chunk()?;
@@ -391,10 +393,10 @@ fn tiny_header(input: &[u8], at: usize) -> Option<Header> {
     }
 }
 
-/// The line that starts at `at` is longer than the limit.
+/// The error for a line that is longer than the limit.
 struct TooLong;
 
-/// Returns any header at `at`; `None` if its line is not complete.
+/// Returns the header at `at`, whatever its form; `None` if its line is incomplete.
 #[cold]
 fn long_header(input: &[u8], at: usize, limits: &Limits) -> Result<Option<Header>, TooLong> {
     let line = &input[at..];
@@ -403,13 +405,13 @@ fn long_header(input: &[u8], at: usize, limits: &Limits) -> Result<Option<Header
         return Err(TooLong);
     }
     Ok(cr.filter(|cr| cr + 2 <= line.len()).map(|cr| Header {
-        // The line may be empty: then it has no type byte either.
+        // The line may be empty, without even a type byte.
         value: line.get(1..cr).and_then(parse_i64),
         end: at + cr + 2,
     }))
 }
 
-/// Parses a request typed by a person: words on one line.
+/// Parses an inline request, which is a line of words, as a person types it.
 fn inline(input: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Result<Parsed, ProtocolError> {
     let newline = input.iter().position(|&byte| byte == b'\n');
     if newline.unwrap_or(input.len()) > limits.inline_len_max.min(u32::MAX as usize) {
@@ -445,17 +447,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The meaning of a stream of bytes: requests, and the error that ends them.
+    /// The meaning of a stream of bytes: its requests, and the error that ends it.
     type Meaning = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-    /// Feeds `input` in pieces that end at `cuts`, as a connection would.
+    /// Parses `input` in pieces that end at `cuts`, as it would arrive on a connection.
     fn feed(input: &[u8], cuts: &[usize], limits: &Limits) -> Meaning {
         feed_running(input, cuts, &[], limits)
     }
 
-    /// Feeds the input as [`feed`] does, but runs only the given number of the requests that are
-    /// whole at each cut. The others are parsed again with more bytes behind them, as after a
-    /// request that blocks its client. All run at the end.
+    /// Parses `input` as [`feed`] does. At each cut only the number of complete requests given in
+    /// `runs` run; the others are parsed again with more bytes, as after a request that blocks its
+    /// client. At the end of the input all run.
     fn feed_running(input: &[u8], cuts: &[usize], runs: &[usize], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         let mut spans = vec![Span { start: 7, len: 7 }];
@@ -508,7 +510,7 @@ mod tests {
         (requests, None)
     }
 
-    /// Reads the protocol in the obvious way: one line, one bulk after the other, from the start.
+    /// Parses the stream in the simplest way: line by line and bulk by bulk, from the start.
     fn twin(mut rest: &[u8], limits: &Limits) -> Meaning {
         let mut requests = Vec::new();
         loop {
@@ -580,8 +582,8 @@ mod tests {
         Ok(Some(args))
     }
 
-    /// Checks that `input` means `expected`: whole, cut once anywhere (if it is short), and byte
-    /// by byte.
+    /// Checks that `input` is parsed as `expected`. A short input is also tested with one cut at
+    /// each place and byte by byte.
     fn check(input: &[u8], expected: &[&[&[u8]]], error: Option<ProtocolError>) {
         let limits = Limits::default();
         let requests: Vec<Vec<Vec<u8>>> =
@@ -756,7 +758,7 @@ mod tests {
         assert_eq!(spans.capacity(), 0, "nothing is allocated for a claim");
     }
 
-    /// Streams that are mostly requests, with damage.
+    /// Generates streams that are mostly valid requests, some of them damaged.
     fn streams() -> impl Strategy<Value = Vec<u8>> {
         let arg = prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..20),

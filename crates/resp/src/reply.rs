@@ -1,38 +1,42 @@
-//! The reply encoder: the one place that knows how a reply looks on the wire.
+//! The reply encoder: the only code that knows the encoding of replies.
 //!
-//! A handler says what it answers (`bulk`, `map`, `null`, …) and the encoder writes it in the
-//! client's protocol: RESP3 has types for maps, sets, doubles, booleans and null; in RESP2 they
-//! become arrays, bulk strings, integers and the null bulk. Everything is appended to the tail of
-//! the connection's [`ByteQueue`]; a big value is queued by reference instead of being copied.
+//! A command handler calls a method for each type of reply (`bulk`, `map`, `null`, …), and the
+//! encoder writes it in the client's protocol. RESP3 has types for maps, sets, doubles, booleans
+//! and null; in RESP2 they become arrays, bulk strings, integers and the null bulk. Everything is
+//! appended to the tail of the connection's [`ByteQueue`]; a big value is queued by reference
+//! instead of being copied.
 //!
 //! An aggregate whose length is known only at its end is written with `begin_array` … `end_array`:
-//! its elements come first, and the end inserts the header before them with one `memmove`.
-//! Between `new` and the last call nobody may send from the queue: marks count its unsent bytes.
-//! Complexity: every method is O(bytes written); `end_*` moves the aggregate's bytes once.
-//! Source: the RESP specification, redis.io/docs; compared with a running Redis 8.0.2.
+//! its elements are written first, and `end_array` inserts the header before them with one
+//! `memmove`. No bytes of the queue may be sent between `new` and the last call, because marks
+//! count the unsent bytes. Complexity: every method is O(bytes written); `end_*` moves the
+//! aggregate's bytes once. Source: the RESP specification, redis.io/docs; compared with a running
+//! Redis 8.0.2.
 
 use stdx::{ByteQueue, SharedBytes, bytes, number};
 
-/// The protocol version a client speaks, chosen with HELLO.
+/// The protocol version of a client, chosen with HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// RESP2, what every client starts with.
+    /// RESP2, with which every connection starts.
     #[default]
     Resp2,
     /// RESP3, after `HELLO 3`.
     Resp3,
 }
 
-/// A place in a reply that [`Reply::truncate`] can go back to: unsent bytes ahead of it.
+/// A place in a reply to which [`Reply::truncate`] can cut it back: the number of unsent bytes
+/// ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
-/// The start of an aggregate of unknown length. Give it back to the `end_*` method of its kind.
+/// The start of an aggregate of unknown length, to be passed to the `end_*` method of its type.
 #[derive(Debug)]
 #[must_use = "an aggregate that is begun must be ended"]
 pub struct Deferred(usize);
 
-/// Writes replies to one connection in its protocol. Lives as long as one request's execution.
+/// The encoder of replies for one connection in its protocol. It exists for the execution of one
+/// request.
 pub struct Reply<'a> {
     out: &'a mut ByteQueue,
     protocol: Protocol,
@@ -53,24 +57,25 @@ impl<'a> Reply<'a> {
         self.protocol
     }
 
-    /// Switches the protocol of what follows (HELLO answers in the protocol it selects).
+    /// Switches the protocol of the following replies (HELLO replies in the protocol that it
+    /// selects).
     #[inline]
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
 
-    /// Bytes written since this encoder was made.
+    /// Returns the number of bytes written since this encoder was created.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.out.len_bytes() - self.start_len_bytes
     }
 
-    /// Bytes of earlier replies, unsent, that were ahead of it when this encoder was made.
+    /// Returns the number of unsent bytes of earlier replies at the creation of this encoder.
     pub fn len_bytes_ahead(&self) -> usize {
         self.start_len_bytes
     }
 
-    /// Returns the present end of the reply, for [`Reply::truncate`].
+    /// Returns the current end of the reply, for [`Reply::truncate`].
     #[inline]
     pub fn mark(&self) -> Mark {
         Mark(self.out.len_bytes())
@@ -81,7 +86,7 @@ impl<'a> Reply<'a> {
         self.out.len_bytes().saturating_sub(mark.0)
     }
 
-    /// Drops everything written since `mark` was taken, as when a command fails half way.
+    /// Drops everything written since `mark` was taken, for example if a command fails half way.
     pub fn truncate(&mut self, mark: Mark) {
         self.out.truncate(mark.0);
     }
@@ -99,14 +104,13 @@ impl<'a> Reply<'a> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// Writes an error line given without its `-`, such as `ERR syntax error`. The line may quote
-    /// a client's bytes: CR and LF in it become spaces, so that it cannot end the reply early.
+    /// Writes an error line given without its `-`, such as `ERR syntax error`. CR and LF become
+    /// spaces: the line may quote a client's bytes, which must not end the reply early.
     pub fn error(&mut self, line: &str) {
         self.error_bytes(line.as_bytes());
     }
 
-    /// Writes an error line as [`Reply::error`] does, for a line that quotes bytes that are not
-    /// UTF-8.
+    /// Writes an error line as [`Reply::error`] does; `line` may contain bytes that are not UTF-8.
     pub fn error_bytes(&mut self, line: &[u8]) {
         let tail = self.out.tail_mut();
         tail.reserve(line.len() + 3);
@@ -121,7 +125,7 @@ impl<'a> Reply<'a> {
         self.header(b':', value);
     }
 
-    /// Writes a bulk string, copied.
+    /// Writes a bulk string with a copy of `bytes`.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         if let Some(word) = bytes::word(bytes) {
@@ -134,9 +138,9 @@ impl<'a> Reply<'a> {
         tail.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a bulk string of the first `len` bytes of `word`, at most six. Header, bytes and
-    /// line end are put together in registers and written with one store. Ranges of small elements
-    /// consist of these.
+    /// Writes a bulk string of the first `len` bytes of `word`, at most six. The whole string is
+    /// assembled in registers and written with one store. It is for replies of many small elements,
+    /// such as ranges.
     #[inline]
     fn bulk_word(&mut self, word: u64, len: usize) {
         let header = u64::from(u32::from_le_bytes([b'$', b'0' + len as u8, b'\r', b'\n']));
@@ -155,8 +159,8 @@ impl<'a> Reply<'a> {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// Queues a bulk string by reference: its header is copied, its bytes are not. Worth it from
-    /// some 16 KiB on.
+    /// Queues a bulk string by reference, without a copy of its bytes. That is faster than a copy
+    /// from about 16 KiB on.
     pub fn bulk_shared(&mut self, bytes: SharedBytes) {
         self.header(b'$', (*bytes).as_ref().len() as i64);
         self.out.push_shared(bytes);
@@ -215,8 +219,8 @@ impl<'a> Reply<'a> {
         self.aggregate(b'>', len);
     }
 
-    /// Writes the header of `pairs` attributes, which describe the reply behind them. RESP2 has no
-    /// place for them: ask [`Reply::protocol`] first.
+    /// Writes the header of `pairs` attributes, which describe the reply after them. RESP2 has no
+    /// attributes: check [`Reply::protocol`] first.
     pub fn attribute(&mut self, pairs: usize) {
         assert!(self.protocol == Protocol::Resp3, "RESP2 has no attributes");
         self.header(b'|', pairs as i64);
@@ -261,7 +265,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes a truth value: `#t` or `#f` in RESP3, `:1` or `:0` in RESP2.
+    /// Writes a boolean: `#t` or `#f` in RESP3, `:1` or `:0` in RESP2.
     pub fn boolean(&mut self, value: bool) {
         self.raw(match (self.protocol, value) {
             (Protocol::Resp2, true) => b":1\r\n",
@@ -276,8 +280,7 @@ impl<'a> Reply<'a> {
         self.double_text(number::format_f64(value, &mut [0; number::F64_TEXT_LEN_MAX]));
     }
 
-    /// Writes a double (RESP2: a bulk string) with a given text, for those not printed the usual
-    /// way.
+    /// Writes a double (RESP2: a bulk string) given as its text, for numbers in another format.
     pub fn double_text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -293,8 +296,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes text for people with the three letters of its format, `txt` or `mkd` (RESP2: a bulk
-    /// string).
+    /// Writes a verbatim string, a text for people, with its three-letter format `txt` or `mkd`. In
+    /// RESP2 it is a bulk string.
     pub fn verbatim(&mut self, format: [u8; 3], bytes: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(bytes),
@@ -309,7 +312,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Bytes that are a reply already, in this encoder's protocol.
+    /// Writes bytes that are already encoded in this encoder's protocol.
     #[inline]
     pub fn raw(&mut self, encoded: &[u8]) {
         self.out.tail_mut().extend_from_slice(encoded);
@@ -344,14 +347,14 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A type byte, the longest integer, CR LF.
+/// The maximum length of a header: a type byte, the longest integer, CR LF.
 const HEADER_LEN_MAX: usize = 1 + 20 + 2;
 
-/// Appends `kind`, `value` in decimal, CR LF.
+/// Appends the type byte `kind`, `value` in decimal, and CR LF.
 #[inline]
 fn write_header(out: &mut Vec<u8>, kind: u8, value: i64) {
     if (0..10).contains(&value) {
-        // The lengths and integers of most replies: one store of four bytes.
+        // Most replies have such a length or integer: it is one store of four bytes.
         out.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
         return;
     }
@@ -383,7 +386,7 @@ mod tests {
         String::from_utf8_lossy(&text).replace("\r\n", "|")
     }
 
-    /// Checks the same calls in both protocols.
+    /// Checks the output of the same calls in both protocols.
     fn check(write: impl Fn(&mut Reply<'_>), resp2: &str, resp3: &str) {
         assert_eq!(written(Protocol::Resp2, &write), resp2);
         assert_eq!(written(Protocol::Resp3, &write), resp3);

@@ -1,8 +1,8 @@
-//! A bounded queue from many threads to one, whose consumer may sleep
-//! elsewhere (in its event loop).
+//! A bounded queue with many sending threads and one consumer, which may sleep elsewhere (in its
+//! event loop).
 //!
-//! Sending to a running consumer costs a push and a fence. Sending to a sleeping one costs one call
-//! of its waker (one eventfd write, say), by the first sender only.
+//! Sending to a running consumer costs a push and a fence. Sending to a sleeping consumer also
+//! costs one call of its waker (for example an eventfd write), by the first sender only.
 //!
 //! ```text
 //!   consumer                               sender
@@ -11,19 +11,20 @@
 //!   queue empty? ─no─▶ stay awake          asleep? ─yes─▶ swap to false; who got `true` wakes
 //!   sleep … wake … asleep = false
 //! ```
-//! This is Dekker's pattern: each side writes, fences, then reads what the other wrote. In the
-//! single order of SeqCst fences one of the two fences comes first, and the other side's read then
-//! sees the write before it: either the consumer sees the message and stays awake, or the sender
-//! sees the sleeper and wakes it. Both may happen (then the wake is spurious), neither cannot.
-//! Invariant: `asleep` is set by the consumer only, once a sleep, and each setting is taken back by
-//! exactly one swap: so a sleep costs at most one call of the waker.
+//! This is Dekker's pattern: the consumer and the sender each write, fence, then read the variable
+//! that the other wrote. In the total order of SeqCst fences one of the two fences is first, and
+//! the read after the second fence sees the write before the first. So either the consumer sees the
+//! message and stays awake, or the sender sees `asleep` and wakes the consumer. Both may happen
+//! (then the wake-up is spurious), but at least one does. Invariant: only the consumer sets
+//! `asleep`, once per sleep, and exactly one swap clears it. So a sleep costs at most one call of
+//! the waker.
 //!
-//! The fences alone carry the proof: nothing is asked of the queue but that a message is there once
-//! its push returned and is handed out once. tests/loom_mailbox.rs proves the protocol under loom
-//! over a small queue of its own, whose emptiness is told by relaxed counters. It does not prove
-//! crossbeam's `ArrayQueue`, which is not written for loom. Random schedules
-//! (shuttle) run over that queue as well.
-//! Capacity: fixed at the start. A full mailbox refuses, and the sender decides what that means.
+//! The proof needs only the fences. It assumes of the queue that a message can be received once its
+//! push has returned, and only once. tests/loom_mailbox.rs proves the protocol under loom, over the
+//! small queue of the module `modelled`, which counts its messages with relaxed atomics. It does
+//! not prove crossbeam's `ArrayQueue`, which does not support loom. Random schedules (shuttle) run
+//! over the same small queue. The capacity is fixed at creation. A full mailbox returns the message
+//! to the sender, which decides what to do.
 
 use crate::sync::Ordering::{AcqRel, Relaxed, SeqCst};
 use crate::sync::{AtomicBool, fence};
@@ -34,18 +35,21 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(any(loom, shuttle))]
 use modelled::ArrayQueue;
 
-/// A bounded queue from many threads to one. Shared by reference or `Arc`; which thread consumes is
-/// the callers' agreement, and the methods of the consumer say so.
+/// A bounded queue with many sending threads and one consumer. It is shared by reference or `Arc`.
+/// The callers agree which thread is the consumer; only that thread may call the consumer's
+/// methods.
 pub struct Mailbox<T> {
     queue: ArrayQueue<T>,
-    /// The consumer sleeps or is about to, and nobody has yet called its waker for this sleep.
+    /// True while the consumer sleeps or is about to sleep and no sender has called its waker for
+    /// this sleep.
     asleep: CachePadded<AtomicBool>,
     waker: Box<dyn Fn() + Send + Sync>,
 }
 
 impl<T> Mailbox<T> {
-    /// Creates an empty mailbox for `capacity` messages (at least 1), and allocates all their
-    /// memory. `waker` must end the consumer's next or current sleep; it runs on sending threads.
+    /// Creates an empty mailbox for `capacity` messages (at least 1) and allocates all their
+    /// memory. `waker` must end the consumer's current sleep, or its next one; it runs on sending
+    /// threads.
     pub fn new(capacity: usize, waker: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             queue: ArrayQueue::new(capacity),
@@ -54,38 +58,42 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Queues the message, from any thread, and wakes the consumer if it sleeps. O(1), never
+    /// Queues the message and wakes the consumer if it sleeps. Any thread may call it. O(1), never
     /// waits.
     ///
     /// # Errors
-    /// The message if the mailbox is full. The consumer is then already awake or being woken.
+    /// Returns the message if the mailbox is full. The consumer is then already awake or being
+    /// woken.
     pub fn send(&self, message: T) -> Result<(), T> {
         self.queue.push(message)?;
-        // SeqCst fence between our push and our look: pairs with the fence in `prepare_sleep`.
+        // SeqCst fence between the push and the read of `asleep`: pairs with the fence in
+        // `prepare_sleep`.
         fence(SeqCst);
-        // The plain look first: a running consumer's line stays shared among the senders.
-        // Swap, AcqRel: of several senders one gets `true`; pairs with itself and with the
-        // consumer's swap, so that whoever takes the announcement back has seen it made.
+        // The relaxed load is first: while the consumer runs, the cache line stays shared among the
+        // senders. Swap, AcqRel: only one of several senders gets `true`. The swap pairs with
+        // itself and with the consumer's swaps, so that the thread that clears `asleep` has seen it
+        // set.
         if self.asleep.load(Relaxed) && self.asleep.swap(false, AcqRel) {
             (self.waker)();
         }
         Ok(())
     }
 
-    /// Takes the oldest message, if there is one; for the consumer. O(1).
+    /// Takes the oldest message, if there is one. Only the consumer calls it. O(1).
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
 
-    /// Announces that the consumer is going to sleep, and looks once more for messages. Returns
-    /// true if it may sleep: senders call the waker from now on. Returns false if there are
-    /// messages: it counts as awake.
+    /// Sets `asleep`, then checks once more for messages. Returns true if there are none: the
+    /// consumer may sleep, and senders call the waker from now on. Returns false if there are
+    /// messages: the consumer stays awake. Only the consumer calls it.
     #[must_use = "sleeping on `false` may be sleeping for ever"]
     pub fn prepare_sleep(&self) -> bool {
-        // Swap, AcqRel: puts this announcement after what any sender did to the last one; pairs
+        // Swap, AcqRel: orders this announcement after any sender's swap of the previous one; pairs
         // with the swap in `send`.
         self.asleep.swap(true, AcqRel);
-        // SeqCst fence between our announcement and our look: pairs with the fence in `send`.
+        // SeqCst fence between the announcement and the check of the queue: pairs with the fence in
+        // `send`.
         fence(SeqCst);
         let may_sleep = self.queue.is_empty();
         if !may_sleep {
@@ -94,33 +102,34 @@ impl<T> Mailbox<T> {
         may_sleep
     }
 
-    /// Announces that the consumer no longer sleeps, whatever ended the sleep; senders stop waking
-    /// it.
+    /// Clears `asleep` after the consumer's sleep, for whatever reason it ended; senders no longer
+    /// call the waker. Only the consumer calls it.
     pub fn awake(&self) {
-        // Swap, AcqRel: puts the end of this sleep after what any sender did to it; pairs with the
-        // swap in `send`. A sender that took the announcement just before has called the waker or
-        // is about to, and that is harmless: its signal ends the next sleep early.
+        // Swap, AcqRel: orders the end of this sleep after any sender's swap; pairs with the swap
+        // in `send`. A sender whose swap came first has called the waker or is about to. That is
+        // harmless: it ends the next sleep early.
         self.asleep.swap(false, AcqRel);
     }
 
-    /// Returns the approximate number of messages: it may have changed already.
+    /// Returns the number of messages, which may already have changed.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns true if there was no message a moment ago.
+    /// Returns true if the mailbox is empty, which may already have changed.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Returns the number of messages that fit.
+    /// Returns the maximum number of messages.
     pub fn capacity(&self) -> usize {
         self.queue.capacity()
     }
 }
 
-/// The queue that the model uses: one mutex for the messages, and emptiness from relaxed counters,
-/// so that the mutex lends the sleep protocol no ordering that the real queue might not have.
+/// The queue used under loom and shuttle. A mutex protects the messages, but emptiness is read from
+/// relaxed counters. So the mutex gives the sleep protocol no ordering that the real queue might
+/// lack.
 #[cfg(any(loom, shuttle))]
 mod modelled {
     use crate::sync::AtomicUsize;
@@ -188,7 +197,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// Creates a mailbox and a counter of the calls of its waker.
+    /// Creates a mailbox and a counter of the calls to its waker.
     fn mailbox(capacity: usize) -> (Mailbox<u32>, Arc<AtomicUsize>) {
         let wakes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&wakes);

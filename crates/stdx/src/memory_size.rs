@@ -1,13 +1,15 @@
-//! Amounts of memory as people write and read them: `100mb`, `1.50M`.
+//! Amounts of memory as text, as people write them in configuration files and INFO shows them:
+//! `100mb`, `1.50M`.
 
-/// Longer digits than this are no number.
+/// The maximum number of digits of an amount.
 const DIGITS_MAX: usize = 127;
 
-/// Reads an amount of bytes: digits and a unit, `k` `m` `g` for powers of 1,000 and `kb` `mb` `gb`
-/// for powers of 1,024, `b` or nothing for bytes, in either case.
+/// Parses an amount of memory to bytes: digits and a unit, in either case. The units `k` `m` `g`
+/// are powers of 1,000, `kb` `mb` `gb` powers of 1,024, and `b` or no unit is bytes.
 ///
-/// Digits beyond 64 bits count as the largest number, no digits as zero: what configuration files
-/// written for Redis may hold. `None` for anything else, and when the product is beyond 64 bits.
+/// A number beyond 64 bits counts as the largest one, and no digits count as zero, because
+/// configuration files written for Redis may contain them. Returns `None` for any other text, for
+/// more than 127 digits, and if the product is beyond 64 bits.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits_len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits_len);
@@ -30,7 +32,8 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
     number.checked_mul(unit_bytes)
 }
 
-/// Formats an amount of memory as INFO shows it: `512B`, `1.50M`. From 2^60 on plain bytes again.
+/// Formats an amount of memory as INFO does: `512B`, `1.50M`. From 2^60 bytes on, it is in plain
+/// bytes again.
 pub fn format_memory(bytes: u64) -> String {
     let (power, unit) = match bytes.checked_ilog2().unwrap_or(0) {
         10..20 => (10, 'K'),

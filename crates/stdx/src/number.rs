@@ -1,8 +1,8 @@
-//! Numbers as text, in the forms that users of the protocol know.
+//! Parsing and formatting of numbers, in the forms that Redis uses.
 //!
-//! An integer has exactly one text. A double is printed with the fewest digits that round trip (see
-//! `grisu.rs`). Integers up to 2^62 are written in full. For other numbers the decimal point moves
-//! while that costs few zeros; beyond that an exponent is written (`1e+20`, `1.5e-9`).
+//! An integer has exactly one text. A double is formatted with few digits that parse back to it,
+//! nearly always the fewest (see `grisu.rs`). Whole numbers up to 2^62 are written in full. Other
+//! numbers have an exponent (`1e+20`, `1.5e-9`) if many zeros would be needed without one.
 //!
 //! Doubles are parsed like C's `strtod`, with infinity and hexadecimal. But the whole text must be
 //! the number, without blanks around it. NaN, overflow, and underflow to zero are rejected.
@@ -11,8 +11,8 @@
 use rustc_apfloat::{Float, Round, ieee};
 
 use crate::grisu;
-/// Reads a signed integer written the one canonical way: no `+`, no spaces, no leading zeros, no
-/// `-0`, nothing else around it. So text and integer turn into each other without loss.
+/// Parses a signed integer in its only valid form: no `+`, no spaces, no leading zeros, no `-0`, no
+/// other bytes around it. So conversion between text and integer loses nothing in either direction.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -36,7 +36,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
-/// Reads a double. See the module's documentation for what is a number. O(bytes).
+/// Parses a double; the module's documentation describes the valid texts. O(bytes).
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let number = NumberText::scan(text)?;
     let magnitude = match number.form {
@@ -60,13 +60,14 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Infinity,
-    /// Any spelling of zero: known here, because a result of zero may also be an underflow.
+    /// Any spelling of zero. It is a form of its own because a result of zero may also be an
+    /// underflow.
     Zero,
     Decimal,
     Hexadecimal,
 }
 
-/// A text that is a number, taken apart.
+/// The parts of a text that is a number.
 pub(crate) struct NumberText<'a> {
     pub(crate) negative: bool,
     pub(crate) form: Form,
@@ -75,7 +76,8 @@ pub(crate) struct NumberText<'a> {
 }
 
 impl<'a> NumberText<'a> {
-    /// Takes `text` apart by C's grammar of floating-point numbers; `None` when it is not one.
+    /// Splits `text` into its parts by C's grammar of floating-point numbers. `None` if it is not a
+    /// number.
     pub(crate) fn scan(text: &'a [u8]) -> Option<Self> {
         let (negative, magnitude) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -110,15 +112,15 @@ impl<'a> NumberText<'a> {
         Some(Self { negative, form: if is_zero { Form::Zero } else { form }, magnitude })
     }
 
-    /// Returns the value without its sign, rounded to nearest; infinite or zero outside the type's
-    /// range.
+    /// Returns the magnitude, rounded to nearest. It is infinite or zero if it is outside the
+    /// type's range.
     pub(crate) fn to_apfloat<F: Float>(&self) -> Option<F> {
         let text = std::str::from_utf8(self.magnitude).ok()?;
         let has_exponent = text.contains(['p', 'P']);
         let parsed = match self.form {
             Form::Infinity => return Some(F::INFINITY),
             Form::Zero => return Some(F::ZERO),
-            // The library wants the exponent that C lets go.
+            // `rustc_apfloat` requires the exponent, which is optional in C.
             Form::Hexadecimal if !has_exponent => {
                 F::from_str_r(&format!("{text}p0"), Round::NearestTiesToEven)
             }
@@ -128,17 +130,18 @@ impl<'a> NumberText<'a> {
     }
 }
 
-/// Bytes that hold the text of any double.
+/// The size in bytes of a buffer that holds the text of any double.
 pub const F64_TEXT_LEN_MAX: usize = 40;
 
-/// Writes the text of `value` into `out` and gives back the part that was written.
+/// Writes the text of `value` into `out` and returns the written part.
 pub fn format_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> &str {
     let len = write_f64(value, out);
     std::str::from_utf8(&out[..len]).expect("only ASCII was written")
 }
 
-/// Formats `value` in its shortest digits, whole numbers with an exponent where that is shorter
-/// (`1e+17`), as Redis does for the scores of DEBUG DIGEST. Allocates.
+/// Formats `value` with its shortest digits, without the special rule for whole numbers: they get
+/// an exponent if that is shorter (`1e+17`). Redis does so for the scores of DEBUG DIGEST.
+/// Allocates.
 pub fn format_f64_shortest(value: f64) -> String {
     let mut out = [0; F64_TEXT_LEN_MAX];
     if !value.is_finite() || value == 0.0 {
@@ -150,8 +153,8 @@ pub fn format_f64_shortest(value: f64) -> String {
     String::from_utf8_lossy(&out[..len]).into_owned()
 }
 
-/// Formats `value` with up to seventeen digits, as C's `%.17g` does: Redis' form for the scores of
-/// ZSCAN only. Allocates.
+/// Formats `value` with up to 17 digits, as C's `%.17g` does. Redis does so only for the scores of
+/// ZSCAN. Allocates.
 pub fn format_f64_17_digits(value: f64) -> String {
     if !value.is_finite() {
         return format_f64(value, &mut [0; F64_TEXT_LEN_MAX]).to_owned();
@@ -191,7 +194,7 @@ fn write_f64(value: f64, out: &mut [u8; F64_TEXT_LEN_MAX]) -> usize {
     F64_TEXT_LEN_MAX - unused
 }
 
-/// Writes a finite number other than zero in its shortest digits.
+/// Writes a finite number other than zero with its shortest digits.
 fn put_shortest(out: &mut &mut [u8], value: f64) {
     if value < 0.0 {
         put(out, b"-");
@@ -204,7 +207,7 @@ fn put_shortest(out: &mut &mut [u8], value: f64) {
 /// Writes `digits` times ten to the power of `scale`.
 fn put_decimal(out: &mut &mut [u8], digits: &[u8], scale: i32) {
     let len = digits.len() as i32;
-    // The exponent of the first digit.
+    // The power of ten of the first digit.
     let exponent = scale + len - 1;
     if scale >= 0 && exponent < len + 7 {
         put(out, digits);
@@ -231,7 +234,7 @@ fn put_decimal(out: &mut &mut [u8], digits: &[u8], scale: i32) {
     }
 }
 
-/// Copies `bytes` to the front of `out` and moves `out` behind them.
+/// Copies `bytes` to the front of `out` and advances `out` past them.
 fn put(out: &mut &mut [u8], bytes: &[u8]) {
     let (head, rest) = std::mem::take(out).split_at_mut(bytes.len());
     head.copy_from_slice(bytes);

@@ -1,24 +1,23 @@
-//! Sorting only as far as a range of the result is asked for.
+//! Sorting of only the part of a list that a range of the result needs.
 //!
-//! The quicksort of Bentley and McIlroy ("Engineering a Sort Function", 1993): three parts by a
-//! pivot, which is the median of three or of nine; parts that lie outside of the range are left as
-//! they are. Not stable, but fully specified: where the result depends on how equal elements change
-//! places (SORT with LIMIT, GEOSEARCH with COUNT), it is that of other servers with the same
-//! algorithm. Expected O(n + k log k). Its worst case is quadratic; past a depth that chance does
-//! not reach, the rest is sorted by the standard library.
+//! The quicksort of Bentley and McIlroy ("Engineering a Sort Function", 1993): a pivot, the median
+//! of three or of nine elements, splits the list into three parts. Parts outside the range are not
+//! sorted. The sort is not stable, but the order of equal elements is deterministic and the same as
+//! in Redis, which uses the same algorithm: SORT with LIMIT and GEOSEARCH with COUNT depend on it.
+//! Expected time O(n + k log k). The worst case of quicksort is quadratic: beyond a depth that is
+//! very unlikely, the standard library sorts the rest.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
-/// Parts of fewer elements are sorted by insertion.
+/// The length below which a part is sorted by insertion.
 const INSERTION_LEN: usize = 7;
 
-/// Parts of more elements take the median of nine.
+/// The length above which the pivot is the median of nine.
 const MEDIAN_OF_NINE_LEN: usize = 40;
 
-/// Sorts `items` so far that those with an index in `range` are what a full sort would
-/// put there, up to the order of equal elements. `compare` is a total order. Indexes
-/// beyond the end are allowed.
+/// Sorts `items` so that the elements with an index in `range` are those of a full sort, except for
+/// the order of equal elements. `compare` must be a total order. Indexes may be beyond the end.
 pub fn partial_sort<T>(
     items: &mut [T],
     range: RangeInclusive<usize>,
@@ -28,7 +27,7 @@ pub fn partial_sort<T>(
     sort_part(items, 0, &range, depth_max, &mut compare);
 }
 
-/// Sorts a part that starts at index `offset` of the whole.
+/// Sorts a part that starts at index `offset` of the whole list.
 fn sort_part<T>(
     mut part: &mut [T],
     mut offset: usize,
@@ -70,8 +69,8 @@ fn insertion_sort<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Orderin
     }
 }
 
-/// Brings what is less than a pivot to the front and what is greater to the back;
-/// gives how many those are.
+/// Moves the elements less than a pivot to the front and those greater to the back. Returns the
+/// number of each.
 fn partition<T>(part: &mut [T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> (usize, usize) {
     let len = part.len();
     let pivot = pivot_of(part, compare);
@@ -123,7 +122,7 @@ fn swap_ranges<T>(part: &mut [T], a: usize, b: usize, len: usize) {
     }
 }
 
-/// Returns the index of the pivot.
+/// Chooses the pivot and returns its index.
 fn pivot_of<T>(part: &[T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> usize {
     let len = part.len();
     let (mut first, mut middle, mut last) = (0, len / 2, len - 1);
@@ -158,7 +157,7 @@ fn pivot_of<T>(part: &[T], compare: &mut impl FnMut(&T, &T) -> Ordering) -> usiz
 mod tests {
     use super::*;
 
-    /// Numbers that look drawn at random, below `limit`.
+    /// Returns `len` pseudo-random numbers below `limit`.
     fn numbers(len: usize, limit: u64) -> Vec<u64> {
         let mut state = len as u64 + 1;
         let mut next = || {

@@ -1,8 +1,8 @@
-//! Words of a line with quotes, as people type them in a terminal or a configuration file.
+//! Splitting of a line into words with quotes, as in a terminal or a configuration file.
 //!
-//! Words are separated by blanks. Inside double quotes `\n \r \t \b \a \xHH` are the bytes they
-//! name and a backslash makes any other byte plain; inside single quotes only `\'` is special. A
-//! quote may open in the middle of a word; behind a closing quote the word must end.
+//! Blanks separate words. Inside double quotes, `\n \r \t \b \a \xHH` are the bytes they stand for,
+//! and a backslash makes any other byte literal. Inside single quotes, only `\'` is special. A
+//! quote may open in the middle of a word; the word must end directly after the closing quote.
 
 /// Returns true if `byte` separates words.
 #[inline]
@@ -10,15 +10,15 @@ pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns true if `byte` ends a word it follows directly. Vertical tab and form feed do not,
+/// Returns true if a word ends before `byte`. Vertical tab and form feed do not end a word,
 /// although they are skipped between words, as in Redis.
 #[inline]
 pub fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Splits `line` into words without their quotes; `None` if a quote is not closed, or closed
-/// inside a word. O(bytes).
+/// Splits `line` into words without their quotes. Returns `None` if a quote is not closed, or if
+/// the word goes on after a closing quote. O(bytes).
 pub fn split_quoted(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -35,7 +35,7 @@ pub fn split_quoted(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// Moves one word from the front of `rest` into `word`; gives what is behind it.
+/// Moves one word from the front of `rest` into `word`; returns the rest of the line.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((&byte, behind)) = rest.split_first() {
         match byte {
@@ -78,12 +78,12 @@ fn take_single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a 
     }
 }
 
-/// Returns `rest` if a word may end before it.
+/// Returns `rest` if a word may end before its first byte.
 fn word_end(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|&byte| is_space(byte)).then_some(rest)
 }
 
-/// Returns the byte that a backslash and `byte` stand for.
+/// Returns the byte for the escape sequence of a backslash and `byte`.
 fn unescape(byte: u8) -> u8 {
     match byte {
         b'n' => b'\n',

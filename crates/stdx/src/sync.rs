@@ -1,7 +1,7 @@
-//! The atomics that our protocols are written with: the standard library's; loom's when a model
-//! runs (`cfg(loom)`); shuttle's in the simulator (`cfg(shuttle)`), where the schedule may pass to
-//! another thread at each operation. So one source is what ships, what is proven and what is
-//! simulated. loom's and shuttle's may be touched only within a run of theirs.
+//! The atomic types of our lock-free protocols. They are the standard library's, or loom's in a
+//! model (`cfg(loom)`), or shuttle's in the simulator (`cfg(shuttle)`), where any operation may
+//! switch to another thread. So the same source is shipped, proven and simulated. loom's and
+//! shuttle's types may be used only within a run of the respective tool.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -14,9 +14,9 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, O
 
 use std::sync::OnceLock;
 
-/// Returns the number of times that a waiter may look at a busy word before it parks. That takes
-/// about as long as one short critical section: 100 looks with growing pauses take 1 to 2 µs. It
-/// is 0 on one core, because the owner cannot run while the waiter looks.
+/// Returns the maximum number of times that a waiting thread checks a busy word before it sleeps.
+/// That takes about as long as one short critical section: 100 checks with growing pauses take 1 to
+/// 2 µs. It is 0 on one core, because the owner cannot run while the waiting thread checks.
 #[inline]
 pub fn spins_max() -> u32 {
     static SPINS: OnceLock<u32> = OnceLock::new();

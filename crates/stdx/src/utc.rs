@@ -1,11 +1,11 @@
-//! Unix times as dates and times of day in UTC, both ways.
+//! Conversion between Unix times and dates with times of day in UTC.
 
 /// Formats a Unix time in seconds as a date and time of day in UTC: `2026-11-23 09:40:18 UTC`. The
-/// calendar is the Gregorian one, also before its introduction.
+/// calendar is Gregorian, also for years before it was introduced.
 pub fn utc(unix_s: i64) -> String {
     let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
-    // Days are counted from the first of March of the year 0, so that a leap day is the last of its
-    // year; 400 years have 146,097 days.
+    // Years are counted from the first of March of the year 0, so that a leap day is the last day
+    // of its year. 400 years have 146,097 days.
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -18,9 +18,9 @@ pub fn utc(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Parses a date and time of day in UTC, as [`utc`] writes it, to the Unix time in seconds. The
-/// seconds, the time of day and `UTC` may be left out, `T` and `Z` stand in their places. A day
-/// that the month does not have is refused.
+/// Parses a date and time of day in UTC, as [`utc`] formats it, to the Unix time in seconds. The
+/// seconds, the time of day and `UTC` are optional. A `T` may separate date and time, and a `Z` may
+/// replace `UTC`. Returns `None` for any other text, and for a day that the month does not have.
 pub fn parse_utc(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches("UTC").trim_end_matches('Z').trim_end();
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
@@ -37,19 +37,19 @@ pub fn parse_utc(text: &str) -> Option<i64> {
     if year > 9999 || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    // As above: years begin in March.
+    // As in `utc`, years begin in March.
     let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_era =
         year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * month + 2) / 5 + day - 1;
     let days = era * 146_097 + day_of_era - 719_468;
-    // The calendar has that day, and not one of the next month.
+    // A day that the month does not have would be a day of the next month.
     let has_day = utc(days * 86_400)[8..10].parse() == Ok(day);
     has_day.then_some(days * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// Parses a time to Unix seconds: `2026-11-23 14:05:00` in UTC ([`parse_utc`]), or the seconds
-/// themselves.
+/// Parses a time to Unix seconds: either a date as `2026-11-23 14:05:00` in UTC ([`parse_utc`]), or
+/// the number of seconds.
 pub fn parse_time(text: &str) -> Option<i64> {
     text.trim().parse().ok().or_else(|| parse_utc(text))
 }

@@ -1,8 +1,9 @@
-//! A proof of the mailbox's sleep protocol under every interleaving and every allowed stale read
-//! (loom). No message is lost or received twice. No sleeper stays asleep beside a message; loom
-//! would report that as a deadlock. A sleep costs at most one call of the waker.
+//! A proof of the mailbox's sleep protocol with loom, under every interleaving and every allowed
+//! stale read. No message is lost or received twice. The consumer does not stay asleep while there
+//! is a message; loom would report that as a deadlock. A sleep costs at most one call of the waker.
 //!
-//! The queue inside is the model's own (see mailbox.rs): crossbeam's is not part of the proof.
+//! The queue is the one of the module `modelled` in mailbox.rs; crossbeam's is not part of the
+//! proof.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p stdx --test loom_mailbox`
 #![cfg(loom)]
@@ -12,7 +13,7 @@ use loom::thread;
 use std::sync::Arc;
 use stdx::Mailbox;
 
-/// The consumer's place to sleep: an eventfd's counter.
+/// A stand-in for the consumer's eventfd, on which the consumer sleeps.
 #[derive(Default)]
 struct Signal {
     raised: Mutex<Raised>,
@@ -46,7 +47,8 @@ impl Signal {
     }
 }
 
-/// Receives `messages` messages, sleeping when it may. Returns them and the number of sleeps.
+/// Receives `messages` messages and sleeps if there are none. Returns the messages and the number
+/// of calls to `prepare_sleep`.
 fn consume(mailbox: &Mailbox<u32>, signal: &Signal, messages: usize) -> (Vec<u32>, usize) {
     let (mut got, mut announced) = (Vec::new(), 0);
     while got.len() < messages {
@@ -65,7 +67,8 @@ fn consume(mailbox: &Mailbox<u32>, signal: &Signal, messages: usize) -> (Vec<u32
     (got, announced)
 }
 
-/// Senders with these messages each, one thread a sender, and the consumer on this thread.
+/// Runs the model with one sending thread for each list of messages, and the consumer on this
+/// thread.
 fn check(senders: &'static [&'static [u32]], preemptions_max: Option<usize>) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions_max;

@@ -1,6 +1,6 @@
-//! The mailbox under random schedules (shuttle): every message arrives once, and a consumer that
-//! sleeps until it is woken is never left asleep beside one. More senders and messages than loom
-//! can explore (`loom_mailbox.rs`).
+//! The mailbox under random schedules (shuttle): every message arrives once, and the consumer never
+//! stays asleep while there is a message. There are more senders and messages than loom can explore
+//! (`loom_mailbox.rs`).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p stdx --test shuttle_mailbox`
 #![cfg(shuttle)]
@@ -14,7 +14,7 @@ use stdx::mailbox::Mailbox;
 const SENDERS: u32 = 3;
 const EACH: u32 = 8;
 
-/// The consumer's place to sleep: a stand-in for an eventfd.
+/// A stand-in for the consumer's eventfd, on which the consumer sleeps.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -55,7 +55,7 @@ fn model() {
     while received.len() < (SENDERS * EACH) as usize {
         match mailbox.receive() {
             Some(message) => received.push(message),
-            // A wake-up that is lost is a deadlock, which shuttle reports.
+            // shuttle reports a lost wake-up as a deadlock.
             None if mailbox.prepare_sleep() => {
                 bell.wait();
                 mailbox.awake();
