@@ -1,11 +1,11 @@
-//! Listeners that could not accept, because descriptors or memory are short,
-//! and when they try again.
+//! Listeners that could not accept because descriptors or memory are short, and the times of their
+//! next attempts.
 //!
-//! The pause starts short and doubles from failure to failure. It ends when all waiting clients are
-//! accepted, not with the first one: at the limit of descriptors each one freed lets one client in.
-//! A failure is reported when its pause is longer than the one before, so a shortage that lasts
-//! fills no log. Linux wants a free descriptor before it looks for a client: while a listener waits
-//! here, nobody may be waiting to be accepted.
+//! The pause starts short and doubles with each failure. It does not end with the first accepted
+//! client but when all waiting clients are accepted: at the limit of descriptors, each freed
+//! descriptor allows only one accept. A failure is reported only if its pause is longer than the
+//! one before, so a long shortage does not fill the log. Linux needs a free descriptor before it
+//! looks for a waiting client. So a paused listener may have no client waiting.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use crate::{Event, ListenerId};
 
 /// The pause after the first failure.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// The longest pause: how late the first client is accepted once descriptors are free again.
+/// The longest pause, which is also the longest delay of an accept after descriptors are free
+/// again.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The listeners that wait, each once: at most as many as there are listeners.
+/// The paused listeners, each at most once.
 #[derive(Default)]
 pub(crate) struct AcceptPauses(Vec<Paused>);
 
@@ -28,8 +29,8 @@ struct Paused {
 }
 
 impl AcceptPauses {
-    /// Notes that `listener` failed at `now`: it waits, longer than the last time. Reports that
-    /// unless the pause is the longest for the second time.
+    /// Records that `listener` failed at `now`, and pauses it for longer than the last time.
+    /// Reports the failure unless the pause was already the longest.
     pub(crate) fn failed(
         &mut self,
         listener: ListenerId,
@@ -50,19 +51,19 @@ impl AcceptPauses {
         }
     }
 
-    /// Notes that `listener` has accepted all who waited, or is gone.
+    /// Ends the pause of `listener`, which has accepted all waiting clients or is removed.
     pub(crate) fn end(&mut self, listener: ListenerId) {
         self.0.retain(|paused| paused.listener != listener);
     }
 
-    /// Returns true if `listener` must not be tried yet: [`due`](Self::due) returns it when its
-    /// pause is over.
+    /// Returns true if `listener` is paused. Only the listeners that [`due`](Self::due) returns may
+    /// be tried.
     pub(crate) fn holds(&self, listener: ListenerId) -> bool {
         self.0.iter().any(|paused| paused.listener == listener)
     }
 
-    /// Returns the listeners to try at `now`. Each stays in here until it fails again or
-    /// [`end`](Self::end)s.
+    /// Returns the listeners whose pause has ended at `now`. Each stays in the list until it fails
+    /// again or [`end`](Self::end) removes it.
     pub(crate) fn due(&self, now: Instant) -> Vec<ListenerId> {
         self.0.iter().filter(|paused| paused.due <= now).map(|paused| paused.listener).collect()
     }

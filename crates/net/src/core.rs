@@ -1,5 +1,5 @@
-//! The part that both back ends share: the connections, their bytes in and out, and the rules by
-//! which the end of a connection is reported.
+//! The part that both back ends share: the connections, their input and output, and the rules for
+//! reporting the end of a connection.
 
 use std::time::{Duration, Instant};
 
@@ -12,51 +12,52 @@ use crate::sys::turn_memory::TurnMemory;
 use crate::tls::{Handshakes, PeerSide, Session, Step};
 use crate::{CloseReason, ConnId, Event, Inputs, LoopOptions, Outputs, Pace, Socket, TlsFailure};
 
-/// Busy connections from which on a poll gathers requests: with fewer, their peers would notice.
+/// The number of busy connections from which a poll gathers requests. With fewer, their peers would
+/// notice the delay.
 const GATHER_ACTIVE_MIN: usize = 24;
-/// The mean time between two requests up to which a poll gathers: when they arrive more slowly,
-/// waiting for the second would be felt.
+/// The longest mean time between two requests at which a poll gathers. If requests arrive more
+/// slowly, the wait for the second one would be noticed.
 const GATHER_INTERVAL_NS_MAX: u64 = 20_000;
-/// The longest interval of requests at which a poll gathers while output is held back
-/// ([`Pace::Held`]). The peers wait for the log anyhow, and without gathering each request costs a
-/// wake-up.
+/// The same limit while output is held back ([`Pace::Held`]). The peers wait for the log anyway,
+/// and without gathering each request costs a wake-up.
 const HELD_INTERVAL_NS_MAX: u64 = 200_000;
-/// Busy connections from which on that holds.
+/// The number of busy connections from which [`HELD_INTERVAL_NS_MAX`] applies.
 const HELD_ACTIVE_MIN: usize = 100;
-/// A poll gathers for the time in which this part of the busy connections sends: what it adds to
-/// the time from one request of a connection to its next is a few percent, however many they are.
+/// The divisor of the gathering time: a poll gathers as long as a 24th of the busy connections need
+/// to send a request. So gathering lengthens the time between two requests of a connection by a few
+/// percent, however many connections there are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
-/// Pieces of unsent output that are sent before other connections get their turn. A piece of an
-/// encrypted connection is the records that are sealed at once.
+/// The maximum number of sends for one connection before others get their turn. For an encrypted
+/// connection, each is of the records that are sealed at once.
 const UNSENT_PIECES_MAX: usize = 8;
-/// The largest buffer of plaintext that is kept from one input to the next.
+/// The largest capacity of the plaintext buffer that is kept for the next input.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;
-/// Requests that are worth gathering for in any case.
+/// The minimum number of requests for whose arrival a poll gathers.
 const GATHER_REPORTS_MIN: u64 = 2;
 
-/// The state of one event loop, without the way to the kernel.
+/// The state of one event loop without its back end.
 pub(crate) struct Core {
     pub(crate) options: LoopOptions,
     pub(crate) conns: Slab,
     pub(crate) inputs: Inputs,
     pub(crate) outputs: Outputs,
     pub(crate) pace: Pace,
-    /// Connections that have ended but were not reported yet.
+    /// The connections that have ended but are not reported yet.
     ended: Vec<ConnId>,
-    /// Connections to report drained.
+    /// The connections to report as drained.
     drained: Vec<ConnId>,
     /// The connections whose handshakes are not complete.
     handshakes: Handshakes,
-    /// Plaintext of the records that are being opened; empty between two inputs.
+    /// The plaintext of the records that are being opened; empty between two inputs.
     opened: Vec<u8>,
 }
 
 /// The connections whose input the back end must stop or resume after the handshakes of a turn.
 #[derive(Default)]
 pub(crate) struct AfterHandshakes {
-    /// Nothing more is to be received of these until their turn comes.
+    /// The connections from which nothing is received until they get their turn.
     pub(crate) stop: Vec<ConnId>,
-    /// Of these again.
+    /// The connections from which input is received again.
     pub(crate) resume: Vec<ConnId>,
 }
 
@@ -83,7 +84,7 @@ impl Core {
         conn
     }
 
-    /// Has `conn`, which was opened just now, begin as an encrypted connection.
+    /// Makes `conn`, which was opened just now, an encrypted connection and begins its handshake.
     pub(crate) fn encrypt(&mut self, conn: ConnId, session: Session) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         self.outputs.seal(conn);
@@ -95,7 +96,7 @@ impl Core {
         open.tls = Some(Box::new(session));
     }
 
-    /// Takes in what was received of `conn`, and reports it.
+    /// Adds the bytes received from `conn` to its input and reports them.
     #[inline]
     pub(crate) fn received(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
         if self.conns.get(conn).is_some_and(|open| open.tls.is_some()) {
@@ -105,7 +106,8 @@ impl Core {
         self.inputs.report(conn, events);
     }
 
-    /// Opens and takes in the records received of an encrypted connection, and reports its data.
+    /// Opens the records received from an encrypted connection, adds their data to its input and
+    /// reports it.
     fn received_sealed(&mut self, conn: ConnId, span: Span, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let Some(tls) = &mut open.tls else { return };
@@ -122,7 +124,7 @@ impl Core {
         let before = self.inputs.len_bytes(conn);
         let outcome = tls.open(self.inputs.memory_mut().bytes_mut(span), &mut self.opened);
         if self.opened.len() <= span.len() {
-            // Less is copied later if the data lies in the memory of the turn.
+            // Data in the memory of the turn needs no copy if it is consumed in this turn.
             let place = span.part(0, self.opened.len());
             self.inputs.memory_mut().bytes_mut(place).copy_from_slice(&self.opened);
             if !self.opened.is_empty() {
@@ -147,8 +149,8 @@ impl Core {
         }
     }
 
-    /// Goes on with the handshakes whose turn it is, and ends those that took too long. What is to
-    /// be sent for them leaves with the next flush.
+    /// Continues the handshakes that are ready, up to the limit of a turn, and ends those past
+    /// their deadline. Their output is sent with the next flush.
     pub(crate) fn shake_hands(&mut self, events: &mut Vec<Event>) -> AfterHandshakes {
         let mut after = AfterHandshakes::default();
         if self.handshakes.any_deadline() {
@@ -178,7 +180,7 @@ impl Core {
         after
     }
 
-    /// Goes on with the handshake of `conn`.
+    /// Continues the handshake of `conn`.
     fn step(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         open.awaits_step = false;
@@ -198,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Takes in what arrived right behind a handshake.
+    /// Adds the data that arrived directly after a handshake to the input.
     fn take_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(tls) = self.conns.get_mut(conn).and_then(|open| open.tls.as_mut()) else { return };
         let data = tls.take_first_data();
@@ -212,8 +214,8 @@ impl Core {
         }
     }
 
-    /// Seals what is queued for an encrypted connection, up to a limit, unless sealed bytes are
-    /// unsent. Whether there are sealed bytes to send now.
+    /// Seals the queue of an encrypted connection, up to a limit, unless sealed bytes are still
+    /// unsent. Returns true if there are sealed bytes to send now.
     pub(crate) fn seal(&mut self, conn: ConnId) -> bool {
         let Some(open) = self.conns.get_mut(conn) else { return false };
         let Some(tls) = &mut open.tls else { return false };
@@ -235,7 +237,8 @@ impl Core {
         any
     }
 
-    /// Sends what earlier flushes left, and what was appended behind it; how far that got.
+    /// Sends the bytes that earlier flushes left, and then those appended since. Returns the
+    /// progress.
     pub(crate) fn send_unsent(&mut self, conn: ConnId) -> Result<Sent, Errno> {
         for _ in 0..UNSENT_PIECES_MAX {
             if self.outputs.is_sealed(conn) {
@@ -251,8 +254,8 @@ impl Core {
         Ok(Sent::Limited)
     }
 
-    /// Tells the peer of an encrypted connection, which is about to be closed, that this is the end
-    /// and why. It gets lost where sealed bytes are unsent, or the socket takes nothing.
+    /// Sends the final alert to the peer of an encrypted connection that is about to be closed. It
+    /// is not sent if sealed bytes are unsent, and lost if the socket does not accept it.
     #[cold]
     fn say_farewell(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
@@ -270,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Frees the slot; its socket is the caller's to close. `None` for a stale id.
+    /// Frees the slot and returns its socket, which the caller closes. `None` for a stale id.
     pub(crate) fn release(&mut self, conn: ConnId) -> Option<Socket> {
         if self.outputs.is_sealed(conn) {
             self.say_farewell(conn);
@@ -281,7 +284,7 @@ impl Core {
         Some(socket)
     }
 
-    /// Ends the turn before: its input, its ids.
+    /// Ends the previous turn: its input becomes invalid, and its released slots can be reused.
     pub(crate) fn end_turn(&mut self) {
         self.inputs.end_turn();
         self.conns.end_turn();
@@ -301,17 +304,16 @@ impl Core {
         if self.handshakes.any_deadline() { self.handshakes.shorten(timeout) } else { timeout }
     }
 
-    /// Returns the time for which the next poll may gather requests, in microseconds; 0 for not at
-    /// all.
+    /// Returns the time for which the next poll may gather requests, in microseconds; 0 for no
+    /// gathering.
     pub(crate) fn gather_us(&self) -> u32 {
         let (interval_ns, active) = (self.inputs.report_interval_ns(), self.inputs.active_count());
         gather_us(self.pace, interval_ns, active, self.options.gather_us_max)
     }
 
-    /// Notes that the connection has ended; it is reported when its turn has come. The first reason
-    /// counts, except that a completed `close_after_flush` overtakes all, and anything an end of
-    /// the peer's side alone: a peer that only finished sending may still read its replies, one
-    /// that they cannot be sent to is gone.
+    /// Records that the connection has ended, to be reported later. The first reason counts, with
+    /// two exceptions: `Flushed` replaces any reason, and any reason replaces `PeerClosed`. For a
+    /// peer that only closed its own side may still read its replies; if sending fails, it cannot.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         let Some(open) = self.conns.get_mut(conn) else { return };
         let listed = open.ending.is_some() && !std::mem::take(&mut open.end_parked);
@@ -324,7 +326,7 @@ impl Core {
         }
     }
 
-    /// Makes a parked end of `conn` due, since input is wanted again.
+    /// Queues a parked end of `conn` for its report, because input is wanted again.
     pub(crate) fn unpark_end(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn)
             && std::mem::take(&mut open.end_parked)
@@ -333,9 +335,9 @@ impl Core {
         }
     }
 
-    /// Reports the connections that have ended; the caller closes them. An end that
-    /// follows input of the same turn, or input not parsed yet, waits: what a peer sent
-    /// before it went is still served.
+    /// Reports the connections that have ended and returns them; the caller closes them. The report
+    /// of an end waits while the connection has input that was reported in this turn or is not
+    /// parsed yet. So everything a peer sent before it closed is still served.
     #[must_use]
     pub(crate) fn report_ended(&mut self, events: &mut Vec<Event>) -> Vec<ConnId> {
         let mut reported = Vec::new();
@@ -348,7 +350,7 @@ impl Core {
             }
             let has_replies = open.closing && self.outputs.len_bytes(conn) > 0;
             if reason == CloseReason::PeerClosed && (has_replies || self.outputs.holds(conn)) {
-                // It may still read its last replies: the end comes when they are sent.
+                // The peer may still read its last replies: the connection ends when they are sent.
                 (open.ending, open.closing) = (None, true);
                 return false;
             }
@@ -368,8 +370,8 @@ impl Core {
         reported
     }
 
-    /// Takes note that all output of `conn` that may leave is sent: unless more is held back, it is
-    /// reported drained if that was waited for, and ends if it was to.
+    /// Records that the output of `conn` is sent, as far as none is held back. If no part is held,
+    /// `conn` is reported as drained if that was requested, and ends if it is closing.
     #[inline]
     pub(crate) fn output_sent(&mut self, conn: ConnId) {
         let Some(open) = self.conns.get_mut(conn) else { return };
@@ -385,7 +387,7 @@ impl Core {
         }
     }
 
-    /// Asks for `conn` to be reported once its output is sent.
+    /// Requests a report of `conn` when its output is sent.
     pub(crate) fn await_drained(&mut self, conn: ConnId) {
         if let Some(open) = self.conns.get_mut(conn) {
             open.awaits_drained = true;

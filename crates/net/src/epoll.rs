@@ -2,11 +2,11 @@
 //! to receive and send.
 //!
 //! Sockets are registered edge-triggered for input. They are registered for writability only while
-//! output waits: otherwise a Unix socket would wake its loop whenever the peer reads. An edge is
-//! remembered until it is used up. A receive that fills less than the offered buffer has emptied
-//! the socket, so no second call is needed to find that out. A receive that fills the buffer puts
-//! the connection on the list for the next turn. A short receive proves nothing in one case: if the
-//! peer has already closed its side, the edge came together with the data, so another receive must
+//! output is unsent: otherwise a Unix socket would wake its loop whenever the peer reads. An edge
+//! is stored until the socket is empty. A receive that does not fill the buffer has emptied the
+//! socket, so no second call is needed to detect that. A receive that fills the buffer puts the
+//! connection on the list for the next turn. There is one exception: if the peer has already closed
+//! its side, no further edge will come. Then another receive is needed even after a short one, to
 //! find the end.
 
 use std::collections::VecDeque;
@@ -28,11 +28,13 @@ use crate::send::{Sent, send_queue};
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, Socket, Waker};
 
-/// Kernel events taken in one turn; the rest comes in the next.
+/// The maximum number of kernel events taken in one turn; the next turn takes the rest.
 const KERNEL_EVENTS_PER_TURN_MAX: usize = 1024;
-/// The most chunks of a large request that are received at once from an encrypted connection.
+/// The maximum number of chunks that one receive takes from an encrypted connection with a large
+/// request.
 const SEALED_CHUNKS_MAX: usize = 4;
-/// Connection ids have a generation of at least 1 above their low 32 bits; these tokens have none.
+/// The token of the waker. Tokens of the waker and of listeners fit 32 bits; those of connections
+/// do not, because their generation is at least 1.
 const WAKER_TOKEN: Token = Token(u32::MAX as usize);
 
 pub(crate) struct Epoll {
@@ -40,15 +42,16 @@ pub(crate) struct Epoll {
     kernel_events: Events,
     waker: Arc<mio::Waker>,
     listeners: Vec<Option<Listener>>,
-    /// Listeners that may have clients waiting.
+    /// The listeners that may have waiting clients.
     acceptable: Vec<ListenerId>,
-    /// Listeners that could not accept.
+    /// The listeners that could not accept.
     accept_pauses: AcceptPauses,
-    /// Connections that may have input waiting, served in this order.
+    /// The connections that may have unread input, in the order in which they are served.
     readable: VecDeque<ConnId>,
-    /// Connections that stopped sending at the limit, not at the socket's.
+    /// The connections whose last send stopped at the limit of a turn, although the socket may
+    /// accept more.
     writable: Vec<ConnId>,
-    /// A sleep of microseconds lasts hardly longer.
+    /// True if sleeps of microseconds are precise.
     sleeps_precisely: bool,
 }
 
@@ -130,7 +133,8 @@ impl Epoll {
         self.take_kernel_events(core, events);
         self.accept(core.options.accepts_per_turn_max, events);
         self.receive_all(core, events);
-        // Those to stop need nothing: that input is wanted is asked before each receive.
+        // Input to be stopped needs no action here: each receive first checks whether input is
+        // wanted.
         for conn in core.shake_hands(events).resume {
             self.resume_input(core, conn);
         }
@@ -142,22 +146,22 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits as long as `timeout` says where that is no whole number of milliseconds, which is all
-    /// that epoll counts in; how long is to be waited then.
+    /// Waits for an event if `timeout` is not a whole number of milliseconds, because epoll counts
+    /// in milliseconds. Returns the timeout for the epoll call that follows.
     fn wait_precisely(&self, timeout: Option<Duration>) -> Option<Duration> {
         let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() % 1_000_000 != 0) else {
             return timeout;
         };
         let Ok(timespec) = timeout.try_into() else { return Some(timeout) };
         let mut fds = [PollFd::new(self.poll.registry(), PollFlags::IN)];
-        // A signal ends the wait like an event does: the poll that follows finds nothing then.
+        // A signal ends the wait as an event does; the epoll call that follows then finds nothing.
         match rustix::event::poll(&mut fds, Some(&timespec)) {
             Ok(_) | Err(Errno::INTR) => Some(Duration::ZERO),
             Err(_) => Some(timeout),
         }
     }
 
-    /// Lets requests gather, asleep: epoll has no way to wait for several events.
+    /// Sleeps while requests gather: epoll cannot wait for several events.
     fn gather(&self, core: &Core) {
         let gather_us = core.gather_us();
         if gather_us > 0 && self.sleeps_precisely {
@@ -195,7 +199,8 @@ impl Epoll {
         }
         let kept = core.options.keeps_half_closed && !event.is_error();
         if event.is_write_closed() && !open.wants_input() && !kept {
-            // Nobody will read up to the end of this one: it is over in both directions.
+            // No input is wanted, so the end would not be found by a receive. The connection is
+            // closed in both directions.
             core.end(conn, CloseReason::Failed(io::ErrorKind::ConnectionReset));
         } else if event.is_writable() && core.outputs.is_behind(conn) {
             self.send_unsent(core, conn);
@@ -203,7 +208,7 @@ impl Epoll {
     }
 
     fn accept(&mut self, accepts_max: usize, events: &mut Vec<Event>) {
-        // What came meanwhile waits with those for whom the listener could not accept.
+        // Clients of a paused listener wait until its pause ends.
         self.acceptable.retain(|&id| !self.accept_pauses.holds(id));
         if !self.accept_pauses.is_empty() {
             self.acceptable.extend(self.accept_pauses.due(Instant::now()));
@@ -221,7 +226,7 @@ impl Epoll {
                         self.accept_pauses.end(id);
                         break;
                     }
-                    // A client that left before it was accepted is nobody's loss.
+                    // A client that closed its connection before it was accepted is ignored.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => {
@@ -233,8 +238,8 @@ impl Epoll {
         }
     }
 
-    /// Receives from the connections on the list, in order, until the turn's memory is full. Those
-    /// not reached come first in the next turn, those that may have more come last.
+    /// Receives from the connections on the list, in order, until the turn's memory is full.
+    /// Connections not reached are first in the next turn; those that may have more input are last.
     fn receive_all(&mut self, core: &mut Core, events: &mut Vec<Event>) {
         let chunk_len = core.options.read_chunk_len_bytes;
         for _ in 0..self.readable.len() {
@@ -247,7 +252,7 @@ impl Epoll {
                 open.readiness.queued = false;
                 continue;
             }
-            // What it sent before is not parsed yet: more of it can wait in the socket.
+            // Its earlier input is not parsed yet, so more of it stays in the socket.
             let more = core.inputs.is_marked(conn) || receive(core, conn, events) == Received::MaybeMore;
             if more {
                 self.readable.push_back(conn);
@@ -290,7 +295,8 @@ impl Epoll {
         }
     }
 
-    /// Acts on how far a send of all there was got.
+    /// Handles the result of a send: registers for writability, continues in the next turn, or ends
+    /// the connection.
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
             Ok(Sent::All) => return core.output_sent(conn),
@@ -301,7 +307,7 @@ impl Epoll {
         core.await_drained(conn);
     }
 
-    /// Sends what earlier flushes left, and what was appended behind it.
+    /// Sends the bytes that earlier flushes left, and then those appended since.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
         if core.conns.get(conn).is_none() {
             return;
@@ -313,8 +319,8 @@ impl Epoll {
         self.settle(core, conn, sent);
     }
 
-    /// Registers `conn` for input, and for writability or not. Registering reports at once what the
-    /// socket is ready for already, so no edge is lost in between.
+    /// Registers `conn` for input, with or without writability. A registration at once reports the
+    /// readiness of the socket, so no edge is lost in between.
     fn register(&mut self, core: &mut Core, conn: ConnId, interest: Interest) {
         let awaits = interest.is_writable();
         let Some(open) = core.conns.get_mut(conn) else { return };
@@ -328,12 +334,13 @@ impl Epoll {
         }
     }
 
-    /// Closes the socket of `conn`. Its descriptor is the only one, so its registration ends, too.
+    /// Closes the socket of `conn`. It has no other descriptor, so the kernel removes its
+    /// registration.
     pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {
         drop(core.release(conn));
     }
 
-    /// Takes up receiving again after a pause.
+    /// Resumes receiving after a pause.
     pub(crate) fn resume_input(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && open.readiness.readable
@@ -345,8 +352,8 @@ impl Epoll {
     }
 }
 
-/// Asks for timers of this thread to be at most a microsecond late (usually
-/// 50); whether that worked.
+/// Sets the timer slack of this thread to one microsecond (the default is 50). Returns true on
+/// success.
 fn sleep_precisely() -> bool {
     #[cfg(target_os = "linux")]
     return rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000)).is_ok();
@@ -354,13 +361,13 @@ fn sleep_precisely() -> bool {
     return false;
 }
 
-/// Receives once from `conn`: into turn memory, or straight behind its pending bytes when a large
-/// request is on its way.
+/// Receives once from `conn`: into the memory of the turn, or directly after its pending bytes if a
+/// large request is being received.
 fn receive(core: &mut Core, conn: ConnId, events: &mut Vec<Event>) -> Received {
     let chunk_len = core.options.read_chunk_len_bytes;
     let Some(open) = core.conns.get_mut(conn) else { return Received::Everything };
     let announced = core.inputs.announced_rest(conn) > chunk_len;
-    // Records are opened where they are received: of a large request, several at a time.
+    // Records are opened in place. Of a large request, several are received at a time.
     let large = announced && open.tls.is_none();
     let chunk_len = if announced { SEALED_CHUNKS_MAX * chunk_len } else { chunk_len };
     let (outcome, offered) = if large {

@@ -5,57 +5,57 @@ use std::time::Duration;
 
 use crate::{ConnId, ListenerId, Socket, TlsFailure};
 
-/// One thing that happened. Within one `poll`, a connection's `Data` comes before its `Drained`,
-/// and `Closed` is always the last event of a connection.
+/// An event of the loop. Within one `poll`, a connection's `Data` comes before its `Drained`, and
+/// `Closed` is always the last event of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A client came. `socket` may be adopted by this loop or moved to another thread's.
+    /// A new connection of a client. `socket` may be adopted by this loop or by another thread's.
     Accepted {
-        /// The listener that it came through.
+        /// The listener that accepted it.
         listener: ListenerId,
-        /// The connection, not yet part of any loop. Dropping it closes it.
+        /// The connection, which is not part of any loop yet. Dropping it closes it.
         socket: Socket,
     },
-    /// A client could not be accepted, for example because the process has no descriptor left. The
-    /// listener stays and is tried again after a pause, which grows from failure to failure; those
-    /// that do not make it longer are not reported.
+    /// A failure to accept, for example because the process has no free descriptor. The listener
+    /// stays and is tried again after a pause, which grows with each failure. Failures that do not
+    /// make the pause longer are not reported.
     AcceptFailed {
-        /// The listener concerned.
+        /// The listener that failed.
         listener: ListenerId,
         /// The error of the system.
         error: io::Error,
-        /// After how long it is tried again.
+        /// The time until the next attempt.
         pause: Duration,
     },
-    /// New bytes arrived, or `mark_ready` was called. At most once per connection and `poll`.
+    /// New bytes, or the result of `mark_ready`. At most once per connection and `poll`.
     Data(ConnId),
-    /// The TLS handshake of this connection is over: it sends and receives from now on, and
-    /// [`EventLoop::agreed`](crate::EventLoop::agreed) says what was agreed on.
+    /// The end of a successful TLS handshake. The connection can now send and receive, and
+    /// [`EventLoop::agreed`](crate::EventLoop::agreed) returns the outcome.
     Secured(ConnId),
-    /// The TLS handshake of this connection failed, for this reason; `Closed` follows.
+    /// The failure of a TLS handshake, with its reason; `Closed` follows.
     HandshakeFailed(ConnId, Box<str>),
-    /// All output is sent, and that was waited for: input was paused while output was unsent, or
-    /// output was still unsent when the poll after its flush returned.
+    /// The end of unsent output: all of it is sent. Reported if input was paused while output was
+    /// unsent, or if output was still unsent when the poll after its flush returned.
     Drained(ConnId),
-    /// The peer has finished sending and all that it sent was reported; it may go on receiving.
-    /// Only with [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed): the connection
-    /// is the caller's to end.
+    /// The end of the peer's stream. All it sent was reported, and it may still receive. Reported
+    /// only with [`keeps_half_closed`](crate::LoopOptions::keeps_half_closed); the caller must then
+    /// close the connection.
     PeerFinished(ConnId),
-    /// The connection is gone; its id is stale from here on. Not reported after `close`.
+    /// The end of the connection; its id is stale from now on. Not reported after `close`.
     Closed(ConnId, CloseReason),
-    /// A [`Waker`](crate::Waker) was used since the last `poll`.
+    /// The use of a [`Waker`](crate::Waker) since the last `poll`.
     Woken,
 }
 
-/// Why a connection is gone.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The peer closed its side. All that it had sent was reported before.
+    /// The peer closed its side. Everything it sent was reported before.
     PeerClosed,
-    /// `close_after_flush` was called and everything is sent.
+    /// `close_after_flush` was called and all output is sent.
     Flushed,
-    /// Receiving or sending failed.
+    /// A receive or a send failed.
     Failed(io::ErrorKind),
-    /// The connection is encrypted, and its handshake or one of its records is not as it must be.
+    /// A TLS handshake or a TLS record was invalid, or another failure of TLS.
     Tls(TlsFailure),
 }

@@ -1,4 +1,4 @@
-//! The event loop that callers see: one interface over the back ends.
+//! The event loop: one interface over both back ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,8 +15,8 @@ use crate::{
     LoopOptions, Outputs, Pace, Socket, Waker,
 };
 
-/// An event loop: the connections of one thread. Build it in its thread; only its [`Waker`]s and
-/// the [`Socket`]s it accepts belong elsewhere.
+/// An event loop, which owns the connections of one thread. Create it in its thread; only its
+/// [`Waker`]s and the [`Socket`]s that it accepts may move to other threads.
 ///
 /// ```no_run
 /// use net::{Event, EventLoop, Listener, LoopOptions};
@@ -50,7 +50,7 @@ pub struct EventLoop {
     fallback_reason: Option<String>,
 }
 
-/// The way to the kernel.
+/// The back end in use.
 enum Driver {
     Epoll(Box<Epoll>),
     #[cfg(target_os = "linux")]
@@ -58,8 +58,8 @@ enum Driver {
 }
 
 impl EventLoop {
-    /// Creates an event loop by `options`. `BackendChoice::Auto` tries io_uring first and takes
-    /// epoll where that is impossible.
+    /// Creates an event loop with these options. `BackendChoice::Auto` tries io_uring first and
+    /// falls back to epoll.
     pub fn new(options: &LoopOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
         if options.backend != BackendChoice::Epoll {
@@ -97,12 +97,13 @@ impl EventLoop {
         }
     }
 
-    /// Returns the reason why `Auto` did not choose io_uring, as a phrase for the log.
+    /// Returns the reason why `Auto` did not choose io_uring, as a phrase for the log; `None` if it
+    /// did.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    /// Returns a handle by which other threads wake this loop.
+    /// Returns a handle with which other threads wake this loop.
     pub fn waker(&self) -> Waker {
         match &self.driver {
             Driver::Epoll(epoll) => epoll.waker(),
@@ -111,7 +112,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts clients from `listener` from now on.
+    /// Adds `listener` and accepts its clients from now on.
     pub fn add_listener(&mut self, listener: Listener) -> io::Result<ListenerId> {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.add_listener(listener),
@@ -129,8 +130,8 @@ impl EventLoop {
         }
     }
 
-    /// Takes a socket in, whichever thread accepted it. Fails when the system refuses it; the
-    /// socket is closed then.
+    /// Adds a socket to this loop; any thread may have accepted it. On an error the socket is
+    /// closed.
     pub fn adopt(&mut self, mut socket: Socket) -> io::Result<ConnId> {
         socket.tune(self.core.options.keepalive)?;
         let session = socket.take_tls().map(|side| Session::new(&side));
@@ -157,21 +158,21 @@ impl EventLoop {
         self.core.conns.get(conn).is_some_and(|open| open.tls.is_some())
     }
 
-    /// Sets how many TLS handshakes a turn goes on with.
+    /// Sets the maximum number of TLS handshakes that a turn continues.
     pub fn set_handshakes_per_turn_max(&mut self, count: usize) {
         self.core.options.handshakes_per_turn_max = count;
     }
 
-    /// Sets how soon the peers of most connections wait to be answered, for the polls that follow.
+    /// Sets the pace of the following polls.
     #[inline]
     pub fn set_pace(&mut self, pace: Pace) {
         self.core.pace = pace;
     }
 
-    /// Ends the turn before (what [`split`](Self::split) showed is gone, unconsumed bytes are
-    /// kept), waits for something to happen, at most `timeout` (`None`: as long as it takes), and
-    /// appends what happened to `events`. Returns without events at the timeout, by a signal, or
-    /// when a listener was tried again.
+    /// Ends the previous turn, waits for events, and appends them to `events`. It waits at most
+    /// `timeout`; `None` is no limit. Slices from [`split`](Self::split) become invalid, but
+    /// unconsumed bytes are kept. Returns without events after the timeout, after a signal, or
+    /// after another attempt of a paused listener.
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.core.end_turn();
         match &mut self.driver {
@@ -181,8 +182,7 @@ impl EventLoop {
         }
     }
 
-    /// Borrows the inputs and outputs of all connections, to read from one while writing to the
-    /// other.
+    /// Borrows the inputs and outputs of all connections, to read input while writing output.
     #[inline]
     pub fn split(&mut self) -> (&Inputs, &mut Outputs) {
         (&self.core.inputs, &mut self.core.outputs)
@@ -202,32 +202,32 @@ impl EventLoop {
     /// Consumes the first `n` unconsumed bytes of `conn`. O(1).
     ///
     /// # Panics
-    /// There are fewer bytes.
+    /// If there are fewer bytes.
     #[inline]
     pub fn consume(&mut self, conn: ConnId, n: usize) {
         self.core.inputs.consume(conn, n);
     }
 
-    /// Notes that the unconsumed bytes of `conn` begin a request of at least `len_bytes`: their
-    /// buffer grows to that length and not beyond. Memory follows what really arrives.
+    /// Records that the unconsumed bytes of `conn` begin a request of at least `len_bytes`: their
+    /// buffer grows to that length and not beyond. It grows only with the bytes that arrive.
     pub fn expect_input(&mut self, conn: ConnId, len_bytes: usize) {
         self.core.inputs.expect(conn, len_bytes);
     }
 
-    /// Announces that the unconsumed bytes of `conn` begin a request of `len_bytes` in all, so that
-    /// it is received in place. Memory still follows what really arrives.
+    /// Announces that the unconsumed bytes of `conn` begin a request of `len_bytes` in total, so
+    /// that it is received in place. Its buffer still grows only with the bytes that arrive.
     pub fn reserve_input(&mut self, conn: ConnId, len_bytes: usize) {
         self.core.inputs.announce(conn, len_bytes);
     }
 
-    /// Asks for `Data(conn)` in the next poll, which will not wait, without new bytes: for a caller
-    /// that stops within its input. Nothing is received for `conn` until then.
+    /// Requests `Data(conn)` in the next poll without new bytes; that poll does not wait. For a
+    /// caller that stops in the middle of its input. Until then nothing is received for `conn`.
     pub fn mark_ready(&mut self, conn: ConnId) {
         self.core.inputs.mark(conn);
     }
 
-    /// Sends all queues, as far as the sockets take them; to how many connections. Call it at
-    /// the end of every turn.
+    /// Sends all queues as far as the sockets accept bytes. Returns the number of connections with
+    /// output to send. Call it at the end of every turn.
     pub fn flush(&mut self) -> usize {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.flush(&mut self.core),
@@ -236,8 +236,9 @@ impl EventLoop {
         }
     }
 
-    /// Has the kernel send now what `flush` left to the next poll: for a caller that reads the
-    /// clock around it, or has more to do before it polls. Epoll has sent it already.
+    /// Submits the sends that `flush` left to the next poll. For a caller that measures their time
+    /// or has more work before it polls. With epoll it does nothing, because `flush` has already
+    /// sent them.
     pub fn submit(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
@@ -246,10 +247,11 @@ impl EventLoop {
         }
     }
 
-    /// Stops receiving from `conn`; bytes wait in the socket, then at the peer. What was received
-    /// or on its way already stays and may still be reported. That the peer is gone may go
-    /// unnoticed until input is resumed, and that it closed its side is not reported before: what
-    /// it sent is still to be served. If output of `conn` is unsent now, appended or flushed,
+    /// Stops receiving from `conn`. Further bytes wait in the socket, then at the peer; bytes
+    /// already received or on their way may still be reported.
+    ///
+    /// The end of the peer's stream is not reported before input is resumed, and the loss of the
+    /// peer may not be noticed before. If output of `conn` is unsent now, appended or flushed,
     /// `Drained(conn)` will be reported when it is sent.
     pub fn pause_input(&mut self, conn: ConnId) {
         if let Some(open) = self.core.conns.get_mut(conn) {
@@ -259,17 +261,17 @@ impl EventLoop {
         }
     }
 
-    /// Tells a back end that receives unasked that `conn` wants no input.
+    /// Stops the armed receive of a back end that has one.
     fn stop_receiving(&mut self, conn: ConnId) {
         match &mut self.driver {
-            // It looks before it receives.
+            // It checks `paused` before each receive.
             Driver::Epoll(_) => {}
             #[cfg(target_os = "linux")]
             Driver::Uring(uring) => uring.pause_input(&mut self.core, conn),
         }
     }
 
-    /// Receives from `conn` again.
+    /// Resumes receiving from `conn`.
     pub fn resume_input(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         if !std::mem::replace(&mut open.paused, false) {
@@ -286,9 +288,9 @@ impl EventLoop {
         }
     }
 
-    /// Looks at an eighth of the connections, or 256, whether their peers are gone and the kernel
-    /// has not said so: with io_uring it may fail to. The next polls report them. Call it about
-    /// once a second. O(connections looked at), one system call.
+    /// Checks an eighth of the connections, at least 256, for ends that the kernel has not
+    /// reported. Such ends occur with io_uring only; with epoll this does nothing. The next polls
+    /// report them. Call it about once a second. O(connections checked), one system call.
     pub fn look_for_ends(&mut self) {
         match &mut self.driver {
             Driver::Epoll(_) => {}
@@ -297,8 +299,8 @@ impl EventLoop {
         }
     }
 
-    /// Closes `conn` now, whatever is unsent; nothing more is reported of it. Its index is free for
-    /// another connection from the next `poll` on.
+    /// Closes `conn` now and drops its unsent output. No further event of it is reported. Its slot
+    /// can be reused from the next `poll` on.
     pub fn close(&mut self, conn: ConnId) {
         match &mut self.driver {
             Driver::Epoll(epoll) => epoll.close(&mut self.core, conn),
@@ -307,8 +309,9 @@ impl EventLoop {
         }
     }
 
-    /// Ignores further input of `conn` and closes it when all its output is sent, reported as
-    /// `Closed(conn, Flushed)`. Within a TLS handshake nothing of it can be sent: it is closed.
+    /// Ignores further input of `conn` and closes it when all its output is sent; then
+    /// `Closed(conn, Flushed)` is reported. During a TLS handshake no output can be sent, so it is
+    /// closed without it.
     pub fn close_after_flush(&mut self, conn: ConnId) {
         let Some(open) = self.core.conns.get_mut(conn) else { return };
         open.closing = true;
@@ -316,7 +319,7 @@ impl EventLoop {
         self.stop_receiving(conn);
         self.core.inputs.discard(conn);
         if is_encrypted && !is_handshaking {
-            // The end is to be said.
+            // The peer must receive the alert that ends the data.
             self.core.outputs.mark_dirty(conn);
         } else if is_handshaking || self.core.outputs.len_bytes(conn) == 0 {
             self.core.end(conn, CloseReason::Flushed);
@@ -348,8 +351,8 @@ impl EventLoop {
         self.core.conns.get(conn).map(|open| open.socket().as_fd())
     }
 
-    /// Sets TCP keepalive for `conn`: silence after which the peer is probed, `None` for never.
-    /// Nothing for Unix sockets and stale ids.
+    /// Sets TCP keepalive for `conn`: the silence after which the peer is probed, or `None` to
+    /// never probe. Does nothing for Unix sockets and stale ids.
     pub fn set_keepalive(&mut self, conn: ConnId, interval: Option<Duration>) -> io::Result<()> {
         self.core.conns.get(conn).map_or(Ok(()), |open| open.socket().set_keepalive(interval))
     }

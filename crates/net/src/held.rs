@@ -1,40 +1,40 @@
-//! Output of one connection that may not leave yet, in parts that are released first to last.
+//! Output of one connection that is held back, in parts that are released in order, first to last.
 //!
 //! ```text
 //!   queue: [released, not sent yet][appended since] ◄─ parts: [first] … [last]
 //! ```
-//! What is appended while parts are held belongs behind them: it joins the last part when the
-//! output is flushed, unless it becomes a part of its own before. Invariant: there is a part.
+//! Bytes that are appended while parts are held must be sent after them. At the flush they join the
+//! last part, unless they become a part of their own before. Invariant: there is at least one part.
 
 use std::collections::VecDeque;
 
 use stdx::ByteQueue;
 
-/// See the module.
+/// The held parts of one connection; see the module.
 #[derive(Default)]
 pub(crate) struct Held {
     parts: VecDeque<ByteQueue>,
-    /// Bytes at the front of the connection's queue that were released.
+    /// The number of released bytes at the front of the connection's queue.
     released_len_bytes: usize,
-    /// Sums over the parts.
+    /// The sums over the parts.
     pub(crate) len_bytes: usize,
     pub(crate) capacity_bytes: usize,
     pub(crate) piece_count: usize,
 }
 
 impl Held {
-    /// Creates a list without parts, behind a queue of this length that may be sent.
+    /// Creates a list without parts for a queue of this length, all of which may be sent.
     pub(crate) fn behind(queue_len_bytes: usize) -> Self {
         Self { released_len_bytes: queue_len_bytes, ..Self::default() }
     }
 
-    /// Adds a part that is behind all others.
+    /// Adds a part after all others.
     pub(crate) fn push(&mut self, part: ByteQueue) {
         self.count(&part);
         self.parts.push_back(part);
     }
 
-    /// Moves what was appended to `queue` behind the last part. O(1) when nothing was.
+    /// Moves the bytes appended to `queue` to the end of the last part. O(1) if there are none.
     pub(crate) fn settle(&mut self, queue: &mut ByteQueue) {
         if queue.len_bytes() > self.released_len_bytes
             && let Some(mut last) = self.parts.pop_back()
@@ -45,8 +45,8 @@ impl Held {
         }
     }
 
-    /// Moves the first part behind what was released before. Whether it was the last one: what was
-    /// appended to `queue` may leave behind it then.
+    /// Moves the first part to the queue, after the bytes released before. Returns true if it was
+    /// the last part; then the bytes appended to `queue` may be sent after it.
     pub(crate) fn release(&mut self, queue: &mut ByteQueue) -> bool {
         self.settle(queue);
         if let Some(part) = self.parts.pop_front() {
@@ -61,7 +61,7 @@ impl Held {
         self.parts.is_empty()
     }
 
-    /// Takes note that the queue was taken away to be sent.
+    /// Records that the queue was taken away to be sent.
     pub(crate) fn queue_was_taken(&mut self) {
         self.released_len_bytes = 0;
     }
@@ -79,8 +79,8 @@ impl Held {
     }
 }
 
-/// Splits the bytes behind the first `len_bytes` off `queue`. All of the queue keeps its own
-/// buffers.
+/// Splits the bytes after the first `len_bytes` off `queue`. If that is all of the queue, nothing
+/// is copied.
 pub(crate) fn split_off(queue: &mut ByteQueue, len_bytes: usize) -> ByteQueue {
     if len_bytes == 0 { std::mem::take(queue) } else { queue.split_off(len_bytes) }
 }

@@ -1,6 +1,6 @@
-//! Names of listeners. Connections are named by [`stdx::ConnId`].
+//! Identifiers of listeners. Those of connections are [`stdx::ConnId`].
 
-/// A listener of one event loop, numbered from 0 and never reused.
+/// The identifier of a listener of one event loop, counted from 0 and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u32);
 

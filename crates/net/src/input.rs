@@ -4,9 +4,9 @@
 //!   slot ── turn: Span ──► turn memory (this turn's bytes, used in place)
 //!      └─── pending: Vec   (what earlier turns left over; then this turn's bytes are appended)
 //! ```
-//! Invariant: a slot has a turn span or pending bytes, never both, so its bytes are one slice. The
-//! whole requests of the common case never leave turn memory; an idle connection owns no buffer.
-//! Cost: nothing per byte when a turn's bytes are consumed in that turn, else one copy.
+//! Invariant: a slot has a turn span or pending bytes, never both, so its bytes are one slice.
+//! Usually requests arrive whole and are used in turn memory; an idle connection owns no buffer.
+//! Cost: bytes that are consumed in their turn are not copied, others once.
 
 use std::time::Instant;
 
@@ -14,29 +14,28 @@ use crate::sys::span::Span;
 use crate::sys::turn_memory::TurnMemory;
 use crate::{ConnId, Event};
 
-/// The least length that is reserved at once for an announced request of which less than half as
-/// much has arrived. An announced length is a claim: memory follows the bytes that really arrive.
+/// The reservation up to which an announced length is trusted. Beyond it, the buffer grows to at
+/// most four times the bytes that have arrived, because the client chooses the announced length.
 const RESERVE_LEN_BYTES_MIN: usize = 256 * 1024;
 
-/// From this length on a buffer for a request of unknown length grows by a quarter, not to the
-/// double: what it has too much counts at `maxmemory`.
+/// The length from which a buffer for a request of unknown length grows by a quarter instead of
+/// doubling: its unused part counts towards `maxmemory`.
 const LARGE_LEN_BYTES_MIN: usize = 4 << 20;
 
-/// Buffers of at least this size are kept when they are empty: for less,
-/// memory is quick to come by.
+/// The minimum size of an empty buffer that is kept for reuse. Smaller ones are quickly allocated.
 const SPARE_LEN_BYTES_MIN: usize = 8 * 1024;
-/// Larger ones are not.
+/// The maximum size of an empty buffer that is kept for reuse.
 const SPARE_LEN_BYTES_MAX: usize = 256 * 1024;
-/// The most spare buffers that are kept.
+/// The maximum number of buffers that are kept for reuse.
 const SPARES_MAX: usize = 4;
 
-/// Emptied buffers, for the next that must be so large. New memory of that size comes from the
-/// system, page by page, which costs as much as all else that is done with a large request.
+/// Empty buffers for reuse. New memory of that size comes from the system page by page, which costs
+/// as much as all other work for a large request.
 #[derive(Default)]
 struct Spares(Vec<Vec<u8>>);
 
 impl Spares {
-    /// Takes the smallest empty buffer with room for `len` bytes, if there is one. O(spares).
+    /// Takes the smallest empty buffer with capacity for `len` bytes, if there is one. O(spares).
     fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         if len < SPARE_LEN_BYTES_MIN {
             return None;
@@ -46,7 +45,8 @@ impl Spares {
         Some(self.0.swap_remove(at))
     }
 
-    /// Keeps a buffer, or frees it, or the smallest of the others. O(spares).
+    /// Keeps a buffer for reuse if its size is suitable; frees the smallest one if there are too
+    /// many. O(spares).
     fn put(&mut self, mut buffer: Vec<u8>) {
         if !(SPARE_LEN_BYTES_MIN..=SPARE_LEN_BYTES_MAX).contains(&buffer.capacity()) {
             return;
@@ -66,50 +66,52 @@ pub struct Inputs {
     slots: Vec<InputSlot>,
     spares: Spares,
     memory: TurnMemory,
-    /// Connections reported in this turn, some of which hold a turn span.
+    /// The connections reported in this turn, some of which have a turn span.
     reported: Vec<ConnId>,
-    /// Connections to report in the next poll although nothing new arrives.
+    /// The connections to report in the next poll even if nothing new arrives.
     marked: Vec<ConnId>,
     activity: Activity,
 }
 
 /// The activity of the connections over the last few turns.
 struct Activity {
-    /// Counts spans of `TURNS_PER_EPOCH` turns, from 1 on.
+    /// The number of the epoch, from 1; an epoch has `TURNS_PER_EPOCH` turns.
     epoch: u32,
     epoch_began: Instant,
     turns: u32,
-    /// Connections reported in this epoch so far, and in the whole of the last
-    /// one, each counted once.
+    /// The numbers of connections reported in this epoch so far, and in the whole last epoch, each
+    /// counted once.
     count: usize,
     count_before: usize,
-    /// Reports in this epoch so far.
+    /// The number of reports in this epoch so far.
     reports: u32,
-    /// Mean time between two reports in the last epoch.
+    /// The mean time between two reports in the last epoch.
     report_interval_ns: u64,
 }
 
-/// Enough for every busy connection to show up, few enough to follow a change within milliseconds.
+/// The length of an epoch in turns: long enough for each busy connection to be reported, short
+/// enough to follow a change within milliseconds.
 const TURNS_PER_EPOCH: u32 = 32;
 
 struct InputSlot {
     generation: u32,
-    /// The last epoch in which it was reported.
+    /// The last epoch in which the connection was reported.
     active_epoch: u32,
-    /// `Data` was reported in this turn.
+    /// True if `Data` was reported in this turn.
     reported: bool,
-    /// In `Inputs::marked`.
+    /// True if the connection is in `Inputs::marked`.
     marked: bool,
     turn: Span,
     pending: Vec<u8>,
-    /// The number of bytes at the front of `pending` that are consumed.
+    /// The number of consumed bytes at the front of `pending`.
     consumed: usize,
     /// The number of bytes consumed since the connection was opened.
     position: u64,
-    /// Length of the request announced with `reserve_input`, until the pending bytes are consumed.
+    /// The length of the request announced with `reserve_input`, until the pending bytes are
+    /// consumed.
     announced_len_bytes: usize,
-    /// The least length of the request that the unconsumed bytes begin, as its lengths say so far;
-    /// 0 where that is not known.
+    /// The minimum length of the request that the unconsumed bytes begin, as far as known; 0 if
+    /// unknown.
     expected_len_bytes: usize,
 }
 
@@ -159,7 +161,8 @@ impl InputSlot {
         self.pending.len() > self.consumed
     }
 
-    /// Makes room behind the pending bytes for `len` more, by the announced length if there is one.
+    /// Reserves space after the pending bytes for `len` more, or for the rest of the request if its
+    /// length is known.
     fn make_room(&mut self, len: usize, spares: &mut Spares) {
         let kept = self.pending.len() - self.consumed;
         // Moving fewer bytes than were consumed keeps this O(1) per byte received.
@@ -169,9 +172,8 @@ impl InputSlot {
             self.consumed = 0;
         }
         if self.pending.capacity() - self.pending.len() < len {
-            // Of a request whose length is known the last growth makes room for the rest of it and
-            // for what may be received with it: a buffer of twice its length would count at
-            // `maxmemory`.
+            // If the length of the request is known, the buffer grows to hold the rest of it and
+            // one more receive. A buffer of twice its length would count towards `maxmemory`.
             let known = self.announced_len_bytes.max(self.expected_len_bytes);
             let is_known = kept < known;
             let believed = if is_known { (known + len).min(RESERVE_LEN_BYTES_MIN.max(4 * kept)) } else { 0 };
@@ -196,8 +198,8 @@ impl Inputs {
         Self { slots: Vec::new(), spares, memory, reported: Vec::new(), marked: Vec::new(), activity }
     }
 
-    /// Borrows all unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until
-    /// bytes are consumed or the next poll. O(1).
+    /// Borrows all unconsumed bytes of `conn` as one slice; empty for a stale id. Valid until bytes
+    /// are consumed or the next poll. O(1).
     #[inline]
     pub fn bytes(&self, conn: ConnId) -> &[u8] {
         let Some(slot) = self.slot(conn) else { return &[] };
@@ -210,14 +212,14 @@ impl Inputs {
         self.slot(conn).map_or(0, |slot| slot.pending.len() - slot.consumed + slot.turn.len())
     }
 
-    /// Returns the number of bytes of `conn` consumed since it was opened: the position of its
-    /// first unconsumed byte in its stream. O(1).
+    /// Returns the position of the first unconsumed byte of `conn` in its stream: the number of
+    /// bytes consumed since it was opened. O(1).
     #[inline]
     pub fn position(&self, conn: ConnId) -> u64 {
         self.slot(conn).map_or(0, |slot| slot.position)
     }
 
-    /// Returns the memory that `conn` holds for input between turns, in bytes. O(1).
+    /// Returns the capacity of the pending buffer of `conn`, in bytes. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| slot.pending.capacity())
     }
@@ -250,7 +252,7 @@ impl Inputs {
         &mut self.memory
     }
 
-    /// Marks the first `n` unconsumed bytes as done with. Panics when there are fewer.
+    /// Consumes the first `n` unconsumed bytes. Panics if there are fewer.
     #[inline]
     pub(crate) fn consume(&mut self, conn: ConnId, n: usize) {
         let Self { slots, spares, .. } = self;
@@ -271,7 +273,7 @@ impl Inputs {
         }
     }
 
-    /// Forgets the unconsumed bytes of `conn`, and that it was to be reported.
+    /// Drops the unconsumed bytes of `conn` and its mark.
     pub(crate) fn discard(&mut self, conn: ConnId) {
         let len = self.len_bytes(conn);
         self.consume(conn, len);
@@ -280,28 +282,28 @@ impl Inputs {
         }
     }
 
-    /// Remembers that a request of `len_bytes` has begun.
+    /// Records the length of the request that has begun.
     pub(crate) fn announce(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.announced_len_bytes = len_bytes;
         }
     }
 
-    /// Notes the least length of the request that the unconsumed bytes of `conn` begin.
+    /// Records the minimum length of the request that the unconsumed bytes of `conn` begin.
     pub(crate) fn expect(&mut self, conn: ConnId, len_bytes: usize) {
         if let Some(slot) = self.slot_mut(conn) {
             slot.expected_len_bytes = len_bytes;
         }
     }
 
-    /// Returns the number of bytes of the announced request of `conn` that are still to arrive.
+    /// Returns the number of bytes of the announced request of `conn` that have not arrived yet.
     pub(crate) fn announced_rest(&self, conn: ConnId) -> usize {
         self.slot(conn)
             .map_or(0, |slot| slot.announced_len_bytes.saturating_sub(slot.pending.len() - slot.consumed))
     }
 
-    /// Borrows the pending bytes of `conn` with room for at least `room` more behind them, to
-    /// receive into directly. `None` for a stale id.
+    /// Borrows the pending bytes of `conn`, with capacity for at least `room` more, to receive into
+    /// directly. `None` for a stale id.
     pub(crate) fn pending_mut(&mut self, conn: ConnId, room: usize) -> Option<&mut Vec<u8>> {
         self.spill(conn);
         let Self { slots, spares, .. } = self;
@@ -310,7 +312,7 @@ impl Inputs {
         Some(&mut slot.pending)
     }
 
-    /// Adds received bytes that lie in turn memory behind the unconsumed bytes of `conn`.
+    /// Adds received bytes in turn memory to the unconsumed bytes of `conn`.
     pub(crate) fn receive(&mut self, conn: ConnId, span: Span) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation != conn.generation() {
@@ -332,14 +334,14 @@ impl Inputs {
         slot.pending.extend_from_slice(self.memory.bytes(span));
     }
 
-    /// Adds bytes that lie elsewhere behind the unconsumed bytes of `conn`, which must be open.
+    /// Adds bytes outside turn memory to the unconsumed bytes of `conn`, which must be open.
     pub(crate) fn receive_copy(&mut self, conn: ConnId, bytes: &[u8]) {
         if let Some(pending) = self.pending_mut(conn, bytes.len()) {
             pending.extend_from_slice(bytes);
         }
     }
 
-    /// Reports `Data(conn)` unless this turn did already.
+    /// Reports `Data(conn)` unless it was already reported in this turn.
     pub(crate) fn report(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let epoch = self.activity.epoch;
         let Some(slot) = self.slot_mut(conn) else { return };
@@ -368,7 +370,7 @@ impl Inputs {
         self.slot(conn).is_some_and(|slot| slot.reported)
     }
 
-    /// Asks for `Data(conn)` in the next poll.
+    /// Requests `Data(conn)` in the next poll.
     pub(crate) fn mark(&mut self, conn: ConnId) {
         let Some(slot) = self.slot_mut(conn) else { return };
         if !slot.marked {
@@ -377,7 +379,7 @@ impl Inputs {
         }
     }
 
-    /// Returns true if `conn` is marked: it is reported without new bytes.
+    /// Returns true if `conn` is marked: it will be reported even without new bytes.
     pub(crate) fn is_marked(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.marked)
     }
@@ -399,7 +401,7 @@ impl Inputs {
         self.marked = marked;
     }
 
-    /// Ends the turn: keeps what was not consumed, frees the turn memory.
+    /// Ends the turn: keeps the unconsumed bytes and frees the turn memory.
     pub(crate) fn end_turn(&mut self) {
         let mut reported = std::mem::take(&mut self.reported);
         self.activity.end_turn(reported.len());
@@ -409,7 +411,7 @@ impl Inputs {
                 if slot.turn.len() > 0 {
                     self.spill(conn);
                 }
-                // Emptied spans of a past turn must not be joined or read.
+                // A span of a past turn, even an empty one, must not be joined or read.
                 self.slots[conn.index()].turn = Span::EMPTY;
             }
         }
@@ -417,7 +419,7 @@ impl Inputs {
         self.memory.end_turn();
     }
 
-    /// Moves the bytes of `conn` from turn memory into its own.
+    /// Moves the bytes of `conn` from turn memory into its pending buffer.
     fn spill(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() && slot.turn.len() > 0 {
@@ -551,8 +553,8 @@ mod tests {
         assert!(grown < 20, "{grown} reallocations");
     }
 
-    /// Checks that a buffer does not have twice the length of a large request, which would count
-    /// at `maxmemory`.
+    /// Checks that the buffer of a large request is not twice as long as the request, because it
+    /// counts towards `maxmemory`.
     #[test]
     fn issue_33_a_buffer_grows_to_the_length_of_its_request() {
         const CHUNK: usize = 16 * 1024;

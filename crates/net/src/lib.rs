@@ -8,15 +8,15 @@
 //!     flush  ── send every queue that is not empty
 //! ```
 //! One turn is `poll`, then for each event `Inputs::bytes` / `consume` / `Outputs::queue`, then
-//! `flush`. What was received in a turn lies in memory of the thread and is used in place; only
-//! what the caller did not consume is copied, when the next turn begins. An idle connection holds
-//! no buffer, in either direction.
+//! `flush`. The bytes received in a turn are in memory of the thread and are used in place. Only
+//! unconsumed bytes are copied, at the start of the next turn. An idle connection has no buffer in
+//! either direction.
 //!
-//! Connections of a TLS listener are the same to the caller: their bytes are opened where they were
-//! received, and what is queued for them is sealed when it is sent (`tls/`).
+//! The caller uses connections of a TLS listener in the same way: records are decrypted ("opened")
+//! on receipt, and queued bytes are encrypted ("sealed") when they are sent (`tls/`).
 //!
-//! [`EventLoop`] is the door; `epoll.rs` and `uring.rs` are the two rooms behind it, over the state
-//! that they share (`core.rs`: connections, bytes in and out, TLS). `sys/` holds all unsafe code.
+//! [`EventLoop`] is the interface. `epoll.rs` and `uring.rs` are its two back ends, and `core.rs`
+//! is the state that both share: connections, input, output, TLS. All unsafe code is in `sys/`.
 #![deny(unsafe_code)]
 
 mod accept_pauses;
