@@ -28,7 +28,7 @@ const HELD_ACTIVE_MIN: usize = 100;
 /// percent, however many connections there are.
 const GATHER_ACTIVE_DIVISOR: u64 = 24;
 /// The maximum number of sends for one connection before others get their turn. For an encrypted
-/// connection, each is of the records that are sealed at once.
+/// connection, each of them sends the records that were sealed at once.
 const UNSENT_PIECES_MAX: usize = 8;
 /// The largest capacity of the plaintext buffer that is kept for the next input.
 const OPENED_CAPACITY_BYTES_MAX: usize = 256 * 1024;

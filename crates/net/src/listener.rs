@@ -1,4 +1,4 @@
-//! Listening sockets, TCP and Unix, built apart from the loop that will accept from them.
+//! Listening sockets, TCP and Unix, created outside the loop that will accept from them.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
 use crate::socket_file::{PathLock, SocketFile};
 use crate::{Address, Socket, TlsServer};
 
-/// The most bytes that the path of a Unix socket may have: the kernel's field
-/// for it ends with a zero.
+/// The maximum length of the path of a Unix socket, in bytes: the kernel's field for it ends with a
+/// zero byte.
 pub const UNIX_PATH_LEN_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// A socket that clients connect to. A Unix socket's file is not removed when this is dropped:
-/// whoever chose the path decides.
+/// A listening socket. Dropping it does not remove the file of a Unix socket: that is left to the
+/// code that chose the path.
 #[derive(Debug)]
 pub struct Listener {
     socket: RawSocket,
@@ -29,9 +29,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 takes any free port ([`local_address`](Self::local_address)
-    /// tells which). IPv6 sockets accept IPv6 only, so that `0.0.0.0` and `::` can both be bound.
-    /// `backlog` is how many connections may wait to be accepted; the system may cut it.
+    /// Listens on `address`. Port 0 takes any free port, which
+    /// [`local_address`](Self::local_address) returns. IPv6 sockets accept IPv6 only, so that
+    /// `0.0.0.0` and `::` can both be bound. `backlog` is the maximum number of connections that
+    /// wait to be accepted; the system may lower it.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
         let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
         let socket = RawSocket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -45,12 +46,15 @@ impl Listener {
         Ok(Self { socket, local: Address::Tcp(local), file: None, tls: None })
     }
 
-    /// Listens on a Unix socket at `path`, replacing a socket file that is there and that nobody
-    /// listens on any more. Where somebody does, or another process is taking the path at this
-    /// moment, the error is `AddrInUse`; another kind of file is left alone, too (`AlreadyExists`);
-    /// a path of more than [`UNIX_PATH_LEN_MAX`] bytes is `InvalidInput`. An error leaves no file
-    /// behind. `mode` sets the file's permission bits; `None` leaves what the process's umask
-    /// gives.
+    /// Listens on a Unix socket at `path`. A socket file at that path is replaced if no process
+    /// listens on it any more. `mode` sets the file's permission bits; `None` leaves those of the
+    /// process's umask.
+    ///
+    /// # Errors
+    /// An error leaves no new file behind.
+    /// - `AddrInUse`: a process listens at the path, or another one is taking it at this moment.
+    /// - `AlreadyExists`: the path is a file of another type, which is left alone.
+    /// - `InvalidInput`: the path has more than [`UNIX_PATH_LEN_MAX`] bytes.
     pub fn unix(path: &Path, mode: Option<u32>, backlog: u32) -> io::Result<Self> {
         let address = SockAddr::unix(path)?;
         let _lock = PathLock::of(path)?;
@@ -60,7 +64,7 @@ impl Listener {
                 fs::remove_file(path)?;
             }
             Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
-            // The bind says it better.
+            // The error of `bind` is more precise.
             Err(_) => {}
         }
         let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -86,33 +90,33 @@ impl Listener {
         }
     }
 
-    /// Makes the connections of this listener encrypted ones.
+    /// Makes the connections of this listener encrypted.
     pub fn encrypted(self, server: TlsServer) -> Self {
         Self { tls: Some(server), ..self }
     }
 
-    /// Returns the server's side of its connections, if they are encrypted.
+    /// Returns the TLS configuration of its connections; `None` if they are not encrypted.
     pub fn tls(&self) -> Option<&TlsServer> {
         self.tls.as_ref()
     }
 
-    /// Returns the file of a Unix socket, for its removal.
+    /// Returns the file of a Unix socket, which the caller may remove.
     pub fn socket_file(&self) -> Option<&SocketFile> {
         self.file.as_ref()
     }
 
-    /// Returns the address that clients connect to.
+    /// Returns the address to which clients connect.
     pub fn local_address(&self) -> &Address {
         &self.local
     }
 
-    /// Returns the descriptor alone.
+    /// Returns the descriptor and drops the rest.
     #[cfg(target_os = "linux")]
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.socket.into()
     }
 
-    /// Takes one waiting connection. `WouldBlock` when there is none.
+    /// Accepts one waiting connection. `WouldBlock` if there is none.
     pub(crate) fn accept(&self) -> io::Result<Socket> {
         #[cfg(target_os = "linux")]
         let fd = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
@@ -133,14 +137,14 @@ impl AsFd for Listener {
     }
 }
 
-/// Fails unless the socket file at `address` is one that nobody listens on.
+/// Returns an error unless no process listens on the socket file at `address`.
 fn refuse_live(address: &SockAddr) -> io::Result<()> {
     let probe = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Where the backlog is full, connecting would wait otherwise.
+    // If the backlog is full, a blocking connect would wait.
     probe.set_nonblocking(true)?;
     match probe.connect(address) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        // Without permission to connect nobody knows whether it is in use.
+        // Without permission to connect, it is unknown whether the socket is in use.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
         // Connected, or a full backlog, or a socket of another type.
         _ => Err(io::ErrorKind::AddrInUse.into()),

@@ -2,30 +2,31 @@
 
 use std::time::Duration;
 
-/// The delay at which the peers of most connections expect replies.
+/// The delay with which replies are sent on most connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As soon as possible.
+    /// Replies are sent as soon as possible.
     Prompt,
-    /// Output of connections is held back until something slower than a poll is done. Where a
-    /// hundred are busy, a poll gathers then although requests arrive slowly, and for twice as long
-    /// as [`LoopOptions::gather_us_max`]; what releases the output may wait for the end of that.
+    /// Output is held back until an operation slower than a poll is done. With a hundred busy
+    /// connections a poll then gathers even if requests arrive slowly, and for up to twice
+    /// [`LoopOptions::gather_us_max`]. The release of the output may wait for the end of the
+    /// gathering.
     Held,
 }
 
-/// The wanted way to the kernel.
+/// The back end that the caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The faster one by our measurements, io_uring, if the kernel permits it; else epoll.
+    /// io_uring, the faster one by our measurements, if the kernel permits it; else epoll.
     #[default]
     Auto,
-    /// io_uring, or an error where it is forbidden or missing.
+    /// io_uring, or an error if it is forbidden or missing.
     IoUring,
     /// epoll (kqueue on a Mac).
     Epoll,
 }
 
-/// The way to the kernel in use.
+/// The back end in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring: submissions and completions in shared rings.
@@ -49,36 +50,37 @@ impl Backend {
 pub struct LoopOptions {
     /// The back end to use.
     pub backend: BackendChoice,
-    /// The most that is received from one connection in one turn, unless a large request was
-    /// announced with `reserve_input`.
+    /// The maximum number of bytes received from one connection in one turn, unless a large request
+    /// was announced with `reserve_input`.
     pub read_chunk_len_bytes: usize,
-    /// Memory for what is received in one turn, over all connections. When it is full, the other
-    /// connections wait for the next turn.
+    /// The memory for the input of one turn, over all connections, in bytes. When it is full, the
+    /// other connections wait for the next turn.
     pub turn_input_len_bytes_max: usize,
-    /// The most that is sent to one connection before the others get their turn.
+    /// The maximum number of bytes sent to one connection before others get their turn.
     pub write_len_bytes_max: usize,
-    /// The most connections accepted from a listener in one turn of epoll; io_uring takes all that
-    /// wait, which are at most the listener's backlog.
+    /// The maximum number of connections accepted from a listener in one turn of epoll. With
+    /// io_uring all waiting ones are accepted, at most the listener's backlog.
     pub accepts_per_turn_max: usize,
     /// The longest time for which a poll gathers requests when many connections are busy, in
     /// microseconds. With 0 a poll always returns with the first request.
     ///
-    /// A thread that is faster than its clients would otherwise fall asleep and be woken for every
-    /// one or two requests, which costs more than they do. It gathers for the time in which a 24th
-    /// of the busy connections send, at least two. It does not gather when requests arrive slowly.
-    /// Replies never wait for it. Linux only; with io_uring from 6.12 on it ends as soon as half
-    /// of the busy connections have sent.
+    /// A thread that is faster than its clients would otherwise sleep and be woken for every one or
+    /// two requests, and a wake-up costs more than a request. A poll gathers for the time in which
+    /// a 24th of the busy connections (at least two requests) arrive. It does not gather when
+    /// requests arrive slowly. Replies never wait for it. Linux only; with io_uring of Linux 6.12
+    /// or later it ends as soon as half of the busy connections have sent a request.
     pub gather_us_max: u32,
-    /// A peer that has finished sending is reported by `PeerFinished`, and the connection stays
-    /// for output, which is for those who pass connections on. Else it is closed when what the
-    /// peer sent was reported.
+    /// True if a connection stays open for output after its peer has finished sending, which
+    /// `PeerFinished` reports. For callers that forward connections. If false, the connection is
+    /// closed after all of its input was reported.
     pub keeps_half_closed: bool,
-    /// The most TLS handshakes that a turn goes on with; the others wait for the next turns. One
-    /// may cost as much as hundreds of requests.
+    /// The maximum number of TLS handshakes that a turn continues; the others wait for the next
+    /// turns. One step may cost as much as hundreds of requests.
     pub handshakes_per_turn_max: usize,
-    /// The longest time of a TLS handshake; the connection is closed then.
+    /// The time limit of a TLS handshake; a connection that exceeds it is closed.
     pub handshake_time_max: Duration,
-    /// TCP keepalive: silence after which a peer is probed. `None` leaves the system's default.
+    /// The TCP keepalive: the silence after which a peer is probed. `None` leaves the system's
+    /// default.
     pub keepalive: Option<Duration>,
 }
 

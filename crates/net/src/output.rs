@@ -1,38 +1,39 @@
-//! Bytes to send to every connection.
+//! The output of every connection.
 //!
 //! ```text
-//!   slot ── unsent: ByteQueue  what an earlier flush could not send (only ever gets shorter)
-//!      ├─── sealing: ByteQueue only of encrypted connections: becomes `unsent` piece by piece
-//!      ├─── queue:  ByteQueue  what was appended since (becomes `unsent` when that is empty,
-//!      │                       or `sealing`)
-//!      └─── held:   parts      what may not leave before the caller says so, behind the queue
+//!   slot ── unsent: ByteQueue  bytes that an earlier flush could not send (nothing is appended)
+//!      ├─── sealing: ByteQueue only of encrypted connections: sealed part by part into `unsent`
+//!      ├─── queue:  ByteQueue  bytes appended since (moved to `unsent`, or `sealing`, when
+//!      │                       that is empty)
+//!      └─── held:   parts      held back until the caller releases them, after the queue
 //! ```
-//! Two queues because one that is appended to while its front is being sent would never let go of
-//! its sent bytes when a reader is always a little behind. Buffers come from a pool of the thread
-//! and go back once sent: an idle connection owns none.
+//! There are two queues because one queue would never free its sent bytes if it is appended to
+//! while its front is being sent and the reader is always a little slow. Buffers come from a pool
+//! of the thread and return to it once sent: an idle connection owns none.
 
 use stdx::ByteQueue;
 
 use crate::ConnId;
 use crate::held::{Held, split_off};
 
-/// The most buffers the pool keeps, and the largest it keeps: 8 MiB at worst, the few kilobytes of
-/// the last turns as a rule.
+/// The maximum number of buffers in the pool, and the maximum capacity of each. That is at most 8
+/// MiB, and usually the few kilobytes of the last turns.
 const POOLED_COUNT_MAX: usize = 512;
 const POOLED_CAPACITY_BYTES_MAX: usize = 16 * 1024;
-/// Capacity of a new buffer: a few small replies.
+/// The capacity of a new buffer, in bytes: enough for a few small replies.
 const BUFFER_CAPACITY_BYTES: usize = 512;
 
 /// The queues of all connections of a loop.
 #[derive(Default)]
 pub struct Outputs {
     slots: Vec<OutputSlot>,
-    /// Connections whose queue was asked for since the last flush.
+    /// The connections whose queue was borrowed since the last flush.
     dirty: Vec<ConnId>,
     pool: Vec<Vec<u8>>,
-    /// Connections that could not be sent all of their output, until somebody asks; each once.
+    /// The connections whose output could not be sent completely, until
+    /// [`take_behind`](Self::take_behind) takes them; each once.
     behind: Vec<ConnId>,
-    /// Takes what is written to stale ids; emptied by every flush.
+    /// The queue for bytes written to stale ids; emptied by every flush.
     nowhere: ByteQueue,
 }
 
@@ -40,21 +41,22 @@ pub struct Outputs {
 struct OutputSlot {
     generation: u32,
     dirty: bool,
-    /// In `Outputs::behind`.
+    /// True if the connection is in `Outputs::behind`.
     noted_behind: bool,
     queue: ByteQueue,
     unsent: ByteQueue,
-    /// Bytes on their way in the kernel's hands, not in `unsent` meanwhile.
+    /// The number of bytes in a send of the kernel; they are not in `unsent` meanwhile.
     in_flight_len_bytes: usize,
-    /// The parts that may not be sent yet; `None` without any.
+    /// The held parts; `None` if there are none.
     held: Option<Box<Held>>,
-    /// Of an encrypted connection: what is being sealed, ahead of `queue`. `unsent` is sealed then,
-    /// and nothing else of the slot is ever sent.
+    /// The bytes being sealed, ahead of `queue`; `Some` for encrypted connections only. Then
+    /// `unsent` has sealed bytes, and only those are sent.
     sealing: Option<Box<ByteQueue>>,
 }
 
 impl OutputSlot {
-    /// Moves what was appended behind what is held, so that it does not overtake that.
+    /// Moves the bytes appended to the queue after the held parts, so that they are not sent before
+    /// them.
     #[inline]
     fn settle_held(&mut self) {
         if let Some(held) = &mut self.held {
@@ -62,7 +64,7 @@ impl OutputSlot {
         }
     }
 
-    /// Takes the queue out; what is left of it is not the front of a later one.
+    /// Takes the queue away. Its bytes no longer count as released ones at the front of `queue`.
     #[inline]
     fn take_queue(&mut self) -> ByteQueue {
         if let Some(held) = &mut self.held {
@@ -73,7 +75,7 @@ impl OutputSlot {
 }
 
 impl Outputs {
-    /// Borrows the queue of `conn`, to append to. A stale id gets a queue that leads nowhere.
+    /// Borrows the queue of `conn`, to append to. For a stale id it is a queue that is never sent.
     /// O(1).
     #[inline]
     pub fn queue(&mut self, conn: ConnId) -> &mut ByteQueue {
@@ -108,10 +110,10 @@ impl Outputs {
         self.slot(conn).and_then(|slot| slot.held.as_ref()).map_or(0, |held| held.len_bytes)
     }
 
-    /// Holds the last `len_bytes` of what was appended to the queue of `conn` since the last flush
-    /// back, as one part behind those that are held already. What is appended from now on leaves
-    /// behind it. Whether there is such a part: none for a stale id or no bytes. O(1) when all of
-    /// the queue is held, else O(`len_bytes`).
+    /// Holds back the last `len_bytes` of the bytes appended to the queue of `conn` since the last
+    /// flush. They become one part after those already held, and bytes appended later are sent
+    /// after it. Returns false for a stale id or zero bytes. O(1) if all of the queue is held, else
+    /// O(`len_bytes`).
     ///
     /// The part must not begin inside bytes that were queued by reference, nor before the parts
     /// that were made since the last flush.
@@ -125,9 +127,9 @@ impl Outputs {
         true
     }
 
-    /// Lets the first part of `conn` that is held leave with the next flush, and what was appended
-    /// without being held between that part and the next. Nothing for a stale id. O(bytes) at
-    /// worst, O(1) when nothing else waits in the queue.
+    /// Releases the first held part of `conn` for the next flush, with the bytes appended between
+    /// that part and the next. Does nothing for a stale id. O(1) if the queue is empty, else up to
+    /// O(bytes).
     pub fn release(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation != conn.generation() {
@@ -151,8 +153,8 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| slot.held.is_some())
     }
 
-    /// Returns the capacity of the buffers of `conn` that bytes are copied into, unsent ones
-    /// included; 0 while it owns none. O(1).
+    /// Returns the capacity of the buffers of `conn` into which bytes are copied, including unsent
+    /// ones; 0 if it owns none. O(1).
     pub fn capacity_bytes(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let held = slot.held.as_ref().map_or(0, |held| held.capacity_bytes);
@@ -161,8 +163,8 @@ impl Outputs {
         })
     }
 
-    /// Returns the number of pieces that wait for `conn` beside the buffer being appended to. The
-    /// bytes that the kernel holds and has not sent are one piece. O(1).
+    /// Returns the number of chunks of unsent output of `conn`, without the buffer that is being
+    /// appended to. The bytes in a send of the kernel count as one. O(1).
     pub fn piece_count(&self, conn: ConnId) -> usize {
         self.slot(conn).map_or(0, |slot| {
             let unsent = slot.unsent.chunk_count() + usize::from(!slot.unsent.is_empty());
@@ -202,7 +204,7 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| slot.sealing.is_some())
     }
 
-    /// Has the next flush look at `conn`, an encrypted connection.
+    /// Adds `conn`, an encrypted connection, to the connections of the next flush.
     pub(crate) fn mark_dirty(&mut self, conn: ConnId) {
         if let Some(slot) = self.slot_mut(conn)
             && !std::mem::replace(&mut slot.dirty, true)
@@ -211,8 +213,8 @@ impl Outputs {
         }
     }
 
-    /// Returns the plaintext to seal next for `conn`, perhaps none, and a buffer for the records.
-    /// `None` unless all sealed bytes are sent. Give the buffer back with
+    /// Returns the plaintext of `conn` to seal next, which may be empty, and a buffer for the
+    /// records. `None` unless all sealed bytes are sent. Pass the buffer to
     /// [`put_sealed`](Self::put_sealed).
     pub(crate) fn next_to_seal(&mut self, conn: ConnId) -> Option<(&mut ByteQueue, Vec<u8>)> {
         let slot = self.slots.get_mut(conn.index())?;
@@ -235,8 +237,8 @@ impl Outputs {
         Some((self.slots[conn.index()].sealing.as_mut()?, buffer))
     }
 
-    /// Takes the buffer that [`next_to_seal`](Self::next_to_seal) gave, with what was sealed into
-    /// it.
+    /// Takes back the buffer of [`next_to_seal`](Self::next_to_seal), which now holds the sealed
+    /// records.
     pub(crate) fn put_sealed(&mut self, conn: ConnId, buffer: Vec<u8>) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
         if slot.generation == conn.generation() {
@@ -250,7 +252,8 @@ impl Outputs {
         }
     }
 
-    /// Takes what is sealed of `conn` to send it elsewhere; `sent` brings back what is left of it.
+    /// Takes the sealed bytes of `conn` for a send of the kernel. [`sent`](Self::sent) takes back
+    /// the bytes that were not sent.
     pub(crate) fn take_sealed(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         slot.in_flight_len_bytes = slot.unsent.len_bytes();
@@ -263,7 +266,7 @@ impl Outputs {
         }
     }
 
-    /// Takes the list of connections to flush; give it back with [`end_flush`](Self::end_flush).
+    /// Takes the list of connections to flush, to be passed to [`end_flush`](Self::end_flush).
     pub(crate) fn begin_flush(&mut self) -> Vec<ConnId> {
         if !self.nowhere.is_empty() {
             self.nowhere = ByteQueue::new();
@@ -271,15 +274,15 @@ impl Outputs {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Gives the emptied list back for reuse.
+    /// Takes the list back for reuse.
     pub(crate) fn end_flush(&mut self, mut flushed: Vec<ConnId>) {
         flushed.clear();
         // Nothing is appended during a flush, so the list that replaced it is empty.
         self.dirty = flushed;
     }
 
-    /// Returns the queue to send from now. `None` if it is empty, if bytes of an earlier flush are
-    /// unsent, and for encrypted connections. Gives the buffer of an empty queue back.
+    /// Returns the queue of `conn` to send. `None` if it is empty, if bytes of an earlier flush are
+    /// unsent, and for encrypted connections. Returns the buffer of an empty queue to the pool.
     pub(crate) fn flushable(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {
@@ -301,7 +304,7 @@ impl Outputs {
         Some(&mut self.slots[conn.index()].queue)
     }
 
-    /// Connections that could not be sent all of their output since this was asked last.
+    /// Takes the list of connections whose output could not be sent completely since the last call.
     pub fn take_behind(&mut self) -> Vec<ConnId> {
         for conn in &self.behind {
             if let Some(slot) = self.slots.get_mut(conn.index()) {
@@ -324,13 +327,13 @@ impl Outputs {
         self.slot(conn).is_some_and(|slot| !slot.unsent.is_empty() || slot.in_flight_len_bytes > 0)
     }
 
-    /// Returns true if a queue of `conn` was taken and not brought back yet.
+    /// Returns true if a send of the kernel holds bytes of `conn`.
     pub(crate) fn in_flight(&self, conn: ConnId) -> bool {
         self.slot(conn).is_some_and(|slot| slot.in_flight_len_bytes > 0)
     }
 
-    /// Files the queue of `conn` after a send: empty, its buffer goes to the pool; else it is what
-    /// is unsent.
+    /// Ends a send of the queue of `conn`: the buffer of an empty queue returns to the pool, else
+    /// the rest becomes `unsent`.
     #[inline]
     pub(crate) fn after_send(&mut self, conn: ConnId) {
         let Some(slot) = self.slots.get_mut(conn.index()) else { return };
@@ -343,8 +346,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the queue of `conn` to send it elsewhere, if it is one piece; `sent` brings
-    /// back what is left of it.
+    /// Takes the queue of `conn` for a send of the kernel, if it is one contiguous piece.
+    /// [`sent`](Self::sent) takes back the bytes that were not sent.
     pub(crate) fn take_single(&mut self, conn: ConnId) -> Option<ByteQueue> {
         let slot = self.slot_mut(conn)?;
         if slot.queue.chunk_count() > 0 {
@@ -354,8 +357,8 @@ impl Outputs {
         Some(slot.take_queue())
     }
 
-    /// Takes back a queue that `take_single` gave; what is left of it is unsent. Its buffer goes to
-    /// the pool when it is empty, also when the connection is gone.
+    /// Takes back a queue from `take_single` or `take_sealed`; its rest becomes `unsent`. The
+    /// buffer of an empty queue returns to the pool, even if the connection is closed.
     pub(crate) fn sent(&mut self, conn: ConnId, mut queue: ByteQueue) {
         if let Some(slot) =
             self.slots.get_mut(conn.index()).filter(|slot| slot.generation == conn.generation())
@@ -372,8 +375,8 @@ impl Outputs {
         }
     }
 
-    /// Borrows the unsent queue of `conn`; once that is empty, the bytes appended behind it.
-    /// `None` if there is neither.
+    /// Borrows the unsent queue of `conn`, or, if that is empty, the bytes appended after it.
+    /// `None` if both are empty.
     pub(crate) fn unsent_mut(&mut self, conn: ConnId) -> Option<&mut ByteQueue> {
         let slot = self.slots.get_mut(conn.index())?;
         if slot.generation != conn.generation() {
@@ -390,7 +393,7 @@ impl Outputs {
     }
 }
 
-/// Puts the buffer of a sent queue into the pool, unless it is large or the pool full.
+/// Returns the buffer of a sent queue to the pool, unless it is large or the pool is full.
 #[inline]
 fn keep(pool: &mut Vec<Vec<u8>>, queue: &mut ByteQueue) {
     let buffer = queue.take_buffer();
@@ -409,7 +412,7 @@ mod tests {
         (outputs, conn)
     }
 
-    /// Flushes to a socket that takes `takes` bytes; what it took.
+    /// Flushes to a socket that accepts `takes` bytes; returns the accepted bytes.
     fn flush(outputs: &mut Outputs, conn: ConnId, takes: usize) -> Vec<u8> {
         let dirty = outputs.begin_flush();
         let mut taken = Vec::new();

@@ -1,4 +1,5 @@
-//! Sending a queue with ordinary system calls: one `send` for one piece, `sendmsg` for several.
+//! Sending of a queue with ordinary system calls: `send` for one contiguous piece, `sendmsg` for
+//! several.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +9,7 @@ use stdx::ByteQueue;
 
 use crate::sys::send_flags;
 
-/// Pieces handed to one `sendmsg`.
+/// The maximum number of pieces in one `sendmsg`.
 const PIECES_PER_CALL_MAX: usize = 256;
 
 /// The progress of a send.
@@ -16,13 +17,13 @@ const PIECES_PER_CALL_MAX: usize = 256;
 pub(crate) enum Sent {
     /// The queue is empty.
     All,
-    /// The socket takes no more until it is reported writable.
+    /// The socket accepts no more bytes until it is writable again.
     Blocked,
-    /// The limit is reached; the socket may well take more.
+    /// The limit is reached; the socket may accept more.
     Limited,
 }
 
-/// Sends from the front of `queue`, about `len_bytes_max` at most, without waiting.
+/// Sends from the front of `queue` until about `len_bytes_max` bytes are sent, without waiting.
 pub(crate) fn send_queue(
     socket: impl AsFd,
     queue: &mut ByteQueue,

@@ -1,32 +1,34 @@
-//! The connections of one loop: slots with generations, and what both back ends keep per slot.
+//! The connections of one loop: slots with generations, and the state that both back ends need for
+//! each.
 //!
-//! A slot is free, open, or closed in this turn. The last state exists so that an index keeps its
-//! meaning until the next `poll`: events of one turn never name two connections by one index.
+//! A slot is free, open, or closed in this turn. A slot closed in this turn is not reused before
+//! the next `poll`, so the events of one turn never refer to two connections with one index.
 
 use crate::tls::Session;
 use crate::{CloseReason, ConnId, Socket};
 
-/// One slot. Bytes in and out live beside it, in `Inputs` and `Outputs`, under the same index.
+/// The state of one slot. Its input and output are in `Inputs` and `Outputs`, under the same index.
 pub(crate) struct Conn {
     generation: u32,
     socket: Option<Socket>,
-    /// Set once: why the connection ends. Reported, then released.
+    /// The reason of the end; `Some` from the end of the connection until it is reported.
     pub(crate) ending: Option<CloseReason>,
-    /// The end is not in the list of ends to report: it waits until input is resumed.
+    /// True if the report of the end waits until input is resumed.
     pub(crate) end_parked: bool,
-    /// `Drained` is to be reported once all output is sent.
+    /// True if `Drained` is to be reported once all output is sent.
     pub(crate) awaits_drained: bool,
-    /// The caller wants no more input for now.
+    /// True while the caller wants no more input.
     pub(crate) paused: bool,
-    /// `PeerFinished` was reported: nothing more will come.
+    /// True if `PeerFinished` was reported: no more input will arrive.
     pub(crate) peer_finished: bool,
-    /// `close_after_flush` was called: input is ignored, the rest of the output still goes out.
+    /// True if `close_after_flush` was called: input is ignored, and the rest of the output is
+    /// still sent.
     pub(crate) closing: bool,
-    /// Its TLS, if it is encrypted.
+    /// The TLS state of an encrypted connection.
     pub(crate) tls: Option<Box<Session>>,
-    /// Something was received for its TLS handshake, which waits to go on.
+    /// True if bytes for the TLS handshake have arrived and wait to be processed.
     pub(crate) awaits_step: bool,
-    /// It waits beyond the turn, and nothing is received meanwhile.
+    /// True if the handshake must wait for a later turn; nothing is received meanwhile.
     pub(crate) awaits_turn: bool,
     /// The readiness of the socket, for the epoll back end.
     pub(crate) readiness: Readiness,
@@ -34,42 +36,45 @@ pub(crate) struct Conn {
     pub(crate) requests: Requests,
 }
 
-/// Requests of a connection that are in the kernel's hands or queued for it.
+/// The requests of a connection that the kernel has or that are queued for it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Requests {
-    /// The receive.
+    /// The state of the receive.
     pub(crate) receive: Receive,
-    /// A poll for writability.
+    /// True while a poll for writability is active.
     pub(crate) writable: bool,
-    /// More is unparsed than one turn's worth: not received from until that is done.
+    /// True while more than a turn's worth of input is unparsed: nothing is received until it is
+    /// parsed.
     pub(crate) throttled: bool,
-    /// It was throttled or found no buffer, and its socket has not been empty since: received
-    /// from one chunk at a time.
+    /// True if the connection was throttled or found no buffer, and its socket has not been empty
+    /// since. Then one chunk at a time is received.
     pub(crate) floods: bool,
 }
 
 /// The state of a connection's receive.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Receive {
-    /// None is under way.
+    /// No receive is active.
     #[default]
     Idle,
-    /// The kernel reports whatever arrives.
+    /// The kernel reports all bytes that arrive.
     Armed,
-    /// To be ended; what arrives until then is still reported.
+    /// The receive is being cancelled; bytes that arrive before its end are still reported.
     Cancelling,
 }
 
-/// The directions that the socket is ready for (edge-triggered: remembered until used up).
+/// The readiness of a socket for input and output. It is edge-triggered, so it is stored until it
+/// is used up.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Readiness {
-    /// Bytes (or the end) may be waiting.
+    /// True if bytes, or the end, may be waiting.
     pub(crate) readable: bool,
-    /// The peer has closed its side: receive until the end shows, no edge will come any more.
+    /// True if the peer has closed its side: no edge will come any more, so receive until the end
+    /// is found.
     pub(crate) peer_closed: bool,
-    /// In the list of connections to receive from.
+    /// True if the connection is in the list of those to receive from.
     pub(crate) queued: bool,
-    /// Registered for writability too.
+    /// True if it is registered for writability too.
     pub(crate) awaits_writable: bool,
 }
 
@@ -84,8 +89,8 @@ impl Conn {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns true if input is wanted: the connection is neither paused nor closing nor ended,
-    /// and there may be more.
+    /// Returns true if input is wanted: the connection is not paused, closing, ended or waiting for
+    /// its handshake's turn, and the peer has not finished.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
         !self.paused && !self.closing && !self.peer_finished && !self.awaits_turn && self.ending.is_none()
@@ -97,13 +102,13 @@ impl Conn {
 pub(crate) struct Slab {
     slots: Vec<Conn>,
     free: Vec<u32>,
-    /// Released in this turn; free from the next one on.
+    /// The slots released in this turn; they are free from the next one on.
     released: Vec<u32>,
     open_count: usize,
 }
 
 impl Slab {
-    /// Puts `socket` into a free slot.
+    /// Stores `socket` in a free slot.
     pub(crate) fn insert(&mut self, socket: Socket) -> ConnId {
         self.open_count += 1;
         if let Some(index) = self.free.pop() {
@@ -116,20 +121,20 @@ impl Slab {
         ConnId::new(index, 1)
     }
 
-    /// Returns the open connection of that id.
+    /// Returns the open connection with this id.
     #[inline]
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.slots.get(id.index()).filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
     }
 
-    /// Borrows the open connection of that id, to change it.
+    /// Borrows the open connection with this id mutably.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         let slot = self.slots.get_mut(id.index());
         slot.filter(|conn| conn.generation == id.generation() && conn.socket.is_some())
     }
 
-    /// Takes the socket of an open connection out; its id is stale from here on.
+    /// Takes the socket of an open connection; its id is stale from now on.
     pub(crate) fn release(&mut self, id: ConnId) -> Option<Socket> {
         let socket = self.get_mut(id)?.socket.take();
         self.released.push(id.index() as u32);
@@ -137,7 +142,7 @@ impl Slab {
         socket
     }
 
-    /// Begins a turn: what was released in the last one may be used again.
+    /// Ends the turn: the slots released in it can be reused.
     pub(crate) fn end_turn(&mut self) {
         self.free.append(&mut self.released);
     }
@@ -147,8 +152,8 @@ impl Slab {
         self.open_count
     }
 
-    /// Returns the open connections in the next `count` slots from `*from` on, and advances
-    /// `*from`; after the last slot it is that of the first.
+    /// Returns the open connections in the `count` slots from `*from` on, and advances `*from`.
+    /// After the last slot, `*from` is 0 again.
     pub(crate) fn next_open(&self, from: &mut usize, count: usize) -> impl Iterator<Item = (ConnId, &Conn)> {
         let begin = (*from).min(self.slots.len());
         let end = begin.saturating_add(count).min(self.slots.len());

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use crate::tls::TlsSide;
 use crate::{Address, TlsClient, TlsServer};
 
-/// A connected stream socket, non-blocking. May move between threads until a loop adopts it.
+/// A connected, non-blocking stream socket. It may move between threads until a loop adopts it.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -25,8 +25,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Wraps a socket that a listener at `listener` accepted (already non-blocking). A peer that
-    /// has closed it already has lost its name and gets the unspecified address.
+    /// Wraps a non-blocking socket that a listener at `listener` accepted. If the peer has already
+    /// closed it, the peer's address is unknown and has port 0.
     pub(crate) fn accepted(fd: OwnedFd, listener: &Address) -> Self {
         let Address::Tcp(listening) = listener else {
             return Self { fd, peer: listener.clone(), local: listener.clone(), tls: None };
@@ -34,7 +34,8 @@ impl Socket {
         let unknown = SocketAddr::new(listening.ip(), 0);
         let peer = rustix::net::getpeername(&fd).ok().flatten();
         let peer = peer.and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(unknown);
-        // Bound to one address, a listener hands out that one; only a wildcard needs to be asked.
+        // A listener bound to one address has that one; only for a wildcard the socket must be
+        // asked.
         let local = if listening.ip().is_unspecified() {
             let local = rustix::net::getsockname(&fd).ok();
             local.and_then(|any| SocketAddr::try_from(any).ok()).unwrap_or(*listening)
@@ -44,8 +45,9 @@ impl Socket {
         Self { fd, peer: Address::Tcp(peer), local: Address::Tcp(local), tls: None }
     }
 
-    /// Begins to connect to `server` and does not wait for it: output waits until it has answered,
-    /// and that it refuses is reported like any end of a connection. To tune it is the loop's.
+    /// Starts to connect to `server` without waiting. Output waits until the server has answered,
+    /// and a refusal is reported like any end of a connection. The loop sets the options of the
+    /// socket.
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
         let socket = RawSocket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -58,12 +60,13 @@ impl Socket {
         Ok(Self { fd: socket.into(), peer: Address::Tcp(server), local, tls: None })
     }
 
-    /// Makes it the client's side of an encrypted connection, once a loop has adopted it.
+    /// Makes it the client's side of an encrypted connection; the handshake begins once a loop has
+    /// adopted it.
     pub fn encrypted(self, client: TlsClient) -> Self {
         Self { tls: Some(TlsSide::Client(client)), ..self }
     }
 
-    /// Makes it the server's side of an encrypted connection, if its listener has one.
+    /// Makes it the server's side of an encrypted connection, if `server` is `Some`.
     pub(crate) fn with_server(self, server: Option<&TlsServer>) -> Self {
         Self { tls: server.cloned().map(TlsSide::Server), ..self }
     }
@@ -73,34 +76,34 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// Takes its side of an encrypted connection.
+    /// Takes the TLS configuration.
     pub(crate) fn take_tls(&mut self) -> Option<TlsSide> {
         self.tls.take()
     }
 
-    /// Returns the descriptor alone.
+    /// Returns the descriptor and drops the rest.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Returns the address of its peer.
+    /// Returns the address of the peer.
     pub fn peer_address(&self) -> &Address {
         &self.peer
     }
 
-    /// Its own end.
+    /// Returns the local address.
     pub fn local_address(&self) -> &Address {
         &self.local
     }
 
-    /// Sends `bytes` once without waiting and says how many the system took: for a last word to a
-    /// client that no loop will adopt.
+    /// Sends `bytes` once without waiting and returns the number that the system accepted. For a
+    /// last message to a client that no loop will adopt.
     pub fn send_once(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(&self.fd, bytes, crate::sys::send_flags())?)
     }
 
-    /// Sends small packets at once (TCP_NODELAY) and probes silent peers after `keepalive`.
-    /// Nothing for Unix sockets.
+    /// Sends small packets at once (TCP_NODELAY) and probes silent peers after `keepalive`. Does
+    /// nothing for Unix sockets.
     pub(crate) fn tune(&self, keepalive: Option<Duration>) -> io::Result<()> {
         if self.peer.is_unix() {
             return Ok(());
@@ -109,8 +112,8 @@ impl Socket {
         if keepalive.is_some() { self.set_keepalive(keepalive) } else { Ok(()) }
     }
 
-    /// Probes the peer after `interval` of silence, then thrice at a third of
-    /// it; `None` never probes.
+    /// Probes the peer after `interval` of silence, then three times at a third of it; `None` never
+    /// probes.
     pub(crate) fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         if self.peer.is_unix() {
             return Ok(());
@@ -135,7 +138,7 @@ impl AsFd for Socket {
 impl TryFrom<TcpStream> for Socket {
     type Error = io::Error;
 
-    /// Fails when the stream is not connected any more.
+    /// Converts a connected stream. Fails if it is not connected any more.
     fn try_from(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (peer, local) = (Address::Tcp(stream.peer_addr()?), Address::Tcp(stream.local_addr()?));

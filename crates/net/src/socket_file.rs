@@ -1,14 +1,14 @@
-//! The file of a Unix socket: who may replace it, and who removes it.
+//! The file of a Unix socket, and the rules for its replacement and removal.
 //!
-//! A socket file outlives its socket, so a new listener has to replace what a killed process left
-//! behind. Between `bind` and `listen` a socket refuses connections just as an abandoned one does,
-//! so probing alone would let two processes remove each other's file. [`PathLock`] makes probe,
-//! removal, bind and listen one step, and the removal at the end as well.
+//! A socket file stays when its process is killed, so a new listener has to replace it. Between
+//! `bind` and `listen` a socket refuses connections just as an abandoned one does. So with a probe
+//! alone, two processes could remove each other's file. [`PathLock`] makes probe, removal, bind and
+//! listen one atomic step, and also the check and removal at the end.
 //!
-//! The lock is a file beside the socket, as PostgreSQL and MySQL have it, and not the folder
-//! itself: every user who can read a folder can lock it, an unreadable folder cannot be opened, and
-//! NFS does not lock folders. The file is removed before the lock is released, so nothing stays
-//! behind; one that a killed process left is used again.
+//! The lock is a file next to the socket, as in PostgreSQL and MySQL. The folder is not used as the
+//! lock: every user who can read a folder can lock it, an unreadable folder cannot be opened, and
+//! NFS does not lock folders. The file is removed before the lock is released. If a killed process
+//! left one, it is used again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -17,35 +17,34 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The suffix that makes the name of a socket that of its lock file.
+/// The suffix that turns the name of a socket into that of its lock file.
 const LOCK_SUFFIX: &str = ".saker-lock";
 
 /// The file of a listener's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketFile {
-    /// Absolute: the working folder may change.
+    /// The absolute path, because the working folder may change.
     path: PathBuf,
     identity: Identity,
 }
 
-/// The device and the number of a file.
+/// The device and the inode of a file.
 type Identity = (u64, u64);
 
 impl SocketFile {
-    /// Describes the file that a socket has just been bound to. The caller holds the lock of
-    /// `path`.
+    /// Describes the file of a socket that was bound just now. The caller holds the lock of `path`.
     pub(crate) fn just_bound(path: &Path) -> io::Result<Self> {
         let found = fs::symlink_metadata(path)?;
         Ok(Self { path: std::path::absolute(path)?, identity: (found.dev(), found.ino()) })
     }
 
-    /// Its path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file unless another has its name by now. Whether it was removed. A path that
-    /// another process is about to listen on is left to that one.
+    /// Removes the file, unless the path is another file by now or another process is about to
+    /// listen there. Returns true if it was removed.
     pub fn remove(&self) -> io::Result<bool> {
         let _lock = match PathLock::of(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(false),
@@ -63,23 +62,25 @@ impl SocketFile {
     }
 }
 
-/// The right to replace or remove the socket file at a path. Dropping it gives it back.
+/// The exclusive right to replace or remove the socket file at a path. Dropping it releases the
+/// lock.
 #[derive(Debug)]
 pub(crate) struct PathLock {
     path: PathBuf,
-    /// Closing it releases the lock.
+    /// The locked file; closing it releases the lock.
     _file: File,
 }
 
 impl PathLock {
-    /// Takes the lock of the socket at `socket_path` without waiting: `AddrInUse` where
-    /// another process has it.
+    /// Takes the lock of the socket at `socket_path` without waiting; `AddrInUse` if another
+    /// process has it.
     pub(crate) fn of(socket_path: &Path) -> io::Result<Self> {
         let mut path = socket_path.as_os_str().to_owned();
         path.push(LOCK_SUFFIX);
         let path = PathBuf::from(path);
         loop {
-            // In a folder of many users the name may be a link that somebody else made.
+            // In a folder that several users can write, the name may be another user's symbolic
+            // link.
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -139,7 +140,7 @@ mod tests {
         drop(lock);
         let listener = Listener::unix(&path, None, 16).expect("an abandoned file is replaced");
         assert_eq!(names(folder.path()), BTreeSet::from(["s".to_owned()]));
-        // A number may be used again: only where it was not is the file known to be another.
+        // The inode may be used again; only a different one shows that the file is another.
         let own = listener.socket_file().expect("a Unix socket");
         if *own != abandoned {
             assert!(!abandoned.remove().expect("another's"));

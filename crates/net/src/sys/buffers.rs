@@ -1,15 +1,15 @@
-//! Buffers provided to the kernel for multishot receives, and what it has put into them.
+//! The buffers that the kernel fills in multishot receives, and the bytes received in them.
 //!
 //! ```text
 //!   entries (shared with the kernel)    [addr len id][addr len id] …      tail: published by us
 //!   region  [ buffer 0            ][ buffer 1            ][ buffer 2 …
 //!            ^ received   ^ cursor    (incremental: the kernel goes on behind the cursor)
 //! ```
-//! Who may touch what: a byte belongs to the kernel from the moment its buffer is published until a
-//! completion names it as received; then to this turn, as part of a [`Span`]; at the end of a turn
-//! in which the kernel has let go of the buffer, the buffer is published anew. With incremental
-//! buffers (Linux 6.12) one buffer takes many receives back to back, so small requests share pages
-//! as they do in the arena; without, every receive takes a buffer of its own.
+//! Ownership: a byte belongs to the kernel from the publication of its buffer until a completion
+//! reports it as received. Then it belongs to this turn, as part of a [`Span`]. When the kernel has
+//! released a buffer, the buffer can be published again from the end of that turn. With incremental
+//! buffers (Linux 6.12) one buffer takes many receives one after another, so small requests share
+//! pages as in the arena. Without them, every receive takes a buffer of its own.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -20,18 +20,18 @@ use io_uring::types::BufRingEntry;
 
 use super::span::Span;
 
-/// Buffers published at the start.
+/// The number of buffers published at the start.
 const PUBLISHED_MIN: u16 = 2;
-/// The ring of entries must begin at a page.
+/// The alignment of the ring of entries: it must begin at a page.
 const PAGE_LEN_BYTES: usize = 4096;
 
-/// The kernel's announcement of more: for the same request (`IORING_CQE_F_MORE`), or into the same
-/// buffer (`IORING_CQE_F_BUF_MORE`).
+/// The kernel's flag for further completions: of the same request (`IORING_CQE_F_MORE`), or into
+/// the same buffer (`IORING_CQE_F_BUF_MORE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
-    /// It does.
+    /// Another completion follows.
     Follows,
-    /// This was the last.
+    /// This completion was the last.
     Ended,
 }
 
@@ -42,7 +42,8 @@ impl From<bool> for More {
     }
 }
 
-/// Memory that the kernel writes to: freed when neither the ring nor the inputs need it any more.
+/// The memory that the kernel writes to, freed when neither the ring nor the inputs use it any
+/// more.
 pub(crate) struct Region {
     entries: NonNull<BufRingEntry>,
     entries_layout: Layout,
@@ -70,7 +71,7 @@ impl Region {
         }
     }
 
-    /// Returns the address of the entries, for the registration.
+    /// Returns the address of the entries, for their registration.
     pub(super) fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
@@ -85,31 +86,31 @@ impl Drop for Region {
     }
 }
 
-/// The user's side of the provided buffers.
+/// The provided buffers, as seen by the program.
 pub(crate) struct ProvidedBuffers {
     region: Rc<Region>,
-    /// A power of two.
+    /// The number of buffers, a power of two.
     count: u16,
     buffer_len_bytes: u32,
-    /// Per buffer: how much the kernel has filled since it was published.
+    /// The number of bytes that the kernel has written to each buffer since its publication.
     cursors: Vec<u32>,
-    /// Buffers that the kernel has let go of in this turn.
+    /// The buffers that the kernel has released in this turn.
     done: Vec<u16>,
-    /// Buffers that are not in the ring, the last used on top: its lines are
-    /// the likeliest in a cache.
+    /// The buffers that are not in the ring. The last one used is on top, because its lines are the
+    /// most likely ones in the cache.
     idle: Vec<u16>,
-    /// Buffers in the ring.
+    /// The number of buffers in the ring.
     published: u16,
-    /// The wanted number of published buffers: few, so that a quiet loop touches little memory
-    /// again and again, and twice as many each time they did not suffice.
+    /// The wanted number of published buffers. It is small at first, so that a quiet loop uses
+    /// little memory again and again, and doubles each time the kernel found no buffer.
     wanted: u16,
-    /// Entries published since the beginning, modulo 2^16.
+    /// The number of entries published since the start, modulo 2^16.
     tail: u16,
     turn: u32,
 }
 
 impl ProvidedBuffers {
-    /// Creates `count` (a power of two) buffers of `buffer_len_bytes`, the first few published.
+    /// Creates `count` (a power of two) buffers of `buffer_len_bytes` and publishes the first few.
     pub(super) fn new(count: u16, buffer_len_bytes: u32) -> Self {
         assert!(count.is_power_of_two(), "positions in the ring are masked");
         let region = Rc::new(Region::new(usize::from(count), buffer_len_bytes as usize));
@@ -131,12 +132,12 @@ impl ProvidedBuffers {
         buffers
     }
 
-    /// Takes note that the kernel found no buffer: from the next turn on it has twice as many.
+    /// Records that the kernel found no buffer: from the next turn on it has twice as many.
     pub(crate) fn ran_out(&mut self) {
         self.wanted = self.wanted.saturating_mul(2).min(self.count);
     }
 
-    /// Returns the memory, to keep it alive as long as the kernel knows it.
+    /// Returns the memory, which must live as long as the kernel uses it.
     pub(super) fn region(&self) -> &Rc<Region> {
         &self.region
     }
@@ -145,8 +146,8 @@ impl ProvidedBuffers {
         self.count
     }
 
-    /// Takes note that the kernel has put `len` bytes into buffer `id`, behind what it put there
-    /// before, and whether it will put more. Only the ring may call this, once per completion and
+    /// Records that the kernel has written `len` bytes to buffer `id`, after those it wrote there
+    /// before, and whether it will write more. Only the ring may call this, once per completion and
     /// in their order: the span gives access to bytes that were the kernel's until then.
     pub(super) fn received(&mut self, id: u16, len: u32, more: More) -> Span {
         let cursor = &mut self.cursors[usize::from(id)];
@@ -174,7 +175,7 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), span.len()) }
     }
 
-    /// Borrows the bytes of a span of this turn, to change them.
+    /// Borrows the bytes of a span of this turn mutably.
     pub(super) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         if span.len() == 0 {
             return &mut [];
@@ -187,8 +188,7 @@ impl ProvidedBuffers {
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), span.len()) }
     }
 
-    /// Ends the turn: its spans are invalid, and the buffers that the kernel
-    /// let go of are its again.
+    /// Ends the turn: its spans become invalid, and released buffers can be published again.
     pub(super) fn end_turn(&mut self) {
         // Wraps after 4 billion turns; no span outlives the start of the next one.
         self.turn = self.turn.wrapping_add(1);
@@ -199,7 +199,7 @@ impl ProvidedBuffers {
         }
     }
 
-    /// Fills the ring up to what is wanted.
+    /// Publishes buffers until their number is the wanted one.
     fn publish(&mut self) {
         while self.published < self.wanted {
             let id = self.idle.pop().expect("no more are wanted than there are");

@@ -1,8 +1,9 @@
-//! The only place with unsafe code: what the kernel writes to and reads from behind Rust's back.
+//! The only unsafe code of this crate: memory that the kernel reads and writes without Rust's
+//! knowledge.
 //!
-//! - `turn_memory`: where a turn's input lies, as an arena (epoll) or as the provided buffers of a
+//! - `turn_memory`: the memory of a turn's input, an arena (epoll) or the provided buffers of a
 //!   ring.
-//! - `span`: what names a piece of it.
+//! - `span`: references to parts of that memory.
 //! - `buffers`: the provided buffers.
 //! - `ring`: submissions to io_uring and completions from it, as a safe interface.
 
@@ -15,7 +16,7 @@ pub(crate) mod turn_memory;
 
 use rustix::net::SendFlags;
 
-/// Flags of every send: do not wait, and no SIGPIPE when the peer is gone.
+/// Returns the flags of every send: do not wait, and no SIGPIPE when the peer is gone.
 pub(crate) fn send_flags() -> SendFlags {
     #[cfg(target_os = "linux")]
     return SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

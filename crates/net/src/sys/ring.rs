@@ -1,14 +1,14 @@
-//! io_uring as a safe interface: requests go in as values, completions come out as values, and
-//! whatever the kernel reads or writes meanwhile is owned in here.
+//! A safe interface to io_uring: requests and completions are values, and this module owns all
+//! memory that the kernel reads or writes meanwhile.
 //!
-//! - A send owns its queue until its completion; nothing can append to or free bytes under way.
-//! - Received bytes are named by spans of the provided buffers.
-//! - Requests name descriptors by number. One that is queued but not yet handed to the kernel could
-//!   meet another socket of the same number: [`Ring::close_later`] keeps a descriptor open until
-//!   the kernel has taken all that is queued.
-//! - `user_data` is a kind in the top byte and a payload below: slot (24 bits) and generation of a
-//!   connection, or an index. A completion of a closed connection names a stale id.
-//! - When the ring is dropped every request is cancelled and waited for before memory is freed.
+//! - A send owns its queue until its completion, so no bytes can be appended or freed meanwhile.
+//! - Received bytes are spans of the provided buffers.
+//! - Requests contain descriptors as numbers. If a descriptor were closed while its request is
+//!   queued, the number could become another socket's. [`Ring::close_later`] keeps a descriptor
+//!   open until the kernel has taken all queued requests.
+//! - `user_data` has a kind in the top byte and below it a slot (24 bits) and generation of a
+//!   connection, or an index. A completion of a closed connection has a stale id.
+//! - When the ring is dropped, every request is cancelled and has ended before memory is freed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -26,19 +26,21 @@ use super::buffers::{More, ProvidedBuffers, Region};
 use super::span::Span;
 use crate::{ConnId, ListenerId};
 
-/// Submission entries; more requests than these in one turn cost one more enter each time.
+/// The number of submission entries; each further 512 requests in one turn cost one more system
+/// call.
 const SUBMISSIONS: u32 = 512;
-/// Completion entries; the kernel keeps what is beyond them until the next enter.
+/// The number of completion entries; the kernel stores further completions until the next system
+/// call.
 const COMPLETIONS: u32 = 4096;
-/// The one group of provided buffers.
+/// The number of the only group of provided buffers.
 const BUFFER_GROUP: u16 = 0;
-/// Length of a buffer that takes one receive.
+/// The length of a buffer that takes one receive, in bytes.
 const SMALL_BUFFER_LEN_BYTES: usize = 4096;
-/// `IORING_ENTER_GETEVENTS`: run deferred work and collect completions.
+/// The flag `IORING_ENTER_GETEVENTS`: run deferred work and collect completions.
 const ENTER_GETEVENTS: u32 = 1 << 0;
-/// `IORING_ENTER_EXT_ARG`: the argument is a timeout and a minimum wait.
+/// The flag `IORING_ENTER_EXT_ARG`: the argument is a timeout and a minimum wait.
 const ENTER_EXT_ARG: u32 = 1 << 3;
-/// `IOU_PBUF_RING_INC`: receives fill a buffer piece by piece.
+/// The flag `IOU_PBUF_RING_INC`: several receives fill one buffer, one after another.
 const BUFFERS_INCREMENTAL: u16 = 2;
 
 const KIND_SHIFT: u32 = 56;
@@ -50,17 +52,18 @@ const KIND_WAKE: u64 = 5;
 const KIND_CANCEL: u64 = 6;
 const KIND_TRIAL: u64 = 7;
 
-/// A report of the kernel.
+/// A completion reported by the kernel.
 pub(crate) enum Completion {
-    /// A listener's multishot accept: one client, or why it ended, and whether it goes on.
+    /// A multishot accept of a listener: one client or the error that ended it, and whether it
+    /// continues.
     Accepted { listener: ListenerId, outcome: io::Result<OwnedFd>, more: More },
     /// A receive.
     Received(Received),
-    /// A send: the queue with what is left of it.
+    /// A send, with the queue of the bytes that were not sent.
     Sent { conn: ConnId, queue: ByteQueue, outcome: io::Result<usize> },
-    /// The socket takes output again, or has failed.
+    /// A socket that can accept output again, or has failed.
     Writable { conn: ConnId },
-    /// The waker was used, and whether it is still watched.
+    /// A use of the waker, and whether the waker is still watched.
     Woken { more: More },
 }
 
@@ -68,53 +71,54 @@ pub(crate) enum Completion {
 pub(crate) struct Received {
     /// The connection.
     pub(crate) conn: ConnId,
-    /// Bytes (none at the end of the stream), or why it ended.
+    /// The received bytes (none at the end of the stream), or the error that ended the receive.
     pub(crate) outcome: io::Result<Span>,
-    /// It is a multishot receive that goes on.
+    /// True for a multishot receive that continues.
     pub(crate) goes_on: bool,
-    /// More waits in the socket. Kernels before 6.17 do not say it of Unix sockets.
+    /// True if the socket has more bytes. Kernels before 6.17 do not report it for Unix sockets.
     pub(crate) socket_nonempty: bool,
 }
 
-/// The condition that an enter waits for.
+/// The condition that ends the wait of [`Ring::enter`].
 #[derive(Clone, Copy)]
 pub(crate) struct Wait {
-    /// Completions to wait for, at least 1.
+    /// The number of completions to wait for, at least 1.
     pub(crate) completions: usize,
-    /// After this long one is enough (where the kernel cannot do that, at once); 0: one is enough.
+    /// The time after which one completion is enough, in microseconds. If it is 0, or the kernel
+    /// has no minimum wait, one completion is always enough.
     pub(crate) gather_us: u32,
 }
 
 impl Wait {
-    /// The first completion.
+    /// The condition of one completion.
     pub(crate) const FIRST: Wait = Wait { completions: 1, gather_us: 0 };
 }
 
-/// A send in the kernel's hands.
+/// A send that the kernel has not completed.
 struct InFlight {
     conn: ConnId,
     queue: ByteQueue,
 }
 
-/// One ring with its provided buffers.
+/// A ring with its provided buffers.
 pub(crate) struct Ring {
     ring: IoUring,
     sends: Vec<Option<InFlight>>,
     sends_free: Vec<u32>,
-    /// Descriptors to close once the queued requests have reached the kernel; at most as many
-    /// as the process may have.
+    /// The descriptors to close once the queued requests have reached the kernel. Their number is
+    /// bounded by the descriptor limit of the process.
     closing: Vec<OwnedFd>,
-    /// The memory that the kernel may write to; freed after the ring is gone.
+    /// The memory that the kernel may write to; freed after the ring is dropped.
     region: Rc<Region>,
 }
 
 impl Ring {
-    /// Creates a ring and its buffers with the best set-up that this kernel accepts. It is tried
-    /// out once: the result has received through provided buffers. `buffers_len_bytes` is the
-    /// approximate length of all buffers together.
+    /// Creates a ring and its buffers with the best set-up that this kernel accepts. The ring is
+    /// tested once, with a receive through provided buffers. `buffers_len_bytes` is the approximate
+    /// length of all buffers together.
     ///
     /// # Errors
-    /// The reason for the log why there is none.
+    /// The reason, for the log, why no ring could be created.
     pub(crate) fn new(buffers_len_bytes: usize) -> Result<(Self, ProvidedBuffers), String> {
         let mut reason = String::new();
         for setup in SETUPS {
@@ -136,8 +140,8 @@ impl Ring {
         Ok((ring, buffers))
     }
 
-    /// Receives one byte through a socket pair, so that a kernel that accepts the set-up but not
-    /// the requests is found out now.
+    /// Receives one byte through a socket pair. So a kernel that accepts the set-up but not the
+    /// requests is detected now.
     fn try_out(&mut self, buffers: &mut ProvidedBuffers) -> io::Result<()> {
         let (near, far) = UnixStream::pair()?;
         rustix::net::send(&far, b"?", SendFlags::NOSIGNAL)?;
@@ -177,46 +181,47 @@ impl Ring {
         }
     }
 
-    /// Hands over what is queued. What an interruption or a shortage leaves
-    /// goes with the next enter.
+    /// Submits the queued requests to the kernel. Requests that an interruption or a shortage
+    /// leaves are submitted by the next `enter`.
     pub(crate) fn submit(&mut self) {
         let _ = self.ring.submit();
     }
 
-    /// Accepts clients until it fails.
+    /// Starts a multishot accept, which continues until it fails.
     pub(crate) fn push_accept(&mut self, listener: impl AsFd, id: ListenerId) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let entry = opcode::AcceptMulti::new(fd_of(&listener)).flags(flags.bits() as i32).build();
         self.push(entry.user_data(KIND_ACCEPT << KIND_SHIFT | id.index() as u64));
     }
 
-    /// Receives until the end of the stream, a cancellation, or a shortage of buffers.
+    /// Starts a multishot receive, which continues until the end of the stream, a cancellation, or
+    /// a shortage of buffers.
     pub(crate) fn push_receive(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::RecvMulti::new(fd_of(&socket), BUFFER_GROUP).build();
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Receives once, at most `len_bytes`.
+    /// Starts a single receive of at most `len_bytes`.
     pub(crate) fn push_receive_once(&mut self, socket: impl AsFd, conn: ConnId, len_bytes: u32) {
         let entry = opcode::Recv::new(fd_of(&socket), std::ptr::null_mut(), len_bytes);
         let entry = entry.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT);
         self.push(entry.user_data(tag(KIND_RECEIVE, conn)));
     }
 
-    /// Reports once when the socket takes output again.
+    /// Requests one report when the socket accepts output again.
     pub(crate) fn push_writable(&mut self, socket: impl AsFd, conn: ConnId) {
         let entry = opcode::PollAdd::new(fd_of(&socket), u32::from(PollFlags::OUT.bits())).build();
         self.push(entry.user_data(tag(KIND_WRITABLE, conn)));
     }
 
-    /// Watches the event descriptor of the waker.
+    /// Starts to watch the event descriptor of the waker.
     pub(crate) fn push_wake(&mut self, event_fd: impl AsFd) {
         let flags = u32::from(PollFlags::IN.bits());
         let entry = opcode::PollAdd::new(fd_of(&event_fd), flags).multi(true).build();
         self.push(entry.user_data(KIND_WAKE << KIND_SHIFT));
     }
 
-    /// Sends `queue`, which is one piece and not empty.
+    /// Sends `queue`, which is one contiguous piece and not empty.
     pub(crate) fn push_send(&mut self, socket: impl AsFd, conn: ConnId, queue: ByteQueue) {
         let bytes = queue.as_single().expect("the caller sends queues of several pieces itself");
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -226,22 +231,22 @@ impl Ring {
             self.sends.push(None);
             (self.sends.len() - 1) as u32
         });
-        // Moving the queue does not move its bytes, which live on the heap.
+        // Moving the queue does not move its bytes, which are on the heap.
         self.sends[slot as usize] = Some(InFlight { conn, queue });
         self.push(entry.user_data(KIND_SEND << KIND_SHIFT | u64::from(slot)));
     }
 
-    /// Ends the multishot receive of `conn`; its last completion says so.
+    /// Cancels the receive of `conn`, which then has a last completion.
     pub(crate) fn cancel_receive(&mut self, conn: ConnId) {
         self.push_cancel(tag(KIND_RECEIVE, conn));
     }
 
-    /// Ends the wait for writability of `conn`.
+    /// Cancels the wait for writability of `conn`.
     pub(crate) fn cancel_writable(&mut self, conn: ConnId) {
         self.push_cancel(tag(KIND_WRITABLE, conn));
     }
 
-    /// Ends the sends of `conn`; their queues come back as completions.
+    /// Cancels the sends of `conn`; their completions return their queues.
     pub(crate) fn cancel_sends(&mut self, conn: ConnId) {
         for slot in 0..self.sends.len() {
             if self.sends[slot].as_ref().is_some_and(|send| send.conn == conn) {
@@ -250,7 +255,7 @@ impl Ring {
         }
     }
 
-    /// Stops accepting from a listener.
+    /// Cancels the accept of a listener.
     pub(crate) fn cancel_accept(&mut self, id: ListenerId) {
         self.push_cancel(KIND_ACCEPT << KIND_SHIFT | id.index() as u64);
     }
@@ -261,29 +266,30 @@ impl Ring {
         self.push(entry.user_data(KIND_CANCEL << KIND_SHIFT));
     }
 
-    /// Closes `fd` once the kernel has taken all queued requests, so that none meets a
-    /// new socket of its number.
+    /// Closes `fd` once the kernel has taken all queued requests, so that none of them refers to a
+    /// new socket with the same number.
     pub(crate) fn close_later(&mut self, fd: OwnedFd) {
         self.closing.push(fd);
     }
 
-    /// Closes what waits for that, unless requests are left: a shortage makes the kernel take some
-    /// of them only, or none.
+    /// Closes the descriptors that wait for it, unless requests are still queued: in a shortage the
+    /// kernel takes only some of them, or none.
     fn close_submitted(&mut self) {
         if !self.closing.is_empty() && self.ring.submission().is_empty() {
             self.closing.clear();
         }
     }
 
-    /// Hands the queued requests to the kernel and collects completions, in one system call that
-    /// waits for `wait` (not at all for `None`), at most `timeout`.
+    /// Submits the queued requests and waits for completions, in one system call. It waits for
+    /// `wait`, not at all if that is `None`, and at most for `timeout`. Descriptors to close cost
+    /// one system call more.
     pub(crate) fn enter(&mut self, wait: Option<Wait>, timeout: Option<Duration>) -> io::Result<()> {
         if wait.is_some() && !self.closing.is_empty() {
-            // Peers must see the end now, not when the wait is over.
+            // Peers must see the end of their connections now, not after the wait.
             self.submit();
             self.close_submitted();
         }
-        // What a shortage has left over shall not wait either.
+        // Descriptors that a shortage has left open must not wait either.
         let wait = wait.filter(|_| self.closing.is_empty());
         let to_submit = self.ring.submission().len() as u32;
         let timespec =
@@ -355,7 +361,7 @@ impl Ring {
                     Completion::Accepted { listener, outcome, more: more.into() }
                 }
                 KIND_WAKE => Completion::Woken { more: more.into() },
-                // A cancellation that found nothing, or the trial's remains.
+                // A cancellation that found nothing, or a late completion of `try_out`.
                 _ => continue,
             });
         }
@@ -398,19 +404,19 @@ fn conn_of(user_data: u64) -> ConnId {
     ConnId::new((user_data >> 32) as u32 & 0xff_ffff, user_data as u32)
 }
 
-/// The features that a ring asks of the kernel.
+/// The kernel features that a ring uses.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
-    /// Work is deferred to our own enters (Linux 6.1): no interruption, no locks. Else it is done
-    /// whenever the thread is in the kernel (5.19).
+    /// True if the kernel defers work until our own system calls (Linux 6.1): no interruptions, no
+    /// locks. Otherwise it does the work whenever the thread is in the kernel (5.19).
     defer: bool,
-    /// No indirection between submissions and their entries (6.6).
+    /// True if submissions refer to their entries without an index array (6.6).
     no_sqarray: bool,
-    /// Receives fill a buffer piece by piece (6.12).
+    /// True if several receives fill one buffer, one after another (6.12).
     incremental: bool,
 }
 
-/// Best first.
+/// The set-ups to try, best first.
 const SETUPS: [Setup; 4] = [
     Setup { defer: true, no_sqarray: true, incremental: true },
     Setup { defer: true, no_sqarray: true, incremental: false },
@@ -432,7 +438,7 @@ fn build_ring(setup: Setup) -> io::Result<IoUring> {
     builder.build(SUBMISSIONS)
 }
 
-/// Provides buffers: few large ones that are filled piece by piece, or many small ones.
+/// Registers the buffers: few large ones if they are incremental, else many small ones.
 fn register_buffers(ring: &IoUring, setup: Setup, len_bytes: usize) -> io::Result<ProvidedBuffers> {
     let (count, flags) = if setup.incremental {
         (32, BUFFERS_INCREMENTAL)
@@ -454,7 +460,7 @@ mod tests {
     use super::*;
     use std::os::fd::BorrowedFd;
 
-    /// Runs `test` with every set-up that this kernel accepts, not only the best.
+    /// Runs `test` with every set-up that this kernel accepts.
     fn on_each_setup(test: impl Fn(Ring, ProvidedBuffers)) {
         for setup in SETUPS {
             match Ring::with_setup(setup, 64 * 1024) {
@@ -617,7 +623,7 @@ mod tests {
         });
     }
 
-    /// Makes the descriptor of `ring` another name of `fd`.
+    /// Replaces the descriptor of `ring` by a duplicate of `fd`.
     fn redirect(ring: &Ring, fd: impl AsFd) {
         // SAFETY: the number belongs to the ring, which outlives this owner of it.
         let target = unsafe { OwnedFd::from_raw_fd(ring.ring.as_raw_fd()) };
@@ -625,7 +631,7 @@ mod tests {
         rustix::io::dup2(fd, &mut target).unwrap();
     }
 
-    /// Returns true if the other end is closed.
+    /// Returns true if the peer of `stream` has closed its side.
     fn is_at_its_end(stream: &UnixStream) -> bool {
         let got = rustix::net::recv(stream, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT);
         got.is_ok_and(|(len, _)| len == 0)

@@ -1,6 +1,6 @@
-//! Names of pieces of turn memory, see `turn_memory`.
+//! References to parts of the memory of a turn; see `turn_memory`.
 
-/// A piece of turn memory, valid in the turn it was made in.
+/// A reference to a part of the memory of a turn, valid only in that turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     start: u32,
@@ -9,21 +9,21 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A piece of nothing, valid always.
+    /// The empty span, which is always valid.
     pub(crate) const EMPTY: Span = Span { start: 0, len: 0, turn: 0 };
 
-    /// Creates a piece that holds received bytes of the turn `turn`.
+    /// Creates a span of bytes received in the turn `turn`.
     pub(super) fn new(start: u32, len: u32, turn: u32) -> Self {
         Self { start, len, turn }
     }
 
-    /// Returns the offset of its start in its memory, in bytes.
+    /// Returns the offset of its start in the memory, in bytes.
     #[inline]
     pub(super) fn start(self) -> usize {
         self.start as usize
     }
 
-    /// Returns the turn that it is valid in.
+    /// Returns the turn in which it is valid.
     #[inline]
     pub(super) fn turn(self) -> u32 {
         self.turn
@@ -34,7 +34,10 @@ impl Span {
         self.len as usize
     }
 
-    /// Drops the first `n` bytes. `n <= len()`.
+    /// Drops the first `n` bytes.
+    ///
+    /// # Panics
+    /// If `n` is more than `len()`.
     #[inline]
     pub(crate) fn advance(&mut self, n: usize) {
         assert!(n <= self.len(), "more consumed than was received");
@@ -42,13 +45,13 @@ impl Span {
         self.len -= n as u32;
     }
 
-    /// Returns the piece of it that begins `from` bytes behind its start and has `len` bytes.
+    /// Returns the part of the span that begins at `from` and has `len` bytes.
     pub(crate) fn part(self, from: usize, len: usize) -> Span {
         assert!(from + len <= self.len(), "a part beyond what was received");
         Span { start: self.start + from as u32, len: len as u32, turn: self.turn }
     }
 
-    /// Makes this span cover `next` too, when that begins where this one ends.
+    /// Extends this span by `next` if that begins at its end. Returns true if it did.
     #[inline]
     pub(crate) fn join(&mut self, next: Span) -> bool {
         let adjacent = self.turn == next.turn && self.start + self.len == next.start;

@@ -1,11 +1,12 @@
-//! Memory for the input of one turn: many connections' bytes side by side, all of it free again
-//! when the next turn begins.
+//! The memory for the input of one turn: the bytes of many connections, one after another. All of
+//! it is free again when the next turn begins.
 //!
 //! ```text
 //!   arena  [conn 4: 37 bytes][conn 9: 512 bytes][conn 2: …            ] free …
 //! ```
-//! A [`Span`] names a piece. Only `sys` makes spans, and a span carries the turn it belongs
-//! to: using one after its turn panics instead of showing another connection's bytes.
+//! A [`Span`] refers to a part of it. Only `sys` creates spans, and a span contains the turn to
+//! which it belongs. Use of a span after its turn panics, so it never shows the bytes of another
+//! connection.
 
 #[cfg(target_os = "linux")]
 use super::buffers::ProvidedBuffers;
@@ -13,9 +14,9 @@ use super::span::Span;
 
 /// The memory of one turn's input.
 pub(crate) enum TurnMemory {
-    /// Filled front to back by ordinary receives.
+    /// An arena that ordinary receives fill from front to back.
     Arena(Arena),
-    /// Filled by the kernel.
+    /// Buffers that the kernel fills.
     #[cfg(target_os = "linux")]
     Buffers(ProvidedBuffers),
 }
@@ -24,7 +25,7 @@ impl TurnMemory {
     /// Borrows the bytes of `span`.
     ///
     /// # Panics
-    /// Its turn is over.
+    /// If its turn has ended.
     #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         match self {
@@ -34,10 +35,10 @@ impl TurnMemory {
         }
     }
 
-    /// Borrows the bytes of `span`, to change them.
+    /// Borrows the bytes of `span` mutably.
     ///
     /// # Panics
-    /// Its turn is over.
+    /// If its turn has ended.
     pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         match self {
             TurnMemory::Arena(arena) => arena.bytes_mut(span),
@@ -46,7 +47,7 @@ impl TurnMemory {
         }
     }
 
-    /// Ends the turn: every span made so far becomes invalid, all memory free.
+    /// Ends the turn: all spans become invalid and all memory is free.
     pub(crate) fn end_turn(&mut self) {
         match self {
             TurnMemory::Arena(arena) => arena.end_turn(),
@@ -55,7 +56,7 @@ impl TurnMemory {
         }
     }
 
-    /// Borrows the arena, for the back end that receives into one.
+    /// Borrows the arena, for the epoll back end.
     pub(crate) fn arena_mut(&mut self) -> &mut Arena {
         match self {
             TurnMemory::Arena(arena) => arena,
@@ -64,7 +65,7 @@ impl TurnMemory {
         }
     }
 
-    /// Borrows the provided buffers, for the back end whose kernel fills them.
+    /// Borrows the provided buffers, for the io_uring back end.
     #[cfg(target_os = "linux")]
     pub(crate) fn buffers_mut(&mut self) -> &mut ProvidedBuffers {
         match self {
@@ -74,8 +75,9 @@ impl TurnMemory {
     }
 }
 
-/// One block, filled front to back within a turn and reused from its start in the next, so that
-/// light load stays within the first, cached pages. Untouched pages cost no memory.
+/// A block of memory that is filled from front to back within a turn and reused from its start in
+/// the next. So a light load stays within the first pages, which are cached. Pages that were never
+/// touched cost no memory.
 pub(crate) struct Arena {
     bytes: Vec<u8>,
     filled: usize,
@@ -89,7 +91,7 @@ impl Arena {
         Self { bytes: vec![0; len_bytes], filled: 0, turn: 1 }
     }
 
-    /// Borrows the next `len_max` free bytes to receive into, fewer near the end.
+    /// Borrows the next `len_max` free bytes to receive into, or fewer near the end.
     pub(crate) fn free_mut(&mut self, len_max: usize) -> &mut [u8] {
         let end = self.bytes.len().min(self.filled + len_max);
         &mut self.bytes[self.filled..end]
@@ -100,7 +102,7 @@ impl Arena {
         self.bytes.len() - self.filled >= len_bytes
     }
 
-    /// Claims the first `len` of the free bytes as received.
+    /// Takes the first `len` free bytes as received.
     pub(crate) fn take(&mut self, len: usize) -> Span {
         assert!(self.has_room(len), "more claimed than was free");
         let span = Span::new(self.filled as u32, len as u32, self.turn);
