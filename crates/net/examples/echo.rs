@@ -1,5 +1,5 @@
-//! The floor of what a request costs: a server that finds the end of each RESP request and answers
-//! `+PONG`, on one thread. What it spends per request beyond this crate is close to nothing.
+//! The lower bound of the cost of a request: a server that finds the end of each RESP request and
+//! answers `+PONG`, on one thread. Nearly all of its time is spent in this crate.
 //!
 //! ```text
 //! cargo run --release -p net --example echo -- auto|io_uring|epoll 7900 [/path/to.sock]
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use net::{BackendChoice, Event, EventLoop, Inputs, Listener, LoopOptions, Outputs};
 
-/// The one request that load generators send here.
+/// The request that load generators send here.
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Answers every whole request of `conn`; how many bytes they were.
+/// Answers each complete request of `conn`. Returns the number of their bytes.
 fn answer(inputs: &Inputs, outputs: &mut Outputs, conn: net::ConnId) -> usize {
     let bytes = inputs.bytes(conn);
     let mut rest = bytes;

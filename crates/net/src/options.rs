@@ -66,9 +66,9 @@ pub struct LoopOptions {
     ///
     /// A thread that is faster than its clients would otherwise sleep and be woken for every one or
     /// two requests, and a wake-up costs more than a request. A poll gathers for the time in which
-    /// a 24th of the busy connections (at least two requests) arrive. It does not gather when
-    /// requests arrive slowly. Replies never wait for it. Linux only; with io_uring of Linux 6.12
-    /// or later it ends as soon as half of the busy connections have sent a request.
+    /// the requests of a 24th of the busy connections, at least two, arrive. It does not gather
+    /// when requests arrive slowly. Replies never wait for it. Linux only; with io_uring of Linux
+    /// 6.12 or later it ends as soon as half of the busy connections have sent a request.
     pub gather_us_max: u32,
     /// True if a connection stays open for output after its peer has finished sending, which
     /// `PeerFinished` reports. For callers that forward connections. If false, the connection is

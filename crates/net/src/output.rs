@@ -7,9 +7,9 @@
 //!      │                       that is empty)
 //!      └─── held:   parts      held back until the caller releases them, after the queue
 //! ```
-//! There are two queues because one queue would never free its sent bytes if it is appended to
-//! while its front is being sent and the reader is always a little slow. Buffers come from a pool
-//! of the thread and return to it once sent: an idle connection owns none.
+//! There are two queues so that sent bytes are freed. One queue that is appended to while its front
+//! is being sent would never free them if the reader is always a little slow. Buffers come from a
+//! pool of the thread and return to it once sent: an idle connection owns none.
 
 use stdx::ByteQueue;
 

@@ -8,11 +8,11 @@
 //!   connection that leaves more unparsed bytes than a turn's worth is paused in the same way. From
 //!   then on it receives one chunk per turn, until its socket is empty: a multishot receive would
 //!   fill all buffers whenever it is armed.
-//! - Kernels can lose the end of a connection. If bytes and a reset after them arrive while the
-//!   loop works, a multishot receive may report the bytes and then wait forever. This was seen with
-//!   Linux 6.18, once in some thousand resets during floods. [`Uring::look_for_ends`] therefore
-//!   asks the sockets themselves from time to time. If a socket is at its end, its receive is armed
-//!   again and then reports the end.
+//! - Kernels can fail to report the end of a connection. If bytes and a reset after them arrive
+//!   while the loop works, a multishot receive may report the bytes and then wait forever. This was
+//!   seen with Linux 6.18, once in some thousand resets during floods. [`Uring::look_for_ends`]
+//!   therefore asks the sockets themselves from time to time. If a socket is at its end, its
+//!   receive is cancelled and armed again; then it reports the end.
 //! - A flush queues one send per connection, which the next poll submits. Output of several pieces,
 //!   or to a Unix socket, is sent by system call instead. Output that a socket does not accept at
 //!   once waits for a poll request.
@@ -34,18 +34,20 @@ use crate::sys::ring::{Completion, Received, Ring, Wait};
 use crate::waker::WakerKind;
 use crate::{CloseReason, ConnId, Event, Listener, ListenerId, LoopOptions, Socket, Waker};
 
-/// Unparsed bytes of a marked connection beyond which nothing more is received for it, in chunks.
+/// The limit of unparsed bytes of a marked connection, in chunks; above it nothing more is
+/// received.
 const UNPARSED_CHUNKS_MAX: usize = 8;
 
-/// The part of the connections that one look for ends covers, and the least number of them: one
-/// system call for all of them.
+/// The part of the connections that one check for ends covers (an eighth), and the minimum number
+/// of slots. One system call checks them all.
 const LOOK_DIVISOR: usize = 8;
 const LOOK_COUNT_MIN: usize = 256;
 
-/// Requests with which gathering ends: by then the cost of a turn is spread thin.
+/// The number of requests with which gathering ends; with so many, the cost of a turn per request
+/// is small.
 const GATHER_REQUESTS_MAX: usize = 128;
 
-/// Returns true if more of a marked connection is unparsed than it may have received.
+/// Returns true if a marked connection has more unparsed bytes than allowed.
 fn has_much_unparsed(core: &Core, conn: ConnId) -> bool {
     let unparsed_max = UNPARSED_CHUNKS_MAX * core.options.read_chunk_len_bytes;
     core.inputs.is_marked(conn) && core.inputs.len_bytes(conn) > unparsed_max
@@ -55,27 +57,29 @@ pub(crate) struct Uring {
     ring: Ring,
     event_fd: Arc<OwnedFd>,
     listeners: Vec<Option<Listener>>,
-    /// Listeners that could not accept: the kernel goes on for them when they have.
+    /// The listeners that could not accept. They accept with system calls until no client waits;
+    /// then the kernel accepts again.
     accept_pauses: AcceptPauses,
-    /// Connections whose receive has ended and is wanted.
+    /// The connections whose receive has ended and must be armed again.
     to_arm: Vec<ConnId>,
     /// The connections that found no buffer.
     starved: Vec<ConnId>,
-    /// Connections not received from until what they sent is parsed.
+    /// The connections from which nothing is received until their input is parsed.
     throttled: Vec<ConnId>,
-    /// Connections that stopped sending at the limit, not at the socket's.
+    /// The connections whose last send stopped at the limit of a turn, although the socket may
+    /// accept more.
     writable: Vec<ConnId>,
-    /// Connections whose output the last flush handed to the kernel.
+    /// The connections with a send submitted by the last flush.
     submitted: Vec<ConnId>,
-    /// The slot with which the next look for ends begins.
+    /// The slot at which the next check for ends begins.
     looks_from: usize,
 }
 
 impl Uring {
-    /// Creates the back end and the buffers it receives into.
+    /// Creates the back end and the buffers for received bytes.
     ///
     /// # Errors
-    /// The reason why it is not available.
+    /// The reason why io_uring is not available.
     pub(crate) fn new(options: &LoopOptions) -> Result<(Self, ProvidedBuffers), String> {
         let (mut ring, buffers) = Ring::new(options.turn_input_len_bytes_max)?;
         let event_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -121,7 +125,7 @@ impl Uring {
         conn
     }
 
-    /// Starts to receive from `conn` if that is wanted and no receive is under way.
+    /// Starts to receive from `conn` if input is wanted and no receive is active.
     fn arm(&mut self, core: &mut Core, conn: ConnId) {
         if has_much_unparsed(core, conn) {
             self.throttle(core, conn);
@@ -139,7 +143,7 @@ impl Uring {
         }
     }
 
-    /// Ends the receive of `conn`, if one is under way.
+    /// Cancels the receive of `conn`, if one is active.
     fn disarm(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && open.requests.receive == Receive::Armed
@@ -157,7 +161,7 @@ impl Uring {
         self.arm(core, conn);
     }
 
-    /// Looks for closed connections among the next ones; see the module.
+    /// Checks the next connections for unreported ends; see the module.
     pub(crate) fn look_for_ends(&mut self, core: &mut Core) {
         let count = (core.conns.open_count() / LOOK_DIVISOR).max(LOOK_COUNT_MIN);
         let slots = core.conns.next_open(&mut self.looks_from, count);
@@ -166,13 +170,13 @@ impl Uring {
             .map(|(conn, open)| (conn, PollFd::new(open.socket(), PollFlags::RDHUP)))
             .unzip();
         if conns.is_empty() || poll(&mut sockets, Some(&Timespec::default())).unwrap_or(0) == 0 {
-            // Nobody's end, or no time for it: the next look comes soon.
+            // No end was found, or the check failed; the next check comes soon.
             return;
         }
         let is_at_end = |socket: &PollFd<'_>| !socket.revents().is_empty();
         let ended = conns.iter().zip(&sockets).filter(|(_, socket)| is_at_end(socket));
         for conn in ended.map(|(conn, _)| *conn).collect::<Vec<_>>() {
-            // It is armed again when it is cancelled.
+            // The receive is armed again once its cancellation completes.
             self.disarm(core, conn);
         }
     }
@@ -182,7 +186,7 @@ impl Uring {
         let requests = open.requests;
         let in_flight = core.outputs.in_flight(conn);
         let Some(socket) = core.release(conn) else { return };
-        // The kernel keeps a socket open as long as it has requests for it.
+        // The kernel keeps a socket open while it has requests for it.
         if requests.receive == Receive::Armed {
             self.ring.cancel_receive(conn);
         }
@@ -238,16 +242,16 @@ impl Uring {
         Ok(())
     }
 
-    /// Returns the completions to wait for: one, or, when many connections are busy, several for a
-    /// short while. At most half of the busy connections, because their peers work while this
-    /// thread does: waiting for all would leave one side idle.
+    /// Returns the number of completions to wait for: one, or several for a short time if many
+    /// connections are busy. These are at most half of the busy connections, because their peers
+    /// work while this thread does: a wait for all would leave one side idle.
     fn gathering(&self, core: &Core) -> Wait {
         let gather_us = core.gather_us();
         if gather_us == 0 {
             return Wait::FIRST;
         }
         let requests = (core.inputs.active_count() / 2).clamp(1, GATHER_REQUESTS_MAX);
-        // The sends that are handed over complete at once, as a rule.
+        // Usually the submitted sends complete at once.
         Wait { completions: requests + self.submitted.len(), gather_us }
     }
 
@@ -284,8 +288,8 @@ impl Uring {
             Ok(span) if span.len() > 0 => {
                 let chunk_len = core.options.read_chunk_len_bytes;
                 open.requests.floods &= socket_nonempty || span.len() >= chunk_len;
-                // After `close_after_flush` or an end, nobody wants to know; a paused connection
-                // gets what was on its way.
+                // After `close_after_flush` or an end, input is dropped. A paused connection still
+                // gets the bytes that were on their way.
                 if open.closing || open.ending.is_some() {
                     return;
                 }
@@ -302,7 +306,8 @@ impl Uring {
             Ok(_) => core.end(conn, CloseReason::PeerClosed),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOBUFS) => {
-                    // One chunk at a time: the next connection in line needs a buffer, too.
+                    // From now on it receives one chunk at a time, because the next connections
+                    // need buffers too.
                     open.requests.floods = true;
                     core.inputs.memory_mut().buffers_mut().ran_out();
                     self.starved.push(conn);
@@ -313,7 +318,7 @@ impl Uring {
         }
     }
 
-    /// Stops receiving from a connection until the caller has parsed what it sent.
+    /// Stops receiving from a connection until the caller has parsed its input.
     fn throttle(&mut self, core: &mut Core, conn: ConnId) {
         if let Some(open) = core.conns.get_mut(conn)
             && !std::mem::replace(&mut open.requests.throttled, true)
@@ -324,7 +329,7 @@ impl Uring {
         }
     }
 
-    /// Receives again from throttled connections that are not marked any more.
+    /// Resumes receiving from throttled connections that are not marked any more.
     fn unthrottle(&mut self, core: &mut Core) {
         for conn in std::mem::take(&mut self.throttled) {
             if core.inputs.is_marked(conn) {
@@ -343,7 +348,8 @@ impl Uring {
         more: More,
         events: &mut Vec<Event>,
     ) {
-        // Clients of a listener removed meanwhile are closed by dropping them.
+        // Clients of a listener removed meanwhile are closed, because their descriptors are
+        // dropped.
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         match outcome {
             Ok(fd) => {
@@ -353,7 +359,7 @@ impl Uring {
                     self.ring.push_accept(listener, id);
                 }
             }
-            // A client that left before it was accepted is nobody's loss.
+            // A client that closed its connection before it was accepted is ignored.
             Err(error) if more == More::Follows || error.kind() == io::ErrorKind::ConnectionAborted => {
                 if more == More::Ended {
                     self.ring.push_accept(listener, id);
@@ -363,8 +369,8 @@ impl Uring {
         }
     }
 
-    /// Accepts by system calls, in this turn and the next ones, until there is nobody left; then
-    /// the kernel goes on by itself.
+    /// Accepts with system calls until no client waits; then the kernel accepts again. After the
+    /// limit of a turn or a failure, it is continued later.
     fn retry_accept(&mut self, id: ListenerId, accepts_max: usize, events: &mut Vec<Event>) {
         let Some(Some(listener)) = self.listeners.get(id.index()) else { return };
         for _ in 0..accepts_max {
@@ -399,12 +405,13 @@ impl Uring {
         sent_to
     }
 
-    /// Hands the kernel what is queued for it now. What it does not take goes with the next poll.
+    /// Submits the queued requests to the kernel. The next poll submits those that the kernel does
+    /// not take.
     pub(crate) fn submit(&mut self) {
         self.ring.submit();
     }
 
-    /// Sends the queue of a connection that has nothing else unsent.
+    /// Sends the queue of a connection that has no other unsent bytes.
     fn send_first(&mut self, core: &mut Core, conn: ConnId) {
         let Some(open) = core.conns.get(conn) else { return };
         // A send to a Unix socket is a copy into the peer's queue: a request and its completion
@@ -422,7 +429,7 @@ impl Uring {
         self.settle(core, conn, sent);
     }
 
-    /// Seals the queue of an encrypted connection and has it sent, unless earlier bytes are unsent.
+    /// Seals the queue of an encrypted connection and sends it, unless earlier bytes are unsent.
     fn flush_sealed(&mut self, core: &mut Core, conn: ConnId) {
         if core.outputs.is_behind(conn) {
             return core.outputs.note_behind(conn);
@@ -442,7 +449,8 @@ impl Uring {
         }
     }
 
-    /// Acts on how far a send of all there was got.
+    /// Handles the result of a send: waits for writability, continues in the next turn, or ends the
+    /// connection.
     fn settle(&mut self, core: &mut Core, conn: ConnId, sent: Result<Sent, Errno>) {
         match sent {
             Ok(Sent::All) => return core.output_sent(conn),
@@ -458,7 +466,7 @@ impl Uring {
         core.await_drained(conn);
     }
 
-    /// Notes the end of a send that the kernel was handed.
+    /// Handles the completion of a send.
     fn sent(&mut self, core: &mut Core, conn: ConnId, queue: stdx::ByteQueue, outcome: io::Result<usize>) {
         core.outputs.sent(conn, queue);
         match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
@@ -467,7 +475,7 @@ impl Uring {
         }
     }
 
-    /// Sends what earlier flushes left, and what was appended behind it.
+    /// Sends the bytes that earlier flushes left, and then those appended since.
     fn send_unsent(&mut self, core: &mut Core, conn: ConnId) {
         if core.conns.get(conn).is_none() || core.outputs.in_flight(conn) {
             return;

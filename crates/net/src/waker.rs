@@ -1,10 +1,11 @@
-//! Waking a sleeping event loop from another thread: one write to one descriptor.
+//! Wake-up of a sleeping event loop by another thread, with one write to a descriptor.
 
 use std::io;
 use std::sync::Arc;
 
-/// Wakes the loop it came from: its current or next `poll` returns and reports `Woken`. Cheap to
-/// clone. It always writes; a caller that knows the loop to be awake saves the system call itself.
+/// A handle that wakes the loop that created it: the current or next `poll` returns and reports
+/// `Woken`. Cheap to clone. It always makes a system call, which the caller can save if it knows
+/// that the loop is awake.
 #[derive(Clone, Debug)]
 pub struct Waker(pub(crate) WakerKind);
 
@@ -16,13 +17,13 @@ pub(crate) enum WakerKind {
 }
 
 impl Waker {
-    /// Wakes the loop. One system call, from any thread, also after the loop is gone.
+    /// Wakes the loop with one system call. Any thread may call it, even after the loop has ended.
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             WakerKind::Mio(waker) => waker.wake(),
             #[cfg(target_os = "linux")]
             WakerKind::EventFd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
-                // A full counter (2^64 - 2 wakes not seen) wakes as well as a larger one.
+                // A full counter (2^64 - 2 pending wake-ups) also wakes the loop.
                 Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
                 Err(error) => Err(error.into()),
             },

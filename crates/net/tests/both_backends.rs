@@ -1,5 +1,5 @@
-//! The behaviour that both back ends share, tested through real sockets. Where the kernel forbids
-//! io_uring, its half prints that and passes.
+//! The behaviour that both back ends share, tested with real sockets. If the kernel forbids
+//! io_uring, the tests of that back end print so and pass.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::collections::HashMap;
@@ -156,7 +156,7 @@ impl Served {
         rest
     }
 
-    /// Turns until `done` says so for one of the events.
+    /// Runs turns until `done` returns true for one of the events.
     fn turn_until(&mut self, mut done: impl FnMut(&mut EventLoop, &Event) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -176,7 +176,7 @@ impl Served {
         stream
     }
 
-    /// Connects a client. Finds its connection by a first byte, which is consumed again.
+    /// Connects a client. Identifies its connection by a first byte, which is then consumed.
     fn connect_known(&mut self) -> (TcpStream, ConnId) {
         let mut client = self.connect();
         client.write_all(b"!").unwrap();
@@ -202,14 +202,14 @@ impl Served {
         self.event_loop.split().1.len_bytes(conn)
     }
 
-    /// Asserts that nothing is reported for a moment.
+    /// Asserts that nothing is reported for a short time.
     fn assert_quiet(&mut self) {
         let events = self.turn(Duration::from_millis(20));
         assert!(events.is_empty(), "{events:?}");
     }
 }
 
-/// Bytes that show where they belong.
+/// Returns bytes that depend on their position and on `seed`.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     (0..len).map(|_| random.next() as u8).collect()

@@ -1,5 +1,5 @@
-//! A loop while the process has no descriptor left, on each back end. Apart from the other tests
-//! because the limit is the whole process's.
+//! Tests of a loop in a process that has no free descriptor, for each back end. They have a process
+//! of their own because the limit applies to all of it.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::fs::File;
@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const DESCRIPTORS_MAX: u64 = 128;
-/// Far more than steps of the pause.
+/// The maximum number of reports; a pause has far fewer steps.
 const REPORTS_MAX: usize = 10;
 
 #[test]

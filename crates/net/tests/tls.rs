@@ -1,6 +1,5 @@
-//! Encrypted connections on each back end, through real sockets, against rustls' own client.
-//! Where the kernel forbids io_uring, its half prints that and
-//! passes.
+//! Encrypted connections on each back end, with real sockets and rustls' own client. If the kernel
+//! forbids io_uring, the tests of that back end print so and pass.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on may panic.
 use std::io::{ErrorKind, Read, Write};
@@ -59,7 +58,7 @@ fn io_uring_works() -> bool {
     EventLoop::new(&options).inspect_err(|error| println!("skipped: no io_uring here: {error}")).is_ok()
 }
 
-/// A key and a certificate for `localhost`, and both sides' configurations with them.
+/// A key and a certificate for `localhost`, and the configurations of both sides with them.
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivatePkcs8KeyDer<'static>,
@@ -96,7 +95,7 @@ impl Identity {
     }
 }
 
-/// Returns one suite of each version, and both layouts of the older one.
+/// Returns one suite of each version, and both record layouts of the older one.
 fn suites() -> Vec<SupportedCipherSuite> {
     let by_key = |suite: &&SupportedCipherSuite| !format!("{:?}", suite.suite()).contains("RSA");
     let found: Vec<_> = ALL_CIPHER_SUITES.iter().filter(by_key).copied().collect();
@@ -112,8 +111,8 @@ enum Report {
     Closed(CloseReason),
 }
 
-/// A loop on a thread of its own that sends back what it gets. A connection whose input ends with
-/// `bye` is closed when that was sent back.
+/// A loop on its own thread that sends back its input. A connection whose input ends with `bye` is
+/// closed once all of it was sent back.
 struct Echo {
     address: SocketAddr,
     plain_address: SocketAddr,
@@ -208,11 +207,11 @@ fn echo(event_loop: &mut EventLoop, event: Event) -> Option<Report> {
     None
 }
 
-/// A client: rustls over a blocking socket, whose bytes may be cut and changed on their way.
+/// A client: rustls over a blocking socket. A test may split its bytes or change them.
 struct Client {
     tls: ClientConnection,
     stream: TcpStream,
-    /// Bytes sent at once.
+    /// The number of bytes sent at once.
     step: usize,
 }
 
@@ -249,7 +248,7 @@ impl Client {
         }
     }
 
-    /// Receives something; an error is the one of the records.
+    /// Receives some bytes and returns their number; an error is one of their records.
     fn receive_tls(&mut self) -> Result<usize, rustls::Error> {
         let got = loop {
             match self.tls.read_tls(&mut self.stream) {
@@ -285,7 +284,7 @@ impl Client {
         got
     }
 
-    /// Returns true if the peer has announced the end of its data, behind the data received.
+    /// Returns true if the peer has sent `close_notify` after all received data.
     fn is_told_the_end(&mut self) -> bool {
         loop {
             match self.tls.reader().read(&mut [0; 1]) {
@@ -570,7 +569,7 @@ fn a_slow_reader_gets_everything(backend: BackendChoice) {
     writer.join().unwrap();
 }
 
-/// Turns of `event_loop` until `done` says so of an event.
+/// Runs turns of `event_loop` until `done` returns true for an event.
 fn turn_until(event_loop: &mut EventLoop, mut done: impl FnMut(&mut EventLoop, &Event) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     let mut events = Vec::new();

@@ -1,4 +1,4 @@
-//! The configurations of the two sides of encrypted connections.
+//! The configurations of the server's and the client's side of encrypted connections.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -6,23 +6,23 @@ use std::sync::{Arc, Mutex};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
-/// The server's side of encrypted connections: certificates and rules. Clones are one: what
-/// replaces it holds for all connections that begin their handshake from then on.
+/// The server's side of encrypted connections: certificates and rules. Clones share one
+/// configuration. A new configuration applies to all handshakes that begin after its replacement.
 #[derive(Clone)]
 pub struct TlsServer(Arc<Mutex<Arc<ServerConfig>>>);
 
 impl TlsServer {
-    /// Creates the side of a server with this configuration.
+    /// Creates the server's side with this configuration.
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(config))))
     }
 
-    /// Takes another configuration for connections to come.
+    /// Replaces the configuration for later connections.
     pub fn replace(&self, config: ServerConfig) {
         *self.0.lock().expect("nothing panics while it is locked") = Arc::new(config);
     }
 
-    /// Returns the present configuration.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.lock().expect("nothing panics while it is locked"))
     }
@@ -34,8 +34,8 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// The client's side of encrypted connections to one server. Clones share what sessions are
-/// resumed with.
+/// The client's side of encrypted connections to one server. Clones share the sessions that can be
+/// resumed.
 #[derive(Clone)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -43,12 +43,12 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Connects to a server whose certificate must be for `name`.
+    /// Creates the client's side for a server whose certificate must be for `name`.
     pub fn new(config: ClientConfig, name: ServerName<'static>) -> Self {
         Self { config: Arc::new(config), name }
     }
 
-    /// Returns the same side for a server with another name.
+    /// Returns the client's side with the same configuration for a server with another name.
     pub fn for_name(&self, name: ServerName<'static>) -> Self {
         Self { config: Arc::clone(&self.config), name }
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// The side that a socket takes once a loop has adopted it.
+/// The TLS configuration of a socket, used once a loop has adopted it.
 #[derive(Clone, Debug)]
 pub(crate) enum TlsSide {
     Server(TlsServer),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use rustls::Error;
 
-/// The reason for which an encrypted connection failed. rustls has sent the alert that belongs to
-/// it, where there is one (RFC 8446, 6.2).
+/// The reason why an encrypted connection failed. rustls has prepared the alert for it, if there is
+/// one (RFC 8446, 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFailure {
     /// The handshake failed; [`Event::HandshakeFailed`](crate::Event::HandshakeFailed) had the
@@ -21,16 +21,16 @@ pub enum TlsFailure {
     Undecodable,
     /// The peer sent a message that is not allowed now, or too many of one kind.
     UnexpectedMessage,
-    /// The peer sent an alert with this code.
+    /// The peer sent the alert with this code.
     Alert(u8),
-    /// The connection has used up its keys: TLS 1.2 cannot change them.
+    /// The connection has used up its keys, which TLS 1.2 cannot change.
     KeysUsedUp,
     /// rustls failed for another reason.
     Internal,
 }
 
 impl TlsFailure {
-    /// Returns the failure that `error` of an open connection means.
+    /// Returns the failure for `error` of an open connection.
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::DecryptError => TlsFailure::BadTag,

@@ -1,4 +1,5 @@
-//! Properties that hold for any bytes of a peer, as a function that a fuzzer or a plain loop calls.
+//! A property that holds for any bytes of a peer, as a function for a fuzzer or a plain loop of
+//! random inputs.
 
 use std::sync::Arc;
 
@@ -9,13 +10,13 @@ use stdx::ByteQueue;
 use super::config::{TlsServer, TlsSide};
 use super::session::{Session, Step};
 
-/// Both sides' configurations; the client trusts the server as `localhost`.
+/// The configurations of both sides; the client trusts the server as `localhost`.
 pub struct Fixture {
     server: TlsServer,
     client: Arc<ClientConfig>,
 }
 
-/// The most that a session may keep of what a peer sent: a handshake, or a record.
+/// The maximum number of received bytes that a session stores: those of a handshake or a record.
 const KEPT_LEN_BYTES_MAX: usize = 160 * 1024;
 
 impl Fixture {
@@ -24,14 +25,17 @@ impl Fixture {
         Self { server: TlsServer::new(server), client: Arc::new(client) }
     }
 
-    /// Runs a connection whose client's bytes are cut and changed as `data` says: a session neither
-    /// panics nor keeps more than it may, and its plaintext is the beginning of what the client
-    /// sent. Panics when that is broken.
+    /// Runs a connection whose client's bytes are split and changed as `data` describes. The
+    /// session must not panic or store too many bytes, and its plaintext must be a prefix of the
+    /// client's data.
+    ///
+    /// # Panics
+    /// If the property does not hold.
     pub fn run(&self, data: &[u8]) {
         let (&[mode, step, ..], rest) = data.split_at(data.len().min(2)) else { return };
         let mut session = Session::new(&TlsSide::Server(self.server.clone())).expect("a session");
         if mode % 4 == 0 {
-            // Nothing but what the fuzzer says.
+            // The session gets only the bytes of the fuzzer.
             for piece in rest.chunks(usize::from(step) + 1) {
                 session.keep(piece);
                 let stepped = session.step();
@@ -52,7 +56,7 @@ impl Fixture {
                 let _ = client.write_tls(&mut records);
             }
         }
-        // Three bytes of the input change one of the stream.
+        // Three bytes of the input describe the change of one byte of the stream.
         let changes = if mode % 4 == 1 { &[][..] } else { rest };
         for change in changes.chunks_exact(3).take(usize::from(mode % 7)) {
             let at = usize::from(u16::from_be_bytes([change[0], change[1]]));
@@ -94,7 +98,8 @@ impl Fixture {
     }
 }
 
-/// Opens `records` by `session`, `step` bytes at a time. Returns the data up to the first failure.
+/// Opens `records` with `session`, `step` bytes at a time. Returns the data before the first
+/// failure.
 fn open_all(session: &mut Session, records: &[u8], step: usize) -> Vec<u8> {
     let mut opened = session.take_first_data();
     for piece in records.chunks(step) {

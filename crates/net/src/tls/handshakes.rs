@@ -1,33 +1,34 @@
-//! The handshakes of a loop: in the order in which they began, with a time limit, and in the order
-//! in which their turn comes.
+//! The unfinished handshakes of a loop: their deadlines, and the queue of those that are ready for
+//! their next step.
 //!
-//! A handshake costs as much as hundreds of requests, so a turn goes on with a few only
-//! ([`LoopOptions::handshakes_per_turn_max`](crate::LoopOptions::handshakes_per_turn_max)): clients
-//! that are being served wait for these at most, however many connect.
+//! A handshake costs as much as hundreds of requests, so a turn continues only a few
+//! ([`LoopOptions::handshakes_per_turn_max`](crate::LoopOptions::handshakes_per_turn_max)). So
+//! however many clients connect, the others wait at most for these few.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::ConnId;
 
-/// See the module.
+/// The unfinished handshakes of a loop; see the module.
 #[derive(Default)]
 pub(crate) struct Handshakes {
-    /// Connections that have received something for their handshakes, each once.
+    /// The connections that have received bytes for their handshakes, each once.
     ready: VecDeque<ConnId>,
-    /// Until when handshakes must be over, the first first. Those that are over stay until then.
+    /// The deadlines of handshakes, earliest first. Entries of completed handshakes stay until they
+    /// are at the front.
     deadlines: VecDeque<(Instant, ConnId)>,
 }
 
 impl Handshakes {
-    /// Adds a handshake that begins now and must be complete by `deadline`, which is never before
-    /// an earlier one.
+    /// Adds a handshake that begins now and must be complete by `deadline`, which must not be
+    /// before an earlier one.
     pub(crate) fn begin(&mut self, conn: ConnId, deadline: Instant) {
         self.deadlines.push_back((deadline, conn));
     }
 
-    /// Queues `conn` for its next step. Call it once until [`next_ready`](Self::next_ready) has
-    /// returned it.
+    /// Queues `conn` for its next step. Do not call it again before
+    /// [`next_ready`](Self::next_ready) has returned `conn`.
     pub(crate) fn make_ready(&mut self, conn: ConnId) {
         self.ready.push_back(conn);
     }
@@ -37,7 +38,7 @@ impl Handshakes {
         !self.ready.is_empty()
     }
 
-    /// Takes the next.
+    /// Takes the next connection whose handshake is ready.
     pub(crate) fn next_ready(&mut self) -> Option<ConnId> {
         self.ready.pop_front()
     }
@@ -47,14 +48,14 @@ impl Handshakes {
         self.ready.iter().copied()
     }
 
-    /// Returns true if there may be a deadline.
+    /// Returns true if any deadline is stored.
     #[inline]
     pub(crate) fn any_deadline(&self) -> bool {
         !self.deadlines.is_empty()
     }
 
-    /// Takes the connections whose deadlines have passed, and drops, from the front, those that
-    /// `is_over` says it of.
+    /// Takes the connections whose deadlines have passed. Also removes entries at the front for
+    /// which `is_over` returns true.
     pub(crate) fn take_late(&mut self, now: Instant, is_over: impl Fn(ConnId) -> bool) -> Vec<ConnId> {
         let mut late = Vec::new();
         while let Some(&(deadline, conn)) = self.deadlines.front() {
@@ -74,7 +75,7 @@ impl Handshakes {
     pub(crate) fn shorten(&self, timeout: Option<Duration>) -> Option<Duration> {
         let Some(&(deadline, _)) = self.deadlines.front() else { return timeout };
         let left = deadline.saturating_duration_since(Instant::now());
-        // In whole milliseconds, which is all that epoll counts in.
+        // The time is rounded up to whole milliseconds, the unit of epoll.
         let left = Duration::from_millis(left.as_millis() as u64 + 1);
         Some(timeout.map_or(left, |timeout| timeout.min(left)))
     }

@@ -4,10 +4,10 @@
 //!   received ─► rustls ─► plaintext                   the rest waits in `incoming`
 //!   queue    ─► rustls ─► records, behind those in `ready`
 //! ```
-//! Bounds: `incoming` holds what arrived while the handshake waits for its turn, and at most
-//! [`UNUSED_LEN_BYTES_MAX`] that rustls could not use: part of a record, or of a message of the
-//! handshake protocol. rustls ends a connection whose peer sends warnings or changes of keys
-//! without data again and again.
+//! Bounds: `incoming` has the bytes that arrived while the handshake waited for its turn, and at
+//! most [`UNUSED_LEN_BYTES_MAX`] that rustls could not use yet: a part of a record, or of a message
+//! of the handshake protocol. If a peer keeps sending warnings or key updates without data, rustls
+//! ends the connection.
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
@@ -20,19 +20,20 @@ use super::config::TlsSide;
 use super::failure::TlsFailure;
 use super::suites::{blocks_max, blocks_of};
 
-/// Bytes of a record's header: type, version, length (RFC 8446, 5.1).
+/// The length of a record's header in bytes: type, version, length (RFC 8446, 5.1).
 const HEADER_LEN_BYTES: usize = 5;
-/// The types of records that may come first.
+/// The types of records that a connection may begin with.
 const CONTENT_ALERT: u8 = 21;
 const CONTENT_HANDSHAKE: u8 = 22;
-/// The most plaintext in a record.
+/// The maximum length of the plaintext in a record, in bytes.
 const PLAINTEXT_LEN_BYTES_MAX: usize = 16 * 1024;
-/// Space that a record usually needs beside its plaintext: header, nonce, type and tag.
+/// The usual length of a record without its plaintext: header, nonce, type and tag.
 const OVERHEAD_LEN_BYTES: usize = 32;
-/// Input that rustls may leave unused: the longest message of a handshake has 64 KiB.
+/// The maximum length of input that rustls leaves unused. The longest message of a handshake has 64
+/// KiB.
 const UNUSED_LEN_BYTES_MAX: usize = 128 * 1024;
-/// The length of output at which no further record is sealed: it is sent first, so that a slow
-/// reader costs no memory for ciphertext.
+/// The length of sealed output at which no further record is sealed. That output is sent first, so
+/// that a slow reader costs no memory for ciphertext.
 pub(crate) const SEALED_LEN_BYTES_MAX: usize = 128 * 1024;
 
 /// The outcome of a handshake.
@@ -42,7 +43,7 @@ pub struct Agreed {
     pub version: ProtocolVersion,
     /// The cipher suite.
     pub suite: SupportedCipherSuite,
-    /// True if keys of an earlier connection were used.
+    /// True if the keys come from an earlier session.
     pub resumed: bool,
     /// The peer's certificate, verified by the rules of the configuration; `None` if it sent none.
     pub peer_certificate: Option<CertificateDer<'static>>,
@@ -50,9 +51,9 @@ pub struct Agreed {
 
 /// The progress of a handshake.
 pub(crate) enum Step {
-    /// It waits for the peer.
+    /// The handshake waits for the peer.
     Waiting,
-    /// It is complete.
+    /// The handshake is complete.
     Done,
 }
 
@@ -65,20 +66,20 @@ pub(crate) enum PeerSide {
     Finished,
 }
 
-/// The TLS of one connection; see the module.
+/// The TLS state of one connection; see the module.
 pub(crate) struct Session {
     phase: Phase,
-    /// Records to send ahead of all data.
+    /// The records to send before all data.
     ready: Vec<u8>,
-    /// Input that rustls has not used yet.
+    /// The input that rustls has not used yet.
     incoming: Vec<u8>,
-    /// Plaintext that came in the same input as the end of the handshake.
+    /// The plaintext that arrived in the same input as the end of the handshake.
     first_data: Vec<u8>,
-    /// True if the first bytes of the peer were a record's.
+    /// True if the peer's first bytes were the header of a TLS record.
     is_tls: bool,
     peer_side: PeerSide,
     sent_close: bool,
-    /// Blocks that the key for records to the peer may still seal.
+    /// The number of blocks that the sending key may still seal.
     blocks_left: u64,
     agreed: Option<Box<Agreed>>,
 }
@@ -90,17 +91,17 @@ enum Phase {
     Failed,
 }
 
-/// rustls' state of the connection.
+/// The connection state of rustls.
 enum Connection {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
 
 impl Session {
-    /// Creates a session that has exchanged nothing.
+    /// Creates a session before its handshake.
     ///
     /// # Errors
-    /// rustls' error, for a configuration that it cannot use.
+    /// If rustls cannot use the configuration.
     pub(crate) fn new(side: &TlsSide) -> Result<Self, rustls::Error> {
         let connection = match side {
             TlsSide::Server(server) => {
@@ -143,18 +144,18 @@ impl Session {
         self.peer_side
     }
 
-    /// Returns the length of the input that is kept.
+    /// Returns the number of stored input bytes.
     pub(crate) fn kept_len_bytes(&self) -> usize {
         self.incoming.len()
     }
 
-    /// Keeps input for the next [`step`](Self::step).
+    /// Stores input for the next [`step`](Self::step).
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         self.incoming.extend_from_slice(bytes);
     }
 
-    /// Continues the handshake with the input that is kept. Data behind its end is for
-    /// [`take_first_data`](Self::take_first_data).
+    /// Continues the handshake with the stored input. [`take_first_data`](Self::take_first_data)
+    /// returns the data that arrived after its end.
     ///
     /// # Errors
     /// The reason if the handshake failed. The alert for the peer is ready.
@@ -162,7 +163,7 @@ impl Session {
         let Phase::Handshake(connection) = &mut self.phase else { return Ok(Step::Waiting) };
         if !self.is_tls && !self.incoming.is_empty() {
             if !may_begin_tls(&self.incoming) {
-                // No alert: in the peer's own protocol it would be noise.
+                // No alert is sent: the peer speaks another protocol and could not read it.
                 self.phase = Phase::Failed;
                 self.incoming = Vec::new();
                 return Err(failed("the peer does not speak TLS"));
@@ -194,7 +195,7 @@ impl Session {
         outcome
     }
 
-    /// Enters the phase of data.
+    /// Ends the handshake: from now on the session opens and seals data.
     fn complete_handshake(&mut self) {
         let Phase::Handshake(connection) = std::mem::replace(&mut self.phase, Phase::Failed) else { return };
         let state = connection.state();
@@ -210,13 +211,14 @@ impl Session {
         }
     }
 
-    /// Takes the data that arrived with the end of the handshake.
+    /// Takes the data that arrived together with the end of the handshake.
     pub(crate) fn take_first_data(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.first_data)
     }
 
-    /// Opens the records in `bytes` and appends their data to `plain`. Keeps the rest. Other
-    /// records take effect: answers to them are ready. `bytes` are undefined afterwards.
+    /// Opens the records in `bytes`, appends their data to `plain` and stores the incomplete rest.
+    /// Other records are processed; replies to them become ready. The content of `bytes` is
+    /// undefined afterwards.
     ///
     /// # Errors
     /// The failure that ends the connection. `plain` has the data before it.
@@ -248,7 +250,7 @@ impl Session {
         outcome
     }
 
-    /// Returns true if records other than data are to be sent.
+    /// Returns true if records other than data are ready to be sent.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -261,8 +263,8 @@ impl Session {
         }
     }
 
-    /// Seals the front of `plain` in full records behind `out`, until that has about
-    /// [`SEALED_LEN_BYTES_MAX`].
+    /// Seals the front of `plain` in full records and appends them to `out`, until `out` has about
+    /// [`SEALED_LEN_BYTES_MAX`] bytes.
     ///
     /// # Errors
     /// [`TlsFailure::KeysUsedUp`] if the key must not seal more and cannot be changed (TLS 1.2).
@@ -278,7 +280,7 @@ impl Session {
                 plain.advance(len);
                 continue;
             }
-            // Pieces that are shorter than a record share one.
+            // Pieces shorter than a record are combined in one.
             gathered.clear();
             while gathered.len() < PLAINTEXT_LEN_BYTES_MAX && !plain.is_empty() {
                 let piece = plain.front();
@@ -292,13 +294,13 @@ impl Session {
         Ok(())
     }
 
-    /// Sets the number of blocks that may still be sealed: 2^34 take too long in a test.
+    /// Sets the number of blocks that may still be sealed; a test cannot seal 2^34 of them.
     #[cfg(test)]
     pub(super) fn set_blocks_left(&mut self, blocks_left: u64) {
         self.blocks_left = blocks_left;
     }
 
-    /// Appends to `out`, once, the alert that nothing more will follow.
+    /// Appends the alert `close_notify` to `out`, unless it was already sent.
     pub(crate) fn say_close(&mut self, out: &mut Vec<u8>) {
         if let Phase::Open(connection) = &mut self.phase
             && !std::mem::replace(&mut self.sent_close, true)
@@ -307,8 +309,8 @@ impl Session {
         }
     }
 
-    /// Returns the last records for the peer: the ready ones, then the end of the data unless
-    /// `failure` forbids more.
+    /// Returns the last records for the peer: the ready ones, and then `close_notify` unless
+    /// `failure` forbids it.
     pub(crate) fn last_words(&mut self, failure: Option<TlsFailure>) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.ready);
         if matches!(failure, Some(TlsFailure::KeysUsedUp) | None) {
@@ -318,14 +320,14 @@ impl Session {
     }
 }
 
-/// Returns true if a handshake may begin with `bytes`: a record of version 3 that holds a handshake
-/// or an alert. A peer that sends anything else speaks another protocol.
+/// Returns true if a handshake may begin with `bytes`: a record of version 3 with a handshake
+/// message or an alert. A peer that sends anything else uses another protocol.
 fn may_begin_tls(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&code| matches!(code, CONTENT_HANDSHAKE | CONTENT_ALERT))
         && bytes.get(1).is_none_or(|&major| major == 3)
 }
 
-/// Subtracts a record of `len_bytes` from the blocks that a key may still seal.
+/// Subtracts the blocks of a record of `len_bytes` from those that the key may still seal.
 fn use_blocks(blocks_left: &mut u64, len_bytes: usize) -> Result<(), TlsFailure> {
     *blocks_left = blocks_left.checked_sub(blocks_of(len_bytes)).ok_or(TlsFailure::KeysUsedUp)?;
     Ok(())
@@ -343,8 +345,8 @@ impl Connection {
         }
     }
 
-    /// Does all that rustls can do with `bytes`. Returns the number of bytes that are used; on an
-    /// error, too, after which the alert for the peer is ready.
+    /// Processes `bytes` as far as rustls can. Returns the number of bytes used, and the outcome.
+    /// After an error the alert for the peer is ready.
     fn process(
         &mut self,
         bytes: &mut [u8],
@@ -360,7 +362,7 @@ impl Connection {
                 Next::Failed(error) => break error,
             }
         };
-        // Only the alert is left: input is not looked at any more.
+        // Only the alert is still to be written; further input is ignored.
         while self.state().wants_write() {
             if let (_, Next::Failed(_)) = self.process_once(&mut bytes[used..], progress) {
                 break;
@@ -385,7 +387,7 @@ impl Connection {
         sealed.ok_or(TlsFailure::KeysUsedUp)
     }
 
-    /// Appends the alert that no data follows.
+    /// Appends the alert `close_notify` to `out`.
     fn close(&mut self, incoming: &mut [u8], out: &mut Vec<u8>) {
         match self {
             Connection::Server(conn) => close_by(conn.process_tls_records(incoming), out),
@@ -394,7 +396,7 @@ impl Connection {
     }
 }
 
-/// Appends one record of `plain` to `out`. `None` if rustls seals no more by this key.
+/// Appends one record of `plain` to `out`. `None` if rustls seals no more with this key.
 fn seal_by<Data>(status: UnbufferedStatus<'_, '_, Data>, plain: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else { return None };
     write_by(&mut traffic, out, plain.len() + OVERHEAD_LEN_BYTES, |traffic, space| {
@@ -408,8 +410,8 @@ fn close_by<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `write` with space for `len_bytes` behind `out`, and again with the space it asks for.
-/// `None` if it cannot write.
+/// Calls `write` with `len_bytes` of space at the end of `out`, and again with more if it asks for
+/// more. `None` if it fails.
 fn write_by<Data>(
     traffic: &mut WriteTraffic<'_, Data>,
     out: &mut Vec<u8>,
@@ -435,14 +437,14 @@ fn write_by<Data>(
     }
 }
 
-/// The destinations of what rustls makes of the input.
+/// The destinations of the output of rustls.
 struct Progress<'a> {
     ready: &'a mut Vec<u8>,
     plain: &'a mut Vec<u8>,
     peer_side: &'a mut PeerSide,
 }
 
-/// The step after a status of rustls.
+/// The next step after a status of rustls.
 enum Next {
     /// Process the rest of the input.
     Again,
@@ -453,8 +455,8 @@ enum Next {
 }
 
 impl Progress<'_> {
-    /// Does what `status` asks for. Returns the number of input bytes that are used, and the next
-    /// step.
+    /// Performs the action that `status` requires. Returns the number of input bytes used, and the
+    /// next step.
     fn take<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> (usize, Next) {
         let mut used = status.discard;
         let next = match status.state {

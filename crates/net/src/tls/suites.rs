@@ -1,11 +1,12 @@
-//! The cipher suites, and the data that one key of each may seal.
+//! The cipher suites, and the amount of data that one key of each may seal.
 
 use std::sync::LazyLock;
 
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls12CipherSuite};
 
-/// Blocks of 16 bytes that one key seals: RFC 8446 (5.5) permits 2^24.5 records of 2^10 blocks.
+/// The number of 16-byte blocks that one key may seal: RFC 8446 (5.5) permits 2^24.5 records of
+/// 2^10 blocks.
 const BLOCKS_PER_KEY_MAX: u64 = 1 << 34;
 
 /// The suites of [`cipher_suites`].
@@ -14,15 +15,15 @@ static SUITES: LazyLock<Vec<SupportedCipherSuite>> =
 
 /// Returns all cipher suites, in rustls' order of preference.
 ///
-/// rustls' own suites of TLS 1.2 end a connection after 2^24 records, which assumes full ones: a
-/// client with small replies would lose its connection within minutes. In these, the session counts
-/// blocks instead.
+/// rustls' own suites of TLS 1.2 end a connection after 2^24 records, assuming full records: a
+/// client with small replies would lose its connection within minutes. The suites returned here
+/// have no such limit; the session counts blocks instead.
 pub fn cipher_suites() -> &'static [SupportedCipherSuite] {
     &SUITES
 }
 
 fn without_limit_of_records(suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    // TLS 1.3 changes its keys.
+    // TLS 1.3 can change its keys.
     let SupportedCipherSuite::Tls12(known) = suite else { return suite };
     let common = CipherSuiteCommon {
         suite: known.common.suite,
@@ -40,8 +41,8 @@ fn without_limit_of_records(suite: SupportedCipherSuite) -> SupportedCipherSuite
     SupportedCipherSuite::Tls12(suite)
 }
 
-/// Returns the blocks that a key of `suite` may seal; `u64::MAX` if rustls sees to that or nothing
-/// limits it.
+/// Returns the number of blocks that a key of `suite` may seal; `u64::MAX` if rustls changes the
+/// key or there is no limit.
 pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     match ALL_CIPHER_SUITES.iter().find(|known| **known == suite) {
         Some(SupportedCipherSuite::Tls12(known)) if known.common.confidentiality_limit < u64::MAX => {
@@ -51,7 +52,7 @@ pub(super) fn blocks_max(suite: SupportedCipherSuite) -> u64 {
     }
 }
 
-/// Returns the blocks that a record of `len_bytes` takes, with those of its header and its tag.
+/// Returns the number of blocks of a record of `len_bytes`, including its header and its tag.
 pub(super) fn blocks_of(len_bytes: usize) -> u64 {
     len_bytes.div_ceil(16) as u64 + 2
 }

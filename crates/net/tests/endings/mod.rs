@@ -1,4 +1,5 @@
-//! Ends of connections with something unsent or unparsed, or that the kernel has not told.
+//! Ends of connections with unsent output or unparsed input, and ends that the kernel has not
+//! reported.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -7,8 +8,8 @@ use net::{BackendChoice, CloseReason, Event};
 
 use super::{PATIENCE, Served, reset};
 
-/// Handles the bytes of a closed peer in steps, as a caller with a limit per turn does, until a
-/// reply cannot be sent. Then the caller wants no more of them.
+/// Processes the bytes of a closed peer in steps, as a caller with a limit per turn does, until a
+/// reply cannot be sent. Then the caller gives the connection up.
 pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_up(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (mut client, conn) = served.connect_known();
@@ -35,7 +36,8 @@ pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_u
     assert!(!served.event_loop.is_open(conn));
 }
 
-/// Looks for ends that the kernel has not reported yet: the bytes come, then the end, both once.
+/// Checks for ends that the kernel has not reported yet. The bytes and then the end must be
+/// reported, each once.
 pub(super) fn a_look_for_ends_takes_nothing_from_who_is_there_and_reports_who_is_gone(
     backend: BackendChoice,
 ) {

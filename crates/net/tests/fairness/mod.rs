@@ -1,5 +1,5 @@
-//! Connections that send faster than the caller takes it, beside one that
-//! sends a byte now and then.
+//! Connections that send faster than the caller processes their input, together with one that
+//! rarely sends a byte.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Write};
@@ -10,19 +10,20 @@ use net::{BackendChoice, ConnId, Event};
 
 use super::{PATIENCE, Served};
 
-/// More than there are buffers, so that floods alone could take all of them.
+/// The number of fast connections: more than there are buffers, so that these alone could use all
+/// of them.
 const FLOODS: usize = 80;
-/// The bytes of a flood that the caller takes in a turn.
+/// The number of bytes of a fast connection that the caller consumes in a turn.
 const TAKEN_LEN_BYTES: usize = 2_000;
-/// Turns within which a byte must be reported once it was sent: it is received in one, or finds no
-/// buffer and is received in the next.
+/// The maximum number of turns until a sent byte is reported: it is received in the first turn, or
+/// finds no buffer and is received in the second.
 const TURNS_MAX: usize = 2;
-/// The same while the loop learns how many buffers it needs: twice as many each turn.
+/// The same maximum while the number of buffers still doubles in each turn.
 const FIRST_TURNS_MAX: usize = 8;
-/// The unparsed bytes that the floods may have. All of them share the bytes received before they
-/// were known as floods, at most a turn's memory.
+/// The maximum number of unparsed bytes of all fast connections. Added to it is at most one turn's
+/// memory, received before the connections were known to be fast.
 const HELD_LEN_BYTES_MAX: usize = (1 << 20) + FLOODS * 160 * 1024;
-/// Rounds in which the quiet connection sends a byte.
+/// The number of rounds; in each, the quiet connection sends a byte.
 const ROUNDS: usize = 200;
 
 pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
@@ -59,8 +60,8 @@ pub(super) fn floods_leave_room_for_others(backend: BackendChoice) {
     }
 }
 
-/// Runs a turn that takes a little of each flood and all of the quiet connection. Returns true if
-/// that connection sent something.
+/// Runs a turn that consumes a part of each fast connection's input and all of the quiet one's.
+/// Returns true if the quiet connection's byte was reported.
 fn turn(served: &mut Served, floods: &HashSet<ConnId>, quiet: ConnId) -> bool {
     let mut heard = false;
     for event in served.turn(Duration::from_millis(100)) {

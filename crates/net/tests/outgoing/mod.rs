@@ -1,4 +1,4 @@
-//! Connections that the loop begins itself.
+//! Connections that the loop itself starts.
 
 use std::time::{Duration, Instant};
 
