@@ -1,13 +1,13 @@
-//! The append-only file, as Redis 7 and later keep it: several files in a folder of their own, and
-//! a manifest that names them.
+//! The append-only file in the form of Redis 7 and later: several files in a folder of their own,
+//! and a manifest that names them.
 //!
 //! ```text
 //!   appendonlydir/NAME.manifest          manifest::Manifest
 //!                 NAME.2.base.rdb        load::Splitter, where reader::starts_with_rdb says so
 //!                 NAME.2.incr.aof        reader::Reader
 //! ```
-//! Up to Redis 6 it is one file, which may begin with an RDB part: [`load::Splitter`] reads that
-//! and gives what is behind it to a [`reader::Reader`].
+//! Up to Redis 6 it is one file, which may begin with an RDB part. [`load::Splitter`] reads that
+//! part, and a [`reader::Reader`] reads the rest of the file.
 //!
 //! [`load::Splitter`]: crate::load::Splitter
 

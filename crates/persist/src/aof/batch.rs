@@ -1,34 +1,35 @@
-//! Whole units of an append-only file, as [`reader`](super::reader) cuts them out.
+//! Batches of complete units (requests and transactions) of an append-only file;
+//! [`reader`](super::reader) creates them.
 
 use std::ops::Range;
 
 use resp::Span;
 
-/// The place of a request among others.
+/// The position of a request with respect to transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Outside a transaction.
+    /// The request is outside a transaction.
     Alone,
-    /// The MULTI that begins one.
+    /// The request is the MULTI that begins a transaction.
     Multi,
-    /// Within one.
+    /// The request is inside a transaction.
     Queued,
-    /// The EXEC that ends one.
+    /// The request is the EXEC that ends a transaction.
     Exec,
 }
 
-/// A line that says when what follows it happened.
+/// A time annotation: the requests after it ran at this time or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// Seconds since 1970.
+    /// The Unix time, in seconds.
     pub time_s: i64,
-    /// Its start in the file, in bytes.
+    /// The start of the annotation in the file, in bytes.
     pub file_offset: u64,
     /// The number of requests of the batch before it.
     pub requests_before: usize,
 }
 
-/// A request in its batch.
+/// The location of a request in its batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) start: usize,
@@ -36,10 +37,10 @@ pub(super) struct Place {
     pub(super) standing: Standing,
 }
 
-/// Whole units of the file, in their order.
+/// A batch of complete units of the file, in their order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// At least as long as what is in use of it.
+    /// The memory of the batch; only the first `len_bytes` are used.
     pub(super) bytes: Vec<u8>,
     pub(super) len_bytes: usize,
     pub(super) file_offset: u64,
@@ -52,60 +53,61 @@ pub struct Batch {
 /// A request of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'b> {
-    /// Begins with the request; what the spans count from.
+    /// Bytes of the batch that begin with the request. The spans are relative to their start.
     pub bytes: &'b [u8],
-    /// Its arguments, one or more.
+    /// The arguments, one or more.
     pub args: &'b [Span],
-    /// Its start in the file, in bytes.
+    /// The start of the request in the file, in bytes.
     pub file_offset: u64,
-    /// Its place among others.
+    /// The position with respect to transactions.
     pub standing: Standing,
 }
 
 impl<'b> Request<'b> {
-    /// Returns an argument; there is always one at 0, the command's name.
+    /// Returns the argument with this index. Index 0, the command's name, always exists.
     pub fn arg(&self, at: usize) -> Option<&'b [u8]> {
         Some(self.args.get(at)?.of(self.bytes))
     }
 
-    /// Returns its length in the file, in bytes.
+    /// Returns the length of the request in the file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.args.last().map_or(0, |last| end_of(*last))
     }
 }
 
 impl Batch {
-    /// Returns its length in the file, in bytes, annotations included.
+    /// Returns the length of the batch in the file, in bytes, including annotations.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Returns its start in the file, in bytes.
+    /// Returns the start of the batch in the file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// Returns the number of its requests. It may have only annotations.
+    /// Returns the number of requests. It is 0 if there are only annotations.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns true if it has no request.
+    /// Returns true if there is no request.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Returns the time of the last annotation before the batch.
+    /// Returns the Unix time of the last annotation before the batch, in seconds.
     pub fn time_before_s(&self) -> Option<i64> {
         self.time_before_s
     }
 
-    /// Returns the annotations in it.
+    /// Returns the annotations of the batch.
     pub fn annotations(&self) -> &[Annotation] {
         &self.annotations
     }
 
-    /// Returns the request with this number, from 0; below [`len`](Self::len). O(1).
+    /// Returns the request with this number, which is counted from 0 and must be below
+    /// [`len`](Self::len). O(1).
     #[inline]
     pub fn request(&self, number: usize) -> Request<'_> {
         let place = self.places[number];
@@ -118,13 +120,13 @@ impl Batch {
         }
     }
 
-    /// Its requests.
+    /// Returns the requests in their order.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
         (0..self.len()).map(|number| self.request(number))
     }
 
-    /// Walks the units, each as the numbers of its requests: one that stands alone, or MULTI to
-    /// EXEC.
+    /// Returns the units, each as the range of its requests' numbers: one request, or a transaction
+    /// from MULTI to EXEC.
     pub fn units(&self) -> impl Iterator<Item = Range<usize>> {
         let mut start = 0;
         (0..self.len()).filter_map(move |number| match self.places[number].standing {
@@ -150,7 +152,7 @@ impl engine::replay::Requests for Batch {
     }
 }
 
-/// A place in a batch, between two units.
+/// A position in a batch between two units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The number of bytes of the batch before it.
@@ -160,13 +162,14 @@ pub struct Cut {
 }
 
 impl Batch {
-    /// Borrows its bytes as they stand in the file.
+    /// Borrows the bytes of the batch as they are in the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len_bytes]
     }
 
-    /// Returns the cut before the first content later than `time_s`: its annotation, or the
-    /// transaction that it is in. `None` if nothing in the batch is later.
+    /// Returns the cut before the first unit that is later than `time_s`. `None` if no unit of the
+    /// batch is later. The cut is at the annotation with the later time, or at the start of the
+    /// transaction that contains it.
     pub fn cut_behind_time(&self, time_s: i64) -> Option<Cut> {
         let later = self.annotations.iter().find(|annotation| annotation.time_s > time_s)?;
         let before = &self.places[..later.requests_before];
@@ -177,7 +180,7 @@ impl Batch {
         Some(Cut { len_bytes, requests })
     }
 
-    /// Returns the cut behind the last unit that ends at or before this place of the file.
+    /// Returns the cut after the last unit that ends at or before `file_offset`.
     pub fn cut_at_offset(&self, file_offset: u64) -> Cut {
         let ends = self.units().map(|unit| {
             let last = self.request(unit.end - 1);
@@ -189,7 +192,7 @@ impl Batch {
     }
 }
 
-/// Returns the end of a request: behind its last argument and that one's line end.
+/// Returns the end of the request whose last argument is `last`, including the line end.
 fn end_of(last: Span) -> usize {
     last.start as usize + last.len as usize + 2
 }

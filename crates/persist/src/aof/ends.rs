@@ -1,4 +1,4 @@
-//! The ends of an append-only file for its reader: whole, torn, or with an error.
+//! The results of reading an append-only file to its end: complete, torn, or an error.
 
 use std::fmt;
 
@@ -6,42 +6,43 @@ use resp::ProtocolError;
 
 use crate::folder::Trouble;
 
-/// An error in an append-only file, and its place.
+/// An error in an append-only file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AofError {
-    /// Bytes that are no request, or one at the wrong place.
+    /// The file has bytes that are not a request, or a request at a wrong position.
     Broken(Broken),
     /// The file cannot be read.
     Reading(Trouble),
 }
 
-/// Bytes that are no request, or one at the wrong place.
+/// The description of bytes that are not a request, or of a request at a wrong position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The start of the wrong request, in bytes.
+    /// The start of the wrong request in the file, in bytes.
     pub offset: u64,
-    /// The length of the whole units at the beginning of the file. All of them were given out.
+    /// The length of the complete units at the beginning of the file, in bytes. All of them were
+    /// returned before.
     pub good_len_bytes: u64,
-    /// The error.
+    /// The kind of the error.
     pub what: What,
 }
 
-/// The errors of a request.
+/// The kinds of errors of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It begins with this byte instead of `*`.
+    /// The request begins with this byte instead of `*`.
     FirstByte(u8),
-    /// It has no arguments.
+    /// The request has no arguments.
     NoArguments,
-    /// A count or a length, or what should be one.
+    /// A count or a length is invalid.
     Protocol(ProtocolError),
-    /// No CR LF behind a count, a length or an argument.
+    /// CR LF is missing after a count, a length or an argument.
     LineEnd,
-    /// A line that begins with `#` and does not end.
+    /// A line that begins with `#` is too long.
     LongAnnotation,
-    /// MULTI within a transaction.
+    /// There is a MULTI inside a transaction.
     NestedMulti,
-    /// EXEC outside a transaction.
+    /// There is an EXEC outside a transaction.
     ExecWithoutMulti,
 }
 
@@ -84,30 +85,31 @@ impl fmt::Display for AofError {
 
 impl std::error::Error for AofError {}
 
-/// The end of a file.
+/// The way in which a file ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Behind a whole unit.
+    /// The file ends after a complete unit.
     Whole,
-    /// Within a unit, or within an annotation.
+    /// The file ends inside a unit or an annotation.
     TornTail(TornTail),
 }
 
-/// A file that ends within a unit.
+/// The description of a file that ends inside a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The length of the whole units at the beginning of the file. All of them were given out.
+    /// The length of the complete units at the beginning of the file, in bytes. All of them were
+    /// returned before.
     pub good_len_bytes: u64,
-    /// The length of the file.
+    /// The length of the file, in bytes.
     pub file_len_bytes: u64,
-    /// The place of the MULTI whose EXEC is missing.
+    /// The offset of the MULTI whose EXEC is missing.
     pub multi_offset: Option<u64>,
-    /// The place of something that looks like a whole request within the last request, which is
-    /// not whole. Then a length of it is probably damaged, and the part that would be cut off is
-    /// good. An argument that is such a text itself looks the same.
+    /// The offset of bytes inside the incomplete last request that look like a complete request.
+    /// Then probably a length of the last request is damaged, and the bytes to be cut off are valid
+    /// requests. An argument that contains such a text looks the same.
     pub request_within: Option<u64>,
-    /// The start of the zeros at the end of the file, if it is whole or torn without them: the
-    /// file was longer than its written part when the power failed.
+    /// The start of the zeros at the end of the file, if the file without them is complete or torn.
+    /// The file system had made the file longer than its written part when the power failed.
     pub zeros_offset: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The append-only files in their folder, and how they change: whatever moment a crash comes at,
-//! the manifest names files that make up all the data.
+//! The append-only files in their folder and the steps in which they change. After a crash at any
+//! moment, the files that the manifest names contain all the data.
 //!
 //! ```text
 //!   a file for what comes now    created, synced ─► manifest that names it ─► used
@@ -14,51 +14,51 @@ use super::manifest::{
 };
 use crate::folder::{Folder, LogFile, Trouble, create_temporary, keep_aside};
 
-/// The files, by the manifest as it is in the folder.
+/// The append-only files, according to the manifest in the folder.
 #[derive(Clone, Debug)]
 pub struct Files {
     name: String,
     manifest: Manifest,
-    /// The text of the manifest as it was read or written last; `None` where there was none.
+    /// The text of the manifest as last read or written; `None` if there was none.
     text: Option<Vec<u8>>,
-    /// Names under which other manifests were kept.
+    /// The names under which other manifests were kept aside.
     kept_aside: Vec<String>,
 }
 
-/// The changes since the point of a new base.
+/// The incremental files with the changes since the point of a new base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Nothing, or nobody keeps it.
+    /// There are no changes, or no file records them.
     None,
-    /// The files from this number on ([`Files::last_incr`]).
+    /// The files with this number and higher ones ([`Files::last_incr`]).
     From {
-        /// The number.
+        /// The number of the first file.
         seq: i64,
     },
-    /// The file that the manifest does not name yet.
+    /// The file that is not in the manifest yet.
     Unnamed,
 }
 
-/// A new base, complete under its name ([`Files::next_base`]).
+/// A new base, already complete under its name ([`Files::next_base`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBase {
     /// The format of the base.
     pub kind: BaseKind,
-    /// The changes since its point.
+    /// The incremental files with the changes since its point.
     pub kept: Kept,
-    /// Now, in Unix seconds.
+    /// The current time, in Unix seconds.
     pub now_s: i64,
-    /// The time whose state it holds, in Unix seconds, if it takes the place of later files (a
-    /// restore).
+    /// The time whose state the base holds, in Unix seconds, if a restore creates it to replace
+    /// later files.
     pub restored_until_s: Option<i64>,
 }
 
-/// Why the files cannot be told.
+/// The reason why the files cannot be determined.
 #[derive(Debug)]
 pub enum FilesError {
     /// The manifest cannot be read.
     Trouble(Trouble),
-    /// It is none.
+    /// The manifest is invalid.
     Manifest(ManifestError),
 }
 
@@ -78,10 +78,10 @@ impl From<Trouble> for FilesError {
 }
 
 impl Files {
-    /// Opens the files of the append-only file `name` in a folder: none if there is no manifest.
+    /// Opens the append-only file `name` in a folder. It has no files if there is no manifest.
     ///
     /// # Errors
-    /// The manifest cannot be read, or is invalid.
+    /// If the manifest cannot be read or is invalid.
     pub fn open(folder: &dyn Folder, name: &str) -> Result<Self, FilesError> {
         let text = folder.read(&manifest_name(name))?;
         let manifest = match &text {
@@ -91,15 +91,15 @@ impl Files {
         Ok(Self { name: name.to_owned(), manifest, text, kept_aside: Vec::new() })
     }
 
-    /// Creates the files of a new append-only file `name`, in a folder that may hold one that was
-    /// not loaded. Its files stay, and so does its manifest, under another name.
+    /// Creates a new append-only file `name` in a folder that may contain one that was not loaded.
+    /// The files of that one stay; its manifest is kept aside under another name.
     pub fn anew(name: &str) -> Self {
         let (manifest, kept_aside) = (Manifest::default(), Vec::new());
         Self { name: name.to_owned(), manifest, text: None, kept_aside }
     }
 
-    /// Takes the names under which manifests were kept that were neither read nor written by this
-    /// process, and whose place a new one has taken.
+    /// Takes the names under which manifests were kept aside: those that this process had neither
+    /// read nor written, and which a new one has replaced.
     pub fn take_kept_aside(&mut self) -> Vec<String> {
         std::mem::take(&mut self.kept_aside)
     }
@@ -109,11 +109,12 @@ impl Files {
         &self.manifest
     }
 
-    /// Puts a manifest in the place of the present one. One that somebody else has put there is
-    /// kept aside.
+    /// Writes a new manifest in the place of the current one. A manifest that another process has
+    /// put there is kept aside.
     ///
     /// # Errors
-    /// The present one is what holds then, unless only the last step failed: then a crash decides.
+    /// The current manifest stays in force. If only the last sync failed, the new one is in its
+    /// place, but a crash may bring the old one back.
     fn put(&mut self, folder: &dyn Folder, manifest: Manifest) -> Result<(), Trouble> {
         let temporary = temp_manifest_name(&self.name);
         let text = manifest.to_text().into_bytes();
@@ -131,42 +132,42 @@ impl Files {
         folder.sync()
     }
 
-    /// Takes over the append-only file of Redis 6 and earlier, which was moved into the folder
-    /// under its own name.
+    /// Adopts the append-only file of Redis 6 or earlier, which was moved into the folder under its
+    /// own name.
     ///
     /// # Errors
-    /// The manifest cannot be written.
+    /// If the manifest cannot be written.
     pub fn adopt_single(&mut self, folder: &dyn Folder) -> Result<(), Trouble> {
         folder.sync()?;
         self.put(folder, Manifest::of_single_file(&self.name))
     }
 
-    /// Creates a file for the changes from now on, and names it in the manifest.
+    /// Creates an incremental file for the changes from now on and adds it to the manifest.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// If it cannot be created.
     pub fn begin_incr(&mut self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
         next.skip_unnamed_incrs(&self.name, |name| folder.has(name));
         let file = folder.create_log(&next.add_incr(&self.name).name)?;
         file.sync()?;
-        // Its name must not come to the disk behind that of the manifest.
+        // Its name must be on the disk before the manifest that names it.
         folder.sync()?;
         self.put(folder, next)?;
         Ok(file)
     }
 
-    /// Opens the file that was written to last, to continue behind its first `len_bytes`.
+    /// Opens the last incremental file, cuts it off after its first `len_bytes`, and continues it.
     ///
     /// # Errors
-    /// It cannot be opened, or there is none.
+    /// If it cannot be opened, or there is none.
     pub fn resume_incr(&mut self, folder: &dyn Folder, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble> {
         let mut next = self.manifest.clone();
         let Some(name) = next.open_last_incr().map(|part| part.name.clone()) else {
             return Err(Trouble("the manifest names no incremental file".to_owned()));
         };
         let file = folder.open_log(&name, len_bytes)?;
-        // A process that was killed may have left what is not safe yet, the manifest among it.
+        // A killed process may have left data that is not synced, including the manifest.
         folder.sync()?;
         for part in &next.incr {
             folder.sync_file(&part.name)?;
@@ -182,31 +183,31 @@ impl Files {
         self.manifest.incr.last().map(|part| part.seq)
     }
 
-    /// Returns the name of the next base: no file has it.
+    /// Returns the name of the next base; no file has this name yet.
     pub fn next_base(&mut self, folder: &dyn Folder, kind: BaseKind) -> String {
         self.manifest.skip_unnamed_bases(&self.name, |name| folder.has(name));
         self.manifest.clone().replace_base(&self.name, kind, KeptIncrs::None).name.clone()
     }
 
-    /// Creates a file for the changes from now on that the manifest does not name before there is
-    /// a base for it ([`Kept::Unnamed`]).
+    /// Creates an incremental file for the changes from now on. It is added to the manifest only
+    /// together with its base ([`Kept::Unnamed`]).
     ///
     /// # Errors
-    /// It cannot be created.
+    /// If it cannot be created.
     pub fn begin_unnamed_incr(&self, folder: &dyn Folder) -> Result<Arc<dyn LogFile>, Trouble> {
         let name = temp_incr_name(&self.name);
         if folder.has(&name) {
-            // Without its base it is worth nothing, and nobody writes to it.
+            // Without its base the old one is useless, and no process writes to it.
             folder.remove(&name)?;
         }
         folder.create_log(&name)
     }
 
-    /// Sees whether there can be that file. One that is there is left as it is: a rewrite may be
-    /// under way that needs what is in it.
+    /// Checks that the file of [`begin_unnamed_incr`](Self::begin_unnamed_incr) can be created. An
+    /// existing one is left as it is, because a rewrite in progress may need it.
     ///
     /// # Errors
-    /// There can be none.
+    /// If it cannot be created.
     pub fn try_unnamed_incr(&self, folder: &dyn Folder) -> Result<(), Trouble> {
         match folder.has(&temp_incr_name(&self.name)) {
             true => Ok(()),
@@ -214,16 +215,17 @@ impl Files {
         }
     }
 
-    /// Removes that file: there will be no base for it.
+    /// Removes the file of [`begin_unnamed_incr`](Self::begin_unnamed_incr), because its base will
+    /// not be written.
     pub fn drop_unnamed_incr(&self, folder: &dyn Folder) {
-        // The next one takes its place in any case.
+        // The next one replaces it in any case.
         let _ = folder.remove(&temp_incr_name(&self.name));
     }
 
-    /// Takes the next base. The files that are not kept are history from here on.
+    /// Puts the next base in the manifest. Files that are not kept become history.
     ///
     /// # Errors
-    /// The manifest cannot be written; the old base holds.
+    /// If the manifest cannot be written; the old base stays in force.
     pub fn take_base(&mut self, folder: &dyn Folder, base: NewBase) -> Result<(), Trouble> {
         let NewBase { kind, kept, now_s, restored_until_s } = base;
         let mut next = self.manifest.clone();
@@ -246,17 +248,17 @@ impl Files {
         };
         let result = result.and_then(|()| self.put(folder, next));
         if result.is_err() && self.manifest.base.as_ref().is_none_or(|now| now.name != base) {
-            // Nobody will look for it.
+            // No manifest names it, so it would stay for ever.
             let _ = folder.remove(&base);
         }
         result
     }
 
-    /// Removes the files that became history `ttl_s` seconds ago or earlier, oldest first; how
-    /// many. What a restore left out stays ([`Manifest::take_expired`]).
+    /// Removes the files that became history at least `ttl_s` seconds ago, oldest first. Returns
+    /// their number. Files that a restore replaced stay ([`Manifest::take_expired`]).
     ///
     /// # Errors
-    /// Some remain: the manifest names them, and the next time they go.
+    /// If a file cannot be removed. The manifest still names it, and the next call tries again.
     pub fn remove_history(&mut self, folder: &dyn Folder, now_s: i64, ttl_s: i64) -> Result<usize, Trouble> {
         let mut next = self.manifest.clone();
         next.date_history(now_s);
@@ -265,7 +267,7 @@ impl Files {
             return Ok(0);
         }
         for part in &expired {
-            // A manifest that somebody has changed may name a file twice, or itself.
+            // A manifest changed by hand may name a file twice, or itself.
             let is_needed = part.name == manifest_name(&self.name) || next.names(&part.name);
             if !is_needed && folder.has(&part.name) {
                 folder.remove(&part.name)?;
@@ -276,7 +278,8 @@ impl Files {
     }
 }
 
-/// Returns true if `file` is called as the bases and incremental files of `appendfilename` are.
+/// Returns true if `file` has the form of the names of base and incremental files of
+/// `appendfilename`.
 pub fn is_part_name(appendfilename: &str, file: &str) -> bool {
     let number = file.strip_prefix(appendfilename).and_then(|rest| rest.strip_prefix('.')).and_then(|rest| {
         [".base.rdb", ".base.aof", ".incr.aof"].iter().find_map(|suffix| rest.strip_suffix(suffix))

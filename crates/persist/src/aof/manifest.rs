@@ -1,16 +1,16 @@
-//! The manifest: which files make up the append-only file, in which order.
+//! The manifest: a list of the files of the append-only file, in their order.
 //!
 //! ```text
 //!   file NAME.2.base.rdb seq 2 type b                 the state that the other files begin at
 //!   file NAME.1.incr.aof seq 1 type h replacedat 9    history: not needed any more
 //!   file NAME.2.incr.aof seq 2 type i startoffset 9   what came after; the last is appended to
 //! ```
-//! A line is words in pairs of a key and its value, `file`, `seq` and `type` among them; other keys
-//! are passed over. A name with blanks, quotes or bytes beyond ASCII stands in double quotes. A
-//! line that begins with `#` is a comment. There is at most one base, and the sequence numbers of
-//! the incremental files ascend. `startoffset` and `endoffset` come with Redis 8: the replication
+//! A line consists of pairs of a key and a value. `file`, `seq` and `type` are required; unknown
+//! keys are ignored. A name with blanks, quotes or bytes beyond ASCII is in double quotes. A line
+//! that begins with `#` is a comment. There is at most one base, and the sequence numbers of the
+//! incremental files ascend. `startoffset` and `endoffset` are keys of Redis 8: the replication
 //! offsets at which the file begins and, once it is closed, ends. Three keys are Saker's own; Redis
-//! and Valkey pass over them, and drop them when they write the manifest:
+//! and Valkey ignore them, and drop them when they write the manifest:
 //!
 //! | key | of | value, in Unix seconds |
 //! |---|---|---|
@@ -18,44 +18,45 @@
 //! | `restoreduntil` | the base | the time that the data was last taken back to |
 //! | `leftout` | history | the same time, of files that a restored base took the place of |
 //!
-//! What is behind a `leftout` is another story than what came after the restore: the files of the
-//! one never follow those of the other ([`Manifest::generations`]).
+//! The changes in files with `leftout` were undone by the restore. So these files and those written
+//! after the restore are never loaded together ([`Manifest::generations`]).
 //!
-//! What is refused, and with which words, is as in Redis 8.0.6 and Valkey 9.1.2, with three
-//! additions: a name that is empty, `.` or `..` or holds a NUL, a name that is not UTF-8, and a
+//! Errors and their texts are those of Redis 8.0.6 and Valkey 9.1.2. Three more things are
+//! rejected: a name that is empty, `.` or `..` or contains a NUL, a name that is not UTF-8, and a
 //! number beyond 2^62.
 //!
-//! A manifest changes in memory, and its whole text then takes the place of the old file:
-//! [`Manifest::to_text`] goes into the file [`temp_manifest_name`], which is synced and renamed to
-//! [`manifest_name`].
+//! A manifest is changed in memory, and its whole text then replaces the old file:
+//! [`Manifest::to_text`] is written to the file [`temp_manifest_name`], which is synced and renamed
+//! to [`manifest_name`].
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use stdx::quoted::split_quoted;
 
-/// A line of Redis ends within so many bytes, its end included.
+/// The maximum length of a line in bytes, including its end, as in Redis.
 const LINE_LEN_BYTES_MAX: usize = 1024;
 
-/// The largest number of a file that is read: there is always a next one.
+/// The largest number of a file that is accepted, so that there is always a next one.
 const SEQ_MAX: i64 = 1 << 62;
 
-/// One of the files.
+/// A file that the manifest names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name in the folder of the append-only file.
+    /// The name in the folder of the append-only file.
     pub name: String,
-    /// Its number among those of its kind. Never 0.
+    /// The number among the files of its kind; never 0.
     pub seq: i64,
-    /// The replication offset at its beginning.
+    /// The replication offset at the beginning of the file.
     pub start_offset: Option<i64>,
-    /// The replication offset at its end, where it is closed.
+    /// The replication offset at the end of the file, once it is closed.
     pub end_offset: Option<i64>,
-    /// Of a file of the history: when it became that, in Unix seconds.
+    /// The time when a file of the history became history, in Unix seconds.
     pub replaced_s: Option<i64>,
-    /// Of a base: the time that the data was last taken back to, in Unix seconds.
+    /// The time to which the data of a base was last restored, in Unix seconds.
     pub restored_until_s: Option<i64>,
-    /// Of a file of the history: a restore up to this time took its place, in Unix seconds.
+    /// The time to which the data was restored, in Unix seconds, if the restore replaced this file
+    /// of the history.
     pub left_out_s: Option<i64>,
 }
 
@@ -72,7 +73,7 @@ impl Part {
         }
     }
 
-    /// Returns the numbers that may be in a line, by their keys.
+    /// Returns the optional numbers of a line with their keys.
     fn numbers(&self) -> [(&'static str, Option<i64>); 5] {
         [
             ("startoffset", self.start_offset),
@@ -83,7 +84,7 @@ impl Part {
         ]
     }
 
-    /// Borrows one of [`Part::numbers`], to change it.
+    /// Borrows one of [`Part::numbers`] mutably.
     fn number_mut(&mut self, key: &[u8]) -> Option<&mut Option<i64>> {
         Some(match &key.to_ascii_lowercase()[..] {
             b"startoffset" => &mut self.start_offset,
@@ -107,20 +108,20 @@ impl Part {
 /// The format of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKind {
-    /// As a snapshot: `aof-use-rdb-preamble yes`.
+    /// A snapshot in RDB format: `aof-use-rdb-preamble yes`.
     Rdb,
-    /// As commands.
+    /// Commands.
     Aof,
 }
 
-/// The incremental files that stay when a new base replaces the old one.
+/// The incremental files that stay in use when a new base replaces the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIncrs {
-    /// None: nothing changed after the point of the base, or nothing was appended to a file.
+    /// None: nothing changed after the point of the base, or no file records the changes.
     None,
-    /// Files with this number and later: the one that was begun at the point of the base.
+    /// The file that was begun at the point of the base, and later ones.
     From {
-        /// [`Part::seq`].
+        /// The number [`Part::seq`] of the first one.
         seq: i64,
     },
 }
@@ -130,12 +131,11 @@ pub enum KeptIncrs {
 pub struct Manifest {
     /// The base, if there is one. It is loaded first.
     pub base: Option<Part>,
-    /// Files of earlier bases, the newest generation first. They are not loaded, and may be
-    /// removed.
+    /// The files of earlier bases, newest generation first. They are not loaded and may be removed.
     pub history: Vec<Part>,
-    /// Incremental files, in the order in which they are loaded.
+    /// The incremental files in the order in which they are loaded.
     pub incr: Vec<Part>,
-    /// The largest number that a base had.
+    /// The largest number of a base so far.
     base_seq: i64,
     /// The number of the last incremental file.
     incr_seq: i64,
@@ -144,18 +144,18 @@ pub struct Manifest {
 /// A base and the incremental files that came after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation<'m> {
-    /// The state to begin with; that of an empty server where there is none.
+    /// The base, loaded first; `None` starts with an empty server.
     pub base: Option<&'m Part>,
-    /// The files after it, in order: up to the present, or to a restore.
+    /// The later files, in order: up to the present, or to a restore.
     pub incr: Vec<&'m Part>,
-    /// True if a restore replaced the state that they lead to.
+    /// True if a restore replaced the state to which these files lead.
     pub is_left_out: bool,
     /// The time of that restore, in Unix seconds, if it is known.
     pub replaced_s: Option<i64>,
 }
 
 impl Generation<'_> {
-    /// Its files, in the order in which they are loaded.
+    /// Returns its files in the order in which they are loaded.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.into_iter().chain(self.incr.iter().copied())
     }
@@ -164,71 +164,70 @@ impl Generation<'_> {
 /// The time of the state that a base holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseTime {
-    /// At this time, in Unix seconds: the base has all changes before this second, and none after
-    /// it.
+    /// The Unix time in seconds: the base has all changes before this second and none after it.
     At(i64),
-    /// The file does not say.
+    /// The file does not contain the time.
     Unknown,
     /// The file has been removed.
     Missing,
 }
 
-/// The files that hold the state of a time.
+/// The files with the state of a given time, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen<'m> {
-    /// These.
+    /// The files of this generation.
     Generation(Generation<'m>),
-    /// None: all that are there begin later, the oldest one at this time.
+    /// No files: every base is later.
     TooEarly {
-        /// In Unix seconds; `None` where no base is there.
+        /// The time of the oldest base, in Unix seconds; `None` if there is no base.
         oldest_s: Option<i64>,
     },
-    /// None: those that led to it after a restore are not there any more, and those of before it
-    /// lead to another state.
+    /// No files: those written after a restore up to this time were removed, and those from before
+    /// the restore lead to another state.
     BehindRestore {
         /// The time of the restore, in Unix seconds.
         restored_s: i64,
-        /// The oldest base that is left of after it, in Unix seconds.
+        /// The time of the oldest base after the restore, in Unix seconds.
         oldest_s: Option<i64>,
     },
 }
 
-/// One of the files to load.
+/// A file to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToLoad<'m> {
     /// The file.
     pub part: &'m Part,
-    /// True if the others begin at its state.
+    /// True if it is the base.
     pub is_base: bool,
-    /// True if a crash may have left a part of a request at its end.
+    /// True if a crash may have left an incomplete request at its end.
     pub may_be_torn: bool,
 }
 
-/// Why a file is no manifest.
+/// The description of an error in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestError {
-    /// The line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// The text of the line without blanks around it, where it was taken apart.
+    /// The text of the line without blanks at its ends; `None` if the line was not parsed.
     pub text: Option<Box<[u8]>>,
-    /// The error.
+    /// The kind of the error.
     pub kind: ManifestErrorKind,
 }
 
-/// The errors of a manifest.
+/// The kinds of errors of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManifestErrorKind {
     /// The file is empty.
     Empty,
-    /// A line is too long, holds a NUL, or is the last one and does not end.
+    /// A line is too long, contains a NUL, or is the last one and has no line end.
     LongLine,
-    /// A line is not made up of keys and values, or one of those needed is missing.
+    /// A line does not consist of keys and values, or a required key is missing.
     Format,
-    /// A name leads out of the folder.
+    /// A name is not a plain file name.
     Path,
     /// A name is not UTF-8.
     NameNotText,
-    /// There are two bases.
+    /// There is a second base.
     DuplicateBase,
     /// The number of an incremental file is not above those before it.
     NonMonotonic,
@@ -271,13 +270,13 @@ pub fn manifest_name(appendfilename: &str) -> String {
     format!("{appendfilename}.manifest")
 }
 
-/// Returns the name that a manifest has until it is complete.
+/// Returns the temporary name of a manifest that is being written.
 pub fn temp_manifest_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.manifest")
 }
 
-/// Returns the name of the file that takes changes while the first base of an append-only file
-/// that was just turned on is written. It is not in the manifest until then.
+/// Returns the name of the file that takes changes while the first base is written, after the
+/// append-only file was turned on. It is not in the manifest until then.
 pub fn temp_incr_name(appendfilename: &str) -> String {
     format!("temp-{appendfilename}.incr")
 }
@@ -291,10 +290,10 @@ enum Type {
 }
 
 impl Manifest {
-    /// Reads the text of a manifest. O(bytes).
+    /// Parses the text of a manifest. O(bytes).
     ///
     /// # Errors
-    /// The first line that is wrong.
+    /// The first invalid line.
     pub fn parse(text: &[u8]) -> Result<Self, ManifestError> {
         if text.is_empty() {
             return Err(ManifestError { line: 1, text: None, kind: ManifestErrorKind::Empty });
@@ -340,26 +339,26 @@ impl Manifest {
         Ok(())
     }
 
-    /// Creates the manifest of an append-only file of one file, as Redis 6 and earlier keep it,
-    /// once that is moved into the folder under its name.
+    /// Creates the manifest of an append-only file of Redis 6 or earlier, which is one file, after
+    /// it was moved into the folder under its name.
     pub fn of_single_file(appendfilename: &str) -> Self {
         let base = Part::new(appendfilename.to_owned(), 1);
         Self { base: Some(base), base_seq: 1, ..Self::default() }
     }
 
-    /// Returns true if there is nothing to load.
+    /// Returns true if there is no file to load.
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.incr.is_empty()
     }
 
-    /// Walks the files to load, in their order.
+    /// Returns the files to load, in their order.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.base.iter().chain(&self.incr)
     }
 
-    /// Returns the files to load, in their order; `lens_bytes` has their lengths. O(files).
+    /// Returns the files to load, in their order; `lens_bytes` are their lengths. O(files).
     pub fn to_load(&self, lens_bytes: &[u64]) -> Vec<ToLoad<'_>> {
-        // A new file is empty until the one before it is complete: that one may be torn.
+        // A file is empty until the one before it is complete, so the one before it may be torn.
         let last = lens_bytes.iter().rposition(|&len_bytes| len_bytes > 0).unwrap_or(0);
         let parts = self.parts().enumerate().map(|(number, part)| {
             let is_base = number == 0 && self.base.is_some();
@@ -370,24 +369,25 @@ impl Manifest {
         parts.collect()
     }
 
-    /// Returns the groups of files that lead to a state. The first is the base with its
-    /// incremental files to the present one. Then follows each base of the history, newest first,
-    /// with the files of the history and of the present that came after it. Files from before a
-    /// restore lead to the state that the restore replaced. Files of the history may have been
-    /// removed. O(bases × files).
+    /// Returns the groups of files that lead to a state. The first is the base with its incremental
+    /// files, for the current state. Then follows one for each base of the history, newest first,
+    /// with the files after it, of the history and of the present. Files from before a restore lead
+    /// to the state that the restore replaced. Files of the history may have been removed. O(bases
+    /// × files).
     pub fn generations(&self) -> Vec<Generation<'_>> {
         let (mut generations, mut follow) = (Vec::new(), self.incr.iter().collect::<Vec<_>>());
         if !self.is_empty() {
             let (base, incr) = (self.base.as_ref(), follow.clone());
             generations.push(Generation { base, incr, is_left_out: false, replaced_s: None });
         }
-        // The incremental files of a base stand before it, those of newer bases before these.
+        // In the history, the incremental files of a base precede it, and files of newer bases
+        // precede these.
         let (mut own, mut is_left_out, mut replaced_s) = (Vec::new(), false, None);
         for part in &self.history {
             let is_end = part.left_out_s.is_some();
             if part.is_incr() {
                 if is_end && own.iter().all(|own: &&Part| own.left_out_s.is_none()) {
-                    // Files of a newer generation that has no base.
+                    // These files are of a newer generation without a base.
                     own.clear();
                 }
                 own.push(part);
@@ -409,11 +409,11 @@ impl Manifest {
     }
 
     /// Returns the newest generation whose base is not later than `time_s`, in Unix seconds.
-    /// `base_time` returns the time of a base's state; it is asked for one base after the other,
-    /// newest first. A base without a known time is taken for early enough.
+    /// `base_time` returns the time of a base's state; it is called for one base after the other,
+    /// newest first. A base with an unknown time counts as early enough.
     ///
     /// # Errors
-    /// That of `base_time`.
+    /// The error of `base_time`.
     pub fn generation_at<E>(
         &self,
         time_s: i64,
@@ -434,7 +434,7 @@ impl Manifest {
         Ok(Chosen::TooEarly { oldest_s })
     }
 
-    /// Formats the text of the file.
+    /// Formats the manifest as text.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         self.base.iter().for_each(|part| add_line(&mut text, part, 'b'));
@@ -443,14 +443,14 @@ impl Manifest {
         text
     }
 
-    /// Returns the first name behind number `seq` that no file has. Number 0 counts as missing
-    /// where it is read, so a base whose number is negative is followed by number 1.
+    /// Returns the first free name after number `seq`. Number 0 is invalid, so the number after a
+    /// negative one is 1.
     fn free_name(&self, seq: i64, name: impl Fn(i64) -> String) -> Part {
         let parts = self.parts().chain(&self.history);
         let taken: BTreeSet<&str> = parts.map(|part| &part.name[..]).collect();
         let mut seq = seq.max(0) + 1;
         let mut free = name(seq);
-        // A file of the history can have it, where the manifest names no incremental file.
+        // If the manifest names no incremental file, a file of the history may have that name.
         while taken.contains(&free[..]) {
             seq += 1;
             free = name(seq);
@@ -458,18 +458,18 @@ impl Manifest {
         Part::new(free, seq)
     }
 
-    /// Passes over the numbers of bases that `has` says are in the folder although the manifest
-    /// does not name them: a file that somebody else put there, or that a crash left, is never
-    /// written over. O(such files).
+    /// Skips numbers of bases whose files exist according to `has`, although the manifest does not
+    /// name them. So a file from another source, or of a crash, is never overwritten. O(such
+    /// files).
     pub fn skip_unnamed_bases(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
-        // Names of the history, too: a file may lie behind one that is gone.
+        // Names of the history count too: a file may exist after the number of a removed one.
         let is_taken = |file: String| has(&file) || self.names(&file);
         let file = |seq: i64, suffix| format!("{appendfilename}.{seq}.base.{suffix}");
         let is_there = |seq: i64| ["rdb", "aof"].iter().any(|suffix| is_taken(file(seq, suffix)));
         self.base_seq = (self.base_seq.max(0)..).find(|seq| !is_there(seq + 1)).expect("one is free");
     }
 
-    /// Passes over the numbers of incremental files likewise.
+    /// Skips numbers of incremental files in the same way.
     pub fn skip_unnamed_incrs(&mut self, appendfilename: &str, has: impl Fn(&str) -> bool) {
         let is_taken = |file: String| has(&file) || self.names(&file);
         let is_there = |seq: i64| is_taken(format!("{appendfilename}.{seq}.incr.aof"));
@@ -481,7 +481,7 @@ impl Manifest {
         self.parts().chain(&self.history).any(|part| part.name == file)
     }
 
-    /// Adds an incremental file, which is appended to from then on.
+    /// Adds an incremental file, to which changes are appended from then on.
     pub fn add_incr(&mut self, appendfilename: &str) -> &mut Part {
         let part = self.free_name(self.incr_seq, |seq| format!("{appendfilename}.{seq}.incr.aof"));
         self.incr_seq = part.seq;
@@ -490,15 +490,16 @@ impl Manifest {
         &mut self.incr[last]
     }
 
-    /// Opens the incremental file to append to after a start, if there is one.
+    /// Returns the incremental file to append to after a start, if there is one, and removes its
+    /// end offset.
     pub fn open_last_incr(&mut self) -> Option<&mut Part> {
         let part = self.incr.last_mut()?;
         part.end_offset = None;
         Some(part)
     }
 
-    /// Puts a new base in the place of the old one, which becomes history, as do the incremental
-    /// files that are part of it.
+    /// Replaces the base. The old base and the incremental files that are contained in the new one
+    /// become history.
     pub fn replace_base(&mut self, appendfilename: &str, kind: BaseKind, kept: KeptIncrs) -> &mut Part {
         let suffix = match kind {
             BaseKind::Rdb => "rdb",
@@ -516,21 +517,22 @@ impl Manifest {
         self.base.insert(Part { restored_until_s, ..part })
     }
 
-    /// Notes that the base holds the state of `until_s`, and that it took the place of the first
-    /// `replaced` files of the history, which hold what came later.
+    /// Records that the base holds the restored state of `until_s`, and that the restore replaced
+    /// the first `replaced` files of the history, which hold later changes.
     pub fn note_restore(&mut self, until_s: i64, replaced: usize) {
         self.base.iter_mut().for_each(|base| base.restored_until_s = Some(until_s));
         self.history.iter_mut().take(replaced).for_each(|part| part.left_out_s = Some(until_s));
     }
 
-    /// Returns true if the data was restored to this very time before, as far as that is known.
+    /// Returns true if the data was already restored to exactly this time, as far as the manifest
+    /// shows.
     pub fn was_restored(&self, until_s: i64) -> bool {
         let mut parts = self.base.iter().chain(&self.history);
         parts.any(|part| [part.restored_until_s, part.left_out_s].contains(&Some(until_s)))
     }
 
-    /// Notes that the files of the history that have no time have been there since `now_s`; whether
-    /// there were any.
+    /// Sets the time of the files of the history that have none to `now_s`. Returns true if there
+    /// were any.
     pub fn date_history(&mut self, now_s: i64) -> bool {
         let mut undated = self.history.iter_mut().filter(|part| part.replaced_s.is_none()).peekable();
         let has_some = undated.peek().is_some();
@@ -538,23 +540,23 @@ impl Manifest {
         has_some
     }
 
-    /// Returns true if [`take_expired`](Self::take_expired) or
-    /// [`date_history`](Self::date_history) has something to do. O(files of the history).
+    /// Returns true if [`take_expired`](Self::take_expired) or [`date_history`](Self::date_history)
+    /// would change the history. O(files of the history).
     pub fn has_expired(&self, now_s: i64, ttl_s: i64) -> bool {
         let last = self.history[..self.left_out_from()].last();
         last.is_some_and(|last| last.is_expired(now_s, ttl_s) || last.replaced_s.is_none())
     }
 
-    /// Returns the place in the history of the first file that a restore replaced, or that is
-    /// before such files.
+    /// Returns the index in the history of the first file that a restore replaced.
     fn left_out_from(&self) -> usize {
         self.history.iter().position(|part| part.left_out_s.is_some()).unwrap_or(self.history.len())
     }
 
-    /// Takes those files out of the history that have been there for `ttl_s` seconds, oldest first:
-    /// they may be removed once the manifest is in its place. What a restore left out stays, with
-    /// all before it, until somebody removes the files; those at the end of which `has` says that
-    /// this has been done are forgotten. Nothing in between is: a gap would show in the data.
+    /// Removes from the history the files that became history at least `ttl_s` seconds ago, oldest
+    /// first, and returns them. They may be deleted once the new manifest is in place. The first
+    /// file that a restore replaced and all files after it stay until they are deleted by hand. Of
+    /// these, missing ones at the end are dropped; `has` tells whether a file exists. Others are
+    /// not, because a gap would be a gap in the data.
     pub fn take_expired(&mut self, now_s: i64, ttl_s: i64, has: impl Fn(&str) -> bool) -> Vec<Part> {
         let mut left_out = self.history.split_off(self.left_out_from());
         while left_out.last().is_some_and(|part| !has(&part.name)) {
@@ -569,7 +571,7 @@ impl Manifest {
     }
 }
 
-/// Removes blanks at both ends.
+/// Returns `line` without blanks at both ends.
 fn trim(line: &[u8]) -> &[u8] {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let start = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
@@ -613,7 +615,7 @@ fn parse_line(line: &[u8]) -> Result<(Type, Part), ManifestErrorKind> {
     Ok((kind, part))
 }
 
-/// Parses the number at the start of a word, 0 if there is none; at most the largest number.
+/// Parses the number at the start of a word, limited to the largest number; 0 if there is none.
 fn leading_number(word: &[u8]) -> i64 {
     let (is_negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
@@ -637,7 +639,7 @@ fn add_line(text: &mut String, part: &Part, kind: char) {
     text.push('\n');
 }
 
-/// Adds a name, in quotes where it needs them.
+/// Appends a name, in quotes if it needs them.
 fn add_word(text: &mut String, name: &str) {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !name.is_empty() && name.bytes().all(is_plain) {
@@ -824,7 +826,7 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    /// Changes a manifest as a rewrite does, at this time.
+    /// Changes a manifest as a rewrite at this time does.
     fn rewrite(manifest: &mut Manifest, now_s: i64) {
         let seq = manifest.add_incr(NAME).seq;
         manifest.replace_base(NAME, BaseKind::Rdb, KeptIncrs::From { seq });

@@ -1,25 +1,25 @@
-//! Cuts an append-only file into batches of whole requests, for any number of threads to run.
+//! Splits an append-only file into batches of complete requests, which any number of threads can
+//! run.
 //!
 //! ```text
 //!   #TS:1700000000\r\n                           annotation: what follows happened then or later
 //!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n    a request, a unit by itself
 //!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n a unit, too
 //! ```
-//! A batch is a piece of the file as it stands there, with the places of its requests and their
-//! arguments; nothing is copied but the beginning of a unit that the next batch has the end of. It
-//! holds about 1 MiB of whole units; a bigger unit is a batch of its own.
+//! A batch has the bytes of a part of the file and the positions of the requests and arguments in
+//! it. Only the beginning of a unit that ends in the next batch is copied. A batch holds about 1
+//! MiB of complete units; a bigger unit is a batch of its own.
 //!
-//! Memory: what was read of one unit, doubled at most, and 8 bytes for each argument, 24 for each
-//! request. What a length claims costs nothing before its bytes are there.
+//! Memory: at most twice the bytes read of one unit, 8 bytes for each argument, and 24 for each
+//! request. A length in the file allocates nothing until its bytes are read.
 //!
-//! Where a file ends within a unit, it was torn by a crash: [`End::TornTail`] says how much of it
-//! is whole, which is what Redis truncates it to. Zeros from some place within a unit to the end of
-//! the file are the same: a file system may have made the file longer before the power failed, and
-//! its bytes were not written. Other bytes that begin no request are an error. The
-//! lines of requests must end with CR LF, as redis-check-aof wants it; Redis itself, when it
-//! starts, looks at few of these. A length that was damaged so that it claims more than is there
-//! cannot be told from a torn tail for certain; whole requests behind it make it likely
-//! ([`TornTail::request_within`]).
+//! A file that ends inside a unit was torn by a crash. [`End::TornTail`] has the length of its
+//! complete part, to which Redis truncates it. Zeros from a position inside a unit to the end of
+//! the file count as the same: the file system may have made the file longer before the power
+//! failed, without writing its bytes. Other bytes that are not a request are an error. The lines of
+//! requests must end with CR LF, as redis-check-aof requires; Redis itself checks few of them at
+//! start. A damaged length that is too large looks like a torn tail; complete requests after it
+//! make damage likely ([`TornTail::request_within`]).
 
 use resp::{Limits, Parsed, Progress, Span, parse_request};
 use stdx::number::parse_i64;
@@ -29,16 +29,15 @@ pub use super::batch::{Annotation, Batch, Cut, Request, Standing};
 pub use super::ends::{AofError, Broken, End, TornTail, What};
 use crate::load::ByteSource;
 
-/// Bytes of a batch whose units are not bigger.
+/// The length of a batch in bytes, if no unit is longer.
 pub const BATCH_LEN_BYTES: usize = 1 << 20;
-/// The least length that is read at once.
+/// The minimum length of a read, in bytes.
 const READ_LEN_BYTES_MIN: usize = 64 * 1024;
-/// Batches whose memory is kept for those to come.
+/// The maximum number of batches whose memory is kept for reuse.
 const SPARE_BATCHES_MAX: usize = 8;
-/// A line that begins with `#` ends within so many bytes, as in Redis.
+/// The maximum length of a line that begins with `#`, in bytes, as in Redis.
 const ANNOTATION_LEN_BYTES_MAX: usize = 1024;
-/// The limits of a request. The width of spans refuses anything larger than a file's argument can
-/// be.
+/// The limits of a request. The width of spans rejects any argument that is too large for a file.
 const LIMITS: Limits = Limits {
     bulk_len_max: u32::MAX as u64,
     multibulk_len_max: i32::MAX as i64,
@@ -46,8 +45,9 @@ const LIMITS: Limits = Limits {
     unauthenticated: false,
 };
 
-/// Returns true if a file that begins with these bytes, eight at least if it has them, begins with
-/// an RDB part, for [`Splitter`](crate::load::Splitter) to read.
+/// Returns true if a file that begins with these bytes has an RDB part, which
+/// [`Splitter`](crate::load::Splitter) reads. `bytes` must have at least eight bytes, or be the
+/// whole file.
 pub fn starts_with_rdb(bytes: &[u8]) -> bool {
     [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| bytes.starts_with(magic))
 }
@@ -55,13 +55,13 @@ pub fn starts_with_rdb(bytes: &[u8]) -> bool {
 /// The result of [`Reader::next_batch`].
 #[derive(Debug)]
 pub enum Next {
-    /// Requests.
+    /// A batch of requests.
     Batch(Batch),
-    /// The file is over.
+    /// The end of the file.
     End(End),
 }
 
-/// The part of the batch in the making that belongs to whole units.
+/// The complete units of the batch being built.
 #[derive(Clone, Copy, Default)]
 struct Whole {
     len_bytes: usize,
@@ -70,33 +70,33 @@ struct Whole {
     annotations: usize,
 }
 
-/// The reason for the end of the reading.
+/// The reason why reading has ended.
 enum Stop {
     End(End),
     Error(AofError),
 }
 
-/// The content behind the parsed part.
+/// The kind of content that was parsed.
 enum Found {
     Request,
     Annotation,
-    /// More bytes are needed, so many at least.
+    /// An incomplete one; at least this number of bytes is missing.
     Short(usize),
 }
 
-/// Cuts a file into batches. See the module.
+/// A reader that splits a file into batches. See the module.
 pub struct Reader<S> {
     source: S,
-    /// [`BATCH_LEN_BYTES`], but for tests.
+    /// The size of batches; other than [`BATCH_LEN_BYTES`] in tests only.
     batch_len_bytes: usize,
-    /// The batch in the making. Its `len_bytes` is what was parsed; `bytes` is all memory.
+    /// The batch being built. Its `len_bytes` counts the parsed bytes; `bytes` is all its memory.
     batch: Batch,
-    /// The number of its bytes that were read.
+    /// The number of bytes of the batch that were read.
     filled: usize,
     whole: Whole,
-    /// The place of the MULTI whose EXEC was not met.
+    /// The offset of the MULTI whose EXEC was not read yet.
     multi_offset: Option<u64>,
-    /// Of the last annotation.
+    /// The time of the last annotation, in Unix seconds.
     time_s: Option<i64>,
     progress: Progress,
     stop: Option<Stop>,
@@ -104,13 +104,13 @@ pub struct Reader<S> {
 }
 
 impl<S: ByteSource> Reader<S> {
-    /// Reads a file from its beginning.
+    /// Creates a reader that starts at the beginning of a file.
     pub fn new(source: S) -> Self {
         Self::behind(source, Vec::new(), 0)
     }
 
-    /// Reads on behind the part of a file before `file_offset`. `ahead` was read from the source
-    /// behind that place.
+    /// Creates a reader that starts at `file_offset`. `ahead` are the bytes after that offset that
+    /// were already read from the source.
     pub fn behind(source: S, ahead: Vec<u8>, file_offset: u64) -> Self {
         Self {
             source,
@@ -126,22 +126,24 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Sets another size of batches, so that short files have several.
+    /// Sets another size of batches, so that short files are split too.
     pub(crate) fn with_batch_len_bytes(self, batch_len_bytes: usize) -> Self {
         Self { batch_len_bytes, ..self }
     }
 
-    /// Takes the memory of a batch that is not needed any more.
+    /// Takes the memory of a batch for reuse.
     pub fn recycle(&mut self, batch: Batch) {
         if self.spares.len() < SPARE_BATCHES_MAX && batch.bytes.len() <= 2 * self.batch_len_bytes {
             self.spares.push(batch);
         }
     }
 
-    /// Returns the next requests, or the end. After the end or an error it returns that again.
+    /// Returns the next batch, or the end. After the end or an error, each call returns the same
+    /// again.
     ///
     /// # Errors
-    /// The file is broken or cannot be read. All whole units before that were given out.
+    /// If the file is damaged or cannot be read. All complete units before the error were already
+    /// returned.
     pub fn next_batch(&mut self) -> Result<Next, AofError> {
         while self.stop.is_none() {
             match self.parse() {
@@ -171,7 +173,7 @@ impl<S: ByteSource> Reader<S> {
         self.batch.file_offset + self.whole.len_bytes as u64
     }
 
-    /// Parses what stands behind what was parsed.
+    /// Parses the next request or annotation.
     #[inline]
     fn parse(&mut self) -> Result<Found, What> {
         let Batch { bytes, len_bytes, file_offset, spans, places, .. } = &mut self.batch;
@@ -212,7 +214,7 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Request)
     }
 
-    /// Marks all that was parsed as whole units.
+    /// Marks everything parsed so far as complete units.
     #[inline]
     fn set_whole(&mut self) {
         let Batch { len_bytes, places, spans, annotations, .. } = &self.batch;
@@ -248,11 +250,11 @@ impl<S: ByteSource> Reader<S> {
         Ok(Found::Annotation)
     }
 
-    /// Reads more, or says why there is no more.
+    /// Reads more bytes, or returns the reason why there are none.
     fn read_more(&mut self, missing: usize) -> Option<Stop> {
         let bytes = &mut self.batch.bytes;
         if self.filled == bytes.len() {
-            // What is missing is a claim: at most as much again as there is.
+            // A length in the file may be wrong, so the buffer at most doubles.
             let least = READ_LEN_BYTES_MIN.min(self.batch_len_bytes);
             let more = missing.clamp(least, self.filled.max(least));
             bytes.resize((self.filled + more).max(self.batch_len_bytes), 0);
@@ -267,8 +269,8 @@ impl<S: ByteSource> Reader<S> {
         }
     }
 
-    /// Returns the reason for the end of the reading, if the request behind the parsed part is
-    /// wrong.
+    /// Returns the reason to stop after the next request was found to be wrong: an error, or a torn
+    /// tail.
     #[cold]
     fn stop_at(&mut self, what: What) -> Stop {
         let offset = self.batch.file_offset + self.batch.len_bytes as u64;
@@ -276,7 +278,7 @@ impl<S: ByteSource> Reader<S> {
         let broken = Stop::Error(AofError::Broken(Broken { offset, good_len_bytes, what }));
         let found = &self.batch.bytes[self.batch.len_bytes..self.filled];
         let written_len = found.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        // What is wrong is in there: behind it are zeros, or these are not why.
+        // The error is in the bytes before the zeros, or no zeros end the bytes read so far.
         if written_len == found.len() || !begins_request(&found[..written_len]) {
             return broken;
         }
@@ -299,7 +301,7 @@ impl<S: ByteSource> Reader<S> {
         }))
     }
 
-    /// Returns the end of the file, all of which was read.
+    /// Returns the way in which the file ends; all of it was read.
     fn end(&self) -> End {
         if self.batch.len_bytes == self.filled && self.multi_offset.is_none() {
             return End::Whole;
@@ -315,7 +317,7 @@ impl<S: ByteSource> Reader<S> {
         })
     }
 
-    /// Gives out the whole units. What is behind them begins the next batch.
+    /// Returns the complete units as a batch. The bytes after them begin the next batch.
     fn take_batch(&mut self) -> Batch {
         let Whole { len_bytes, places, spans, annotations } = std::mem::take(&mut self.whole);
         let mut next = self.spares.pop().unwrap_or_default();
@@ -347,8 +349,7 @@ impl<S: ByteSource> Reader<S> {
     }
 }
 
-/// Returns true if CR LF stands behind each line and argument of a request, which `input` begins
-/// with.
+/// Returns true if CR LF ends each line and argument of the request with which `input` begins.
 #[inline]
 fn lines_end(input: &[u8], args: &[Span]) -> bool {
     let ends = |at: usize| input.get(at..at + 2) == Some(b"\r\n");
@@ -366,7 +367,7 @@ fn lines_end(input: &[u8], args: &[Span]) -> bool {
     })
 }
 
-/// Returns the place of a request among others, by its name.
+/// Returns the position of a request with respect to transactions, from its name.
 #[inline]
 fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<Standing, What> {
     let name = args.first().map_or(&b""[..], |name| name.of(input));
@@ -382,12 +383,13 @@ fn standing(input: &[u8], args: &[Span], multi_offset: Option<u64>) -> Result<St
     }
 }
 
-/// Places in a torn request that are looked at, and how far from each.
+/// The maximum number of positions in a torn request that are checked, and the maximum length
+/// parsed at each.
 const WITHIN_TRIES_MAX: usize = 1000;
 const WITHIN_LEN_BYTES_MAX: usize = 4096;
 
-/// Finds something that looks like a whole, short request in damaged bytes, behind a line end.
-/// O(bytes); gives up after a thousand places.
+/// Finds bytes after a line end in damaged data that look like a complete, short request. Returns
+/// their index. O(bytes); checks at most a thousand positions.
 pub fn request_within(torn: &[u8]) -> Option<usize> {
     let is_start = |&at: &usize| torn[at..].starts_with(b"\r\n*");
     let starts = (0..torn.len()).filter(is_start).map(|at| at + 2).take(WITHIN_TRIES_MAX);
@@ -419,10 +421,11 @@ mod tests {
     use proptest::prelude::*;
     use resp::ProtocolError;
 
-    /// The content of a file: the offset, place and arguments of each request, then its end.
+    /// The content of a file: the offset, position and arguments of each request, its annotations,
+    /// and its end.
     type Meaning = (Vec<(u64, Standing, Vec<Vec<u8>>)>, Vec<(i64, u64, usize)>, Result<End, AofError>);
 
-    /// Gives so many bytes at once.
+    /// A source that returns at most this number of bytes per read.
     struct Pieces<'b>(&'b [u8], usize);
 
     impl ByteSource for Pieces<'_> {
@@ -474,7 +477,7 @@ mod tests {
         (requests, annotations, end)
     }
 
-    /// Reads the format in the obvious way: `(requests, annotations, end)`.
+    /// Parses the format in the simplest way: `(requests, annotations, end)`.
     fn twin(file: &[u8]) -> Meaning {
         let (mut requests, mut annotations) = (Vec::new(), Vec::new());
         let (mut at, mut good, mut multi) = (0, (0, 0, 0), None);
@@ -848,7 +851,7 @@ mod tests {
         assert_eq!((requests.len(), end), (1, Err(AofError::Reading(Trouble("EIO".to_owned())))));
     }
 
-    /// Files that are mostly requests, with damage.
+    /// Generates files that are mostly valid requests, some of them damaged.
     fn files() -> impl Strategy<Value = Vec<u8>> {
         let arg = proptest::collection::vec(any::<u8>(), 0..12);
         let request = proptest::collection::vec(arg, 1..40).prop_map(|args| {
