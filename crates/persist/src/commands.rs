@@ -1,4 +1,4 @@
-//! The keyspace as commands that make it: the base of an append-only file without RDB preamble
+//! The keyspace as commands that create it: the base of an append-only file without RDB preamble
 //! (`aof-use-rdb-preamble no`), as Redis writes it.
 //!
 //! ```text
@@ -11,18 +11,18 @@
 //!               XSETID key last ENTRIESADDED n MAXDELETEDID ID | groups ([`stream`])
 //!   its expiry  PEXPIREAT key ms                                                          at last
 //! ```
-//! Commands are arrays of bulk strings. A command of several items has at most [`ITEMS_MAX`], fewer
-//! where they are long, so a value may be many commands.
+//! Commands are arrays of bulk strings. A command has at most [`ITEMS_MAX`] items, or fewer if they
+//! are long, so a value may need many commands.
 //!
-//! Redis 7.0 and Valkey know these commands (ENTRIESADDED is the youngest word), HPEXPIREAT from
-//! Redis 7.4 and Valkey 9.0 on. Valkey itself writes HSETEX for fields that expire, which Redis 7.4
-//! does not know. Two things differ from what Redis writes and make the same data: fields of a hash
-//! that do not expire share a command even where others expire, and commands end early that would
-//! take over 1 MiB.
+//! Redis 7.0 and Valkey support these commands (ENTRIESADDED is the newest argument); HPEXPIREAT
+//! needs Redis 7.4 or Valkey 9.0. Valkey itself writes HSETEX for fields that expire, which Redis
+//! 7.4 does not support. Two things differ from the files of Redis but create the same data. Fields
+//! that do not expire share a command even if other fields of the hash expire. A command gets no
+//! further items once they take 1 MiB.
 //!
-//! Lost, as in Redis: access clocks, the times of consumers, and pending entries that were deleted
-//! from their stream, which XCLAIM does not bring back.
-//! Source: files that Redis 8.0.2 and Valkey 8.1.1 and 9.1.2 wrote.
+//! As in Redis, some data is lost: access clocks, the times of consumers, and pending entries that
+//! were deleted from their stream, because XCLAIM cannot create those. Source: files that Redis
+//! 8.0.2 and Valkey 8.1.1 and 9.1.2 wrote.
 
 mod stream;
 
@@ -32,28 +32,28 @@ use stdx::number::{F64_TEXT_LEN_MAX, format_f64};
 use structures::entry::View;
 use structures::listpack::element::{Element, IntText};
 
-/// Items of a command: `AOF_REWRITE_ITEMS_PER_CMD` of Redis.
+/// The maximum number of items of a command: `AOF_REWRITE_ITEMS_PER_CMD` of Redis.
 const ITEMS_MAX: usize = 64;
-/// Bytes of a command's items from which on no more are added: who replays it has all of them in
-/// memory. Redis knows no such limit.
+/// The length of a command's items, in bytes, from which no more are added: a server that replays
+/// it has all of them in memory. Redis has no such limit.
 const ITEMS_LEN_BYTES_MAX: usize = 1 << 20;
 
-/// Appends the line that says that what follows was written at this Unix time or later:
-/// `aof-timestamp-enabled`.
+/// Appends an annotation: what follows was written at this Unix time, in seconds, or later
+/// (`aof-timestamp-enabled`).
 pub fn append_time_annotation(time_s: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"#TS:");
     Element::Int(time_s).append_to(out);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes keys as commands into a buffer.
+/// An encoder that writes keys as commands into a buffer.
 #[derive(Debug, Default)]
 pub struct CommandEncoder {
     out: CommandBuffer,
     big: Option<BigKey>,
 }
 
-/// The key whose value's pieces are written.
+/// The key whose value is written in pieces.
 #[derive(Debug)]
 struct BigKey {
     key: Box<[u8]>,
@@ -61,12 +61,12 @@ struct BigKey {
 }
 
 impl CommandEncoder {
-    /// Borrows the bytes that were written and not taken yet.
+    /// Borrows the written bytes, which the caller may take.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.out.bytes
     }
 
-    /// Writes the start time of the file.
+    /// Writes the start time of the file as an annotation.
     pub fn time(&mut self, time_s: i64) {
         append_time_annotation(time_s, &mut self.out.bytes);
     }
@@ -76,7 +76,7 @@ impl CommandEncoder {
         self.out.command(&[b"FUNCTION", b"LOAD", source]);
     }
 
-    /// Selects the database of the keys that follow.
+    /// Selects the database of the following keys.
     pub fn select_db(&mut self, db: usize) {
         let mut text = IntText::new();
         self.out.command(&[b"SELECT", Element::Int(db as i64).text(&mut text)]);
@@ -96,8 +96,8 @@ impl CommandEncoder {
         self.out.end_of_key(key, entry.expiry_ms());
     }
 
-    /// Begins a key whose value follows in pieces, up to [`big_end`](Self::big_end). The buffer
-    /// may be taken in between.
+    /// Begins a key whose value follows in pieces, until [`big_end`](Self::big_end). The caller may
+    /// take the buffer in between.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>) {
         self.big = Some(BigKey { key: key.into(), expiry_ms });
     }
@@ -108,21 +108,21 @@ impl CommandEncoder {
         self.out.piece(key, piece);
     }
 
-    /// Ends the value after all its pieces.
+    /// Ends the value after its last piece.
     pub fn big_end(&mut self) {
         let BigKey { key, expiry_ms } = self.big.take().expect("a value was begun");
         self.out.end_of_key(&key, expiry_ms);
     }
 }
 
-/// Commands that are complete, and the items of one to come.
+/// The complete commands, and the items of the next one.
 #[derive(Debug, Default)]
 struct CommandBuffer {
     bytes: Vec<u8>,
     items: Items,
 }
 
-/// The items of the command to come, all of one key.
+/// The items of the next command, all of one key.
 #[derive(Debug, Default)]
 struct Items {
     command: &'static str,
@@ -171,7 +171,7 @@ impl CommandBuffer {
         self.item("ZADD", key, &[Element::Bytes(score), member]);
     }
 
-    /// Adds an item, of one word or of two, to a command about the key.
+    /// Adds an item of one or two words to the next command for the key.
     fn item(&mut self, command: &'static str, key: &[u8], words: &[Element<'_>]) {
         let items = &mut self.items;
         items.command = command;
@@ -207,7 +207,7 @@ impl CommandBuffer {
         words.iter().for_each(|word| self.word(word));
     }
 
-    /// Begins a command of so many words.
+    /// Begins a command of `words` words.
     fn begin(&mut self, words: usize) {
         append_count(&mut self.bytes, b'*', words);
     }

@@ -1,13 +1,12 @@
-//! DUMP payloads: one value with what proves that it arrived whole.
+//! DUMP payloads: one value with a version and a checksum.
 //!
 //! ```text
 //!   type u8 | value | version u16 | CRC-64 u64 of all before
 //! ```
-//! Numbers have their lowest byte first. The version is that of the RDB format
-//! ([`crate::rdb`]); a server refuses payloads of versions above its own, so we write the
-//! lowest that has the value's type.
-//! Source: dumps of Redis 8.0.2, Valkey 8.1 and 9.1; the CRC is CRC-64/REDIS of
-//! the Rocksoft catalogue.
+//! Numbers are little-endian. The version is that of the RDB format ([`crate::rdb`]). A server
+//! rejects payloads with a version above its own, so we write the lowest one that has the value's
+//! type. Source: dumps of Redis 8.0.2, Valkey 8.1 and 9.1; the CRC is CRC-64/REDIS of the Rocksoft
+//! catalogue.
 
 use std::fmt;
 
@@ -20,18 +19,17 @@ use crate::rdb::{
     Writer, opcode, read_value, write_value,
 };
 
-/// Version and checksum.
+/// The length of version and checksum, in bytes.
 const FOOTER_LEN_BYTES: usize = 10;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// Why a payload is not taken.
+/// The reason why a payload is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadError {
-    /// It is too short, of a version that is not read, or not what was written:
-    /// its checksum is wrong.
+    /// The payload is too short, has an unsupported version, or has a wrong checksum.
     Footer,
-    /// It is what was written, but no value.
+    /// The checksum is right, but the bytes are not a value.
     Format(FormatError),
 }
 
@@ -46,7 +44,7 @@ impl fmt::Display for PayloadError {
 
 impl std::error::Error for PayloadError {}
 
-/// Returns the payload of a value. O(bytes).
+/// Returns the payload for a value. O(bytes).
 pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     let kind = FileVersion::Redis7Dot4.type_of(value);
     let mut writer = Writer::new(vec![kind.number()], compression);
@@ -54,7 +52,8 @@ pub fn dump(value: &View<'_, Object>, compression: Compression) -> Vec<u8> {
     sealed(writer.into_sink(), kind.version())
 }
 
-/// Returns `value`, which begins with its type, as a payload of this version.
+/// Appends this version and the checksum to `value`, which begins with its type, and returns the
+/// payload.
 pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.extend_from_slice(&version.to_le_bytes());
     let crc = CRC.checksum(&value);
@@ -62,7 +61,8 @@ pub fn sealed(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value
 }
 
-/// Checks a payload's version and checksum. O(bytes). Gives the value's bytes and the version.
+/// Checks the version and the checksum of a payload. Returns the bytes of the value and the
+/// version. O(bytes).
 ///
 /// # Errors
 /// [`PayloadError::Footer`]
@@ -70,7 +70,7 @@ pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16
     let (rest, crc) = payload.split_last_chunk::<8>().ok_or(PayloadError::Footer)?;
     let (value, version) = rest.split_last_chunk::<2>().ok_or(PayloadError::Footer)?;
     let version = u16::from_le_bytes(*version);
-    // A checksum of 0 is no exception: payloads always have one.
+    // A checksum of 0 is compared too: payloads always have one.
     let is_intact = rules.skips_checksums || CRC.checksum(rest) == u64::from_le_bytes(*crc);
     if !rules.versions.admits(version) || !is_intact {
         return Err(PayloadError::Footer);
@@ -79,16 +79,16 @@ pub fn verify<'p>(payload: &'p [u8], rules: &Rules<'_>) -> Result<(&'p [u8], u16
     Ok((value, version))
 }
 
-/// Reads the value of a payload. O(bytes), O(n log n) for packed values.
+/// Parses the value of a payload. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
-/// Bytes that are no payload, or do not hold one valid value and nothing else.
+/// If the bytes are not a payload, or are not exactly one valid value.
 pub fn restore(payload: &[u8], rules: &Rules<'_>) -> Result<Value, PayloadError> {
     let (value, version) = verify(payload, rules)?;
     read_typed(value, version, rules).map_err(PayloadError::Format)
 }
 
-/// Returns the payload of libraries of functions (FUNCTION DUMP). O(bytes).
+/// Returns the payload for libraries of functions (FUNCTION DUMP). O(bytes).
 pub fn dump_functions<'s>(sources: impl Iterator<Item = &'s [u8]>, compression: Compression) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), compression);
     for source in sources {
@@ -98,10 +98,10 @@ pub fn dump_functions<'s>(sources: impl Iterator<Item = &'s [u8]>, compression: 
     sealed(writer.into_sink(), FileVersion::Redis7.number())
 }
 
-/// Reads the libraries of functions in a payload (FUNCTION RESTORE). O(bytes).
+/// Parses the libraries of functions in a payload (FUNCTION RESTORE). O(bytes).
 ///
 /// # Errors
-/// Bytes that are no payload, or hold something else.
+/// If the bytes are not a payload, or contain anything else.
 pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8>>, PayloadError> {
     let (bytes, _) = verify(payload, rules)?;
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
@@ -117,7 +117,7 @@ pub fn restore_functions(payload: &[u8], rules: &Rules<'_>) -> Result<Vec<Vec<u8
     Ok(sources)
 }
 
-/// Reads the value in `bytes`, which begin with its type and end with it.
+/// Parses the value in `bytes`, which consist of its type and the value.
 pub(crate) fn read_typed(bytes: &[u8], version: u16, rules: &Rules<'_>) -> Result<Value, FormatError> {
     let mut reader = Reader::new(bytes, 0, rules.string_len_bytes_max);
     let mut number = reader.byte()?;

@@ -1,17 +1,16 @@
-//! The folder of a server's data as what decides sees it, and how a file comes into it whole.
+//! The interface to the folder of a server's data, and the steps that put a complete file into it.
 //!
 //! ```text
 //!   create temp ─► append … append ─► sync the file ─► rename over the old one ─► sync the folder
 //!        └────────────── whatever fails: the temporary file is removed, the old one stays
 //! ```
-//! Until the rename the old file is what a restart finds; after it, the new one, which was synced
-//! before. The folder is synced last, so that a crash cannot take the rename back once the save
-//! counts as done. A temporary file that a crash left is removed by the next start
-//! ([`left_by`]).
+//! Before the rename a restart finds the old file; after it the new one, which was already synced.
+//! The folder is synced last, so that a crash cannot undo the rename after the save was reported as
+//! complete. A temporary file that a crash left is removed at the next start ([`left_by`]).
 //!
-//! A file is created only where nothing has its name. A new file replaces only a file that this
-//! process has loaded or written ([`KnownFiles`]): another one, which somebody put there, stays
-//! under a further name ([`keep_aside`]).
+//! A file is created only if its name is free. A new file replaces only a file that this process
+//! has loaded or written ([`KnownFiles`]). Any other file is kept aside under another name
+//! ([`keep_aside`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +20,7 @@ use engine::Shared;
 
 use crate::save::{ChunkSink, Failed, Save};
 
-/// Why something with a file failed, in the system's words.
+/// The error of a file operation, in the system's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble(pub String);
 
@@ -33,112 +32,113 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// A folder, by what is done in it. Names are those of files in it.
+/// A folder with the operations that are needed. Names are names of files in it. All errors are
+/// those of the system, unless stated otherwise.
 pub trait Folder: Send + Sync {
     /// Creates an empty file.
     ///
     /// # Errors
-    /// Something has the name. Else as the system says; so for all of these.
+    /// If the name is taken, or an error of the system.
     fn create(&self, name: &str) -> Result<Box<dyn DataFile>, Trouble>;
-    /// Gives a file another name, in the place of what has it, all at once.
+    /// Renames a file atomically, replacing any file that has the new name.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn rename(&self, from: &str, to: &str) -> Result<(), Trouble>;
     /// Removes a file.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn remove(&self, name: &str) -> Result<(), Trouble>;
-    /// Returns when what the folder lists is safe from a crash.
+    /// Waits until the list of files in the folder is safe from a crash.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn sync(&self) -> Result<(), Trouble>;
-    /// Returns true if anything has this name, also a link to a file that is missing.
+    /// Returns true if the name is taken, even by a link to a missing file.
     fn has(&self, name: &str) -> bool;
     /// Reads a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
-    /// Creates an empty file that grows.
+    /// Creates an empty file to be appended to.
     ///
     /// # Errors
-    /// Something has the name, or as above.
+    /// If the name is taken, or an error of the system.
     fn create_log(&self, name: &str) -> Result<Arc<dyn LogFile>, Trouble>;
     /// Gives a file a second name.
     ///
     /// # Errors
-    /// Something has that name, or as above.
+    /// If that name is taken, or an error of the system.
     fn link(&self, from: &str, to: &str) -> Result<(), Trouble>;
-    /// Returns the stamp of what has this name, if anything has it.
+    /// Returns the stamp of the file with this name; `None` if it does not exist.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn stamp(&self, name: &str) -> Result<Option<Stamp>, Trouble>;
-    /// Opens a file that grows behind its first `len_bytes`, which it has. What is behind them is
-    /// cut off.
+    /// Opens a file to be appended to, and cuts it off after its first `len_bytes`, which it must
+    /// have.
     ///
     /// # Errors
-    /// There is no such file, or as above.
+    /// If there is no such file, or an error of the system.
     fn open_log(&self, name: &str, len_bytes: u64) -> Result<Arc<dyn LogFile>, Trouble>;
-    /// Returns when what a file holds is safe from a crash, whoever wrote it.
+    /// Waits until the content of a file is safe from a crash, whichever process wrote it.
     ///
     /// # Errors
-    /// As above.
+    /// An error of the system.
     fn sync_file(&self, name: &str) -> Result<(), Trouble>;
 }
 
-/// A file that is written from its beginning to its end.
+/// A file that is written once, from its beginning to its end.
 pub trait DataFile: Send {
     /// Appends all of `bytes`.
     ///
     /// # Errors
-    /// As the system says; a part of the bytes may be there.
+    /// An error of the system; a part of the bytes may have been appended.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Trouble>;
-    /// Returns when what was appended is safe from a crash.
+    /// Waits until all appended bytes are safe from a crash.
     ///
     /// # Errors
-    /// As the system says; what was appended since the last sync may be lost.
+    /// An error of the system; bytes appended since the last sync may be lost.
     fn sync(&mut self) -> Result<(), Trouble>;
 }
 
-/// A file that grows at its end.
+/// A file that is appended to.
 pub trait LogFile: Send + Sync {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// As the system says, with how many bytes are there.
+    /// An error of the system, with the number of bytes that were appended.
     fn append(&self, bytes: &[u8]) -> Result<(), Unwritten>;
-    /// Returns when what was appended is safe from a crash. Others may append meanwhile.
+    /// Waits until all appended bytes are safe from a crash. Other threads may append meanwhile.
     ///
     /// # Errors
-    /// As the system says; what was appended since the last sync may be lost.
+    /// An error of the system; bytes appended since the last sync may be lost.
     fn sync(&self) -> Result<(), Trouble>;
-    /// Cuts off what is behind the first `len_bytes`.
+    /// Cuts off everything after the first `len_bytes`.
     ///
     /// # Errors
-    /// As the system says.
+    /// An error of the system.
     fn cut(&self, len_bytes: u64) -> Result<(), Trouble>;
 }
 
-/// Why not all of some bytes were appended.
+/// The error of an append that was not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unwritten {
-    /// The first so many are there.
+    /// The number of bytes that were appended.
     pub written_bytes: usize,
     /// The error of the system.
     pub trouble: Trouble,
 }
 
-/// The identity of a file with a state of its contents: it differs after any change that goes
-/// through the file system.
+/// The identity of a file and of a state of its contents. It differs after any change through the
+/// file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The number of the device.
     pub device: u64,
-    /// The number of the file on its device.
+    /// The inode.
     pub inode: u64,
     /// The length in bytes.
     pub len_bytes: u64,
@@ -146,14 +146,15 @@ pub struct Stamp {
     pub changed_ns: i128,
 }
 
-/// The files that this process has loaded or written, or that are older than what it has loaded:
-/// new files may replace them. One lock, a leaf. Holds at most [`KnownFiles::LEN_MAX`]; a file that
-/// was forgotten is kept aside once.
+/// The files that this process has loaded or written, or that are older than the loaded one: new
+/// files may replace them. It has one lock, which is a leaf. It holds at most
+/// [`KnownFiles::LEN_MAX`] files; a file that was removed from it is kept aside instead of
+/// replaced.
 #[derive(Debug, Default)]
 pub struct KnownFiles(Mutex<VecDeque<Stamp>>);
 
 impl KnownFiles {
-    /// The largest number of files; the oldest one is forgotten first.
+    /// The maximum number of files; the oldest one is removed first.
     pub const LEN_MAX: usize = 256;
 
     fn stamps(&self) -> MutexGuard<'_, VecDeque<Stamp>> {
@@ -181,22 +182,22 @@ impl KnownFiles {
 /// The rule for the name that a new file gets once it is complete.
 #[derive(Clone, Copy)]
 pub enum Place<'f> {
-    /// Nothing has the name. If something has it in the end, that stays, and there is no new file.
+    /// The name must be free. If it is taken when the file is complete, the new file is discarded.
     Free,
-    /// A file that has the name is replaced if it is known, and kept aside if not.
+    /// An existing file with the name is replaced if it is known, and else kept aside.
     Over {
-        /// The files that may be replaced; the new one is added.
+        /// The files that may be replaced; the new one is added to them.
         known: &'f KnownFiles,
-        /// Receives the name under which another file stays.
+        /// A function that receives the name under which another file was kept aside.
         kept_aside: &'f (dyn Fn(&str) + Sync),
     },
 }
 
-/// Gives a file a further name, `NAME.aside-1` or the next one that is free, and returns it:
-/// another file may take its place then.
+/// Gives a file a second name, `NAME.aside-1` or the next free one, and returns that name. Then
+/// another file may replace it.
 ///
 /// # Errors
-/// As the system says.
+/// An error of the system.
 pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, Trouble> {
     let mut number = 1;
     let free = loop {
@@ -207,16 +208,17 @@ pub fn keep_aside(folder: &dyn Folder, name: &str) -> Result<String, Trouble> {
         number += 1;
     };
     folder.link(name, &free)?;
-    // A crash must not take the new name back and leave the other file under the old one.
+    // Without this sync, a crash could undo the new name although the old one already has another
+    // file.
     folder.sync()?;
     Ok(free)
 }
 
-/// Creates a file under a name that only unfinished files of this process have: one that a failure
-/// or a crash left is removed, and never written to.
+/// Creates a file under a name that only unfinished files of this process have. A file that a
+/// failure or a crash left there is removed and never written to.
 ///
 /// # Errors
-/// As the system says.
+/// An error of the system.
 pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataFile>, Trouble> {
     if folder.has(name) {
         folder.remove(name)?;
@@ -224,39 +226,39 @@ pub fn create_temporary(folder: &dyn Folder, name: &str) -> Result<Box<dyn DataF
     folder.create(name)
 }
 
-/// The times of syncs of a file that is being written.
+/// The times at which a file being written is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
-    /// At its end.
+    /// The file is synced at its end.
     AtEnd,
-    /// Also whenever so many bytes were written since the last time: the system never has more to
-    /// write at once.
+    /// It is also synced each time this number of bytes was written since the last sync. So the
+    /// system never has more bytes to write at once.
     Every {
-        /// Bytes.
+        /// The number of bytes.
         len_bytes: usize,
     },
 }
 
-/// The destination of a save's file.
+/// The destination of a save.
 pub struct Target<'f> {
-    /// Its folder.
+    /// The folder.
     pub folder: &'f dyn Folder,
-    /// The name that it has until it is complete.
+    /// The name of the file until it is complete.
     pub temporary: String,
-    /// The name that it has then.
+    /// The final name of the file.
     pub name: String,
-    /// The rule for a file that has this name.
+    /// The rule for a file that already has this name.
     pub place: Place<'f>,
-    /// The times of its syncs.
+    /// The times at which the file is synced.
     pub syncing: Syncing,
 }
 
-/// Why there is no new file.
+/// The reason why a save has created no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsaved {
-    /// Nobody wanted it any more.
+    /// The save was abandoned.
     Cancelled,
-    /// Something went wrong.
+    /// An error occurred.
     Failed(Trouble),
 }
 
@@ -266,30 +268,30 @@ impl From<Trouble> for Unsaved {
     }
 }
 
-/// Returns the name of the file that a process writes a save to.
+/// Returns the name of the file to which a process writes a save.
 pub fn temporary_name(pid: u32) -> String {
     format!("temp-{pid}.rdb")
 }
 
-/// Returns the name of the file that a process writes a base of an append-only file to.
+/// Returns the name of the file to which a process writes the base of an append-only file.
 pub fn temporary_base_name(pid: u32) -> String {
     format!("temp-rewriteaof-bg-{pid}.aof")
 }
 
-/// Returns the process whose save left this file, if it has a name of [`temporary_name`] or
-/// [`temporary_base_name`]. It may be removed if that process has ended.
+/// Returns the process whose save left this file, if the name is one of [`temporary_name`] or
+/// [`temporary_base_name`]. The file may be removed if that process has ended.
 pub fn left_by(name: &str) -> Option<u32> {
     let of_snapshot = |name: &str| name.strip_prefix("temp-")?.strip_suffix(".rdb")?.parse().ok();
     let of_base = || name.strip_prefix("temp-rewriteaof-bg-")?.strip_suffix(".aof")?.parse().ok();
     of_snapshot(name).or_else(of_base)
 }
 
-/// Brings a save to its end in a file, and frees the keyspace of its walk, whatever comes of it.
-/// `drive` steps the save's walkers until all are done.
+/// Writes a save to a file, and ends its walk of the keyspace in any case. `drive` steps the save's
+/// walkers until all are done.
 ///
 /// # Errors
-/// Why there is no new file; the old one is as it was then, with the exception that
-/// [`IncomingFile::put_in_place`] names.
+/// The reason why there is no new file. The old one is then unchanged, except in the case that
+/// [`IncomingFile::put_in_place`] describes.
 pub fn save_into(
     target: Target<'_>,
     save: &Save,
@@ -315,16 +317,15 @@ pub fn save_into(
     }
 }
 
-/// Ends a save for which there is no file: frees the keyspace of its walk. `drive` as for
-/// [`save_into`].
+/// Ends a save that has no file: ends its walk of the keyspace. `drive` is as in [`save_into`].
 pub fn give_up(save: &Save, engine: &Shared, drive: impl FnOnce(&(dyn ChunkSink + Sync))) {
     save.abandon(engine);
     drive(&Nowhere);
-    // It has failed; this ends the walk.
+    // The result is an error, as expected; the call ends the walk.
     let _ = save.finish(engine, &Nowhere);
 }
 
-/// The destination of an abandoned save's bytes.
+/// The sink of an abandoned save.
 struct Nowhere;
 
 impl ChunkSink for Nowhere {
@@ -333,7 +334,7 @@ impl ChunkSink for Nowhere {
     }
 }
 
-/// A file on its way into a folder.
+/// A temporary file that will be put in its place when it is complete.
 pub struct IncomingFile<'f> {
     folder: &'f dyn Folder,
     temporary: String,
@@ -351,7 +352,7 @@ impl<'f> IncomingFile<'f> {
     /// Creates the temporary file.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// If it cannot be created.
     pub fn create(folder: &'f dyn Folder, temporary: String, syncing: Syncing) -> Result<Self, Trouble> {
         let file = create_temporary(folder, &temporary)?;
         let state = State { file, unsynced_len_bytes: 0, trouble: None };
@@ -362,11 +363,11 @@ impl<'f> IncomingFile<'f> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Puts the file, which is complete, in its place under `name`, by the rule for it.
+    /// Renames the complete file to `name`, by the rule of `place`.
     ///
     /// # Errors
-    /// The first thing that went wrong, while it was written or now. Nothing is left of the file,
-    /// unless the folder could not be synced at the end: then it is in its place, but a crash may
+    /// The first error, of writing or of this call. The file is then removed. There is one
+    /// exception: if the last sync of the folder fails, the file is in its place, but a crash may
     /// bring the old one back.
     pub fn put_in_place(self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
         let placed = {
@@ -386,7 +387,7 @@ impl<'f> IncomingFile<'f> {
         }
     }
 
-    /// Keeps what has the name aside, unless it may be replaced.
+    /// Keeps an existing file with the name aside, unless it may be replaced.
     fn make_room(&self, name: &str, place: Place<'_>) -> Result<(), Trouble> {
         let former = self.folder.stamp(name)?;
         match (place, former) {
@@ -404,9 +405,9 @@ impl<'f> IncomingFile<'f> {
         Ok(())
     }
 
-    /// Removes the file. What went wrong with it, if anything did.
+    /// Removes the file. Returns the first error of writing, if there was one.
     pub fn discard(self) -> Option<Trouble> {
-        // It may be all that is possible on a broken disk: the next start removes it.
+        // On a broken disk this may fail; then the next start removes the file.
         let _ = self.folder.remove(&self.temporary);
         self.state().trouble.take()
     }

@@ -1,5 +1,5 @@
-//! Properties that hold for any bytes, as functions that a fuzzer or a plain loop of random inputs
-//! calls. Each panics when its property is broken.
+//! Properties that hold for any bytes, as functions for a fuzzer or a plain loop of random inputs.
+//! Each function panics if its property does not hold.
 
 use keyspace::{Access, Hasher, KeyEntry, ListLimits, Object, PackLimits, SetLimits, StreamLimits};
 use structures::entry::{NewValue, View};
@@ -11,7 +11,7 @@ use crate::folder::Trouble;
 use crate::load::{ByteSource, DecodeOptions, LoadOptions, Part, Splitter, Unsupported, decode_batch};
 use crate::rdb::{Compression, REDIS_VERSION_MAX, Rules, VALKEY_VERSION, Value, ValueType, VersionCheck};
 
-/// Returns small limits, so that short inputs are on both sides of them.
+/// Returns rules with small limits, so that short inputs are on both sides of them.
 fn rules(hasher: &Hasher) -> Rules<'_> {
     let pack = PackLimits { entries_max: 4, value_len_bytes_max: 8 };
     Rules {
@@ -27,12 +27,13 @@ fn rules(hasher: &Hasher) -> Rules<'_> {
     }
 }
 
-/// Checks that any bytes are refused as a value, or are one that is written and read again the
-/// same. The first byte chooses the version of the format, the second is the type.
+/// Checks that any bytes are either rejected as a value, or are a value that stays the same when it
+/// is written and read again. The first byte chooses the version of the format; the second is the
+/// type.
 pub fn fuzz_dump_payload(data: &[u8]) {
     let hasher = Hasher::with_seed([1, 2, 3, 4]);
     let rules = rules(&hasher);
-    // As it comes, the checksum is practically always wrong.
+    // Unchanged input practically always has a wrong checksum.
     let _ = restore(data, &rules);
     let Some((&choice, bytes)) = data.split_first() else { return };
     let version = if choice.is_multiple_of(2) { REDIS_VERSION_MAX } else { VALKEY_VERSION };
@@ -50,15 +51,15 @@ pub fn fuzz_dump_payload(data: &[u8]) {
     }
 }
 
-/// Envelope and header of a compressed file: blocks of up to 64 KiB that refer to each other.
+/// The envelope and header of a compressed file with blocks of up to 64 KiB that refer to each
+/// other.
 const COMPRESSED: &[u8] = b"VCS\x01\x01\0\x01\x04\x22\x4d\x18\x40\x40\xc0";
-/// Bytes that one byte of a compressed file can stand for at most.
+/// The maximum number of bytes to which one byte of a compressed file expands.
 const EXPANSION_MAX: usize = 255;
 
-/// Checks that any bytes are refused as a file, or are cut into batches that hold no more bytes
-/// than the file, and that decoding those does not panic. Bytes that begin with a magic are a
-/// whole file, such as those that servers wrote; otherwise the first byte chooses the magic and
-/// the options.
+/// Checks that any bytes are rejected as a file, or are split into batches that have no more bytes
+/// than the file. Decoding these must not panic. Bytes that begin with a magic are a whole file,
+/// such as those written by servers; otherwise the first byte chooses the magic and the options.
 pub fn fuzz_file(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let is_whole = [&b"REDIS"[..], b"VALKEY", b"VCS"].iter().any(|magic| data.starts_with(magic));
@@ -92,7 +93,7 @@ pub fn fuzz_file(data: &[u8]) {
             Part::Batch(batch) => {
                 given_len_bytes += batch.len_bytes();
                 assert!(given_len_bytes <= plain_len_bytes, "a batch that is not in the file");
-                // A broken value ends a load; here the rest is looked at as well.
+                // A broken value ends a load; here the rest is decoded as well.
                 let _ = decode_batch(&batch, &decode, |_| ());
             }
             Part::Fact { .. } | Part::Function(_) | Part::DbSize { .. } | Part::Module { .. } => {}
@@ -101,19 +102,19 @@ pub fn fuzz_file(data: &[u8]) {
     }
 }
 
-/// Checks as [`fuzz_dump_payload`] does the newest type of streams alone: nodes, figures, consumer
-/// groups.
+/// Checks the property of [`fuzz_dump_payload`] for the newest written type of streams: nodes,
+/// counters, consumer groups.
 pub fn fuzz_stream(data: &[u8]) {
     fuzz_dump_payload(&[&[0, ValueType::StreamListpacks3.number()], data].concat());
 }
 
-/// Checks that any bytes are a manifest or are refused as one. A manifest means the same when it
-/// is written and read again, also after a change.
+/// Checks that any bytes are a manifest or are rejected. A manifest stays the same when it is
+/// written and read again, even after a change.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(mut manifest) = Manifest::parse(data) else { return };
     let same = |manifest: &Manifest| {
         let text = manifest.to_text();
-        // Names can be longer in quotes than they were.
+        // Quotes can make a name longer, so that a line is too long.
         if !text.is_empty() && text.lines().all(|line| line.len() < 1024) {
             assert_eq!(Manifest::parse(text.as_bytes()).as_ref(), Ok(manifest), "read again");
         }
@@ -134,17 +135,17 @@ pub fn fuzz_manifest(data: &[u8]) {
     let replaced = manifest.parts().count();
     manifest.replace_base("a b.aof", BaseKind::Rdb, KeptIncrs::None);
     manifest.note_restore(7, replaced);
-    // Where no incremental file is named, the number of the last one is not written.
+    // If no incremental file is named, the number of the last one is not written.
     manifest = of_file(&manifest);
     same(&manifest);
     assert!(manifest.was_restored(7) && manifest.generations().len() >= 2);
     manifest.take_expired(i64::MAX, 0, |_| false);
     assert!(manifest.history.is_empty());
-    // It was not read again above where a line of the history was too long for that.
+    // Above, a line of the history may have been too long to be read again.
     same(&of_file(&manifest));
 }
 
-/// Gives so many bytes at once.
+/// A source that returns at most this number of bytes per read.
 struct Pieces<'b>(&'b [u8], usize);
 
 impl ByteSource for Pieces<'_> {
@@ -154,8 +155,8 @@ impl ByteSource for Pieces<'_> {
     }
 }
 
-/// Checks that any bytes are cut into batches that are the file up to the end of its whole part,
-/// however it is read. Bytes that begin as such files do are a whole file; otherwise the first
+/// Checks that any bytes are split into batches that are together the complete part of the file,
+/// for any length of reads. Bytes that begin as such files do are a whole file; otherwise the first
 /// byte chooses the length of reads.
 pub fn fuzz_aof(data: &[u8]) {
     let Some((&piece, rest)) = data.split_first() else { return };
@@ -180,7 +181,7 @@ pub fn fuzz_aof(data: &[u8]) {
     assert_eq!(batches, file[..good as usize], "other bytes than those of the file");
 }
 
-/// Returns the bytes of a file's batches, and its end.
+/// Returns the bytes of a file's batches, and the end of the file.
 fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError>) {
     let mut bytes = Vec::new();
     loop {
@@ -208,9 +209,9 @@ fn read_aof(mut reader: AofReader<Pieces<'_>>) -> (Vec<u8>, Result<End, AofError
     }
 }
 
-/// Returns the content to compare instead of the bytes: the elements of a table, whose order
-/// depends on that of their addition, and of a sorted set, whose zeros may lose their sign; `None`
-/// for other types.
+/// Returns the elements of a value that cannot be compared by its bytes; `None` for other values.
+/// These are tables, whose order depends on that of insertion, and sorted sets, in which a zero may
+/// lose its sign.
 fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
     let View::Object(object) = entry.view() else { return None };
     let mut elements: Vec<String> = match object {
@@ -220,7 +221,7 @@ fn elements(entry: &KeyEntry) -> Option<Vec<String>> {
         Object::Hash(hash) if hash.encoding_name() == "hashtable" => {
             hash.fields().map(|field| format!("{field:?}")).collect()
         }
-        // Packed, a score of -0 is 0, as in Redis.
+        // In a packed sorted set, a score of -0 becomes 0, as in Redis.
         Object::Zset(zset) => {
             zset.iter().map(|(member, score)| format!("{member:?} {}", score + 0.0)).collect()
         }
@@ -250,8 +251,8 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// Checks a case found by fuzzing: a table gives its elements in another order if they were
-    /// added in another.
+    /// Checks a case found by fuzzing: a table lists its elements in another order if they were
+    /// added in another order.
     #[test]
     fn a_table_may_come_back_in_another_order() {
         let value = b"\x16\x16\x04\x01\x04\0\x01\x02\x02\x03\x01\x04\xba\x01\x03\x07\x07\x07\x07\x07\x07\x01\x01\x04\x01\0\
@@ -259,8 +260,8 @@ mod tests {
         fuzz_dump_payload(value);
     }
 
-    /// Names that hashes share and such hashes, an array, a module's value; the same stored in a
-    /// frame, for the choice of a compressed file.
+    /// Checks files with shared field names and hashes that use them, with an array, and with a
+    /// module's value, both plain and inside a compressed frame.
     #[test]
     fn changed_files_of_newer_servers_are_refused_or_loaded_within_their_bytes() {
         let records = b"\xf2\x05\x02\x01a\x02bb\x1e\x01k\x0f\x0f\0\0\0\x03\0\x05\x01\x81x\x02\x81y\x02\xff\
@@ -272,7 +273,7 @@ mod tests {
         change(b"\xf2*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n\x17\x01p\x01\x01a\x01\x01f\x01v\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// Changes a small file of several types.
+    /// Checks changes of a small file with values of several types.
     #[test]
     fn changed_files_are_refused_or_loaded_within_their_bytes() {
         change(b"\xfa\x09redis-ver\x058.0.2\xfe\0\xfb\x05\x01\xfc\xff\xff\0\0\0\0\0\0\xf8\x05\0\x01a\xc0\x05\
@@ -281,7 +282,7 @@ mod tests {
             \x18\x01h\xe8\x03\0\0\0\0\0\0\x01\x01\x01f\x01v\x15\x01i\0\0\0\0\0\0\0\0\0\0\0\xff\0\0\0\0\0\0\0\0");
     }
 
-    /// Files of real servers.
+    /// Checks changes of files that real servers wrote.
     #[test]
     fn changed_append_only_files_are_cut_into_units_or_refused() {
         for file in [
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Changes the manifest of a real server, and one with odd names.
+    /// Checks changes of the manifest of a real server, and of one with unusual names.
     #[test]
     fn changed_manifests_are_read_or_refused() {
         let manifest = &include_bytes!("../tests/files/aof/redis-8.0.6/appendonly.aof.manifest")[..];
@@ -307,8 +308,8 @@ mod tests {
         change_for(file, &[0x81, 0xff, 0xff, 0xff], fuzz_file);
     }
 
-    /// Pieces of the file are overwritten, cut out and doubled, and `strange` is put in; a byte is
-    /// put before it.
+    /// Overwrites, removes and doubles parts of the file, inserts `strange`, and puts a byte before
+    /// it.
     fn change_for(file: &[u8], strange: &[u8], fuzz: impl Fn(&[u8])) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {

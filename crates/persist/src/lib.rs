@@ -1,10 +1,9 @@
-//! Values as bytes: Redis' RDB format and what is built on it; changes as bytes: the append-only
+//! Values as bytes: Redis' RDB format and what is built on it. Changes as bytes: the append-only
 //! file.
 //!
-//! Pure: bytes in, bytes out. Whoever has a file, a socket or a request brings its bytes as
-//! a [`rdb::Source`] and takes them from a [`rdb::Sink`]. Nothing that is read is trusted: a
-//! damaged value is a [`rdb::FormatError`], never a panic, and never memory for more than
-//! the bytes really there.
+//! The crate does no I/O. A caller with a file, a socket or a request passes its bytes as a
+//! [`rdb::Source`] and takes bytes from a [`rdb::Sink`]. No input is trusted: a damaged value is a
+//! [`rdb::FormatError`], never a panic, and memory is allocated only for bytes that have arrived.
 #![forbid(unsafe_code)]
 
 pub mod aof;

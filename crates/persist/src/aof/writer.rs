@@ -1,4 +1,4 @@
-//! The writer of the change log to the end of an append-only file. It determines when the log is
+//! The writer that appends the change log to an append-only file. It decides when the log is
 //! written and synced, and which replies may be sent.
 //!
 //! ```text
@@ -13,7 +13,8 @@
 //! limits the replies wait, and so do further writes. With `no` the replies wait: only a new file
 //! causes a sync.
 //!
-//! **`always`**: one thread writes and syncs all parts that were merged during its previous sync.
+//! **`always`**: one thread writes and syncs the parts; those merged during its sync are written
+//! together after it.
 //!
 //! **A new file** ([`Writer::turn_to`]) gets no bytes before the old one is complete and synced.
 //! Only the last file can therefore be torn.
@@ -38,69 +39,68 @@ use engine::log::merger::LogBatch;
 use crate::commands::append_time_annotation;
 use crate::folder::{LogFile, Trouble, Unwritten};
 
-/// The time for which replies are sent although a sync keeps the changes that they show from being
-/// written.
+/// The maximum time, in milliseconds, for which replies are sent while a sync delays the write of
+/// their changes.
 pub const LAG_MAX_MS: u64 = 2000;
-/// The most bytes that may lag so.
+/// The maximum number of bytes whose write may be delayed in that way.
 pub const LAG_BYTES_MAX: usize = 16 << 20;
-/// Between two syncs with `everysec`.
+/// The time between two syncs with `everysec`, in milliseconds.
 pub const SYNC_INTERVAL_MS: u64 = 1000;
-/// Between two tries of what has failed.
+/// The time between two attempts after an error, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
-/// Memory that an emptied buffer keeps.
+/// The maximum capacity of an empty buffer that is kept for reuse.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// The times of syncs (`appendfsync`).
+/// The policy for syncs (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Before a reply leaves.
+    /// Sync before a reply is sent.
     Always,
-    /// Each second.
+    /// Sync each second.
     EverySecond,
-    /// At the system's choice.
+    /// Leave it to the operating system.
     Never,
 }
 
-/// The choice to sync at present.
+/// The choice whether syncs take place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// As the policy says.
+    /// Syncs take place as the policy says.
     Done,
-    /// They wait for the end of a snapshot.
+    /// Syncs wait for the end of a snapshot.
     Resting,
 }
 
-/// The choice to write times between the changes (`aof-timestamp-enabled`).
+/// The choice whether time annotations are written between the changes (`aof-timestamp-enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// They are.
+    /// Time annotations are written.
     Written,
-    /// They are not.
+    /// Time annotations are not written.
     Left,
 }
 
-/// A moment, as the driver's clock shows it.
+/// A point in time of the caller's two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds of a clock that is never set.
+    /// Milliseconds of a monotonic clock.
     pub clock_ms: u64,
-    /// Seconds of Unix time.
+    /// The Unix time, in seconds.
     pub unix_s: i64,
 }
 
-/// A file with what is to be appended to it.
+/// A file and the bytes to be appended to it.
 struct Target {
     file: Arc<dyn LogFile>,
-    /// Bytes that are in the file, those being written not counted.
+    /// The number of bytes in the file, without those being written.
     len_bytes: u64,
-    /// Bytes of it that are synced.
+    /// The number of its bytes that are synced.
     synced_bytes: u64,
-    /// True if the file may hold more than `len_bytes`. The rest is cut off before anything is
-    /// written.
+    /// True if the file may have more than `len_bytes`. The rest is cut off before the next write.
     is_dirty: bool,
-    /// The bytes that are kept for it.
+    /// The pending bytes: merged, but not written yet.
     pending: Vec<u8>,
-    /// The position behind what is kept.
+    /// The log position after the pending bytes.
     pending_position: u64,
 }
 
@@ -109,23 +109,23 @@ struct State {
     syncs: Syncs,
     times: Times,
     stamped_s: i64,
-    /// The files; all but the last one get nothing new. Never empty.
+    /// The files; only the last one gets new bytes. Never empty.
     targets: VecDeque<Target>,
-    /// The position behind the last job's bytes.
+    /// The log position after the bytes of the last job.
     job_position: u64,
-    /// The job that is under way.
+    /// The job in progress.
     working: Option<Working>,
-    /// The position up to which all is written.
+    /// The log position up to which everything is written.
     written: u64,
-    /// The position up to which all is synced.
+    /// The log position up to which everything is synced.
     synced: u64,
-    /// The position up to which replies may leave.
+    /// The log position up to which replies may be sent.
     confirmed: u64,
     /// The start of the last sync.
     sync_began_ms: u64,
-    /// Since when what is merged is kept because of a sync.
+    /// The time since which merged bytes have been pending because of a sync.
     lags_since_ms: Option<u64>,
-    /// True if replies wait because that is too long ago.
+    /// True if replies wait because that time is over the limit.
     is_delayed: bool,
     trouble: Option<Trouble>,
     retry_at_ms: u64,
@@ -139,55 +139,56 @@ struct Working {
     len_bytes: usize,
     syncs: bool,
     began_ms: u64,
-    /// True if its bytes are cut off again and written anew if it fails, since replies wait for
-    /// the sync.
+    /// True if replies wait for the sync. If the job fails, its bytes are then cut off and written
+    /// again.
     undoes: bool,
-    /// True if its file does not matter any more.
+    /// True if its file is not needed any more.
     is_obsolete: bool,
 }
 
-/// The figures of a writer.
+/// The statistics of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes of the present file, with those that are kept for it.
+    /// The length of the current file in bytes, including pending ones.
     pub len_bytes: u64,
-    /// Bytes that are kept.
+    /// The number of pending bytes.
     pub kept_bytes: usize,
-    /// The position up to which all is synced.
+    /// The log position up to which everything is synced.
     pub synced_position: u64,
-    /// The safe position as WAITAOF counts it: without syncs, written changes are safe.
+    /// The safe log position for WAITAOF. With the policy [`SyncPolicy::Never`], written changes
+    /// are safe.
     pub safe_position: u64,
     /// The number of times that replies had to wait because a sync took too long.
     pub delayed: u64,
     /// True while a sync is in progress.
     pub is_syncing: bool,
-    /// Why nothing can be written at present.
+    /// The current error; `None` if writing works.
     pub trouble: Option<Trouble>,
 }
 
-/// The result of an append.
+/// The state after a call of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The position up to which replies may leave.
+    /// The log position up to which replies may be sent.
     pub confirmed: u64,
-    /// True if there is a job now: [`Writer::next`] returns it.
+    /// True if [`Writer::next`] would return a job now.
     pub has_job: bool,
-    /// Bytes that are kept.
+    /// The number of pending bytes.
     pub kept_bytes: usize,
-    /// Units of the log whose replies wait for a job that is not under way.
+    /// The number of log units whose replies wait for a job that is not in progress yet.
     pub waiting_units: u64,
 }
 
-/// The work to do outside the lock, by one thread.
+/// A write or sync that one thread performs outside the lock.
 pub struct Job {
     file: Arc<dyn LogFile>,
-    /// Cut the file to this length first.
+    /// The length to which the file is cut first, if any.
     cut: Option<u64>,
     bytes: Vec<u8>,
-    /// The position behind the bytes, or of what was written before.
+    /// The log position after the job.
     position: u64,
     syncs: bool,
-    /// Units whose replies wait for it.
+    /// The number of log units whose replies wait for the job.
     units: u64,
 }
 
@@ -195,27 +196,27 @@ pub struct Job {
 pub struct Done {
     job: Job,
     written: Result<(), Unwritten>,
-    /// `None` where it did not come to that.
+    /// The result of the sync; `None` if none took place.
     synced: Option<Result<(), Trouble>>,
 }
 
-/// The next step of the thread that does the jobs.
+/// The next step of the thread that performs the jobs.
 pub enum Next {
-    /// This.
+    /// Perform this job.
     Job(Job),
-    /// Nothing before this time.
+    /// Do nothing before this time of the monotonic clock, in milliseconds.
     At(u64),
-    /// Nothing until something is appended.
+    /// Do nothing until something is appended.
     Nothing,
 }
 
 impl Job {
-    /// Units of the log whose replies wait for it.
+    /// Returns the number of log units whose replies wait for the job.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// Writes and syncs.
+    /// Cuts, writes and syncs the file, as far as the job requires it.
     pub fn run(self) -> Done {
         let cut = self.cut.map_or(Ok(()), |len_bytes| self.file.cut(len_bytes));
         let written = match cut {
@@ -228,16 +229,17 @@ impl Job {
     }
 }
 
-/// See the module. Its lock is a leaf; a short write happens under it.
+/// The writer of one append-only file; see the module. Its lock is a leaf. A short write may take
+/// place under it.
 pub struct Writer {
     state: Mutex<State>,
-    /// A job came to its end.
+    /// Signaled when a job has ended.
     idle: Condvar,
 }
 
 impl Writer {
-    /// Creates a writer to a file of this length, all of it synced, which holds all changes up to
-    /// `position`.
+    /// Creates a writer to a file with this length, all of it synced. The file has all changes up
+    /// to the log position `position`.
     pub fn new(file: Arc<dyn LogFile>, len_bytes: u64, policy: SyncPolicy, position: u64) -> Self {
         let target = Target::new(file, len_bytes, position);
         let state = State {
@@ -266,24 +268,25 @@ impl Writer {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Takes the next part of the log. O(bytes).
+    /// Appends the next part of the log. O(bytes).
     pub fn append(&self, batch: &LogBatch<'_>, now: Moment) -> Appended {
         self.state().append(batch, now)
     }
 
-    /// Sets when the file is synced and whether times are written between the changes.
+    /// Sets the sync policy and whether time annotations are written.
     pub fn set_up(&self, policy: SyncPolicy, times: Times) {
         let mut state = self.state();
         (state.policy, state.times) = (policy, times);
     }
 
-    /// Sets whether syncs wait: while a snapshot is written, with `no-appendfsync-on-rewrite`.
+    /// Sets whether syncs wait. They do while a snapshot is written, with
+    /// `no-appendfsync-on-rewrite`.
     pub fn set_syncs(&self, syncs: Syncs) {
         self.state().syncs = syncs;
     }
 
-    /// Appends to `file`, which is empty, from now on, once all before it is safe. Returns the
-    /// length of the file before.
+    /// Appends to `file`, which is empty, from now on. It gets no bytes before everything earlier
+    /// is safe. Returns the final length of the previous file.
     pub fn turn_to(&self, file: Arc<dyn LogFile>) -> u64 {
         let mut state = self.state();
         let last = state.last();
@@ -294,47 +297,48 @@ impl Writer {
         len_bytes
     }
 
-    /// Notes that a base is in place that holds all changes up to the start of `file`, and is
-    /// synced. Bytes to be written to the files before it are dropped, and so are their errors.
+    /// Records that a synced base with all changes up to the start of `file` is in place. Bytes
+    /// still to be written to earlier files are dropped, and their errors are cleared.
     pub fn base_is_in(&self, file: &Arc<dyn LogFile>) {
         self.state().base_is_in(file);
     }
 
-    /// Returns its present progress.
+    /// Returns the current state.
     pub fn appended(&self, now: Moment) -> Appended {
         self.state().appended(now)
     }
 
-    /// Returns the next step, for the thread that takes it; [`Writer::done`] follows each job.
+    /// Returns the next step for the thread that performs the jobs. That thread must call
+    /// [`Writer::done`] after each job.
     pub fn next(&self, now: Moment) -> Next {
         self.state().next(now)
     }
 
-    /// Notes what came of a job. Gives the position up to which replies may leave.
+    /// Records the result of a job and returns the new state.
     pub fn done(&self, done: Done, now: Moment) -> Appended {
         let appended = self.state().done(done, now);
         self.idle.notify_all();
         appended
     }
 
-    /// Writes all that is kept and syncs it, on this thread, after the job that is under way: at
-    /// the end.
+    /// Waits for the job in progress, then writes and syncs all pending bytes on this thread. It is
+    /// for the end of the server.
     ///
     /// # Errors
-    /// Why that cannot be done.
+    /// If a write or sync fails.
     pub fn finish(&self) -> Result<(), Trouble> {
         let state = self.idle.wait_while(self.state(), |state| state.working.is_some());
         let mut state = state.expect("nothing panics while it is locked");
         let result = state.finish();
         if let Err(trouble) = &result {
-            // Who goes on all the same tries it again.
+            // If the server continues nevertheless, the writer tries again.
             state.trouble = Some(trouble.clone());
             state.retry_at_ms = 0;
         }
         result
     }
 
-    /// Returns its figures. O(1).
+    /// Returns the statistics. O(1).
     pub fn figures(&self) -> Figures {
         let state = self.state();
         Figures {
@@ -348,7 +352,7 @@ impl Writer {
         }
     }
 
-    /// Returns true once if written changes may be lost because a sync has failed.
+    /// Returns true, only once, if written changes may be lost because a sync has failed.
     pub fn needs_rewrite(&self) -> bool {
         std::mem::take(&mut self.state().needs_rewrite)
     }
@@ -372,7 +376,7 @@ impl State {
         self.targets.iter().map(|target| target.pending.len()).sum()
     }
 
-    /// Returns the length of the last file with all bytes on their way to it.
+    /// Returns the length of the last file, including all bytes still to be written to it.
     fn last_len_bytes(&self) -> u64 {
         let last = self.targets.back().expect("there is a file");
         let working = self.working.filter(|working| self.targets.len() == 1 && !working.is_obsolete);
@@ -397,7 +401,7 @@ impl State {
             batch.text.pieces().for_each(|piece| last.pending.extend_from_slice(piece));
             self.confirm_lagging(batch.position, now);
         } else {
-            // What was merged while a sync was under way.
+            // These bytes were merged while a sync was in progress.
             let kept = std::mem::take(&mut last.pending);
             let mut pieces = [&kept[..], &stamp[..]].into_iter().chain(batch.text.pieces());
             let failed = pieces.find_map(|piece| last.write(piece).err().map(|it| (it, piece)));
@@ -417,7 +421,7 @@ impl State {
         self.appended(now)
     }
 
-    /// Finishes as [`Writer::finish`] describes.
+    /// Implements [`Writer::finish`], with the lock held.
     fn finish(&mut self) -> Result<(), Trouble> {
         loop {
             let is_last = self.targets.len() == 1;
@@ -451,7 +455,7 @@ impl State {
         }
     }
 
-    /// Notes a base as [`Writer::base_is_in`] describes.
+    /// Implements [`Writer::base_is_in`], with the lock held.
     fn base_is_in(&mut self, file: &Arc<dyn LogFile>) {
         let is_it = |target: &Target| std::ptr::addr_eq(Arc::as_ptr(&target.file), Arc::as_ptr(file));
         let Some(at @ 1..) = self.targets.iter().position(is_it) else { return };
@@ -463,7 +467,7 @@ impl State {
         if let Some(working) = &mut self.working {
             working.is_obsolete = true;
         }
-        // Nothing else was written to so far.
+        // All writes so far were to the earlier files.
         self.trouble = None;
         self.needs_rewrite = false;
         if self.kept_bytes() == 0 {
@@ -471,7 +475,7 @@ impl State {
         }
     }
 
-    /// Returns the annotation with the time, if the second is a new one.
+    /// Returns a time annotation if they are on and the second has changed.
     fn stamp(&mut self, now: Moment) -> Vec<u8> {
         if self.times == Times::Left || self.stamped_s == now.unix_s {
             return Vec::new();
@@ -482,7 +486,8 @@ impl State {
         line
     }
 
-    /// Lets replies leave ahead of what they show, if only a sync of `everysec` is in the way.
+    /// Allows replies before their changes are written, if only a sync of `everysec` delays the
+    /// write.
     fn confirm_lagging(&mut self, position: u64, now: Moment) {
         let awaits_sync = self.targets.len() > 1 || self.working.is_some_and(|working| working.syncs);
         if self.policy != SyncPolicy::EverySecond || self.trouble.is_some() || !awaits_sync {
@@ -497,7 +502,7 @@ impl State {
         }
     }
 
-    /// Notes that nothing is kept any more.
+    /// Resets the lag, because no bytes are pending any more.
     fn lag_ends(&mut self) {
         self.lags_since_ms = None;
         self.is_delayed = false;
@@ -536,7 +541,8 @@ impl State {
             SyncPolicy::EverySecond => is_behind && now.clock_ms >= self.sync_began_ms + SYNC_INTERVAL_MS,
             SyncPolicy::Never => false,
         };
-        // Replies were to wait for a sync, and the options have changed: an empty job lets them go.
+        // If the options have changed, replies may still wait for a sync that is not required any
+        // more. An empty job releases them.
         let is_strict = self.policy == SyncPolicy::Always && self.syncs == Syncs::Done;
         let holds_written = self.confirmed < front.pending_position && !is_strict;
         if !has_pending && !syncs && !holds_written {
@@ -549,7 +555,7 @@ impl State {
         }
         let (bytes, position) = match has_pending {
             true => (std::mem::take(&mut front.pending), front.pending_position),
-            // All that was kept is written, if only with an error at its very end.
+            // All pending bytes are written, perhaps with an error reported after the last one.
             false => (Vec::new(), front.pending_position),
         };
         let cut = front.is_dirty.then_some(front.len_bytes);
@@ -632,7 +638,7 @@ impl State {
                 if self.kept_bytes() == 0 {
                     self.lag_ends();
                 } else if let Some(since_ms) = &mut self.lags_since_ms {
-                    // What is kept now was merged during the job.
+                    // The bytes pending now were merged during the job.
                     *since_ms = began_ms.max(*since_ms);
                 }
             }
@@ -654,7 +660,7 @@ impl Target {
         written
     }
 
-    /// Puts bytes ahead of those that are kept.
+    /// Inserts bytes before the pending ones.
     fn put_back(&mut self, bytes: &[u8]) {
         self.pending.splice(0..0, bytes.iter().copied());
     }

@@ -1,10 +1,10 @@
-//! Streams as commands.
+//! Commands that create streams.
 //!
 //! ```text
-//!   group   XGROUP CREATE key group last ENTRIESREAD n, -1 where it is not known; then, for each
-//!           consumer, what is pending for it:
+//!   group   XGROUP CREATE key group last ENTRIESREAD n (-1 if unknown); then, for each consumer,
+//!           its pending entries:
 //!             XCLAIM key group consumer 0 ID TIME ms RETRYCOUNT n JUSTID FORCE
-//!           or, where nothing is:
+//!           or, if it has none:
 //!             XGROUP CREATECONSUMER key group consumer
 //! ```
 
@@ -33,7 +33,7 @@ impl CommandBuffer {
         }
     }
 
-    /// Writes the state of a stream beside its entries, `len` of which were written.
+    /// Writes the state of a stream other than its entries. `len` entries were written before.
     pub(super) fn stream_rest(&mut self, key: &[u8], len: usize, rest: &Stream) {
         if len == 0 {
             self.command(&[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);
