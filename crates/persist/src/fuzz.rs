@@ -308,8 +308,8 @@ mod tests {
         change_for(file, &[0x81, 0xff, 0xff, 0xff], fuzz_file);
     }
 
-    /// Overwrites, removes and doubles parts of the file, inserts `strange`, and puts a byte before
-    /// it.
+    /// Calls `fuzz` with variants of the file: bytes overwritten, bits flipped, parts removed, or
+    /// `strange` inserted. Each variant has one more byte before the file.
     fn change_for(file: &[u8], strange: &[u8], fuzz: impl Fn(&[u8])) {
         let mut state = 1_u64;
         let mut next = move |below: usize| {

@@ -1,13 +1,14 @@
-//! Loading an RDB file: one thread cuts it into batches of whole keys, any number of others make
-//! keys of them.
+//! Loading of an RDB file: one thread splits it into batches of complete keys, and any number of
+//! other threads decode the batches.
 //!
 //! ```text
 //!   bytes ─► Splitter ─► facts, libraries of functions, sizes of databases
 //!                    └─► batches ─► decode ─► keys with their values
 //! ```
-//! The splitter finds the ends of values without reading them. What it holds is what it was given:
-//! a length that only claims costs nothing. Checks of the values are where they are read.
-//! Records: `rdb::record`; the versions and their readers: the documentation of the format.
+//! The splitter finds the ends of values without decoding them. It allocates memory only for bytes
+//! that have arrived, whatever a length in the file claims. Values are checked when they are
+//! decoded. Records: `rdb::record`; the versions and their readers: the documentation of the
+//! format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,19 +37,19 @@ pub use unsupported::{Feature, ModuleId, Skipped, Unsupported};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// Bytes of a batch from which on it is given out.
+/// The length from which a batch is returned, in bytes.
 const BATCH_BYTES: usize = 512 * 1024;
-/// Bytes of a batch from which on it keeps the buffer that it stands in.
+/// The length from which a batch takes over the buffer instead of copying its bytes.
 const LONG_BATCH_BYTES: usize = 4 << 20;
-/// The least length that is read at once.
+/// The minimum length of a read, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
 /// The source of a file's bytes.
 pub trait ByteSource {
-    /// Reads some bytes into `buffer`, which is not empty; how many, 0 at the end.
+    /// Reads bytes into `buffer`, which is not empty. Returns their number, 0 at the end.
     ///
     /// # Errors
-    /// As the system says.
+    /// An error of the system.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Trouble>;
 }
 
@@ -65,7 +66,7 @@ impl ByteSource for &[u8] {
 /// The options for reading a file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// The versions that are read.
+    /// The accepted versions.
     pub versions: VersionCheck,
     /// True if the checksum is compared.
     pub checksum: bool,
@@ -73,39 +74,39 @@ pub struct LoadOptions {
     pub unsupported: Unsupported,
 }
 
-/// Why a file cannot be loaded.
+/// The error for which a file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
-    /// The place in the file at which it was noticed, in bytes.
+    /// The offset in the file where the error was found, in bytes.
     pub file_offset: u64,
-    /// The key whose record it is, as far as known.
+    /// The key with the error, if known.
     pub key: Option<Box<[u8]>>,
-    /// The error.
+    /// The kind of the error.
     pub kind: LoadErrorKind,
 }
 
-/// The errors of a file.
+/// The kinds of errors of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
-    /// It does not begin as such files do.
+    /// The file does not begin as an RDB file does.
     Signature,
-    /// Its version is not read.
+    /// The version of the file is not supported.
     Version(u32),
-    /// A value, or what stands between values.
+    /// A value, or the data between values, is invalid.
     Format(FormatErrorKind),
-    /// A type that is not there.
+    /// The file has a type that is not supported.
     Unsupported(Feature),
-    /// Data of a server with features that are not supported, which cannot be skipped.
+    /// The file has data of unsupported features that cannot be skipped.
     Unreadable(&'static str),
-    /// The LZ4 frame of a compressed file is broken, or of a kind that is not read.
+    /// The LZ4 frame of a compressed file is damaged or of an unsupported kind.
     Frame(&'static str),
-    /// The checksum is not that of the bytes.
+    /// The checksum is wrong.
     Checksum,
-    /// The key is there twice.
+    /// A key occurs twice.
     DuplicateKey,
-    /// It has a library of functions that is there already.
+    /// A library of functions already exists.
     DuplicateLibrary,
-    /// A database beyond those that the server has.
+    /// The number of a database is too high for the server.
     DbIndex(u64),
     /// The file cannot be read.
     Reading(Trouble),
@@ -160,116 +161,117 @@ impl From<FormatError> for LoadError {
 /// The parts that the splitter finds in a file, in order.
 #[derive(Debug)]
 pub enum Part {
-    /// A fact about the file.
+    /// A fact about the file (AUX field).
     Fact {
-        /// Its name.
+        /// The name of the fact.
         name: Vec<u8>,
         /// The value of the fact.
         value: Vec<u8>,
     },
     /// The source of a library of functions.
     Function(Vec<u8>),
-    /// The number of keys of the database from here on, and of those that expire: a hint.
+    /// The number of keys of the database that follows, and of those that expire: a hint.
     DbSize {
         /// The database.
         db: usize,
-        /// Keys.
+        /// The number of keys.
         keys: u64,
-        /// Keys with an expiry.
+        /// The number of keys that expire.
         expires: u64,
     },
-    /// The data of a module beside keys.
+    /// The data of a module outside keys.
     Module {
         /// The module's type.
         id: ModuleId,
-        /// Its length in the file, in bytes.
+        /// The length of the data in the file, in bytes.
         len_bytes: u64,
     },
-    /// Keys.
+    /// A batch of keys.
     Batch(Batch),
-    /// The file is complete.
+    /// The end of the complete file.
     End,
 }
 
-/// The result of the checksum at a file's end.
+/// The result of checking the checksum at the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileChecksum {
     /// The end of the file was not reached.
     NotReached,
-    /// Files of this version have none.
+    /// The version of the file has no checksum.
     Absent,
-    /// Its place holds 0: the writer's option `rdbchecksum` was `no`.
+    /// The checksum is 0: it was saved with `rdbchecksum no`.
     NotWritten,
-    /// It was read and, as the options say, not compared.
+    /// The checksum was not compared, because the options say so.
     NotCompared,
-    /// It is that of the file.
+    /// The checksum is right.
     Good,
-    /// It is another: bytes of the file changed after they were written.
+    /// The checksum is wrong: bytes of the file changed after they were written.
     Wrong,
 }
 
-/// Whole keys of one database, as they stand in the file.
+/// A batch of complete keys of one database, as they are in the file.
 #[derive(Debug)]
 pub struct Batch {
     db: usize,
     version: u16,
     file_offset: u64,
     bytes: Vec<u8>,
-    /// The names of the whole file.
+    /// The shared field names of the whole file.
     templates: Arc<Templates>,
 }
 
 impl Batch {
-    /// Returns its length in the file, in bytes.
+    /// Returns the length of the batch in the file, in bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns its start in the file, in bytes.
+    /// Returns the start of the batch in the file, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// Returns the database of its keys.
+    /// Returns the database of the keys.
     pub fn db(&self) -> usize {
         self.db
     }
 
-    /// Creates the error of one of its keys.
+    /// Creates an error for one of the keys.
     pub fn error(&self, key: &[u8], kind: LoadErrorKind) -> LoadError {
         LoadError { file_offset: self.file_offset, key: Some(key.into()), kind }
     }
 }
 
-/// The content behind the RDB part of a file: commands, if an append-only file begins with one.
+/// The content after the RDB part of a file: commands, if the RDB part begins an append-only file.
 pub struct Behind<S> {
-    /// The source of the file behind `ahead`.
+    /// The source of the bytes after `ahead`.
     pub source: S,
-    /// The bytes of it that were read already.
+    /// The bytes that were already read.
     pub ahead: Vec<u8>,
-    /// Its start in the file, in bytes.
+    /// The start of the content in the file, in bytes.
     pub file_offset: u64,
 }
 
-/// The source of the plain file's bytes.
+/// The source of the uncompressed bytes.
 enum Input<S> {
     Plain(S),
     Compressed(Box<Frame<S>>),
 }
 
-/// Cuts a file into parts. See the module. Offsets in a compressed file are those in the plain one.
+/// A splitter of a file into parts; see the module. In a compressed file, offsets are those in the
+/// decompressed file.
 pub struct Splitter<S> {
-    /// Taken only while the beginning is read.
+    /// The source; `None` only while the beginning of a compressed file is read.
     input: Option<Input<S>>,
     options: LoadOptions,
     db_count: usize,
     version: u16,
     db: usize,
-    /// The bytes that were read and not given out yet.
+    /// The bytes that were read and not returned yet.
     buffer: Vec<u8>,
-    /// Their start in the buffer.
+    /// The start of those bytes in the buffer.
     start: usize,
-    /// The end of the keys behind that which are known to be whole.
+    /// The end of the complete keys after `start`.
     at: usize,
     /// The start of the buffer in the file, in bytes.
     buffer_offset: u64,
@@ -281,10 +283,10 @@ pub struct Splitter<S> {
 }
 
 impl<S: ByteSource> Splitter<S> {
-    /// Reads the beginning of a file.
+    /// Opens a file and reads its magic and version.
     ///
     /// # Errors
-    /// It is no RDB file, or of a version that is not read.
+    /// If it is not an RDB file, or its version is not supported.
     pub fn open(source: S, options: LoadOptions, db_count: usize) -> Result<Self, LoadError> {
         let mut splitter = Self {
             input: Some(Input::Plain(source)),
@@ -311,33 +313,33 @@ impl<S: ByteSource> Splitter<S> {
         self.version
     }
 
-    /// Returns the length of the file's part that was given out.
+    /// Returns the length of the part of the file that was returned, in bytes.
     pub fn file_offset(&self) -> u64 {
         self.buffer_offset + self.start as u64
     }
 
-    /// Returns the database that the next key belongs to.
+    /// Returns the database of the next key.
     pub fn db(&self) -> usize {
         self.db
     }
 
-    /// Returns true if the file is compressed, so that offsets are not those of the file.
+    /// Returns true if the file is compressed, so that offsets are those in the decompressed file.
     pub fn is_compressed(&self) -> bool {
         matches!(self.input, Some(Input::Compressed(_)))
     }
 
-    /// Returns the features that were skipped so far.
+    /// Returns the numbers of items skipped so far.
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
     }
 
-    /// Returns the result of the checksum.
+    /// Returns the result of checking the checksum.
     pub fn checksum(&self) -> FileChecksum {
         self.checksum
     }
 
-    /// Returns the content behind the end that [`next_part`](Self::next_part) has reached; `None`
-    /// before.
+    /// Returns the content after the RDB part. `None` if [`next_part`](Self::next_part) has not
+    /// returned the end yet.
     pub fn into_behind(mut self) -> Option<Behind<S>> {
         if !self.has_ended {
             return None;
@@ -387,7 +389,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(version as u16)
     }
 
-    /// Reads on within the frame of a compressed file, of which the buffer has the beginning.
+    /// Opens the LZ4 frame of a compressed file, whose beginning is in the buffer.
     fn open_frame(&mut self) -> Result<(), LoadError> {
         if !self.buffer.starts_with(&ENVELOPE) {
             let kind = LoadErrorKind::Frame("it is not in an LZ4 frame, or of a version that is not known");
@@ -413,7 +415,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Reads at least as much again as there is; false at the end of the file.
+    /// Reads more bytes, at least as many as are not parsed yet. Returns false at the end of the
+    /// file.
     fn read_more(&mut self) -> Result<bool, LoadError> {
         self.buffer.drain(..self.start);
         self.buffer_offset += self.start as u64;
@@ -440,7 +443,7 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Gives up what stands before `end`, all of it known.
+    /// Drops the bytes before `end`, after adding them to the checksum.
     fn consume(&mut self, end: usize) {
         if self.options.checksum {
             self.digest.update(&self.buffer[self.start..end]);
@@ -448,7 +451,7 @@ impl<S: ByteSource> Splitter<S> {
         (self.start, self.at) = (end, end);
     }
 
-    /// Runs `skip` where the next record begins, with more bytes as often as it needs them.
+    /// Runs `skip` at the next record, and again with more bytes as long as it needs them.
     fn try_skip<T>(
         &mut self,
         skip: impl Fn(&Self, &mut Skipper<'_>) -> Result<T, Unskipped>,
@@ -479,9 +482,8 @@ impl<S: ByteSource> Splitter<S> {
     /// Returns the next part of the file.
     ///
     /// # Errors
-    /// The file ends too early, is broken, or holds data that cannot be loaded. All keys before
-    /// that were given out, and [`file_offset`](Self::file_offset) is the start of the record that
-    /// cannot be read.
+    /// If the file ends too early, is damaged, or has data that cannot be loaded. All keys before
+    /// that were returned, and [`file_offset`](Self::file_offset) is the start of the wrong record.
     pub fn next_part(&mut self) -> Result<Part, LoadError> {
         loop {
             let (first, version) = (self.peek(), self.version);
@@ -523,8 +525,8 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Returns the unsupported feature of the key that begins here, if its value of this type has
-    /// one.
+    /// Returns the kind of unsupported content of the next key, whose value has the type `kind`;
+    /// `None` if it is supported.
     fn feature_of(&self, kind: u8) -> Option<Feature> {
         let of_valkey = self.version >= VALKEY_VERSION;
         match kind {
@@ -554,7 +556,7 @@ impl<S: ByteSource> Splitter<S> {
         Batch { db: self.db, version: self.version, file_offset, bytes, templates }
     }
 
-    /// Reads a record that is no key's; `None` for one that says nothing.
+    /// Takes a record that is not a key. Returns `None` for one without a part for the caller.
     fn take_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
         let string = |skipper: &mut Skipper<'_>| -> Result<(usize, usize), Unskipped> {
             let start = skipper.position();
@@ -622,7 +624,7 @@ impl<S: ByteSource> Splitter<S> {
         }
     }
 
-    /// Reads what a module keeps beside keys.
+    /// Takes the data of a module outside keys.
     fn take_module(&mut self) -> Result<Option<Part>, LoadError> {
         let (number, end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -642,7 +644,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok((self.options.unsupported == Unsupported::Kept).then_some(Part::Module { id, len_bytes }))
     }
 
-    /// Passes over a command among the keys, or refuses it with the key that it is about.
+    /// Skips a command among the keys, or rejects it with an error for its key.
     fn pass_update(&mut self) -> Result<Option<Part>, LoadError> {
         let ([_, (start, key_end)], end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -657,7 +659,7 @@ impl<S: ByteSource> Splitter<S> {
         Ok(None)
     }
 
-    /// Passes over a record that says nothing here.
+    /// Skips a record that this server does not need.
     fn pass_record(&mut self, first: u8) -> Result<Option<Part>, LoadError> {
         let ((), end) = self.try_skip(|_, skipper| {
             skipper.byte()?;
@@ -677,13 +679,13 @@ impl<S: ByteSource> Splitter<S> {
         Ok(None)
     }
 
-    /// Returns the string that was found at this place of the buffer.
+    /// Reads the string in this range of the buffer.
     fn string_at(&self, place: (usize, usize)) -> Result<Vec<u8>, LoadError> {
         Ok(self.reader_at(place).string()?)
     }
 
-    /// Creates a reader of this place of the buffer: strings are no longer than compression can
-    /// make them.
+    /// Creates a reader of this range of the buffer. It rejects strings that are longer than any
+    /// compression allows.
     fn reader_at(&self, (start, end): (usize, usize)) -> Reader<&[u8]> {
         let file_offset = self.buffer_offset + start as u64;
         Reader::new(&self.buffer[start..end], file_offset, (end - start) as u64 * 256)
@@ -727,14 +729,14 @@ impl<S: ByteSource> Splitter<S> {
     }
 }
 
-/// The choice to compare checksums within a frame.
+/// The choice to compare the checksums of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     Compared,
     PassedOver,
 }
 
-/// Versions from this one on end with a checksum.
+/// The lowest version with a checksum at the end.
 const CHECKSUM_VERSION_MIN: u16 = 5;
 /// The type of modules' values.
 const MODULE: u8 = 7;
@@ -743,7 +745,7 @@ const ARRAY: u8 = 28;
 /// The type of hashes with paths, in files of Valkey.
 const PATH_HASH: u8 = 23;
 
-/// Returns true if a record that begins with this byte is a key's.
+/// Returns true if a record that begins with this byte is a key.
 fn is_of_key(first: u8, version: u16) -> bool {
     match first {
         opcode::EXPIRE_TIME_MS | opcode::EXPIRE_TIME | opcode::FREQ | opcode::IDLE => true,
@@ -752,7 +754,7 @@ fn is_of_key(first: u8, version: u16) -> bool {
     }
 }
 
-/// Skips a key with all that belongs to it; the type of its value.
+/// Skips a key's record. Returns the type of the value.
 fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> Result<u8, Unskipped> {
     let kind = skip_attributes(skipper, version)?;
     skipper.string()?;
@@ -760,7 +762,8 @@ fn skip_key(skipper: &mut Skipper<'_>, version: u16, templates: &Templates) -> R
     Ok(kind)
 }
 
-/// Returns the module of the key whose record, which was skipped before, `bytes` begin with.
+/// Returns the module's type of a key. Its record is at the start of `bytes` and was skipped
+/// before.
 fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     let mut skipper = Skipper::new(bytes, 0);
     let number = skip_attributes(&mut skipper, version).and_then(|_| {
@@ -770,7 +773,8 @@ fn module_id(bytes: &[u8], version: u16) -> ModuleId {
     ModuleId(number.unwrap_or_default())
 }
 
-/// Skips what precedes a key's name; the type of its value, which is the last of it.
+/// Skips the attributes of a key before its name. Returns the type of the value, which is the last
+/// of them.
 fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskipped> {
     loop {
         match skipper.byte()? {
@@ -789,26 +793,26 @@ fn skip_attributes(skipper: &mut Skipper<'_>, version: u16) -> Result<u8, Unskip
 pub struct DecodeOptions<'a> {
     /// The rules for values.
     pub rules: &'a Rules<'a>,
-    /// The way accesses are noted.
+    /// The kind of access clock of the keys (LRU or LFU).
     pub access: Access,
-    /// Keys that expired before this time are left out.
+    /// The current time in Unix milliseconds; keys that have expired before it are not loaded.
     pub now_ms: i64,
 }
 
-/// The result of decoding a key's record.
+/// The result of decoding a record.
 pub enum Decoded<'b> {
     /// A key.
     Key(KeyEntry),
-    /// It has expired.
+    /// A key that has expired.
     Expired,
-    /// An empty collection, which does not exist, under this name.
+    /// An empty collection with this name; the key does not exist.
     Empty(&'b [u8]),
 }
 
-/// Makes keys of a batch, for `each`. O(bytes), O(n log n) for what is packed.
+/// Decodes the keys of a batch and calls `each` with them. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
-/// The first key that is broken.
+/// The error of the first broken key.
 pub fn decode_batch(
     batch: &Batch,
     options: &DecodeOptions<'_>,
@@ -832,7 +836,7 @@ pub fn decode_batch(
     Ok(())
 }
 
-/// Reads a key; `None` for an empty collection, which does not exist.
+/// Decodes a key. Returns `None` for an empty collection, which does not exist.
 fn decode_key<'b>(
     reader: &mut Reader<&'b [u8]>,
     batch: &Batch,
@@ -849,8 +853,8 @@ fn decode_key<'b>(
             opcode::IDLE => {
                 let idle_s = reader.length()?;
                 if let Access::Lru { clock_s } = options.access {
-                    // The clock goes around; further back than half of it cannot be told from
-                    // ahead.
+                    // The clock wraps around: an access more than half a period ago would seem to
+                    // be in the future.
                     access = clock_s.wrapping_sub(idle_s.min(1 << 23) as u32) & 0x00FF_FFFF;
                 }
             }

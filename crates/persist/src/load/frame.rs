@@ -1,5 +1,5 @@
-//! Compressed files, as Valkey 9.2 writes them with `rdbcompression lz4`: a file of its own within
-//! an LZ4 frame, unpacked while it is read.
+//! Compressed files, as Valkey 9.2 writes them with `rdbcompression lz4`: an RDB file inside an LZ4
+//! frame, decompressed while it is read.
 //!
 //! ```text
 //!   envelope  'V' 'C' 'S' | version 1 | codec 1: LZ4 | 0 | kind 1: RDB | frame
@@ -10,12 +10,12 @@
 //!             ····1··· content length   ·····1·· checksum of the content   ·······1 dictionary
 //!   size      ·100···· 64 KiB   ·101···· 256 KiB   ·110···· 1 MiB   ·111···· 4 MiB
 //! ```
-//! Numbers have their lowest byte first; the check byte is the second of the XXH32 of flags to
-//! content length. A block that does not stand alone refers to the 64 KiB before it.
+//! Numbers are little-endian. The check byte is the second byte of the XXH32 of the bytes from the
+//! flags to the content length. A block that is not independent refers to the 64 KiB before it.
 //!
-//! In memory are the bytes of one block, those 64 KiB, and what the block unpacks to: at most the
-//! size in the header, and no more than a block of its length can stand for.
-//! Source: the description of the LZ4 frame format, version 1.6.4; the envelope: Valkey's.
+//! In memory are the bytes of one block, those 64 KiB, and the decompressed block: at most the size
+//! in the header, and at most 255 times the length of the block. Source: the description of the LZ4
+//! frame format, version 1.6.4; the envelope: Valkey's.
 
 use lz4_flex::block::decompress_into_with_dict;
 use xxhash_rust::xxh32::{Xxh32, xxh32};
@@ -25,7 +25,7 @@ use crate::rdb::FormatErrorKind;
 
 /// The first bytes of a compressed file.
 pub(super) const ENVELOPE: [u8; 7] = [b'V', b'C', b'S', 1, 1, 0, 1];
-/// The part of them that all versions and codecs have.
+/// The part of the envelope that all versions and codecs have in common.
 pub(super) const ENVELOPE_MARK: &[u8] = b"VCS";
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
@@ -35,29 +35,29 @@ const FLAG_BLOCK_CHECKSUMS: u8 = 0b0001_0000;
 const FLAG_CONTENT_LEN: u8 = 0b0000_1000;
 const FLAG_CONTENT_CHECKSUM: u8 = 0b0000_0100;
 const FLAGS_UNKNOWN: u8 = 0b1000_0011;
-/// A block is as it was.
+/// The flag of a block that is not compressed.
 const UNCOMPRESSED: u32 = 1 << 31;
-/// The greatest distance of a block's references, in bytes.
+/// The maximum distance of a reference in a block, in bytes.
 const WINDOW_LEN_BYTES: usize = 64 * 1024;
-/// The length that is read at once.
+/// The length of a read, in bytes.
 const READ_LEN_BYTES: usize = 64 * 1024;
-/// Bytes that one byte of a block can stand for at most.
+/// The maximum number of bytes to which one byte of a block expands.
 const EXPANSION_MAX: usize = 255;
 
-/// Unpacks the frame that `source` is.
+/// A reader that decompresses an LZ4 frame.
 pub(super) struct Frame<S> {
     source: S,
     checksums: Checksums,
-    /// Bytes of the frame that were read; those before `used` are used.
+    /// The bytes of the frame that were read; the first `used` of them are used.
     input: Vec<u8>,
     used: usize,
-    /// Bytes of the file before those.
+    /// The number of bytes of the file before `input`.
     input_offset: u64,
     flags: u8,
     block_len_bytes_max: usize,
     content_len_bytes: Option<u64>,
-    /// Unpacked bytes that blocks to come may refer to, and behind them those of the last block, of
-    /// which the ones before `given` were given out.
+    /// The decompressed bytes to which later blocks may refer, and after them those of the last
+    /// block. The first `given` bytes were already returned.
     output: Vec<u8>,
     given: usize,
     unpacked_len_bytes: u64,
@@ -70,7 +70,7 @@ fn broken(what: &'static str) -> LoadErrorKind {
 }
 
 impl<S: ByteSource> Frame<S> {
-    /// Opens a frame that begins with `begun`, and continues in `source`; reads its header.
+    /// Opens a frame that begins with `begun` and continues in `source`, and reads its header.
     pub(super) fn open(source: S, begun: Vec<u8>, checksums: Checksums) -> Result<Self, LoadErrorKind> {
         let mut frame = Self {
             source,
@@ -117,7 +117,8 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// Takes the next `len` bytes of the frame, in memory as they arrive.
+    /// Takes the next `len` bytes of the frame and returns their range in `input`. Memory grows
+    /// only as they arrive.
     fn take(&mut self, len: usize) -> Result<std::ops::Range<usize>, LoadErrorKind> {
         while self.input.len() - self.used < len {
             self.input_offset += self.used as u64;
@@ -146,7 +147,7 @@ impl<S: ByteSource> Frame<S> {
         self.flags & flag != 0 && self.checksums == Checksums::Compared
     }
 
-    /// Unpacks the next block, or reads the end of the frame.
+    /// Decompresses the next block, or reads the end of the frame.
     fn next_block(&mut self) -> Result<(), LoadErrorKind> {
         let word = u32::from_le_bytes(self.array()?);
         if word == 0 {
@@ -198,7 +199,7 @@ impl<S: ByteSource> Frame<S> {
         Ok(())
     }
 
-    /// Reads some bytes of the frame's content. Returns their number, 0 at its end.
+    /// Reads decompressed bytes. Returns their number, 0 at the end of the frame.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, LoadErrorKind> {
         while self.given == self.output.len() && !self.is_over {
             self.next_block()?;
@@ -210,13 +211,13 @@ impl<S: ByteSource> Frame<S> {
         Ok(len)
     }
 
-    /// Returns the content behind the frame, which was read to its end.
+    /// Returns the content after the frame, which must have been read to its end.
     pub(super) fn into_behind(mut self) -> Behind<S> {
         let file_offset = self.input_offset + self.used as u64;
         Behind { source: self.source, ahead: self.input.split_off(self.used), file_offset }
     }
 
-    /// Reads the frame to its end, where its checksum stands.
+    /// Reads the frame to its end and checks its checksum.
     pub(super) fn finish(&mut self) -> Result<(), LoadErrorKind> {
         while !self.is_over {
             self.next_block()?;

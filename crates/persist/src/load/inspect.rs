@@ -1,4 +1,4 @@
-//! Looking into a file, for tools: every key of a batch, also one that no server would take.
+//! Inspection of a file, for tools: every key of a batch, even one that a server would reject.
 
 use std::borrow::Cow;
 
@@ -7,38 +7,39 @@ use keyspace::KeyEntry;
 use super::{Batch, DecodeOptions, MODULE, ModuleId, decode_key, module_id, skip_attributes, skip_key};
 use crate::rdb::{FormatError, Reader, Skipper, ValueType};
 
-/// A key of a batch, as it stands in the file.
+/// A key of a batch with its record in the file.
 pub struct Record<'b> {
-    /// Its database.
+    /// The database.
     pub db: usize,
-    /// The start of its record in the file, in bytes.
+    /// The start of the record in the file, in bytes.
     pub file_offset: u64,
-    /// The length of its record in the file, in bytes.
+    /// The length of the record in the file, in bytes.
     pub len_bytes: u64,
-    /// Its name, as far as it could be read.
+    /// The name of the key; `None` if it could not be read.
     pub name: Option<Cow<'b, [u8]>>,
-    /// The type of its value in the file; `None` where that is not known.
+    /// The type of the value in the file; `None` if it is unknown.
     pub kind: Option<ValueType>,
-    /// Its value.
+    /// The value, or the error in it.
     pub value: Result<Inspected, FormatError>,
 }
 
 /// The value of a key in a file.
 pub enum Inspected {
-    /// One that is loaded.
+    /// A value that a server would load.
     Entry(KeyEntry),
-    /// A collection without elements: the key does not exist.
+    /// A collection without elements; the key would not exist.
     Empty,
-    /// A module's. It was not looked into.
+    /// A value of a module, which was not parsed.
     Module(ModuleId),
 }
 
-/// Shows each key of a batch, expired or broken ones too. O(bytes), O(n log n) for what is packed.
+/// Calls `each` with every key of a batch, even expired or broken ones. O(bytes), O(n log n) for
+/// packed values.
 pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl FnMut(Record<'_>)) {
     let mut skipper = Skipper::new(&batch.bytes, 0);
     loop {
         let start = skipper.position();
-        // A batch holds whole keys.
+        // A batch has only complete keys.
         let Ok(number) = skip_key(&mut skipper, batch.version, &batch.templates) else { return };
         let bytes = &batch.bytes[start..skipper.position()];
         let file_offset = batch.file_offset + start as u64;
@@ -55,7 +56,7 @@ pub fn inspect_batch(batch: &Batch, options: &DecodeOptions<'_>, mut each: impl 
     }
 }
 
-/// Inspects a record whose value is a module's.
+/// Calls `each` with a record whose value is a module's.
 fn inspect_module(
     bytes: &[u8],
     version: u16,
@@ -65,10 +66,10 @@ fn inspect_module(
     Ok(Inspected::Module(module_id(bytes, version)))
 }
 
-/// Returns the name of the key whose record `bytes` begin with, in this version of the format;
-/// `None` if it is broken or they end within it. O(name).
+/// Returns the name of the key whose record is at the start of `bytes`, in this version of the
+/// format. `None` if the record is broken or incomplete. O(name).
 pub fn key_name(bytes: &[u8], version: u16) -> Option<Vec<u8>> {
-    /// More than compression can save.
+    /// A factor greater than any possible compression.
     const EXPANSION_MAX: u64 = 1024;
     let mut skipper = Skipper::new(bytes, 0);
     skip_attributes(&mut skipper, version).ok()?;

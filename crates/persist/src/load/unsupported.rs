@@ -1,4 +1,4 @@
-//! The content of files that Saker does not support: types of modules, and types of newer servers.
+//! Unsupported content of files: types of modules, and types of newer servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,18 @@ use std::fmt;
 /// The treatment of unsupported content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// The file is refused.
+    /// The file is rejected.
     Refused,
-    /// It is passed over and counted.
+    /// The content is skipped and counted.
     Skipped,
-    /// It is given out: keys in batches, where [`inspect_batch`](super::inspect_batch) shows them
-    /// and [`decode_batch`](super::decode_batch) refuses them; what modules keep beside keys as
-    /// [`Part::Module`](super::Part::Module). What cannot be given out is refused.
+    /// The content is returned. Keys are in batches: [`inspect_batch`](super::inspect_batch)
+    /// returns them, but [`decode_batch`](super::decode_batch) rejects them. Data of modules
+    /// outside keys is [`Part::Module`](super::Part::Module). The file is rejected if it has other
+    /// unsupported content.
     Kept,
 }
 
-/// The name of a module's type in a file: nine letters of 64, and a version.
+/// The name of a module's type in a file: nine characters of an alphabet of 64, and a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u64);
 
@@ -35,18 +36,18 @@ impl fmt::Display for ModuleId {
     }
 }
 
-/// Something of that kind.
+/// A kind of unsupported content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// A module's value.
+    /// A value of a module.
     Module(ModuleId),
-    /// The data of a module beside keys.
+    /// Data of a module outside keys.
     ModuleData(ModuleId),
-    /// An array.
+    /// An array of a newer Redis.
     Array,
-    /// A hash with paths.
+    /// A hash with paths, of a newer Valkey.
     PathHash,
-    /// A command that changed what stands ahead of it, in a file that was saved without fork.
+    /// A command that changes an earlier key of the file, in a file that was saved without a fork.
     Update,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The skipped features with their numbers.
+/// The numbers of skipped items of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<Feature, u64>);
 
@@ -73,7 +74,7 @@ impl Skipped {
         *self.0.entry(feature).or_default() += 1;
     }
 
-    /// Walks the features with their numbers.
+    /// Lists the kinds with the numbers of skipped items.
     pub fn iter(&self) -> impl Iterator<Item = (Feature, u64)> {
         self.0.iter().map(|(&feature, &count)| (feature, count))
     }

@@ -5,17 +5,17 @@ use std::fmt;
 use keyspace::PackDefect;
 use structures::pack_error::PackErrorKind;
 
-/// The bytes ended before all that were asked for were read.
+/// The error of a source that has fewer bytes left than required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended;
 
-/// Why bytes are no value, and where.
+/// The error for bytes that are not a value, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
-    /// Bytes read when it was noticed: behind a broken string, and within what was
-    /// compressed not to the byte.
+    /// The number of bytes read when the error was found. It is after a broken string, and inexact
+    /// inside compressed data.
     pub file_offset: u64,
-    /// The error.
+    /// The kind of the error.
     pub kind: FormatErrorKind,
 }
 
@@ -24,54 +24,53 @@ pub struct FormatError {
 pub enum FormatErrorKind {
     /// The bytes end before the value does.
     Ended,
-    /// No value has this type, or not in this version.
+    /// The type is unknown, or does not exist in this version.
     UnknownType(u8),
-    /// A length was expected and a string's encoding found, or bits of a length that mean nothing.
+    /// There is a string encoding in place of a length, or the length has invalid bits.
     BrokenLength,
-    /// A string in no encoding there is.
+    /// The encoding of a string is unknown.
     UnknownStringEncoding(u8),
-    /// A string says that it is longer than strings may be.
+    /// The length of a string is above the limit.
     StringTooLong,
-    /// A compressed string whose content does not have the length that it states.
+    /// The content of a compressed string does not have the stated length.
     BrokenCompression,
     /// A listpack or intset is broken.
     Pack(PackErrorKind),
-    /// A valid packed structure is not what its type asks for.
+    /// A packed structure is valid but not suitable for its type.
     Defect(PackDefect),
     /// A ziplist is broken.
     BrokenZiplist,
     /// A zipmap is broken.
     BrokenZipmap,
-    /// A list's node is of no kind there is.
+    /// A node of a list has an unknown kind.
     UnknownNode,
-    /// A list's node that is a string has none.
+    /// A node of a list that is one string has an empty string.
     EmptyNode,
-    /// A member or field is there twice.
+    /// A member or field occurs twice.
     Duplicate,
-    /// A score is no number.
+    /// A score is not a number.
     Score,
-    /// A collection without elements: it would not exist.
+    /// A collection has no elements, so it would not exist.
     Empty,
-    /// A stream's node is broken, or what it says about itself is not so.
+    /// A node of a stream is broken, or its counts are wrong.
     BrokenStreamNode,
-    /// A stream's figures cannot be those of its entries.
+    /// The counters or IDs of a stream do not fit its entries.
     BrokenStream,
-    /// A stream's consumer group is there twice, or its consumers do not have
-    /// what is pending in it.
+    /// A consumer group occurs twice, or its pending entries are not those of its consumers.
     BrokenGroup,
-    /// Something follows the value where nothing may.
+    /// There are bytes after the value.
     TrailingBytes,
-    /// The time at which a hash's field expires cannot be one.
+    /// The expiry time of a hash's field is invalid.
     FieldExpiry,
-    /// A hash whose field names stand ahead has not as many values.
+    /// A hash with separate field names has another number of values.
     BrokenTemplate,
-    /// Field names that hashes share are none, out of order, or there twice.
+    /// Shared field names are missing, out of order, or duplicate.
     BrokenFieldNames,
-    /// Field names that hashes share take more memory than they may.
+    /// Shared field names take more memory than allowed.
     TooManyFieldNames,
-    /// A command that stands among the keys is none.
+    /// A command among the keys is invalid.
     BrokenCommand,
-    /// A hash refers to field names that do not stand ahead of it.
+    /// A hash refers to shared field names that do not precede it.
     UnknownFieldNames(u64),
 }
 
@@ -131,7 +130,7 @@ impl fmt::Display for FormatErrorKind {
     }
 }
 
-/// Names the type, and who writes it, as far as known.
+/// Writes the type, and the servers that write it, if known.
 fn write_unknown_type(f: &mut fmt::Formatter<'_>, kind: u8) -> fmt::Result {
     let what = match kind {
         6 => "data of a module as release candidates of Redis 4.0 wrote it",

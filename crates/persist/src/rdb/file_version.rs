@@ -1,28 +1,28 @@
-//! The versions of the format in which files are written.
+//! The versions of the format that can be written.
 
 use super::value_type::ValueType;
 use super::{VALKEY_VERSION, hash, set, zset};
 use keyspace::Object;
 use structures::entry::View;
 
-/// A version of the format that can be written. Each decides on the types of values alone: all
-/// else that is written is the same since version 9.
+/// A version of the format that can be written. Versions differ only in the types of values;
+/// everything else has been the same since version 9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileVersion {
-    /// 9: Redis 5.0 to 6.2 and all later servers read it.
+    /// Version 9, which Redis 5.0 to 6.2 and all later servers read.
     Redis5,
-    /// 10: from Redis 7.0 on, and Valkey.
+    /// Version 10, which Redis 7.0 and later and Valkey read.
     Redis7,
-    /// 11: from Redis 7.2 on, and Valkey.
+    /// Version 11, which Redis 7.2 and later and Valkey read.
     Redis7Dot2,
-    /// 12: from Redis 7.4 on.
+    /// Version 12, which Redis 7.4 and later read.
     Redis7Dot4,
-    /// 80: from Valkey 9.0 on.
+    /// Version 80, which Valkey 9.0 and later read.
     Valkey9,
 }
 
 impl FileVersion {
-    /// Its number.
+    /// Returns the number of the version.
     pub fn number(self) -> u16 {
         match self {
             FileVersion::Redis5 => 9,
@@ -33,24 +33,24 @@ impl FileVersion {
         }
     }
 
-    /// Returns true if fields of hashes can expire in it.
+    /// Returns true if the version supports fields of hashes that expire.
     pub fn has_field_deadlines(self) -> bool {
         self >= FileVersion::Redis7Dot4
     }
 
-    /// Returns true if it has libraries of functions.
+    /// Returns true if the version has libraries of functions.
     pub fn has_functions(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Returns true if it has listpacks, other than in sets and streams.
+    /// Returns true if the version has listpacks for types other than sets and streams.
     fn has_listpacks(self) -> bool {
         self >= FileVersion::Redis7
     }
 
-    /// Returns the type in which a key's value is written. For a hash whose fields expire it is
-    /// that of Redis 7.4 if the version has [none](Self::has_field_deadlines). O(1), O(n) for such
-    /// a hash.
+    /// Returns the type in which a value is written. A hash whose fields expire gets the type of
+    /// Redis 7.4 if the version has [none](Self::has_field_deadlines) for it. O(1); O(n) for such a
+    /// hash.
     pub fn type_of(self, value: &View<'_, Object>) -> ValueType {
         match value {
             View::Bytes(_) | View::Int(_) | View::Object(Object::Blob(_)) => ValueType::String,
@@ -88,7 +88,7 @@ impl FileVersion {
         }
     }
 
-    /// Returns the type in which hashes whose fields expire are written one by one.
+    /// Returns the type in which hashes whose fields expire are written field by field.
     pub(super) fn timed_hash_type(self) -> ValueType {
         if self == FileVersion::Valkey9 { ValueType::HashValkey } else { ValueType::HashMetadata }
     }

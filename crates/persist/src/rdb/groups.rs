@@ -1,4 +1,4 @@
-//! Consumer groups of a stream.
+//! The consumer groups of a stream.
 //!
 //! ```text
 //!   groups     count, then each: name | last delivered ID | entries read, -1 as 64 bits (7.0 on)
@@ -7,9 +7,9 @@
 //!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
-//! From Redis 8.8 on, the IDs of entries that consumers gave back follow the consumers: these
-//! entries are pending for no consumer, and are dropped here. Any other entry that is pending in a
-//! group is pending for exactly one of its consumers, and the other way round.
+//! From Redis 8.8 on, the IDs of entries that consumers returned (NACK) follow the consumers. These
+//! entries are pending for no consumer; they are dropped here. Every other pending entry of a group
+//! must belong to exactly one consumer, and every entry of a consumer must be pending in the group.
 
 use keyspace::stream::{Group, Pending};
 use keyspace::{Stream, StreamId};
@@ -28,7 +28,7 @@ struct Unowned {
     taken: bool,
 }
 
-/// Reads the groups of `stream`, whose entries and figures are there.
+/// Reads the groups of `stream`, whose entries and counters were read before.
 pub(super) fn read<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -40,7 +40,7 @@ pub(super) fn read<S: Source>(
         let entries_read = match kind {
             ValueType::StreamListpacks => stream.entries_up_to(last_delivered),
             _ => match reader.length()? {
-                // -1, and other negative numbers, of which a file may have any.
+                // The count may be -1 or any other negative number.
                 count if count > i64::MAX as u64 => None,
                 count => Some(count as i64),
             },
@@ -81,7 +81,8 @@ fn read_group<S: Source>(
         }
     }
     if kind == ValueType::StreamListpacks5 {
-        // Given back by their consumers: here an entry without a consumer is not pending.
+        // These entries were returned by their consumers. Here an entry without a consumer is not
+        // pending.
         for _ in 0..reader.length()? {
             let id = from_raw(&reader.array()?);
             let at = pending.binary_search_by_key(&id, |pending| pending.id).map_err(|_| broken(reader))?;
@@ -93,8 +94,8 @@ fn read_group<S: Source>(
     if pending.iter().all(|pending| pending.taken) { Ok(()) } else { Err(broken(reader)) }
 }
 
-/// Reads the pending entries in the order of their IDs. Memory follows the entries: the count
-/// alone allocates nothing.
+/// Reads the pending entries and sorts them by ID. Memory grows only with the entries read; the
+/// count alone allocates nothing.
 fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, FormatError> {
     let mut all: Vec<Unowned> = Vec::new();
     for _ in 0..reader.length()? {
@@ -106,10 +107,10 @@ fn read_pending<S: Source>(reader: &mut Reader<S>) -> Result<Vec<Unowned>, Forma
     if all.is_sorted_by(|a, b| a.id < b.id) { Ok(all) } else { Err(broken(reader)) }
 }
 
-/// Stands for the time at which a consumer was never active.
+/// The value that means that a consumer was never active.
 const NEVER_MS: i64 = -1;
 
-/// Writes the groups as part of `kind`: [`ValueType::StreamListpacks`] to
+/// Writes the groups in the form of `kind`, [`ValueType::StreamListpacks`] to
 /// [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     writer.length(stream.groups().len() as u64);

@@ -1,4 +1,4 @@
-//! Hashes, their fields with or without deadlines.
+//! Hashes, with or without deadlines of their fields.
 //!
 //! ```text
 //!   hash      field value …       count before, or all in a listpack
@@ -8,7 +8,7 @@
 //!   before 7.4 was released:      the same without the earliest, and each deadline as it is
 //!   in Valkey:                    count | field | value | deadline i64, -1 for none …
 //! ```
-//! Deadlines are Unix milliseconds. There is no form that both Redis and Valkey read.
+//! Deadlines are Unix milliseconds. No form with deadlines can be read by both Redis and Valkey.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use super::templates::{FieldNames, Templates};
 use super::value_type::ValueType;
 use super::ziplist::{Ziplist, Zipmap};
 
-/// A hash that is filled field by field.
+/// A hash that is being filled field by field.
 struct Filling<'r> {
     hash: Hash,
     rules: &'r Rules<'r>,
 }
 
 impl<'r> Filling<'r> {
-    /// Creates a hash for `count` fields, which are not there yet.
+    /// Creates a hash for `count` fields, which are not read yet.
     fn new(count: u64, rules: &'r Rules<'r>) -> Self {
         let mut hash = Hash::new();
         hash.expect(usize::try_from(count).unwrap_or(usize::MAX), &rules.hash, rules.hasher);
@@ -48,7 +48,7 @@ impl<'r> Filling<'r> {
     }
 }
 
-/// Reads count, fields and values.
+/// Reads a count, then fields and values.
 pub(super) fn read_fields<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Hash, FormatError> {
     let count = reader.length()?;
     let mut filling = Filling::new(count, rules);
@@ -69,23 +69,23 @@ pub(super) fn read_listpack<S: Source>(
     Hash::from_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// The latest deadline there can be: 48 bits, as in Redis.
+/// The latest valid deadline: 48 bits, as in Redis.
 const DEADLINE_MS_MAX: i64 = (1 << 48) - 1;
-/// Stands in the place of [`Deadlines::Behind`] where a field has none.
+/// The value that means no deadline, in the form [`Deadlines::Behind`].
 const NO_DEADLINE_MS: i64 = -1;
 
-/// The form of deadlines among fields.
+/// The forms in which a field's deadline is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Deadlines {
-    /// Before the field, counted from the earliest, which stands before all.
+    /// Before the field, relative to the earliest deadline, which precedes all fields.
     FromEarliest,
-    /// Before the field, as they are.
+    /// Before the field, as an absolute time.
     Absolute,
-    /// Behind the value, in eight bytes.
+    /// After the value, in eight bytes.
     Behind,
 }
 
-/// Reads count, fields, values and deadlines.
+/// Reads a count, then fields, values and deadlines.
 pub(super) fn read_timed_fields<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
@@ -122,14 +122,14 @@ pub(super) fn read_timed_fields<S: Source>(
     Ok(filling.hash)
 }
 
-/// Reads a listpack of fields, values and deadlines, behind the earliest of them.
+/// Reads the earliest deadline, then a listpack of fields, values and deadlines.
 pub(super) fn read_timed_listpack<S: Source>(
     deadlines: Deadlines,
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
 ) -> Result<Hash, FormatError> {
     if matches!(deadlines, Deadlines::FromEarliest) {
-        // The first of the listpack, which is in order.
+        // The earliest deadline is the first in the listpack, which is sorted.
         let _earliest_ms = reader.time_ms()?;
     }
     let pack = reader.listpack()?;
@@ -140,10 +140,11 @@ pub(super) fn read_timed_listpack<S: Source>(
     Hash::from_timed_listpack(pack, &rules.hash, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Reads a row of names that hashes share, and its number. O(bytes), O(log n) in the rows.
+/// Reads a list of shared field names and its number. O(bytes), O(log n) in the number of lists.
 ///
 /// # Errors
-/// Its names are none or not in order, its number is taken, or all rows would take too much.
+/// If there are no names or they are not in order, the number is taken, or all lists would take too
+/// much memory.
 pub(crate) fn read_shared_names<S: Source>(
     reader: &mut Reader<S>,
     templates: &Templates,
@@ -151,7 +152,7 @@ pub(crate) fn read_shared_names<S: Source>(
     let room_len_bytes = templates.room_len_bytes();
     let number = reader.length()?;
     let (mut names, mut last) = (FieldNames::default(), Vec::new());
-    // As many as there are: the count alone allocates nothing.
+    // The names are pushed as they are read; the count alone allocates nothing.
     for at in 0..reader.length()? {
         let name = reader.string()?;
         if at > 0 && (last.len(), &last) >= (name.len(), &name) {
@@ -167,13 +168,13 @@ pub(crate) fn read_shared_names<S: Source>(
     if is_good { Ok(()) } else { Err(reader.error(FormatErrorKind::BrokenFieldNames)) }
 }
 
-/// Reads the names of fields, ahead of their values: in a listpack, or one by one.
+/// Reads the field names that precede their values: in a listpack, or one by one.
 fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatError> {
     let mut names = FieldNames::default();
     match reader.length()? {
         0 => reader.listpack()?.iter().for_each(|name| names.push(name.text(&mut IntText::new()))),
         1 => {
-            // As many as there are: the count alone allocates nothing.
+            // The names are pushed as they are read; the count alone allocates nothing.
             for _ in 0..reader.length()? {
                 names.push(&reader.string()?);
             }
@@ -183,7 +184,7 @@ fn read_names<S: Source>(reader: &mut Reader<S>) -> Result<FieldNames, FormatErr
     Ok(names)
 }
 
-/// Names, then a listpack of a number, which says nothing here, and the values.
+/// Reads names, then a listpack of an unused number and the values.
 pub(super) fn read_template_listpack<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -196,7 +197,7 @@ pub(super) fn read_template_listpack<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// Reads a listpack of the number of the names, and the values.
+/// Reads a listpack of the number of a list of shared names and the values.
 pub(super) fn read_template_listpack_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -209,7 +210,7 @@ pub(super) fn read_template_listpack_ref<S: Source>(
     fill_from_listpack(&names, &pack, reader, rules)
 }
 
-/// Creates a hash of these names, and of values behind the first element of a listpack.
+/// Creates a hash of these names and of the values after the first element of a listpack.
 fn fill_from_listpack<S: Source>(
     names: &FieldNames,
     pack: &Listpack,
@@ -226,7 +227,7 @@ fn fill_from_listpack<S: Source>(
     Ok(filling.hash)
 }
 
-/// Names, then as many values.
+/// Reads names, then as many values.
 pub(super) fn read_template_array<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -235,7 +236,7 @@ pub(super) fn read_template_array<S: Source>(
     fill_from_array(&names, reader, rules)
 }
 
-/// Reads the number of the names, then as many values.
+/// Reads the number of a list of shared names, then as many values.
 pub(super) fn read_template_array_ref<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -298,24 +299,24 @@ pub(super) fn read_zipmap<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) 
     result.map(|()| filling.hash).map_err(|kind| reader.error(kind))
 }
 
-/// Returns the earliest deadline of a field. O(n), if there is one.
+/// Returns the earliest deadline of a field. O(n) if there is any deadline.
 fn earliest_deadline_ms(hash: &Hash) -> Option<i64> {
     hash.next_deadline_ms()?;
     hash.fields().filter_map(|field| field.deadline_ms).min()
 }
 
-/// Returns the type in which a hash is written, if all types of Redis may be.
+/// Returns the type in which a hash is written, if all types of Redis are allowed.
 pub(super) fn type_of(hash: &Hash) -> ValueType {
     match (earliest_deadline_ms(hash), hash.as_timed_listpack()) {
         (Some(_), Some(_)) => ValueType::HashListpackEx,
         (Some(_), None) => ValueType::HashMetadata,
         (None, _) if hash.as_listpack().is_some() => ValueType::HashListpack,
-        // Also one whose deadlines were all cleared: so any server reads it.
+        // This includes a hash whose deadlines were all removed, so that any server can read it.
         (None, _) => ValueType::Hash,
     }
 }
 
-/// Writes a hash as `kind`: that of [`type_of`], or a type of single fields.
+/// Writes a hash as `kind`: the type of [`type_of`], or a type with single fields.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Hash) {
     let deadlines = match kind {
         ValueType::HashMetadata | ValueType::HashListpackEx => {
@@ -341,21 +342,21 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, hash: &Has
     }
 }
 
-/// The form in which deadlines are written among fields.
+/// The form in which the deadlines of fields are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WrittenDeadlines {
-    /// Not at all.
+    /// No deadlines are written.
     None,
-    /// Before the field: [`Deadlines::FromEarliest`].
+    /// Before the field, as [`Deadlines::FromEarliest`].
     From {
-        /// No field has an earlier one.
+        /// The earliest deadline of all fields, in Unix milliseconds.
         earliest_ms: i64,
     },
-    /// [`Deadlines::Behind`].
+    /// After the value, as [`Deadlines::Behind`].
     Behind,
 }
 
-/// Writes a field as part of [`ValueType::Hash`], [`ValueType::HashMetadata`] or
+/// Writes a field of a hash of type [`ValueType::Hash`], [`ValueType::HashMetadata`] or
 /// [`ValueType::HashValkey`].
 pub(super) fn write_field<S: Sink>(
     writer: &mut Writer<S>,
@@ -363,7 +364,7 @@ pub(super) fn write_field<S: Sink>(
     deadlines: WrittenDeadlines,
 ) {
     if let WrittenDeadlines::From { earliest_ms } = deadlines {
-        // None is 0, and the earliest deadline itself 1.
+        // No deadline is 0; the earliest deadline itself is 1.
         writer.length(field.deadline_ms.map_or(0, |at_ms| (at_ms - earliest_ms) as u64 + 1));
     }
     writer.element(field.name);

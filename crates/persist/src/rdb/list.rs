@@ -1,4 +1,4 @@
-//! Lists.
+//! Reading and writing of lists.
 
 use keyspace::{List, ListView};
 use structures::listpack::element::Element;
@@ -13,12 +13,12 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::{self, TooLong, Ziplist};
 
-/// A node that is one string.
+/// The kind of a node that is one string.
 const PLAIN: u64 = 1;
-/// A node that is a listpack.
+/// The kind of a node that is a listpack.
 const PACKED: u64 = 2;
 
-/// Reads count and elements.
+/// Reads a count, then elements.
 pub(super) fn read_elements<S: Source>(
     reader: &mut Reader<S>,
     rules: &Rules<'_>,
@@ -30,7 +30,7 @@ pub(super) fn read_elements<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Reads a number of ziplists, each a node as in Redis.
+/// Reads a count, then ziplists; each is a node, as in Redis.
 pub(super) fn read_ziplists<S: Source>(
     count: u64,
     reader: &mut Reader<S>,
@@ -50,7 +50,7 @@ pub(super) fn read_ziplists<S: Source>(
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Appends a listpack as a node, or split where it was written under higher limits.
+/// Appends a listpack as a node. Splits it if it is over the limits of this server.
 fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     if limit.allows_listpack(pack.len_bytes(), pack.len()) {
         list.push_listpack(pack);
@@ -59,7 +59,7 @@ fn push_node(list: &mut Quicklist, pack: Listpack, limit: NodeLimit) {
     }
 }
 
-/// Reads count and nodes.
+/// Reads a count, then nodes.
 pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<List, FormatError> {
     let limit = rules.list.node();
     let mut list = Quicklist::new(limit);
@@ -85,8 +85,8 @@ pub(super) fn read_nodes<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -
     Ok(List::from_quicklist(list, rules.list))
 }
 
-/// Writes a list as nodes of `kind`: [`ValueType::ListQuicklist2`], or
-/// [`ValueType::ListQuicklist`], which cannot hold each string.
+/// Writes a list as nodes of `kind`: [`ValueType::ListQuicklist2`] or [`ValueType::ListQuicklist`].
+/// The latter cannot hold every string.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, list: &List) -> Result<(), TooLong> {
     match list.view() {
         ListView::Pack(pack) => {
@@ -111,7 +111,7 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, list: &Lis
     }
 }
 
-/// Writes a node of a list as part of `kind`, see [`write`].
+/// Writes a node of a list of type `kind`; see [`write`].
 pub(super) fn write_node<S: Sink>(
     kind: ValueType,
     writer: &mut Writer<S>,

@@ -1,4 +1,4 @@
-//! Records of an RDB file, as they are written: what stands between its magic and its checksum.
+//! The encoder of the records of an RDB file, which are between its magic and its checksum.
 //!
 //! ```text
 //!   file     "REDIS" version (4 digits) | AUX … | FUNCTION …
@@ -21,16 +21,16 @@ use super::value_type::ValueType;
 use super::ziplist::TooLong;
 use super::{VALKEY_VERSION, hash, list, stream};
 
-/// The next byte of a file is no key's.
+/// The first bytes of records that are not keys.
 pub(crate) mod opcode {
-    /// Types of values are below.
+    /// The lowest opcode; lower bytes are types of values.
     pub const LOWEST: u8 = 242;
-    /// Field names that hashes share.
+    /// The opcode of field names that hashes share.
     pub const HASH_TEMPLATE: u8 = 242;
-    /// The same number as [`HASH_TEMPLATE`], in files of Valkey: a command.
+    /// The opcode of a command in files of Valkey; the same number as [`HASH_TEMPLATE`].
     pub const UPDATE: u8 = 242;
     pub const KEY_META: u8 = 243;
-    /// The same number as [`KEY_META`], in files of Valkey.
+    /// An opcode in files of Valkey; the same number as [`KEY_META`].
     pub const SLOT_IMPORT: u8 = 243;
     pub const SLOT_INFO: u8 = 244;
     pub const FUNCTION: u8 = 245;
@@ -49,39 +49,39 @@ pub(crate) mod opcode {
 /// The part of a key's access clock that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// Nothing.
+    /// No part.
     None,
-    /// For how long it was idle, by this clock of seconds (24 bits).
+    /// The idle time, computed with a 24-bit clock in seconds.
     Idle {
-        /// Now.
+        /// The current time of that clock.
         clock_s: u32,
     },
-    /// Its LFU counter.
+    /// The LFU counter.
     Frequency,
 }
 
-/// Returns the time for which a key was idle by the clock of a save, in seconds. One that was used
-/// since the save began is ahead of that clock, and is not idle; the clock wraps around.
+/// Returns the idle time of a key by the clock of a save, in seconds. A key used since the save
+/// began is ahead of that clock; its idle time is 0. The clock wraps around.
 fn idle_s(clock_s: u32, access: u32) -> u64 {
     let behind_s = clock_s.wrapping_sub(access) & 0x00FF_FFFF;
     u64::from(if behind_s > 1 << 23 { 0 } else { behind_s })
 }
 
-/// Writes records into a buffer.
+/// An encoder that writes records into a buffer.
 #[derive(Debug)]
 pub struct Encoder {
     writer: Writer<Vec<u8>>,
     version: FileVersion,
     usage: Usage,
-    /// The type of the value whose pieces are written.
+    /// The type of the value that is written in pieces.
     big_kind: ValueType,
-    /// The form of deadlines, if it is a hash.
+    /// The form of its deadlines, if it is a hash.
     deadlines: WrittenDeadlines,
     too_long: Option<TooLong>,
 }
 
 impl Encoder {
-    /// Creates a writer with an empty buffer.
+    /// Creates an encoder with an empty buffer.
     pub fn new(version: FileVersion, compression: Compression, usage: Usage) -> Self {
         Self {
             writer: Writer::new(Vec::new(), compression),
@@ -93,13 +93,13 @@ impl Encoder {
         }
     }
 
-    /// Returns the error if a value was too long for the version: then the written bytes are of no
-    /// use.
+    /// Returns the error if a value was too long for the version; then the written bytes must not
+    /// be used.
     pub fn too_long(&self) -> Option<TooLong> {
         self.too_long
     }
 
-    /// Borrows the bytes that were written and not taken yet.
+    /// Borrows the written bytes, which the caller may take.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.writer.sink_mut()
     }
@@ -108,7 +108,7 @@ impl Encoder {
         self.buffer().put(&[opcode]);
     }
 
-    /// Writes the magic, with the version of the format.
+    /// Writes the magic and the version of the format.
     pub fn magic(&mut self) {
         let version = self.version.number();
         let magic = if version >= VALKEY_VERSION {
@@ -119,7 +119,7 @@ impl Encoder {
         self.writer.raw(magic.as_bytes());
     }
 
-    /// Writes a fact about the file.
+    /// Writes a fact about the file (AUX field).
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.opcode(opcode::AUX);
         self.writer.string(name);
@@ -132,7 +132,7 @@ impl Encoder {
         self.writer.string(source);
     }
 
-    /// Selects the database of the keys that follow.
+    /// Selects the database of the following keys.
     pub fn select_db(&mut self, db: usize) {
         self.opcode(opcode::SELECT_DB);
         self.writer.length(db as u64);
@@ -145,7 +145,7 @@ impl Encoder {
         self.writer.length(expires as u64);
     }
 
-    /// Ends the records; the checksum of all bytes up to here follows.
+    /// Writes the end of the records. The checksum of all bytes up to here must follow.
     pub fn end(&mut self) {
         self.opcode(opcode::END);
     }
@@ -160,7 +160,7 @@ impl Encoder {
         }
     }
 
-    /// Begins a key whose value follows in pieces: the number is in `head`.
+    /// Begins a key whose value follows in pieces; `head` has the number of elements.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
         let (kind, count) = match *head {
             Head::List { nodes } => (self.version.list_type(), nodes),

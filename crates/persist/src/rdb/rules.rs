@@ -1,13 +1,13 @@
-//! The configuration of values that are read.
+//! The rules for values that are read.
 
 use keyspace::{Hasher, ListLimits, PackLimits, SetLimits, StreamLimits};
 
 use super::VersionCheck;
 
-/// The rules for values that are read.
+/// The limits and options for values that are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The hasher of the keyspace they go to.
+    /// The hasher of the keyspace of the values.
     pub hasher: &'a Hasher,
     /// The limits of lists.
     pub list: ListLimits,
@@ -17,12 +17,12 @@ pub struct Rules<'a> {
     pub hash: PackLimits,
     /// The limits of packed sorted sets.
     pub zset: PackLimits,
-    /// The limits of streams' nodes.
+    /// The limits of nodes of streams.
     pub stream: StreamLimits,
-    /// The longest string.
+    /// The maximum length of a string, in bytes.
     pub string_len_bytes_max: u64,
-    /// The versions that are read.
+    /// The accepted versions.
     pub versions: VersionCheck,
-    /// True if checksums of payloads are ignored, for tests of damaged data.
+    /// True if checksums of payloads are ignored, for tests with damaged data.
     pub skips_checksums: bool,
 }
