@@ -1,5 +1,5 @@
-//! Values in Redis' RDB format, both ways: what stands in its files, in DUMP payloads, in
-//! what a replica is sent.
+//! Reading and writing of values in Redis' RDB format, which is used in files, in DUMP payloads,
+//! and for replicas.
 //!
 //! ```text
 //!   length    00nnnnnn            6 bits            01nnnnnn n       14 bits
@@ -13,15 +13,15 @@
 //!     set, hash, sorted set a packed structure in a string, or count and the elements one by one
 //!     stream                nodes in strings, then its figures and groups ([`stream`])
 //! ```
-//! [`ValueType`]'s number stands before the value, in a file with the key between the two, so
-//! reading and writing it is the caller's. Types of all versions are read; those written are in one
+//! The number of the [`ValueType`] precedes the value, in a file with the key between them. So the
+//! caller reads and writes that number. Types of all versions are read; values are written in one
 //! of the versions of [`FileVersion`].
 //!
-//! Reading checks all that the value's commands rely on: packed structures element by element,
-//! order, duplicates, scores. What is packed beyond the limits of the configuration is unpacked.
-//! Complexity: O(bytes), O(n log n) where duplicates are looked for in what is packed.
-//! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2
-//! and Valkey 8.1 and 9.1.
+//! Reading checks everything on which the commands of a value rely: packed structures element by
+//! element, order, duplicates, scores. Packed values over the limits of the configuration are
+//! unpacked. Complexity: O(bytes); O(n log n) for packed values, in which duplicates are searched.
+//! Source: the Redis and Valkey documentation of the format, and dumps of Redis 8.0.2 and Valkey
+//! 8.1 and 9.1.
 
 mod error;
 mod file_version;
@@ -57,31 +57,32 @@ pub use value::{Value, read_value, write_value};
 pub use value_type::ValueType;
 pub use ziplist::TooLong;
 
-/// The newest version of Redis' format that is read: that of Redis 8.0.
+/// The newest version of Redis' format that is supported completely: that of Redis 8.0.
 pub const REDIS_VERSION_MAX: u16 = 12;
-/// The newest version of Redis' format of which files are read: that of Redis 8.10. What its types
-/// hold that is not there is refused by itself.
+/// The newest version of Redis' format of which files are read: that of Redis 8.10. Types of it
+/// that are not supported are rejected individually.
 pub const REDIS_VERSION_READ_MAX: u16 = 15;
 /// The newest version of Valkey's own format of which files are read: that of Valkey 9.2.
 pub const VALKEY_VERSION_MAX: u16 = 81;
-/// The version of Valkey's own format, apart from Redis' since hash fields expire there.
+/// The first version of Valkey's own format. It differs from Redis' format since fields of hashes
+/// can expire in Valkey.
 pub const VALKEY_VERSION: u16 = 80;
 
-/// Strings that say themselves that they are longer are refused before anything of them is read,
-/// whatever the configuration allows.
+/// The maximum length of a string, in bytes, whatever the configuration allows. A string with a
+/// greater length is rejected before any of it is read.
 pub const STRING_LEN_BYTES_MAX: u64 = 1 << 40;
 
-/// The versions of the format that are read: `rdb-version-check`.
+/// The accepted versions of the format: `rdb-version-check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Versions whose types are all known.
+    /// The versions whose types are all known.
     Strict,
-    /// All. A later version differs, where it does, by new types, which are refused by themselves.
+    /// All versions. Later versions differ only in new types, which are rejected individually.
     Relaxed,
 }
 
 impl VersionCheck {
-    /// Returns true if values of this version are read.
+    /// Returns true if values of this version are accepted.
     pub fn admits(self, version: u16) -> bool {
         self == VersionCheck::Relaxed || version <= REDIS_VERSION_MAX || version == VALKEY_VERSION
     }

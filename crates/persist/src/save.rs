@@ -1,5 +1,5 @@
-//! A save under way: the keyspace of one moment as an RDB file or as commands that make it, written
-//! by any number of threads while clients go on writing.
+//! A save: the keyspace of one moment is written as an RDB file or as commands that create it, by
+//! any number of threads, while clients continue to write.
 //!
 //! ```text
 //!   begin    alone in the gate for a moment: the point is fixed (`keyspace::snapshot`)
@@ -7,13 +7,14 @@
 //!            encodes them into its chunk; a full chunk goes to the file
 //!   finish   when no walker has anything left: the end of the file and its checksum, if it has one
 //! ```
-//! Keys may stand in any order, so chunks go to the file as they become full; a change of the
-//! database is written between them. A big value is one record, or a row of commands: its walker
-//! has the file to itself until the last piece, and the others wait with full chunks.
+//! Keys may be in any order, so chunks are written to the file as they become full. Between two
+//! chunks a change of the database is written if necessary. A big value is one record, or several
+//! commands. Its walker owns the file until the last piece is written; the other walkers wait with
+//! full chunks.
 //!
-//! No thread, clock or file in here: who drives the walkers gives them threads and time, and takes
-//! the bytes ([`ChunkSink`]). When it fails, or nobody wants the file any more, the walkers go on
-//! until all traces of the walk in the keyspace are gone.
+//! This module uses no thread, clock or file: the caller runs the walkers on its threads and
+//! receives the bytes ([`ChunkSink`]). If the save fails or is abandoned, the walkers continue
+//! until the keyspace has no state of the walk any more.
 
 mod records;
 
@@ -34,13 +35,14 @@ use self::records::Records;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Compression, Encoder, FileVersion, TooLong, Usage};
 
-/// Bytes of a chunk from which on it goes to the file.
+/// The length of a chunk, in bytes, from which it is written to the file.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Keys that one locked step shows, about.
+/// The approximate number of keys that one locked step visits.
 const STEP_KEYS: usize = 32;
-/// Elements of a big value that one locked step shows, about.
+/// The approximate number of elements of a big value that one locked step visits.
 const STEP_ELEMENTS: usize = 256;
-/// A key that takes more is copied under the lock of its shard and encoded outside it.
+/// The maximum size in bytes of a key that is encoded under the lock of its shard. A larger one is
+/// copied under the lock and encoded outside it.
 const ENCODED_LOCKED_BYTES_MAX: usize = 4096;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
@@ -52,47 +54,48 @@ pub enum SaveFormat {
     Rdb,
     /// Commands ([`crate::commands`]): the base of an append-only file without RDB preamble.
     Commands {
-        /// The Unix time that stands first, if one is to.
+        /// The Unix time in seconds to write first, if any.
         time_s: Option<i64>,
     },
 }
 
-/// The options of a file. For commands only the functions matter.
+/// The options of a save. For commands only `format` and `functions` are used.
 #[derive(Clone, Debug)]
 pub struct SaveOptions {
-    /// Its format.
+    /// The format of the file.
     pub format: SaveFormat,
-    /// The version of the format; `None` for the lowest of Redis 7.2 and later that has all types
-    /// of the data. So whoever can read the data can read the file, Valkey included.
+    /// The version of the format. `None` is the lowest one of Redis 7.2 and later that has all
+    /// types of the data. So every server that supports the data can read the file, including
+    /// Valkey.
     pub version: Option<FileVersion>,
     /// The compression of strings.
     pub compression: Compression,
-    /// True if there is a checksum; zero stands for none.
+    /// True if a checksum is written; otherwise it is zero.
     pub checksum: bool,
-    /// The part of keys' access clocks that is written.
+    /// The part of the keys' access clocks that is written.
     pub usage: Usage,
-    /// Facts about the file, by name.
+    /// The facts about the file (AUX fields), by name.
     pub facts: Vec<(&'static str, String)>,
-    /// Libraries of functions, as source text.
+    /// The libraries of functions, as source text.
     pub functions: Vec<Box<[u8]>>,
 }
 
-/// Why data does not go into a file of the version that was asked for.
+/// The reason why the data cannot be written in the requested version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Fields of hashes expire.
+    /// Fields of hashes expire, which the version does not support.
     FieldDeadlines {
         /// The number of hashes with such fields.
         hashes: usize,
         /// The version.
         version: u16,
     },
-    /// There are libraries of functions.
+    /// There are libraries of functions, which the version does not support.
     Functions {
         /// The version.
         version: u16,
     },
-    /// A list's element is too long.
+    /// An element of a list is too long for the version.
     Element {
         /// The version.
         version: u16,
@@ -122,46 +125,46 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The file could not be written any further; who wrote it knows why.
+/// The error of a file that cannot be written any further. Its sink knows the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// Takes the bytes of a file.
+/// A destination of a file's bytes.
 pub trait ChunkSink {
-    /// Takes the next bytes. Called by one thread at a time.
+    /// Appends bytes. Only one thread at a time calls it.
     ///
     /// # Errors
-    /// The file cannot be written: nothing is handed to it any more.
+    /// If the file cannot be written. No more bytes are then passed to it.
     fn append(&self, bytes: &[u8]) -> Result<(), Failed>;
 }
 
 /// The outcome of a walker's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There is more to do.
+    /// There is more work.
     More,
-    /// Nothing can be done right now: others are at it. Let some time go by.
+    /// The work is waiting for other walkers or threads. Try again after a short time.
     Waiting,
-    /// This walker has no more to do.
+    /// The walker has finished.
     Done,
 }
 
 /// The progress of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Keys that were written.
+    /// The number of keys written.
     pub keys_done: u64,
-    /// Keys at the point.
+    /// The number of keys at the point of the save.
     pub keys: u64,
-    /// Bytes that were written.
+    /// The number of bytes written.
     pub len_bytes: u64,
 }
 
-/// A save under way, shared by its walkers. See the module.
+/// A save in progress, shared by its walkers; see the module.
 pub struct Save {
     options: SaveOptions,
     version: FileVersion,
-    /// Why there can be no file.
+    /// The reason why the data cannot be written in this version, if found so far.
     unfit: Lock<Option<Unfit>>,
     keys: u64,
     keys_done: AtomicU64,
@@ -173,43 +176,43 @@ pub struct Save {
 /// The bytes written so far.
 struct Stream {
     digest: Digest<'static, u64, Table<16>>,
-    /// The database that the next record belongs to.
+    /// The current database of the file; the next record belongs to it.
     db: Option<usize>,
-    /// Databases of which the file has said how big they are.
+    /// The databases whose sizes were written to the file.
     sized: Vec<usize>,
-    /// The walker that has the file to itself.
+    /// The walker that owns the file for a big value.
     owner: Option<usize>,
 }
 
 /// The way a walker enters the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the gate, with its number as a background thread, for a short step at a time.
+    /// Through the gate, with its number as a background thread, for one short step at a time.
     Gate,
-    /// It is the exclusive owner, or works for it.
+    /// As the exclusive owner of the keyspace, or working for it.
     Owner,
 }
 
-/// The state of one thread.
+/// The state of a walker, which one thread runs.
 pub struct Walker {
     number: usize,
     way: Way,
     records: Records,
     /// The database of the records in the buffer.
     db: usize,
-    /// The database of the records to come, until those of another are out of the buffer.
+    /// The database of the next records; different from `db` until the buffer is written.
     next_db: usize,
     work: Option<Current>,
-    /// Keys copied under a lock, to be encoded outside it.
+    /// The keys copied under a lock, to be encoded outside it.
     copies: Vec<KeyEntry>,
 }
 
-/// The present work of a walker.
+/// The current work of a walker.
 enum Current {
     Part(Part),
     HandedOver(std::vec::IntoIter<HandedOver>),
     Flushed(Flushed),
-    /// With whether its head was written.
+    /// A big value and its progress.
     Big(BigValue, BigState),
 }
 
@@ -229,8 +232,8 @@ impl Walker {
 }
 
 impl Save {
-    /// Fixes the point: the save will be of the keyspace as it is now. `None` where another walk is
-    /// under way. O(shards).
+    /// Begins a save of the keyspace as it is now (the point of the save). `None` if another walk
+    /// is in progress. O(shards).
     pub fn begin(engine: &Shared, alone: &Exclusive, options: SaveOptions) -> Option<Arc<Self>> {
         let snapshot = engine.keyspace.snapshot();
         if !engine.keyspace.fix_snapshot(alone) {
@@ -267,14 +270,14 @@ impl Save {
         lacks_functions.then_some(Unfit::Functions { version: version.number() })
     }
 
-    /// Returns the reason why there can be no file of this version, as far as it is known right
-    /// after [`Self::begin`]. The caller that began the save must [abandon](Self::abandon) it
-    /// then.
+    /// Returns the reason why the data cannot be written in this version, as far as it is known. If
+    /// there is one directly after [`Self::begin`], the caller must [abandon](Self::abandon) the
+    /// save.
     pub fn unfit(&self) -> Option<Unfit> {
         *self.unfit.lock()
     }
 
-    /// Writes what stands ahead of all keys. Once, before any walker's first step.
+    /// Writes the part of the file before all keys. Call it once, before any walker's first step.
     pub fn write_head(&self, engine: &Shared, out: &dyn ChunkSink) {
         let mut records = self.records();
         match &mut records {
@@ -310,12 +313,12 @@ impl Save {
         Walker { number, way, records: self.records(), db: 0, next_db: 0, work: None, copies: Vec::new() }
     }
 
-    /// Abandons the file. The walkers continue until they are done: shortly.
+    /// Abandons the file. The walkers must continue until they are done, which is soon.
     pub fn abandon(&self, engine: &Shared) {
         self.fail(engine.keyspace.snapshot());
     }
 
-    /// Returns true if there will be no file.
+    /// Returns true if the save has failed or was abandoned.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
     }
@@ -326,7 +329,7 @@ impl Save {
         Progress { keys_done, keys: self.keys, len_bytes }
     }
 
-    /// Does a little of the work: one short step under a lock at most, and a write of the file.
+    /// Does a small part of the work: at most one short step under a lock, and a write to the file.
     pub fn step(&self, engine: &Shared, walker: &mut Walker, out: &dyn ChunkSink) -> Step {
         let snapshot = engine.keyspace.snapshot();
         if walker.records.buffer().len() >= CHUNK_BYTES && !self.write_out(walker, out, snapshot) {
@@ -371,8 +374,8 @@ impl Save {
         Step::More
     }
 
-    /// Has the walker's next records belong to this database; false where the file is not free for
-    /// those before.
+    /// Selects the database of the walker's next records. Returns false if another walker owns the
+    /// file, so that the records of the previous database cannot be written yet.
     fn turn_to(&self, walker: &mut Walker, db: usize, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         walker.next_db = db;
         if walker.db == db {
@@ -493,7 +496,7 @@ impl Save {
         Step::More
     }
 
-    /// Takes the file for this walker alone; whether it could.
+    /// Makes this walker the owner of the file. Returns false if another walker owns it.
     fn own_stream(&self, walker: &Walker) -> bool {
         let mut stream = self.stream.lock();
         let is_free = stream.owner.is_none_or(|owner| owner == walker.number);
@@ -503,7 +506,7 @@ impl Save {
         is_free
     }
 
-    /// Writes the walker's buffer to the file; false where another has the file to itself.
+    /// Writes the walker's buffer to the file. Returns false if another walker owns the file.
     fn write_out(&self, walker: &mut Walker, out: &dyn ChunkSink, snapshot: &Snapshot) -> bool {
         let mut stream = self.stream.lock();
         if stream.owner.is_some_and(|owner| owner != walker.number) {
@@ -554,14 +557,14 @@ impl Save {
         snapshot.abandon();
     }
 
-    /// Ends the file, after all walkers are done. The keyspace is free for the next walk.
+    /// Ends the file after all walkers are done. Then the next save can begin.
     ///
     /// # Errors
-    /// The file could not be written, or was not wanted any more.
+    /// If the file could not be written, or was abandoned.
     pub fn finish(&self, engine: &Shared, out: &dyn ChunkSink) -> Result<Progress, Failed> {
         let snapshot = engine.keyspace.snapshot();
         if !snapshot.is_kept_for() {
-            // All data was flushed, say: what is in the file is not all.
+            // The walk was ended early, for example by FLUSHALL: the file is incomplete.
             self.fail(snapshot);
         }
         if self.options.format == SaveFormat::Rdb {
@@ -588,7 +591,7 @@ impl Save {
     }
 }
 
-/// Returns true if encoding the entry would take long under a lock.
+/// Returns true if encoding the entry under a lock would take too long.
 fn is_long(entry: &KeyEntry) -> bool {
     match entry.view() {
         View::Object(Object::Blob(_)) => true,

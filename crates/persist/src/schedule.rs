@@ -1,39 +1,41 @@
-//! The schedule of snapshots, and the results of the last ones. No clock: times are arguments.
+//! The schedule of snapshots, and the results of the last ones. It uses no clock: times are
+//! arguments.
 
 use std::time::Duration;
 
 use crate::folder::Trouble;
 
-/// After a save that failed the next one waits for so long, as in Redis.
+/// The time to wait after a failed save, as in Redis.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Save when so many changes were made and so much time has passed since the last save.
+/// A rule (`save`): save when this number of changes were made and this time has passed since the
+/// last save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveRule {
-    /// Time since the last save.
+    /// The time since the last save, in seconds.
     pub seconds: u64,
-    /// Changes since the last save, at least.
+    /// The minimum number of changes since the last save.
     pub changes: u64,
 }
 
-/// The results of saves so far. Times are Unix seconds.
+/// The results of the saves so far. Times are Unix seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveRecord {
-    /// The end of the last one that succeeded; the start, if none did.
+    /// The end of the last save that succeeded; the start of the server if none did.
     pub last_save_s: i64,
-    /// The start of the last one in the background; `None` for never.
+    /// The start of the last save in the background; `None` if there was none.
     pub last_try_s: Option<i64>,
-    /// True if the last one in the background succeeded.
+    /// True if the last save in the background succeeded.
     pub last_succeeded: bool,
-    /// Why it did not.
+    /// The error of the last save in the background.
     pub last_trouble: Option<Trouble>,
-    /// The length of the last one in the background, in seconds.
+    /// The duration of the last save in the background, in seconds.
     pub last_took_s: Option<u64>,
     /// The number of saves that have succeeded.
     pub saves: u64,
-    /// All changes up to the point of the last save.
+    /// The number of changes up to the point of the last save.
     pub changes_saved: u64,
-    /// One shall begin as soon as possible.
+    /// True if a save should begin as soon as possible.
     pub is_scheduled: bool,
 }
 
@@ -66,13 +68,13 @@ impl SaveRecord {
         rule.map(|rule| Reason::Rule(*rule)).or(self.is_scheduled.then_some(Reason::Scheduled))
     }
 
-    /// Notes that a save in the background begins.
+    /// Records the start of a save in the background.
     pub fn begun(&mut self, now_s: i64) {
         self.last_try_s = Some(now_s);
         self.is_scheduled = false;
     }
 
-    /// Notes that a save has succeeded, whose point was after `changes`.
+    /// Records the success of a save, whose point was after `changes`.
     pub fn succeeded(&mut self, changes: u64, now_s: i64) {
         self.last_save_s = now_s;
         self.last_succeeded = true;
@@ -81,19 +83,19 @@ impl SaveRecord {
         self.changes_saved = changes;
     }
 
-    /// Notes that a save has failed.
+    /// Records the failure of a save.
     pub fn failed(&mut self, trouble: Trouble) {
         self.last_succeeded = false;
         self.last_trouble = Some(trouble);
     }
 }
 
-/// Why a save begins.
+/// The reason why a save begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// By this rule.
+    /// This rule is met.
     Rule(SaveRule),
-    /// It was asked for at a time at which it could not begin.
+    /// A save was requested when it could not begin.
     Scheduled,
 }
 

@@ -7,7 +7,7 @@
 //!   consumers  count, then each: name | time seen | time active, -1 for never (from 7.2 on)
 //!              count of its pending entries, then 16 bytes of each ID
 //! ```
-//! From Redis 8.8 on, the IDs of entries that consumers returned (NACK) follow the consumers. These
+//! From Redis 8.8 on, the IDs of entries that consumers returned follow the consumers. These
 //! entries are pending for no consumer; they are dropped here. Every other pending entry of a group
 //! must belong to exactly one consumer, and every entry of a consumer must be pending in the group.
 

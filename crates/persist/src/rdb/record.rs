@@ -160,7 +160,7 @@ impl Encoder {
         }
     }
 
-    /// Begins a key whose value follows in pieces; `head` has the number of elements.
+    /// Begins a key whose value follows in pieces; `head` has the number of its elements or nodes.
     pub fn big_head(&mut self, key: &[u8], expiry_ms: Option<i64>, access: u32, head: &Head) {
         let (kind, count) = match *head {
             Head::List { nodes } => (self.version.list_type(), nodes),

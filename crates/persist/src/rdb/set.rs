@@ -1,4 +1,4 @@
-//! Sets.
+//! Reading and writing of sets.
 
 use keyspace::{Set, SetView};
 
@@ -8,15 +8,15 @@ use super::sink::{Sink, Writer};
 use super::source::{Reader, Source};
 use super::value_type::ValueType;
 
-/// Reads count and members.
+/// Reads a count, then members.
 pub(super) fn read_members<S: Source>(reader: &mut Reader<S>, rules: &Rules<'_>) -> Result<Set, FormatError> {
     let mut set = Set::new();
     let count = reader.length()?;
     for at in 0..count {
         let member = reader.string()?;
         if at == 0 {
-            // As in Redis, more members than an intset may have make a table,
-            // whatever a listpack may have.
+            // As in Redis, a set with more members than an intset may have becomes a table,
+            // whatever the limits of listpacks are.
             let expected = usize::try_from(count).unwrap_or(usize::MAX);
             let expected = if expected > rules.set.intset_entries_max { usize::MAX } else { expected };
             set.expect(expected, &member, &rules.set, rules.hasher);
@@ -42,7 +42,7 @@ pub(super) fn read_listpack<S: Source>(
     Set::from_listpack(pack, &rules.set, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type in which a set is written, if all types may be.
+/// Returns the type in which a set is written, if all types are allowed.
 pub(super) fn type_of(set: &Set) -> ValueType {
     match set.view() {
         SetView::Ints(_) => ValueType::SetIntset,
@@ -51,7 +51,7 @@ pub(super) fn type_of(set: &Set) -> ValueType {
     }
 }
 
-/// Writes a set as `kind`: that of [`type_of`], or [`ValueType::Set`].
+/// Writes a set as `kind`: the type of [`type_of`], or [`ValueType::Set`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, set: &Set) {
     match set.view() {
         SetView::Ints(ints) if kind == ValueType::SetIntset => writer.blob(ints.as_bytes()),

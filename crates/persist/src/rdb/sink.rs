@@ -1,13 +1,13 @@
-//! Writing: lengths, strings and numbers, to anywhere.
+//! Writing of lengths, strings and numbers to a sink.
 
 use stdx::number::parse_i64;
 use structures::listpack::element::Element;
 use structures::lzf::Compressor;
 
-/// The destination of bytes. A sink that can fail notes it and takes no more; its owner asks at
-/// the end.
+/// A destination of bytes. A sink that can fail records the failure and ignores further bytes; its
+/// owner checks for a failure at the end.
 pub trait Sink {
-    /// Takes `bytes` as the next ones.
+    /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
 }
 
@@ -17,30 +17,30 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Strings up to this length are not compressed, as in Redis.
+/// The length up to which strings are not compressed, in bytes, as in Redis.
 const UNCOMPRESSED_LEN_BYTES_MAX: usize = 20;
-/// Longest text that is tried as a number: `-2147483648`.
+/// The length of the longest text that may be stored as a number: `-2147483648`.
 const INT32_TEXT_LEN_MAX: usize = 11;
 
-/// The way strings are written: `rdbcompression`.
+/// The compression of strings: `rdbcompression`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
+    /// Strings are not compressed.
     None,
-    /// By LZF, where that makes them shorter.
+    /// Strings are compressed with LZF if that makes them shorter.
     Lzf,
 }
 
-/// Writes lengths, strings and numbers to a sink.
+/// A writer of lengths, strings and numbers to a sink.
 #[derive(Debug)]
 pub struct Writer<S> {
     sink: S,
-    /// Tables and space of the compression, where strings are to be compressed.
+    /// The tables and buffers of the compression; `None` if strings are not compressed.
     compressor: Option<Compressor>,
 }
 
 impl<S: Sink> Writer<S> {
-    /// Creates a writer to `sink`. One that compresses allocates the compressor's tables.
+    /// Creates a writer to `sink`. If it compresses, the compressor's tables are allocated.
     pub fn new(sink: S, compression: Compression) -> Self {
         let compressor = match compression {
             Compression::None => None,
@@ -54,17 +54,17 @@ impl<S: Sink> Writer<S> {
         self.sink
     }
 
-    /// Borrows the sink, to take bytes out of it.
+    /// Borrows the sink, so that its bytes can be taken.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.sink.put(bytes);
     }
 
-    /// Writes a length or another number without sign.
+    /// Writes a length or another unsigned number.
     pub fn length(&mut self, length: u64) {
         match length {
             0..0x40 => self.sink.put(&[length as u8]),
@@ -87,7 +87,7 @@ impl<S: Sink> Writer<S> {
         self.sink.put(&at_ms.to_le_bytes());
     }
 
-    /// Writes a string: as a number, compressed or as it is, whatever is shortest. O(bytes).
+    /// Writes a string in the shortest form: as a number, compressed, or unchanged. O(bytes).
     pub fn string(&mut self, bytes: &[u8]) {
         if bytes.len() <= INT32_TEXT_LEN_MAX
             && let Some(number) = parse_i64(bytes)
@@ -123,7 +123,7 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a string that is no number, such as a packed structure. O(bytes).
+    /// Writes a string that is never stored as a number, such as a packed structure. O(bytes).
     pub fn blob(&mut self, bytes: &[u8]) {
         if bytes.len() > UNCOMPRESSED_LEN_BYTES_MAX
             && let Some(mut compressor) = self.compressor.take()

@@ -1,29 +1,29 @@
-//! Finding the end of a value without reading it, so that files can be cut into parts which several
-//! threads read. Nothing is allocated, and nothing is checked beyond what finding the end takes.
+//! A search for the end of a value without decoding it. It splits files into parts that several
+//! threads decode. It allocates nothing, and checks only what is necessary to find the end.
 
 use super::VALKEY_VERSION;
 use super::error::FormatErrorKind;
 use super::templates::Templates;
 
-/// Why the end of a value was not found.
+/// The reason why the end of a value was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unskipped {
     /// More bytes are needed.
     Short,
-    /// These bytes are no value.
+    /// The bytes are not a value.
     Broken(FormatErrorKind),
 }
 
 use Unskipped::{Broken, Short};
 
-/// Bytes that are skipped over.
+/// A position in bytes that moves past values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skipper<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-/// The content of a place where a length may stand.
+/// The content of a length: a number, or the encoding of a string.
 enum Length {
     Plain(u64),
     Encoded(u8),
@@ -34,7 +34,7 @@ impl<'b> Skipper<'b> {
         Self { bytes, at }
     }
 
-    /// Returns the place of the next byte.
+    /// Returns the index of the next byte.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -100,7 +100,7 @@ impl<'b> Skipper<'b> {
         self.take(len).map(drop)
     }
 
-    /// Skips a count, and calls `each` as many times.
+    /// Skips a count, and calls `each` that number of times.
     fn counted(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Unskipped>) -> Result<(), Unskipped> {
         let count = self.length()?;
         (0..count).try_for_each(|_| each(self))
@@ -114,8 +114,8 @@ impl<'b> Skipper<'b> {
         (0..count).try_for_each(|_| self.length().map(drop))
     }
 
-    /// Skips a value of this type in this version of the format, which may refer to names of its
-    /// file.
+    /// Skips a value of this type in this version of the format. `templates` are the shared field
+    /// names of its file.
     pub fn value(&mut self, kind: u8, version: u16, templates: &Templates) -> Result<(), Unskipped> {
         let of_valkey = version >= VALKEY_VERSION;
         match kind {
@@ -149,7 +149,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips a hash whose fields expire, or one with paths, in Valkey's form.
+    /// Skips a hash whose fields expire, or one with paths, in the form of Valkey.
     fn hash_of_valkey(&mut self, kind: u8) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.string()?;
@@ -161,8 +161,8 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a hash whose fields expire, in Redis' form: behind the earliest deadline, from the
-    /// release of 7.4 on.
+    /// Skips a hash whose fields expire, in the form of Redis. From the release of 7.4 on, the
+    /// earliest deadline precedes the fields.
     fn timed_hash(&mut self, kind: u8) -> Result<(), Unskipped> {
         if kind >= 24 {
             self.take(8)?;
@@ -177,7 +177,7 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a hash whose field names stand ahead of it, or elsewhere in the file.
+    /// Skips a hash whose field names precede it, or are elsewhere in the file.
     fn hash_with_names_apart(&mut self, kind: u8, templates: &Templates) -> Result<(), Unskipped> {
         match kind {
             29 => {
@@ -189,8 +189,8 @@ impl<'b> Skipper<'b> {
             }
             30 => self.string(),
             31 => {
-                // How many names are in a listpack is not known without unpacking it; it is not
-                // written to files.
+                // The number of names in a listpack is unknown until it is unpacked. This form is
+                // not written to files.
                 if self.length()? != 1 {
                     return Err(Broken(FormatErrorKind::UnknownType(kind)));
                 }
@@ -206,15 +206,15 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips a count, and as many strings. Returns the count.
+    /// Skips a count and that number of strings. Returns the count.
     fn counted_strings(&mut self) -> Result<u64, Unskipped> {
         let count = self.length()?;
         (0..count).try_for_each(|_| self.string())?;
         Ok(count)
     }
 
-    /// Skips a count of elements, the index that comes next, if there is one, and of each element
-    /// its index, its kind, and its value.
+    /// Skips an array: a count of elements, perhaps an index, and the index, kind and value of each
+    /// element.
     fn array(&mut self) -> Result<(), Unskipped> {
         let count = self.length()?;
         match self.length()? {
@@ -232,13 +232,14 @@ impl<'b> Skipper<'b> {
         })
     }
 
-    /// Skips a number, and the names that hashes share under it.
+    /// Skips the number of a list of shared field names, and the names.
     pub fn shared_names(&mut self) -> Result<(), Unskipped> {
         self.length()?;
         self.strings(1)
     }
 
-    /// Skips a command in the form of the protocol. Returns the places of its first two words.
+    /// Skips a command in the form of the client protocol. Returns the ranges of its first two
+    /// words.
     pub fn command(&mut self) -> Result<[(usize, usize); 2], Unskipped> {
         let mut places = [(0, 0); 2];
         for at in 0..self.header(b'*')? {
@@ -255,7 +256,7 @@ impl<'b> Skipper<'b> {
         Ok(places)
     }
 
-    /// Takes `mark`, a number in decimal digits, and the end of the line.
+    /// Takes `mark`, a number in decimal digits, and a line end. Returns the number.
     fn header(&mut self, mark: u8) -> Result<u64, Unskipped> {
         let broken = Broken(FormatErrorKind::BrokenCommand);
         if self.byte()? != mark {
@@ -274,7 +275,7 @@ impl<'b> Skipper<'b> {
         }
     }
 
-    /// Skips the data of modules about a key: of each class its number and its items.
+    /// Skips the modules' data of a key: for each class, its number and its items.
     pub fn key_metadata(&mut self) -> Result<(), Unskipped> {
         self.counted(|it| {
             it.take(4)?;
@@ -288,7 +289,7 @@ impl<'b> Skipper<'b> {
         self.module_items()
     }
 
-    /// Skips the items of a module, to their end.
+    /// Skips the items of a module, including the end mark.
     pub fn module_items(&mut self) -> Result<(), Unskipped> {
         loop {
             match self.length()? {

@@ -1,4 +1,4 @@
-//! Reading: bytes from anywhere, lengths and strings out of them.
+//! Reading of lengths, strings and numbers from a source.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use super::STRING_LEN_BYTES_MAX;
 use super::error::{Ended, FormatError, FormatErrorKind};
 use super::skip::{Skipper, Unskipped};
 
-/// The source of bytes. A source that can fail in other ways ends there and keeps the reason for
-/// its owner.
+/// A source of bytes. A source that can fail in other ways ends at the failure and stores the
+/// reason for its owner.
 pub trait Source {
-    /// Fills `buffer` whole.
+    /// Fills all of `buffer`.
     ///
     /// # Errors
-    /// Where there are fewer bytes left.
+    /// If fewer bytes are left.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Ended>;
 }
 
@@ -29,11 +29,11 @@ impl Source for &[u8] {
     }
 }
 
-/// The memory that is allocated for a string before any of it was read; from then on it follows
-/// the bytes read.
+/// The maximum memory allocated for a string before any of it is read, in bytes. After that it
+/// grows with the bytes read.
 const FIRST_STEP_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads lengths, strings and numbers from a source, and counts its bytes.
+/// A reader of lengths, strings and numbers from a source. It counts the bytes.
 #[derive(Debug)]
 pub struct Reader<S> {
     source: S,
@@ -41,31 +41,31 @@ pub struct Reader<S> {
     string_len_bytes_max: u64,
 }
 
-/// A length, or the word that a string in a special encoding stands in its place.
+/// A length, or the special encoding of a string, which is stored in its place.
 enum Length {
     Plain(u64),
     Encoded(u8),
 }
 
 impl<S: Source> Reader<S> {
-    /// Creates a reader of `source`, whose first byte is the one at `file_offset`. It refuses
-    /// strings longer than `string_len_bytes_max`.
+    /// Creates a reader of `source`, whose first byte is at `file_offset`. It rejects strings
+    /// longer than `string_len_bytes_max`.
     pub fn new(source: S, file_offset: u64, string_len_bytes_max: u64) -> Self {
         let string_len_bytes_max = string_len_bytes_max.min(STRING_LEN_BYTES_MAX);
         Self { source, offset: file_offset, string_len_bytes_max }
     }
 
-    /// Returns the place of the next byte.
+    /// Returns the offset of the next byte.
     pub fn file_offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the source, for the content behind the values.
+    /// Returns the source, to read the content after the values.
     pub fn into_source(self) -> S {
         self.source
     }
 
-    /// Creates an error at this place.
+    /// Creates an error at the current offset.
     pub fn error(&self, kind: impl Into<FormatErrorKind>) -> FormatError {
         FormatError { file_offset: self.offset, kind: kind.into() }
     }
@@ -82,7 +82,7 @@ impl<S: Source> Reader<S> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Reads a time: 8 bytes, the lowest first; milliseconds.
+    /// Reads a time in milliseconds: 8 bytes, little-endian.
     pub fn time_ms(&mut self) -> Result<i64, FormatError> {
         Ok(i64::from_le_bytes(self.array()?))
     }
@@ -106,8 +106,8 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// Reads a length or another number without sign. The counted content is not there yet:
-    /// allocate nothing for it.
+    /// Reads a length or another unsigned number. Allocate nothing for a length before its content
+    /// is read.
     pub fn length(&mut self) -> Result<u64, FormatError> {
         match self.length_or_encoding()? {
             Length::Plain(length) => Ok(length),
@@ -136,7 +136,8 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// Reads the next `len` bytes. Memory follows the bytes read, so a false length costs nothing.
+    /// Reads the next `len` bytes. Memory grows only with the bytes read, so a wrong length
+    /// allocates nothing.
     pub fn bytes(&mut self, len: u64) -> Result<Vec<u8>, FormatError> {
         let fits = usize::try_from(len).ok().filter(|_| len <= self.string_len_bytes_max);
         let len = fits.ok_or(self.error(FormatErrorKind::StringTooLong))?;
@@ -151,13 +152,13 @@ impl<S: Source> Reader<S> {
         Ok(bytes)
     }
 
-    /// Reads a listpack in a string, checked element by element. O(bytes).
+    /// Reads a listpack in a string and checks each element. O(bytes).
     pub(super) fn listpack(&mut self) -> Result<Listpack, FormatError> {
         let bytes = self.string()?;
         Listpack::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
     }
 
-    /// Reads an intset in a string, checked. O(bytes).
+    /// Reads an intset in a string and checks it. O(bytes).
     pub(super) fn intset(&mut self) -> Result<Intset, FormatError> {
         let bytes = self.string()?;
         Intset::from_bytes(bytes.into()).map_err(|error| self.error(FormatErrorKind::Pack(error.kind)))
@@ -171,7 +172,7 @@ impl<'b> Reader<&'b [u8]> {
         self.source.is_empty()
     }
 
-    /// Reads as [`Reader::string`] does, without a copy of an uncompressed string.
+    /// Reads a string as [`Reader::string`] does, but without copying an uncompressed one.
     #[inline]
     pub(crate) fn string_ref(&mut self) -> Result<Cow<'b, [u8]>, FormatError> {
         let (first, head) = match *self.source {
@@ -186,12 +187,12 @@ impl<'b> Reader<&'b [u8]> {
                 self.offset += (head + first) as u64;
                 Ok(Cow::Borrowed(bytes))
             }
-            // It says what is wrong.
+            // This call returns the error.
             _ => self.string().map(Cow::Owned),
         }
     }
 
-    /// Reads a string in LZF.
+    /// Reads a string compressed with LZF.
     fn compressed_string(&mut self) -> Result<Vec<u8>, FormatError> {
         let _encoding = self.byte()?;
         let (compressed_len, len) = (self.length()?, self.length()?);
@@ -205,7 +206,7 @@ impl<'b> Reader<&'b [u8]> {
         lzf::decompress(compressed, len).ok_or(self.error(FormatErrorKind::BrokenCompression))
     }
 
-    /// Passes over what `skip` skips.
+    /// Skips what `skip` skips.
     pub(crate) fn skip_with(
         &mut self,
         skip: impl FnOnce(&mut Skipper<'_>) -> Result<(), Unskipped>,

@@ -1,5 +1,5 @@
-//! Streams. Nodes here keep other nodes than Redis does (see `keyspace::stream`), so entries are
-//! unpacked from one and packed into the other.
+//! Reading and writing of streams. Nodes in memory have another form than those of Redis (see
+//! `keyspace::stream`), so entries are unpacked from one form and packed into the other.
 //!
 //! ```text
 //!   stream   count, then for each node: 16 bytes of its ID | listpack in a string
@@ -12,7 +12,8 @@
 //!            fields | field | value …        or with the node's fields only: value …
 //!            elements of the entry up to here
 //! ```
-//! Deleted entries are not kept. IDs ascend, and what the stream says of its entries must be so.
+//! Deleted entries are dropped. IDs must ascend, and the counts and IDs of the stream must fit its
+//! entries.
 
 use keyspace::{Stream, StreamEntry, StreamId, StreamRest};
 use structures::listpack::element::{Element, append_encoded};
@@ -26,14 +27,14 @@ use super::source::{Reader, Source};
 use super::stream_id::{from_raw, raw_bytes, read_id, write_id};
 use super::value_type::ValueType;
 
-/// Entries of a node that is written.
+/// The maximum number of entries of a node that is written.
 const NODE_ENTRIES_MAX: usize = 100;
-/// Bytes of a node's listpack from which on no entry is added.
+/// The length of a node's listpack from which no entry is added, in bytes.
 const NODE_BYTES_MAX: usize = 4096;
 
-/// The entry was deleted.
+/// The flag of a deleted entry.
 const DELETED: i64 = 1;
-/// The entry has the fields of its node.
+/// The flag of an entry that has the fields of its node.
 const SAME_FIELDS: i64 = 2;
 
 /// Reads a stream of this `kind`.
@@ -70,8 +71,8 @@ pub(super) fn read<S: Source>(
     Ok(stream)
 }
 
-/// Passes over what Redis 8.6 keeps so that producers can add a message twice and have it once:
-/// settings, the messages of each producer, two counters. Streams here do not have it.
+/// Skips the data with which Redis 8.6 recognizes messages that a producer adds twice: settings,
+/// the messages of each producer, two counters. Streams here do not have it.
 fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> {
     let _seconds = reader.length()?;
     let _messages_max = reader.length()?;
@@ -87,7 +88,7 @@ fn pass_producers<S: Source>(reader: &mut Reader<S>) -> Result<(), FormatError> 
     Ok(())
 }
 
-/// A node's elements on their way into a stream.
+/// The elements of a node that are being appended to a stream.
 struct NodeEntries<'a> {
     base: StreamId,
     elements: Iter<'a>,
@@ -104,11 +105,11 @@ impl<'a> NodeEntries<'a> {
         usize::try_from(self.int()?).ok()
     }
 
-    /// Appends all entries; `None` where the node is broken.
+    /// Appends all entries; `None` if the node is broken.
     fn read(mut self) -> Option<()> {
         let (live, deleted) = (self.count()?, self.count()?);
         let field_count = self.count()?;
-        // As many as there are: the count alone allocates nothing.
+        // The fields are collected as they are read; the count alone allocates nothing.
         let fields: Vec<Element<'a>> = self.elements.by_ref().take(field_count).collect();
         if fields.len() != field_count || self.int()? != 0 {
             return None;
@@ -149,7 +150,7 @@ impl<'a> NodeEntries<'a> {
     }
 }
 
-/// The words of an entry, as text, in memory that is used again for the next.
+/// The words of an entry as text, in memory that is reused for the next entry.
 #[derive(Default)]
 struct Words {
     text: Vec<u8>,
@@ -179,7 +180,7 @@ impl Words {
     }
 }
 
-/// Writes entries, at least one, as one node.
+/// Writes entries as one node; does nothing if there is none.
 pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry<'_>]) {
     let Some(first) = entries.first() else { return };
     let fields = first.pairs.clone().map(|(field, _)| field).collect();
@@ -189,7 +190,7 @@ pub(super) fn write_node<S: Sink>(writer: &mut Writer<S>, entries: &[StreamEntry
     writer.blob(&node.into_listpack());
 }
 
-/// Writes what a stream is beside its entries.
+/// Writes the state of a stream other than its entries.
 pub(super) fn write_end<S: Sink>(kind: ValueType, writer: &mut Writer<S>, rest: &StreamRest) {
     write_rest(kind, writer, (rest.len, rest.first_entry_id), &rest.rest);
 }
@@ -213,7 +214,7 @@ fn write_rest<S: Sink>(
 /// Writes a stream as `kind`: [`ValueType::StreamListpacks`] to [`ValueType::StreamListpacks3`].
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &Stream) {
     let nodes = || Nodes { entries: stream.range(StreamId::MIN, StreamId::MAX), next: None };
-    // Packed twice, so that no more than one node is in memory.
+    // The nodes are packed twice, so that only one of them is in memory at a time.
     writer.length(nodes().count() as u64);
     for node in nodes() {
         writer.blob(&raw_bytes(node.base));
@@ -222,20 +223,20 @@ pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, stream: &S
     write_rest(kind, writer, (stream.len(), stream.first_entry_id()), stream);
 }
 
-/// Packs entries into nodes.
+/// An iterator that packs entries into nodes.
 struct Nodes<'a, I: Iterator<Item = StreamEntry<'a>>> {
     entries: I,
-    /// The entry that did not go into the last node any more.
+    /// The first entry of the next node.
     next: Option<StreamEntry<'a>>,
 }
 
-/// A node on its way out.
+/// A node that is being packed.
 struct PackedNode<'a> {
     base: StreamId,
     fields: Vec<&'a [u8]>,
     entry_count: usize,
     element_count: usize,
-    /// The entries' elements.
+    /// The elements of the entries.
     run: Vec<u8>,
 }
 
@@ -269,7 +270,7 @@ impl<'a> PackedNode<'a> {
         let same_fields = entry.pairs.clone().map(|(field, _)| field).eq(self.fields.iter().copied());
         let before = self.element_count;
         self.put(if same_fields { SAME_FIELDS } else { 0 });
-        // Two's complement, as the reader adds them.
+        // The difference is in two's complement, because the reader adds it.
         self.put(entry.id.ms.wrapping_sub(self.base.ms) as i64);
         self.put(entry.id.seq.wrapping_sub(self.base.seq) as i64);
         if !same_fields {

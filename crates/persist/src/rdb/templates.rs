@@ -1,20 +1,20 @@
-//! Field names that hashes of one file share, as Redis 8.10 writes them: ahead of all keys, each
-//! row of names under a number by which keys refer to it. Loaded hashes have names of their own.
+//! Field names that hashes of one file share, as Redis 8.10 writes them. Lists of names precede all
+//! keys, and keys refer to them by their numbers. In memory each hash has its own names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use structures::lock::Lock;
 
-/// The most bytes of memory of all names of a file together.
+/// The maximum memory for all names of a file, in bytes.
 const LEN_BYTES_MAX: usize = 256 << 20;
-/// The approximate memory of a row and a name beside the name's bytes.
+/// The approximate memory of a list of names without its text, in bytes.
 const ROW_LEN_BYTES: usize = 64;
 
-/// A row of names.
+/// A list of field names.
 #[derive(Debug, Default)]
 pub(super) struct FieldNames {
-    /// Its end in the file, in bytes.
+    /// The end of the list in the file, in bytes.
     file_offset: u64,
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -35,16 +35,16 @@ impl FieldNames {
         starts.zip(&self.ends).map(|(start, &end)| &self.text[start..end])
     }
 
-    /// Returns its approximate memory, in bytes.
+    /// Returns the approximate memory in bytes.
     pub(super) fn memory_len_bytes(&self) -> usize {
         ROW_LEN_BYTES + self.text.capacity() + self.ends.capacity() * size_of::<usize>()
     }
 }
 
-/// The rows of a file, for all who read its keys: one thread adds rows, any number look them up.
+/// The lists of field names of a file. One thread adds lists; any number of threads look them up.
 #[derive(Debug)]
 pub(crate) struct Templates {
-    /// A leaf, held for one look-up.
+    /// The lists by their numbers. The lock is a leaf, held for one look-up.
     all: Lock<Rows>,
 }
 
@@ -55,31 +55,31 @@ struct Rows {
 }
 
 impl Templates {
-    /// Creates the state without names.
+    /// Creates an empty collection.
     pub(crate) fn new() -> Self {
         Self { all: Lock::new(Rows::default()) }
     }
 
-    /// Returns the memory that a row to come may take, in bytes.
+    /// Returns the memory that the next list may take, in bytes.
     pub(super) fn room_len_bytes(&self) -> usize {
         LEN_BYTES_MAX.saturating_sub(self.all.lock().len_bytes)
     }
 
-    /// Adds a row that ends at `file_offset`; false where the number is taken. O(log n).
+    /// Adds a list that ends at `file_offset`. Returns false if the number is taken. O(log n).
     pub(super) fn add(&self, number: u64, names: FieldNames, file_offset: u64) -> bool {
         let mut all = self.all.lock();
         all.len_bytes += names.memory_len_bytes();
         all.by_number.insert(number, Arc::new(FieldNames { file_offset, ..names })).is_none()
     }
 
-    /// Returns the row that a key at `file_offset` means by this number: it stands ahead of it.
+    /// Returns the list with this number for a key at `file_offset`; the list must precede the key.
     /// O(log n).
     pub(super) fn of_key(&self, number: u64, file_offset: u64) -> Option<Arc<FieldNames>> {
         let names = self.all.lock().by_number.get(&number).cloned();
         names.filter(|names| names.file_offset <= file_offset)
     }
 
-    /// Returns the number of names under this number so far. O(log n).
+    /// Returns the number of names in the list with this number, if it was added. O(log n).
     pub(super) fn name_count(&self, number: u64) -> Option<usize> {
         self.all.lock().by_number.get(&number).map(|names| names.len())
     }

@@ -1,4 +1,4 @@
-//! Values of any type: which code reads and writes each.
+//! Reading and writing of values of any type, by the code of the type.
 
 use keyspace::{Blob, Object};
 use structures::entry::{INLINE_BYTES_MAX, View};
@@ -16,9 +16,10 @@ use super::{hash, list, set, stream, zset};
 /// A value that was read.
 #[derive(Debug)]
 pub enum Value {
-    /// A string short enough to stand behind its key; its bytes may be a number's text.
+    /// A short string, which is stored together with its key. Its bytes may be the text of a
+    /// number.
     Short(Vec<u8>),
-    /// Anything else.
+    /// Any other value.
     Object(Object),
 }
 
@@ -32,10 +33,10 @@ impl From<Vec<u8>> for Value {
     }
 }
 
-/// Reads a value of this type. O(bytes), O(n log n) for what is packed.
+/// Reads a value of this type. O(bytes), O(n log n) for packed values.
 ///
 /// # Errors
-/// What is not such a value, or would be an empty collection.
+/// If the bytes are not such a value, or are an empty collection.
 pub fn read_value<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -69,7 +70,7 @@ pub fn read_value<S: Source>(
         ZsetListpack => Object::Zset(zset::read_listpack(reader, rules)?),
         HashTemplateListpack => Object::Hash(hash::read_template_listpack(reader, rules)?),
         HashTemplateArray => Object::Hash(hash::read_template_array(reader, rules)?),
-        // What they refer to is in a file only.
+        // The shared names are only in files.
         HashTemplateListpackRef | HashTemplateArrayRef => {
             return Err(reader.error(FormatErrorKind::UnknownType(kind.number())));
         }
@@ -83,7 +84,7 @@ pub fn read_value<S: Source>(
     Ok(Value::Object(object))
 }
 
-/// Reads as [`read_value`] does a value in a file with these names, to which it may refer.
+/// Reads a value as [`read_value`] does. It may refer to the shared names of its file.
 pub(crate) fn read_value_in_file<S: Source>(
     kind: ValueType,
     reader: &mut Reader<S>,
@@ -98,11 +99,11 @@ pub(crate) fn read_value_in_file<S: Source>(
     Ok(Value::Object(Object::Hash(hash)))
 }
 
-/// Writes a key's value as `kind`, which is what
-/// [`FileVersion::type_of`](super::FileVersion::type_of) gives. O(bytes).
+/// Writes a key's value as `kind`, which must be the type that
+/// [`FileVersion::type_of`](super::FileVersion::type_of) returns. O(bytes).
 ///
 /// # Errors
-/// The type cannot hold the value; what was written of it is no value.
+/// If the type cannot hold the value. The bytes already written are then not a value.
 pub fn write_value<S: Sink>(
     kind: ValueType,
     writer: &mut Writer<S>,

@@ -1,20 +1,20 @@
-//! The types of values, and the numbers that stand for them.
+//! The types of values and their numbers.
 
 use super::VALKEY_VERSION;
 
-/// Numbers of the types in the format.
+/// The type of a value; the discriminant is its number in the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ValueType {
     /// A string.
     String = 0,
-    /// A list, one string an element. Before Redis 3.2.
+    /// A list as single strings. Before Redis 3.2.
     List = 1,
-    /// A set, one string a member.
+    /// A set as single strings.
     Set = 2,
     /// A sorted set with scores as text. Before Redis 4.
     Zset = 3,
-    /// A hash, two strings a field.
+    /// A hash as two strings per field.
     Hash = 4,
     /// A sorted set, each member with its score as eight bytes.
     Zset2 = 5,
@@ -47,30 +47,31 @@ pub enum ValueType {
     /// A hash whose fields expire, as release candidates of Redis 7.4 wrote it. The same number is
     /// another type in Valkey: see [`ValueType::HashValkey`].
     HashMetadataEarly = 22,
-    /// The same in a listpack.
+    /// The same, in a listpack.
     HashListpackExEarly = 23,
     /// A hash whose fields expire.
     HashMetadata = 24,
     /// A hash whose fields expire, in a listpack.
     HashListpackEx = 25,
-    /// A stream with what Redis 8.6 keeps of messages that were already added.
+    /// A stream with the data of Redis 8.6 about messages that were already added.
     StreamListpacks4 = 26,
-    /// The same with entries that consumers gave back, of Redis 8.8.
+    /// The same, with entries that consumers returned, of Redis 8.8.
     StreamListpacks5 = 27,
-    /// A hash of Redis 8.10 with its field names ahead and its values in a listpack.
+    /// A hash of Redis 8.10 with its field names first and its values in a listpack.
     HashTemplateListpack = 29,
-    /// The same, its names under a number elsewhere in the file.
+    /// The same, with field names that are elsewhere in the file and a number that refers to them.
     HashTemplateListpackRef = 30,
-    /// As [`ValueType::HashTemplateListpack`], with its values one by one.
+    /// The form of [`ValueType::HashTemplateListpack`] with single values.
     HashTemplateArray = 31,
-    /// The same, its names under a number elsewhere in the file.
+    /// The same, with field names that are elsewhere in the file and a number that refers to them.
     HashTemplateArrayRef = 32,
-    /// A hash whose fields expire, as Valkey 9 writes it: number 22 there.
+    /// A hash whose fields expire, as Valkey 9 writes it; its number there is 22.
     HashValkey = 0x80 | 22,
 }
 
 impl ValueType {
-    /// Returns the structure of such a value's bytes, in Redis' words for broken ones.
+    /// Returns the name of the structure of such a value's bytes, as Redis' messages about broken
+    /// ones call it.
     pub fn structure_name(self) -> &'static str {
         match self {
             Self::HashZipmap => "Zipmap",
@@ -91,8 +92,8 @@ impl ValueType {
         }
     }
 
-    /// Returns the type that `number` means in `version` of the format; `None` if it is none or
-    /// one that is not read (modules' types).
+    /// Returns the type with this number in `version` of the format. `None` if there is none or it
+    /// is not supported (modules' types).
     pub fn from_number(number: u8, version: u16) -> Option<Self> {
         use ValueType::*;
         const ALL: [ValueType; 29] = [
@@ -132,13 +133,13 @@ impl ValueType {
         ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Returns the number it is written with.
+    /// Returns the number with which the type is written.
     pub fn number(self) -> u8 {
         self as u8 & 0x7F
     }
 
-    /// Returns the lowest version of the format in which all of Redis and Valkey know it. A DUMP
-    /// payload states it, so that the oldest server that can takes it.
+    /// Returns the lowest version of the format in which both Redis and Valkey know the type. A
+    /// DUMP payload has this version, so that as many old servers as possible accept it.
     pub fn version(self) -> u16 {
         use ValueType::*;
         match self {

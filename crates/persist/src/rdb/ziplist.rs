@@ -1,5 +1,5 @@
-//! Ziplists and zipmaps: how Redis packed small collections before version 7. Ziplists are written
-//! as well, as nodes of lists for old servers.
+//! Ziplists and zipmaps, in which Redis packed small collections before version 7. Ziplists are
+//! also written, as nodes of lists for old servers.
 //!
 //! ```text
 //!   ziplist   length-of-all u32 | offset-of-last-entry u32 | entries u16 | entry … | FF
@@ -10,9 +10,9 @@
 //!     entry   length of the field | field | length of the value | unused u8 | value | unused bytes
 //!     length  n up to 253, or FE and u32
 //! ```
-//! Numbers have their lowest byte first, except the lengths of strings in ziplists. Everything is
-//! checked on the way: entries begin where the one before ends, their number and the last one's
-//! place are as the header says.
+//! Numbers are little-endian, except the lengths of strings in ziplists. The structure is checked
+//! while it is read: each entry must begin at the end of the previous one, and the number of
+//! entries and the offset of the last one must be those of the header.
 
 use structures::listpack::element::Element;
 
@@ -20,12 +20,12 @@ use super::error::FormatErrorKind::{self, BrokenZiplist, BrokenZipmap, Defect};
 
 const HEADER_LEN_BYTES: usize = 10;
 const END: u8 = 0xFF;
-/// A count that stands for this or any higher one.
+/// The count that means this number or any higher one.
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// The length of the entry before stands in the four bytes behind this one.
+/// The byte that means that the length of the previous entry is in the next four bytes.
 const BEFORE_LEN_IS_LONG: u8 = 0xFE;
 
-/// The entries of a ziplist, in order. Ends after an error.
+/// An iterator over the entries of a ziplist, in order. It ends after an error.
 pub(super) struct Ziplist<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -35,7 +35,7 @@ pub(super) struct Ziplist<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// Reads `bytes` as a ziplist. O(1): entries are checked as they are read.
+    /// Creates an iterator over the ziplist in `bytes`. O(1): entries are checked as they are read.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, FormatErrorKind> {
         let ok = bytes.len() > HEADER_LEN_BYTES
             && bytes.last() == Some(&END)
@@ -44,7 +44,7 @@ impl<'a> Ziplist<'a> {
         if ok { Ok(ziplist) } else { Err(BrokenZiplist) }
     }
 
-    /// Walks the entries two by two.
+    /// Returns an iterator over pairs of entries.
     pub(super) fn pairs(
         mut self,
     ) -> impl Iterator<Item = Result<(Element<'a>, Element<'a>), FormatErrorKind>> {
@@ -60,7 +60,7 @@ impl<'a> Ziplist<'a> {
         })
     }
 
-    /// Returns true if the header agrees with the entries read.
+    /// Returns true if the header fits the entries read.
     fn ends_well(&self) -> bool {
         let last = self.at - self.before_len;
         let count = u16::from_le_bytes([self.bytes[8], self.bytes[9]]);
@@ -101,14 +101,14 @@ impl<'a> Ziplist<'a> {
             0xF1..=0xFD => return Some((Element::Int(i64::from(head & 0x0F) - 1), at)),
             _ => return None,
         };
-        // The payload becomes the highest bytes, and the shift brings its sign down.
+        // The payload becomes the highest bytes, and the arithmetic shift extends its sign.
         let mut word = [0; 8];
         word[8 - width..].copy_from_slice(self.take(&mut at, width)?);
         Some((Element::Int(i64::from_le_bytes(word) >> (64 - 8 * width)), at))
     }
 
     fn take(&self, at: &mut usize, len: usize) -> Option<&'a [u8]> {
-        // The terminator is no entry's.
+        // The terminator is not part of an entry.
         let end = at.checked_add(len).filter(|&end| end < self.bytes.len())?;
         let taken = &self.bytes[*at..end];
         *at = end;
@@ -125,7 +125,7 @@ impl<'a> Iterator for Ziplist<'a> {
         }
         if self.at == self.bytes.len() - 1 {
             self.done = true;
-            // An empty one has its last entry where the first would be.
+            // In an empty ziplist, the offset of the last entry is that where the first would be.
             return if self.ends_well() { None } else { Some(Err(BrokenZiplist)) };
         }
         let Some((element, end)) = self.entry() else {
@@ -139,14 +139,15 @@ impl<'a> Iterator for Ziplist<'a> {
     }
 }
 
-/// The fields and values of a zipmap. Ends after an error.
+/// An iterator over the fields and values of a zipmap. It ends after an error.
 pub(super) struct Zipmap<'a> {
     rest: &'a [u8],
     done: bool,
 }
 
 impl<'a> Zipmap<'a> {
-    /// Reads `bytes` as a zipmap. The count at its start cannot be trusted: writers stop counting.
+    /// Creates an iterator over the zipmap in `bytes`. The count at its start is not used: writers
+    /// stop counting at its maximum.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, FormatErrorKind> {
         let (_, rest) = bytes.split_first().ok_or(BrokenZipmap)?;
         Ok(Self { rest, done: false })
@@ -196,14 +197,14 @@ impl<'a> Iterator for Zipmap<'a> {
     }
 }
 
-/// A string or a node that is longer than the type it is to be written in allows: 4 GiB.
+/// The error of a string or node that is too long for the type in which it is written (4 GiB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 /// Creates a ziplist of these elements. O(bytes).
 ///
 /// # Errors
-/// It would be longer than ziplists can be.
+/// If it would be longer than a ziplist can be.
 pub(super) fn pack<'e>(elements: impl Iterator<Item = Element<'e>>) -> Result<Vec<u8>, TooLong> {
     let mut bytes = vec![0; HEADER_LEN_BYTES];
     let (mut last, mut count) = (HEADER_LEN_BYTES, 0_u16);
@@ -265,8 +266,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Returns `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]` as Redis 6.2 packs it, and a
-    /// string of 70 bytes.
+    /// Returns a ziplist as Redis 6.2 packs it: `["hello", 12, -1, 1000, 70000, -8000000, 1 << 40]`
+    /// and a string of 70 bytes.
     fn ziplist() -> Vec<u8> {
         let mut entries: Vec<Vec<u8>> = vec![
             b"\x05hello".to_vec(),

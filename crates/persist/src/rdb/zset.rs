@@ -1,4 +1,4 @@
-//! Sorted sets.
+//! Reading and writing of sorted sets.
 
 use keyspace::Zset;
 use structures::listpack::element::{Element, IntText};
@@ -10,19 +10,19 @@ use super::source::{Reader, Source};
 use super::value_type::ValueType;
 use super::ziplist::Ziplist;
 
-/// The form of scores behind members.
+/// The form of the scores after the members.
 #[derive(Clone, Copy)]
 pub(super) enum Scores {
-    /// A byte of length, then decimal digits; the lengths from 253 on are NaN,
-    /// infinity, minus infinity.
+    /// A length byte, then decimal digits. The lengths 253, 254 and 255 mean NaN, infinity and
+    /// minus infinity.
     Text,
-    /// Eight bytes, the lowest first.
+    /// Eight bytes, little-endian.
     Binary,
 }
 
-/// Members of a [`Run`], at most.
+/// The maximum number of members of a [`Run`].
 const RUN_MEMBERS_MAX: usize = 1 << 20;
-/// Bytes of a [`Run`]'s members that are enough.
+/// The length of a [`Run`]'s members, in bytes, from which it is complete.
 const RUN_BYTES_MAX: usize = 32 << 20;
 
 fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<(), FormatErrorKind> {
@@ -33,7 +33,7 @@ fn add(zset: &mut Zset, member: &[u8], score: f64, rules: &Rules<'_>) -> Result<
     if new { Ok(()) } else { Err(FormatErrorKind::Duplicate) }
 }
 
-/// Reads count, members and scores.
+/// Reads a count, then members and scores.
 pub(super) fn read_members<S: Source>(
     scores: Scores,
     reader: &mut Reader<S>,
@@ -52,7 +52,8 @@ pub(super) fn read_members<S: Source>(
         run.push(&member, score);
         if left == 0 || run.is_full() {
             if zset.is_empty() {
-                // The form that it ends in, from the beginning: the small one has no negative zero.
+                // The sorted set gets its final encoding from the beginning, because the packed
+                // encoding has no negative zero.
                 zset.expect(expected, run.longest_len_bytes(), &rules.zset, rules.hasher);
             }
             run.add_to(&mut zset, rules).map_err(|kind| reader.error(kind))?;
@@ -61,12 +62,12 @@ pub(super) fn read_members<S: Source>(
     Ok(zset)
 }
 
-/// Members that were read and are added in the order of their scores: a walk along the tree instead
-/// of a search across all of it for each.
+/// A group of members that were read and are added in the order of their scores. So adding walks
+/// along the tree instead of searching all of it for each member.
 #[derive(Default)]
 struct Run {
     text: Vec<u8>,
-    /// Score, and where in the text the member begins and ends.
+    /// The score, and the start and end of the member in `text`.
     members: Vec<(f64, usize, usize)>,
 }
 
@@ -139,13 +140,13 @@ pub(super) fn read_listpack<S: Source>(
     Zset::from_listpack(pack, &rules.zset, rules.hasher).map_err(|defect| reader.error(defect))
 }
 
-/// Returns the type in which a sorted set is written, if all types may be.
+/// Returns the type in which a sorted set is written, if all types are allowed.
 pub(super) fn type_of(zset: &Zset) -> ValueType {
     if zset.as_listpack().is_some() { ValueType::ZsetListpack } else { ValueType::Zset2 }
 }
 
-/// Writes a sorted set as `kind`: that of [`type_of`], or [`ValueType::Zset2`], from the last
-/// member to the first, as Redis does, so that who reads it inserts at the front.
+/// Writes a sorted set as `kind`: the type of [`type_of`], or [`ValueType::Zset2`]. As in Redis,
+/// the members are written from last to first, so that a reader always inserts at the front.
 pub(super) fn write<S: Sink>(kind: ValueType, writer: &mut Writer<S>, zset: &Zset) {
     if let (ValueType::ZsetListpack, Some(pack)) = (kind, zset.as_listpack()) {
         return writer.blob(pack.as_bytes());

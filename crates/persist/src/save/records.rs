@@ -1,4 +1,4 @@
-//! The encoder of a walker: one of two formats.
+//! The encoder of a walker, for one of two formats.
 
 use keyspace::KeyEntry;
 use keyspace::db::DbSize;
@@ -8,14 +8,14 @@ use keyspace::snapshot::BigValue;
 use crate::commands::CommandEncoder;
 use crate::rdb::{Encoder, TooLong};
 
-/// Writes keys into a buffer.
+/// An encoder that writes keys into a buffer.
 pub(super) enum Records {
     Rdb(Encoder),
     Commands(CommandEncoder),
 }
 
 impl Records {
-    /// Borrows the bytes that were written and not taken yet.
+    /// Borrows the written bytes, which the caller may take.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         match self {
             Records::Rdb(encoder) => encoder.buffer(),
@@ -39,7 +39,7 @@ impl Records {
         }
     }
 
-    /// Selects the database of the keys that follow.
+    /// Selects the database of the following keys.
     pub fn select_db(&mut self, db: usize) {
         match self {
             Records::Rdb(encoder) => encoder.select_db(db),
@@ -72,7 +72,7 @@ impl Records {
         }
     }
 
-    /// Writes a piece of it.
+    /// Writes a piece of the big value.
     pub fn big_piece(&mut self, piece: &Piece<'_>) {
         match self {
             Records::Rdb(encoder) => encoder.big_piece(piece),
@@ -80,7 +80,7 @@ impl Records {
         }
     }
 
-    /// Ends it after all its pieces.
+    /// Ends the big value after its last piece.
     pub fn big_end(&mut self) {
         match self {
             Records::Rdb(_) => {}
