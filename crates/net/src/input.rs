@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   slot ── turn: Span ──► turn memory (this turn's bytes, used in place)
-//!      └─── pending: Vec   (what earlier turns left over; then this turn's bytes are appended)
+//!      └─── pending: Vec   (unconsumed bytes of earlier turns; then this turn's are appended)
 //! ```
 //! Invariant: a slot has a turn span or pending bytes, never both, so its bytes are one slice.
 //! Usually requests arrive whole and are used in turn memory; an idle connection owns no buffer.

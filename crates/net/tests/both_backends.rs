@@ -236,7 +236,7 @@ fn input_cut_at_every_byte_arrives_whole(backend: BackendChoice) {
         client.write_all(second).unwrap();
         served.turn_until(|_, event| matches!(event, Event::Data(_)));
         assert_eq!(served.bytes(conn), message);
-        // Consumed in two steps, over a turn: the rest moves up.
+        // The bytes are consumed in two steps, with a turn between them: the rest is moved.
         served.event_loop.consume(conn, cut);
         assert_eq!(served.bytes(conn), second);
         served.turn(Duration::ZERO);
@@ -356,7 +356,7 @@ fn closing_with_output_unsent_harms_nobody(backend: BackendChoice) {
         }
         served.event_loop.close(conn);
         assert!(!served.event_loop.is_open(conn));
-        // The peer sees an end, and nothing but a prefix of what was sent before it.
+        // The peer sees the end, and before it only a prefix of the bytes sent.
         let reader = thread::spawn(move || {
             let mut client = client;
             let mut got = Vec::new();
@@ -395,7 +395,8 @@ fn close_after_flush_sends_everything_first(backend: BackendChoice) {
             matches!(event, Event::Closed(c, CloseReason::Flushed) if *c == conn)
         });
         let got = reader.join().unwrap();
-        // Unread input at the close lets the system reset the connection: then a prefix arrives.
+        // If there is unread input at the close, the system may reset the connection. Then only a
+        // prefix arrives.
         assert!(sent.starts_with(&got));
         assert!(!served.event_loop.is_open(conn));
     }
@@ -411,7 +412,7 @@ fn a_half_closed_peer_gets_its_replies_before_closed_is_reported(backend: Backen
         let mut echoed = 0;
         served.turn_until(|event_loop, event| match event {
             Event::Data(conn) => {
-                // Takes it in small steps, as a caller with a limit per turn would.
+                // The input is consumed in small steps, as by a caller with a limit per turn.
                 let step = event_loop.inputs().len_bytes(*conn).min(7_000);
                 let bytes = event_loop.inputs().bytes(*conn)[..step].to_vec();
                 event_loop.output(*conn).tail_mut().extend_from_slice(&bytes);
@@ -591,7 +592,7 @@ fn a_waker_wakes_from_another_thread(backend: BackendChoice) {
         served.turn_until(|_, event| matches!(event, Event::Woken));
         thread.join().unwrap();
     }
-    // Wakes before the poll count too, several as one or more.
+    // Wake-ups before the poll count too; several may be reported as one.
     served.event_loop.waker().wake().unwrap();
     served.event_loop.waker().wake().unwrap();
     served.turn_until(|_, event| matches!(event, Event::Woken));
@@ -606,8 +607,8 @@ fn a_unix_socket_serves_and_has_its_mode(backend: BackendChoice) {
     let path = folder.path().join("socket");
     let mut served = Served::start(backend);
     for _ in 0..2 {
-        // The second time replaces the file that the first left behind, once nobody
-        // listens there any more.
+        // The second listener replaces the file of the first one, on which no process listens any
+        // more.
         let listener = loop {
             match Listener::unix(&path, Some(0o770), 16) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -653,7 +654,7 @@ fn paused_connections_are_not_received_from(backend: BackendChoice) {
         let (sent, mut client) = (sent.clone(), client.try_clone().unwrap());
         thread::spawn(move || client.write_all(&sent).unwrap())
     };
-    // What was under way may still come in, but not without bound.
+    // Bytes that were on their way may still arrive, but only a limited number.
     let mut quiet = 0;
     while quiet < 3 {
         quiet = if served.turn(Duration::from_millis(20)).is_empty() { quiet + 1 } else { 0 };
@@ -668,7 +669,7 @@ fn paused_connections_are_not_received_from(backend: BackendChoice) {
         let Event::Data(conn) = event else { return false };
         got.extend_from_slice(event_loop.inputs().bytes(*conn));
         event_loop.consume(*conn, event_loop.inputs().len_bytes(*conn));
-        // Pauses again and again in the middle of the stream.
+        // The input is paused again and again in the middle of the stream.
         event_loop.pause_input(*conn);
         if resumed.elapsed() > Duration::from_millis(1) {
             event_loop.mark_ready(*conn);
@@ -685,7 +686,7 @@ fn pausing_while_output_waits_is_answered_with_drained(backend: BackendChoice) {
     let mut served = Served::start(backend);
     let (mut client, conn) = served.connect_known();
     for flushed_before in [false, true] {
-        // However fast it is sent: who pauses until the output is gone must be told.
+        // However fast the output is sent, a caller that pauses until then must get the report.
         served.append(conn, b"reply");
         if flushed_before {
             served.event_loop.flush();
@@ -811,7 +812,7 @@ fn more_input_than_turn_memory_holds_arrives(backend: BackendChoice) {
     let mut total = 0;
     served.turn_until(|event_loop, event| {
         let Event::Data(conn) = event else { return false };
-        // An odd number of bytes stays behind each time, so that leftovers are joined.
+        // An odd number of bytes is left each time, so that remainders are joined.
         let bytes = event_loop.inputs().bytes(*conn);
         let all = arrived.entry(*conn).or_default();
         let take = if all.len() + bytes.len() < each { bytes.len() - bytes.len() % 13 } else { bytes.len() };
@@ -840,7 +841,7 @@ fn an_announced_large_request_arrives_whole(backend: BackendChoice) {
     };
     served.turn_until(|event_loop, event| {
         assert!(matches!(event, Event::Data(c) if *c == conn));
-        // A gigabyte is claimed; memory follows what arrives.
+        // A gigabyte is announced, but memory grows only with the bytes that arrive.
         event_loop.reserve_input(conn, 1 << 30);
         let inputs = event_loop.inputs();
         assert!(inputs.capacity_bytes(conn) <= (1 << 20) + 4 * inputs.len_bytes(conn));

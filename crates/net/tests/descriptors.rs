@@ -41,7 +41,7 @@ fn check(mut event_loop: EventLoop) {
             Err(error) => break error,
         }
     };
-    // A busy loop: many turns, more clients that come.
+    // A busy loop: many turns while more clients connect.
     for client in &mut clients {
         client.connect(&address.into()).unwrap();
         for _ in 0..1000 {
@@ -57,7 +57,7 @@ fn check(mut event_loop: EventLoop) {
     assert!((1..=REPORTS_MAX).contains(&pauses.len()), "{pauses:?}");
     assert!(pauses.is_sorted_by(|one, next| one < next), "{pauses:?}");
 
-    // An idle one: nothing happens but the time.
+    // An idle loop: nothing happens, but time passes.
     drop(hogs);
     let (began, mut accepted) = (Instant::now(), 0);
     while accepted < 2 {
@@ -66,7 +66,7 @@ fn check(mut event_loop: EventLoop) {
         accepted += events.drain(..).filter(|event| matches!(event, Event::Accepted { .. })).count();
     }
 
-    // And the kernel accepts by itself again.
+    // The kernel accepts by itself again.
     let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     late.connect(&address.into()).unwrap();
     event_loop.poll(Some(PATIENCE), &mut events).unwrap();

@@ -357,12 +357,12 @@ fn a_peer_that_speaks_no_tls_is_closed(backend: BackendChoice) {
         assert!(!reason.is_empty());
         let Report::Closed(reason) = served.report() else { panic!("not closed") };
         assert_eq!(reason, CloseReason::Tls(TlsFailure::Handshake));
-        // An alert, then the end.
+        // The peer gets an alert, then the end.
         let mut got = Vec::new();
         let _ = stream.read_to_end(&mut got);
         assert!(got.is_empty() || got[0] == 21, "{got:?}");
     }
-    // One that leaves within its handshake.
+    // This client closes its connection during its handshake.
     drop(served.connect());
     let Report::Closed(reason) = served.report() else { panic!("not closed") };
     assert_eq!(reason, CloseReason::PeerClosed);
@@ -497,7 +497,8 @@ fn a_storm_of_handshakes_leaves_room_for_a_served_client(backend: BackendChoice)
     let mut client = Client::shaken(&served, &config);
     let mut storm: Vec<Client> = (0..300).map(|_| Client::new(&served, &config)).collect();
     storm.iter_mut().for_each(Client::send_tls);
-    // Each answer takes one turn, with one handshake: in the time of a few of them it is here.
+    // Each reply takes one turn, which has one handshake. So the reply arrives within the time of a
+    // few handshakes.
     for round in 0..20 {
         client.send(&noise(30, round));
         assert_eq!(client.receive(30), noise(30, round));
@@ -599,7 +600,7 @@ fn a_loop_is_a_client_as_well(backend: BackendChoice) {
         for round in 0..2 {
             let socket = Socket::connect(served.address).unwrap().encrypted(client.clone());
             let conn = event_loop.adopt(socket).unwrap();
-            // Queued before the handshake is over: it waits for that.
+            // Output queued before the end of the handshake waits for that end.
             let sent = noise(1 << 20, 3);
             event_loop.output(conn).tail_mut().extend_from_slice(&sent);
             turn_until(&mut event_loop, |event_loop, event| {

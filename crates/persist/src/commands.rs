@@ -9,7 +9,7 @@
 //!   timed field HMSET key field value | HPEXPIREAT key ms FIELDS 1 field
 //!   stream      XADD key ID field value … for each entry, or XADD key MAXLEN 0 0-1 x y
 //!               XSETID key last ENTRIESADDED n MAXDELETEDID ID | groups ([`stream`])
-//!   its expiry  PEXPIREAT key ms                                                          at last
+//!   expiry      PEXPIREAT key ms, after the value
 //! ```
 //! Commands are arrays of bulk strings. A command has at most [`ITEMS_MAX`] items, or fewer if they
 //! are long, so a value may need many commands.

@@ -506,13 +506,13 @@ impl<S: ByteSource> Splitter<S> {
             });
             match end {
                 Ok((end, None)) => self.at = end,
-                // It is met again behind the keys before it.
+                // The earlier keys are returned first; the next call finds this key again.
                 Ok((_, Some(_))) if self.at > self.start => return Ok(Part::Batch(self.take_batch())),
                 Ok((end, Some(feature))) => {
                     self.skipped.add(feature);
                     self.consume(end);
                 }
-                // It is met again behind the keys before it.
+                // The earlier keys are returned first; the next call finds this error again.
                 Err(_) if self.at > self.start => return Ok(Part::Batch(self.take_batch())),
                 Err(error) => {
                     let key = key_name(&self.buffer[self.at..], version).map(Vec::into_boxed_slice);
@@ -544,7 +544,7 @@ impl<S: ByteSource> Splitter<S> {
         let bytes = if end - start < LONG_BATCH_BYTES {
             self.buffer[start..end].to_vec()
         } else {
-            // Of a big value there are never two copies.
+            // A big value is not copied.
             let rest = self.buffer.split_off(end);
             let mut bytes = std::mem::replace(&mut self.buffer, rest);
             bytes.drain(..start);

@@ -2,10 +2,10 @@
 //! any number of threads, while clients continue to write.
 //!
 //! ```text
-//!   begin    alone in the gate for a moment: the point is fixed (`keyspace::snapshot`)
-//!   step     a walker takes the next piece of work, shows a few keys in a short locked step and
-//!            encodes them into its chunk; a full chunk goes to the file
-//!   finish   when no walker has anything left: the end of the file and its checksum, if it has one
+//!   begin    alone in the gate for a moment: the point of the save is fixed (`keyspace::snapshot`)
+//!   step     a walker takes the next piece of work, visits a few keys in a short locked step and
+//!            encodes them into its chunk; a full chunk is written to the file
+//!   finish   when all walkers are done: the end of the file and its checksum, if it has one
 //! ```
 //! Keys may be in any order, so chunks are written to the file as they become full. Between two
 //! chunks a change of the database is written if necessary. A big value is one record, or several

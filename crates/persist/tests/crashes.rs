@@ -1,10 +1,10 @@
-//! A save on a disk that fails: whatever happens at whichever operation, the folder holds the last
-//! file that was reported or the new one, whole, and the next save works.
+//! Saves on a disk that fails. Whichever operation fails, the folder has either the last file that
+//! was reported as saved or the new one, complete, and the next save works.
 //!
-//! Saves are seeded: their format, their data, which of their walkers goes on, changes between two
-//! steps, short writes. Each is made once to note what a crash at each of its operations leaves,
-//! and once more for each operation, which fails then. `SAKER_SAVES=2000` makes it that many seeds;
-//! the first is that of the property tests.
+//! Saves are determined by seeds: their format, their data, the walker that runs next, changes
+//! between two steps, short writes. Each save runs once to record the result of a crash at each of
+//! its operations, and then once for each operation, which fails in that run. `SAKER_SAVES=2000`
+//! sets the number of seeds; the first seed is that of the property tests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,15 +28,15 @@ use testkit::contents::{Contents, difference, of_file, of_keyspace};
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 use testkit::replay::{Player, empty_engine};
 
-/// Seeds of a run of CI: some eighty saves each.
+/// The number of seeds in CI; each needs about eighty saves.
 const SEEDS: u64 = 20;
-/// Databases with keys.
+/// The number of databases with keys.
 const DBS: usize = 3;
 const NAME: &str = "dump.rdb";
-/// The process that saves.
+/// The process ID in the names of temporary files.
 const PID: u32 = 77;
 
-/// The engine whose data is saved, and keys of all types to fill it with.
+/// The engine whose data is saved, and values of all types to fill it with.
 struct Server {
     engine: Shared,
     /// The files that its saves may replace.
@@ -59,7 +59,7 @@ impl Server {
         Self { engine, known: KnownFiles::default(), values }
     }
 
-    /// Changes a key in one of the databases: adds, replaces or removes it.
+    /// Adds, replaces or removes a key in one of the databases.
     fn change(&self, rng: &mut Rng) {
         let (db, value) = (rng.below(DBS), rng.pick(&self.values));
         let name = [value.key(), b"-", rng.below(3).to_string().as_bytes()].concat();
@@ -71,7 +71,8 @@ impl Server {
         }
     }
 
-    /// Saves into a folder, its steps and the changes between them from one seed.
+    /// Saves into a folder. The seed determines the options, the steps, and the changes between
+    /// them. Returns the result and the contents at the point of the save.
     fn save(&self, folder: &SimulatedFolder, seed: u64) -> (Result<(), Unsaved>, Contents) {
         let mut rng = Rng::new(seed);
         let options = SaveOptions {
@@ -111,7 +112,7 @@ impl Server {
     }
 }
 
-/// Adds the keys of a file.
+/// Adds the keys of a file to `values`.
 fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
     let pack = PackLimits { entries_max: 20, value_len_bytes_max: 64 };
     let rules = Rules {
@@ -135,7 +136,7 @@ fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
             Part::Batch(batch) => {
                 let db = batch.db();
                 let add = |decoded: Decoded<'_>| {
-                    // The second database holds the same.
+                    // The second database has the same keys.
                     if let (0, Decoded::Key(entry)) = (db, decoded) {
                         values.push(entry);
                     }
@@ -147,7 +148,7 @@ fn add_values(bytes: &[u8], engine: &Shared, values: &mut Vec<KeyEntry>) {
     }
 }
 
-/// Gives a file in short reads.
+/// A source that reads a file in short reads.
 struct ShortReads<'b>(&'b [u8], Rng);
 
 impl ByteSource for ShortReads<'_> {
@@ -157,7 +158,8 @@ impl ByteSource for ShortReads<'_> {
     }
 }
 
-/// Restarts: removes files of dead processes' saves. Returns the file that is there then.
+/// Removes the files that saves of dead processes left, as a restart does. Returns the saved file,
+/// if there is one.
 fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     for name in folder.names() {
         if left_by(&name).is_some() {
@@ -169,7 +171,7 @@ fn restart(folder: &SimulatedFolder) -> Option<Vec<u8>> {
     folder.file(NAME)
 }
 
-/// Checks that the file holds the content of the keyspace, or creates it.
+/// Checks that the file has the content of the keyspace, or that its commands create it.
 fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     let found = if bytes.starts_with(b"#") {
         let replica = empty_engine(seed);
@@ -183,8 +185,8 @@ fn check_file(server: &Server, bytes: &[u8], expected: &Contents, seed: u64) {
     assert_eq!(difference, None, "seed {seed}");
 }
 
-/// Saves, with a crash at each of its operations. Returns the folder after it, and the number of
-/// operations.
+/// Saves, and checks a crash at each of the operations. Returns the folder after the save, and the
+/// number of operations.
 fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (SimulatedFolder, u64) {
     let mut rng = Rng::new(seed);
     let mut folder = before.fork(Plan::Never);
@@ -207,8 +209,8 @@ fn crash_everywhere(server: &Server, before: &SimulatedFolder, seed: u64) -> (Si
     (folder, operations)
 }
 
-/// Saves with an operation that fails, then without. Returns false if the save has no such
-/// operation.
+/// Saves with an operation that fails, and then without failure. Returns false if the save has no
+/// such operation.
 fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> bool {
     let folder = before.fork(plan);
     before.stamp(NAME).expect("works").into_iter().for_each(|stamp| server.known.add(stamp));
@@ -218,7 +220,7 @@ fn fail_at(server: &Server, before: &SimulatedFolder, plan: Plan, seed: u64) -> 
     let what = format!("seed {seed}, {plan:?}, {failed:?} failed");
     assert!(matches!(result, Err(Unsaved::Failed(_))), "{what}: {result:?}");
     let (old, mut rng) = (before.file(NAME), Rng::new(seed));
-    // At the last operation the new file is in its place, and a crash may bring the old one back.
+    // At the last operation the new file is in its place, but a crash may bring the old one back.
     let is_placed = *first == Operation::SyncFolder;
     assert!(is_placed || folder.file(NAME) == old, "{what}: the old file was replaced");
     if !failed.contains(&Operation::Remove) {
@@ -253,7 +255,7 @@ fn a_crash_or_a_fault_at_any_operation_leaves_a_whole_file() {
         (0..rng.below(60)).for_each(|_| server.change(&mut rng));
         let (after, operations) = crash_everywhere(&server, &folder, seed);
         (saves, crashes) = (saves + 1, crashes + 3 * (operations + 1));
-        // Their number may differ: the data has changed since.
+        // The number of operations may differ, because the data has changed since.
         for at in 0.. {
             let fault = *rng.pick(&[Fault::NoSpace, Fault::Io]);
             let plan = *rng.pick(&[Plan::Once(at, fault), Plan::From(at, fault)]);

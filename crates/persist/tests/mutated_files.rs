@@ -1,9 +1,10 @@
-//! Files of real servers, changed by chance: each is refused, or loaded, and takes no memory for
-//! what it merely claims.
+//! Random changes of files of real servers. Each changed file must be either rejected or loaded,
+//! and must not take memory for lengths that it only claims.
 //!
-//! A program of its own for its allocator, which knows the peak. The seed is that of the property
-//! tests; a failure prints the number of the mutation, `SAKER_MUTATION=N` repeats it. By hand:
-//! `SAKER_MUTATIONS=1000000 cargo test -p persist --test mutated_files -- --nocapture`.
+//! The test is a program of its own, because its allocator measures the peak of memory. The seed is
+//! that of the property tests. A failure prints the number of the mutation; `SAKER_MUTATION=N`
+//! repeats it. A longer run: `SAKER_MUTATIONS=1000000 cargo test -p persist --test mutated_files --
+//! --nocapture`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,15 +22,16 @@ static ALLOCATOR: PeakAllocator = PeakAllocator::new();
 
 static CRC: Crc<u64, crc::Table<16>> = Crc::<u64, crc::Table<16>>::new(&CRC_64_REDIS);
 
-/// Mutations of a run of CI.
+/// The number of mutations in CI.
 const MUTATIONS: u64 = 6_000;
-/// The memory of a load for any file: its buffer, twice while it grows.
+/// The memory that the load of any file may take, in bytes: its buffer, of which there are two
+/// while it grows.
 const MEMORY_FIXED_BYTES: usize = 4 << 20;
-/// The memory that it may take for each byte of the file: a compressed byte stands for 88, and an
-/// element of two bytes becomes an entry of a table.
+/// The memory that a load may take for each byte of the file. A compressed byte expands to 88, and
+/// an element of two bytes becomes an entry of a table.
 const MEMORY_PER_BYTE: usize = 100;
 
-/// Small numbers that a seed determines (SplitMix64).
+/// A pseudo-random generator with a seed (SplitMix64).
 struct Rng(u64);
 
 impl Rng {
@@ -50,7 +52,7 @@ impl Rng {
     }
 }
 
-/// A file as a server wrote it, and where its keys' records stand.
+/// A file as a server wrote it, and the ranges of its keys' records.
 struct Original {
     bytes: Vec<u8>,
     records: Vec<std::ops::Range<usize>>,
@@ -88,7 +90,7 @@ fn originals(hasher: &Hasher) -> Vec<Original> {
     paths.iter().map(original).collect()
 }
 
-/// Rules with collections of so many entries packed.
+/// Returns rules by which collections of up to `entries_max` entries are packed.
 fn rules(hasher: &Hasher, entries_max: usize) -> Rules<'_> {
     let pack = PackLimits { entries_max, value_len_bytes_max: 64 };
     Rules {
@@ -112,7 +114,7 @@ fn decode_options<'a>(rules: &'a Rules<'a>) -> DecodeOptions<'a> {
     DecodeOptions { rules, access: Access::Lru { clock_s: 1_000_000 }, now_ms: 1 }
 }
 
-/// Lengths and numbers that claim much, or are at a border.
+/// Encoded lengths and numbers that are very large or at a limit.
 const CLAIMS: &[&[u8]] = &[
     b"\x00",
     b"\x3f",
@@ -132,11 +134,11 @@ const CLAIMS: &[&[u8]] = &[
     b"\xf4\xff\xff\xff\xff",
 ];
 
-/// Draws a place in the file, mostly in a record.
+/// Chooses a position in the file, mostly in a record.
 fn place(bytes: &[u8], records: &[std::ops::Range<usize>], rng: &mut Rng) -> usize {
     if rng.below(8) > 0 && !records.is_empty() {
         let record = rng.pick(records);
-        // What a mutation before has cut off is not there.
+        // An earlier mutation may have cut off this position.
         return (record.start + rng.below(record.len())).min(bytes.len() - 1);
     }
     rng.below(bytes.len())
@@ -167,7 +169,7 @@ fn mutate(originals: &[Original], rng: &mut Rng) -> Vec<u8> {
                 bytes.splice(at..end, other[from..to].iter().copied()).for_each(drop);
             }
             7 | 8 => {
-                // A record once more, or one of another server's file, ahead of another.
+                // A record of this or another file is inserted before a record.
                 let other = rng.pick(originals);
                 let record = other.bytes[rng.pick(&other.records).clone()].to_vec();
                 let before = rng.pick(&original.records).start.min(bytes.len());
@@ -182,14 +184,14 @@ fn mutate(originals: &[Original], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Makes the checksum at the end that of the bytes.
+/// Replaces the checksum at the end by the right one.
 fn mend_checksum(bytes: &mut [u8]) {
     if let Some((body, sum)) = bytes.split_last_chunk_mut::<8>() {
         *sum = CRC.checksum(body).to_le_bytes();
     }
 }
 
-/// Loads a file as a server does; the keys that it came to, and whether it was accepted.
+/// Loads a file as a server does. Returns the keys loaded, and true if the file was accepted.
 fn load(bytes: &[u8], rules: &Rules<'_>, checksum: bool) -> (Vec<KeyEntry>, bool) {
     let mut keys = Vec::new();
     let Ok(mut splitter) = Splitter::open(bytes, load_options(checksum), 16) else { return (keys, false) };
@@ -212,7 +214,7 @@ fn load(bytes: &[u8], rules: &Rules<'_>, checksum: bool) -> (Vec<KeyEntry>, bool
     }
 }
 
-/// Checks a mutated file. Returns true if it was accepted, and its memory for each byte.
+/// Checks a mutated file. Returns true if it was accepted, and the memory it took for each byte.
 fn check(originals: &[Original], hasher: &Hasher, number: u64) -> (bool, usize) {
     let mut rng = Rng(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let mut bytes = mutate(originals, &mut rng);
@@ -227,7 +229,7 @@ fn check(originals: &[Original], hasher: &Hasher, number: u64) -> (bool, usize) 
     let took_bytes = ALLOCATOR.peak_bytes() - used_bytes;
     let allowed_bytes = MEMORY_FIXED_BYTES + MEMORY_PER_BYTE * bytes.len();
     assert!(took_bytes <= allowed_bytes, "{took_bytes} bytes for a file of {}", bytes.len());
-    // What was accepted can be saved, and is read again.
+    // All accepted keys can be saved and read again.
     let mut encoder = Encoder::new(FileVersion::Redis7Dot4, Compression::Lzf, Usage::None);
     for key in &keys {
         encoder.entry(key);

@@ -17,7 +17,7 @@ pub(super) fn a_peer_that_went_while_it_is_served_is_reported_when_it_is_given_u
     served.turn_until(|_, event| matches!(event, Event::Data(_)));
     drop(client);
     let deadline = Instant::now() + PATIENCE;
-    // The first replies reach a socket that answers with a reset, the next cannot be sent.
+    // The socket answers the first replies with a reset; the next ones cannot be sent.
     let mut unsent_turns = 0;
     while unsent_turns < 3 {
         assert!(Instant::now() < deadline, "all replies could be sent");

@@ -44,7 +44,7 @@ pub fn held_output_leaves_in_order_when_released(backend: BackendChoice) {
     let nothing = client.read(&mut [0; 1]).map_err(|error| error.kind());
     assert_eq!(nothing, Err(std::io::ErrorKind::WouldBlock));
     client.set_nonblocking(false).unwrap();
-    // Not held itself, and behind what is.
+    // These bytes are not held themselves, but are queued after held ones.
     served.append(conn, b"behind");
     release(&mut served, conn);
     expect(&mut client, b"first");
@@ -99,7 +99,7 @@ pub fn closing_waits_for_what_is_held(backend: BackendChoice) {
         served.turn_until(|_, event| matches!(event, Event::Closed(c, CloseReason::Flushed) if *c == conn));
         assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
     }
-    // What is closed at once drops what is held.
+    // A connection that is closed at once drops its held output.
     let (mut client, conn) = served.connect_known();
     hold(&mut served, conn, b"held");
     served.event_loop.close(conn);

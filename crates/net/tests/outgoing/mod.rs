@@ -35,7 +35,7 @@ pub(super) fn a_connection_begun_by_the_loop_sends_when_it_is_there(backend: Bac
 pub(super) fn a_connection_that_is_refused_is_reported_closed(backend: BackendChoice) {
     let options = LoopOptions { backend, ..LoopOptions::default() };
     let mut event_loop = EventLoop::new(&options).unwrap();
-    // Bound, so nobody else gets the port, but not listening.
+    // The socket is bound, so that no other process gets the port, but does not listen.
     let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let Ok(socket) = Socket::connect(deaf.local_addr().unwrap().as_socket().unwrap()) else { return };

@@ -2,8 +2,8 @@
 //! moment, the files that the manifest names contain all the data.
 //!
 //! ```text
-//!   a file for what comes now    created, synced ─► manifest that names it ─► used
-//!   a new base                   complete under its name ─► manifest with it ─► history removed
+//!   a new incremental file   created, synced ─► manifest that names it ─► used
+//!   a new base               complete under its name ─► manifest with it ─► history removed
 //! ```
 
 use std::fmt;

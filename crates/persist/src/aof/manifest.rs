@@ -1,9 +1,9 @@
 //! The manifest: a list of the files of the append-only file, in their order.
 //!
 //! ```text
-//!   file NAME.2.base.rdb seq 2 type b                 the state that the other files begin at
-//!   file NAME.1.incr.aof seq 1 type h replacedat 9    history: not needed any more
-//!   file NAME.2.incr.aof seq 2 type i startoffset 9   what came after; the last is appended to
+//!   file NAME.2.base.rdb seq 2 type b                 the base: the state before the other files
+//!   file NAME.1.incr.aof seq 1 type h replacedat 9    history: of an earlier base, not loaded
+//!   file NAME.2.incr.aof seq 2 type i startoffset 9   later changes; the last file is appended to
 //! ```
 //! A line consists of pairs of a key and a value. `file`, `seq` and `type` are required; unknown
 //! keys are ignored. A name with blanks, quotes or bytes beyond ASCII is in double quotes. A line
@@ -15,8 +15,8 @@
 //! | key | of | value, in Unix seconds |
 //! |---|---|---|
 //! | `replacedat` | history | when the file became history |
-//! | `restoreduntil` | the base | the time that the data was last taken back to |
-//! | `leftout` | history | the same time, of files that a restored base took the place of |
+//! | `restoreduntil` | the base | the time to which the data was last restored |
+//! | `leftout` | history | the same time, in files that the restored base replaced |
 //!
 //! The changes in files with `leftout` were undone by the restore. So these files and those written
 //! after the restore are never loaded together ([`Manifest::generations`]).

@@ -2,9 +2,9 @@
 //! written and synced, and which replies may be sent.
 //!
 //! ```text
-//!   a merged part of the log ─► written at once ────────────────────► replies leave (everysec, no)
-//!                          └► kept, while a sync is under way ─ written behind it ─►
-//!                            └► kept ─ written and synced by one thread ─► replies leave (always)
+//!   a merged part of the log ─► written at once ─────────────────► replies are sent (everysec, no)
+//!                          └► pending during a sync ─ written after it ─►
+//!                            └► pending ─ written and synced by one thread ─► replies are sent (always)
 //! ```
 //! **`everysec`, `no`**: the merging thread writes; another thread syncs each second. Parts that
 //! are merged during a sync are kept and written after it, because a write may wait in the kernel

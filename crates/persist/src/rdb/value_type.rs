@@ -2,7 +2,8 @@
 
 use super::VALKEY_VERSION;
 
-/// The type of a value; the discriminant is its number in the format.
+/// The type of a value. The discriminant is its number in the format, except for
+/// [`HashValkey`](Self::HashValkey).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ValueType {

@@ -1,4 +1,4 @@
-//! Append-only files of real servers.
+//! Tests with append-only files of real servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn incremental_files_of_real_servers_are_whole() {
         assert!(names.contains(&b"flushall".to_vec()), "{server}");
         let setrange = batch.requests().find(|request| request.arg(0) == Some(b"setrange")).unwrap();
         assert!(setrange.arg(3).unwrap().ends_with(b"\r\n"));
-        // What a crash in the middle of it leaves.
+        // The file is cut as a crash in the middle of a write cuts it.
         for len in (0..bytes.len()).step_by(7) {
             let mut reader = Reader::new(&bytes[..len]);
             let good = loop {

@@ -1,10 +1,10 @@
-//! The end of an append-only file on a disk that fails. The process is killed, or the power fails,
-//! at any operation. The files that the manifest names then hold whole changes, in order, up to
-//! some moment: at least those that were acknowledged.
+//! The append-only file on a disk that fails. The process may be killed, or the power may fail, at
+//! any operation. Then the files that the manifest names have all changes up to some moment,
+//! complete and in order, and at least the acknowledged ones.
 //!
-//! Everything is seeded: what is appended, jobs and what happens while they run, new files and
-//! bases, options that change, faults, the crash at which the next life begins.
-//! `SAKER_WRITERS=100000` makes it that many seeds; the first is that of the property tests.
+//! Seeds determine everything: the appended units, the jobs and the events during them, new files
+//! and bases, changes of options, faults, and the crash before the next life of the server.
+//! `SAKER_WRITERS=100000` sets the number of seeds; the first seed is that of the property tests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use persist::folder::{Folder, LogFile, Trouble, Unwritten, create_temporary};
 use testkit::Rng;
 use testkit::disk::{Fault, Operation, Plan, SimulatedFolder};
 
-/// Seeds of a run of CI.
+/// The number of seeds in CI.
 const SEEDS: u64 = 60;
 const NAME: &str = "a.aof";
-/// Servers one after the other in a folder.
+/// The number of servers that use the folder one after the other.
 const LIVES: usize = 4;
 const POLICIES: [SyncPolicy; 3] = [SyncPolicy::Always, SyncPolicy::EverySecond, SyncPolicy::Never];
 
-/// All changes of all lives.
+/// The changes of all lives.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// The end of each unit, by its number; the first is 0.
+    /// The end of each unit, by its number; the first one is 0.
     ends: Vec<usize>,
 }
 
@@ -66,28 +66,28 @@ impl Stream {
     }
 }
 
-/// The content of the files: all requests, one behind the other, and the length of the last file
+/// The content of the files: all requests, one after the other, and the length of the last file
 /// without its torn end, which is cut off.
 struct Loaded {
     bytes: Vec<u8>,
     last_len_bytes: u64,
 }
 
-/// The results of reading files: the same ones come again and again.
+/// A cache of the results of reading files, because the same files are read again and again.
 type Read = HashMap<Vec<u8>, (Vec<u8>, u64)>;
 
-/// Loads what a crash left, as a start does.
+/// Loads the files after a crash as a start of the server does.
 fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
     folder.plan(Plan::Never);
     let files = Files::open(folder, NAME).map_err(|error| error.to_string())?;
     let parts: Vec<String> = files.manifest().parts().map(|part| part.name.clone()).collect();
     let contents = parts.iter().map(|name| folder.file(name).ok_or(format!("{name} is missing")));
     let contents: Vec<Vec<u8>> = contents.collect::<Result<_, String>>()?;
-    // A new file is empty until the one before is complete.
+    // A file is empty until the one before it is complete.
     let last = contents.iter().rposition(|bytes| !bytes.is_empty()).unwrap_or(0);
     let mut loaded = Loaded { bytes: Vec::new(), last_len_bytes: 0 };
     for (number, (name, bytes)) in parts.iter().zip(&contents).enumerate() {
-        // Sectors that were not written are zeros: the end as far as this test is concerned.
+        // Sectors that were not written are zeros; for this test they are the end.
         let hole = bytes.iter().position(|&byte| byte == 0);
         let len = hole.filter(|_| number == last).unwrap_or(bytes.len());
         if !known.contains_key(&bytes[..len]) {
@@ -109,7 +109,7 @@ fn load(folder: &SimulatedFolder, known: &mut Read) -> Result<Loaded, String> {
     Ok(loaded)
 }
 
-/// Returns the requests of a file, and the length of its whole part.
+/// Returns the requests of a file, and the length of its complete part.
 fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     let (mut reader, mut out) = (Reader::new(file), Vec::new());
     loop {
@@ -125,19 +125,20 @@ fn read(file: &[u8]) -> Result<(Vec<u8>, u64), String> {
     }
 }
 
-/// The content that must be there after a crash at an operation and later.
+/// The changes that must be found after a crash at an operation or later.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     operations: u64,
-    /// The position whose changes must be there if the process is killed.
+    /// The position up to which changes must be found if the process is killed.
     killed: u64,
-    /// The position whose changes must be there if the power fails.
+    /// The position up to which changes must be found if the power fails.
     powerless: u64,
-    /// A sync has failed, and there was no new base since: what the disk holds is unknown.
+    /// True if a sync has failed and no new base was written since: the content of the disk is
+    /// unknown.
     is_damaged: bool,
 }
 
-/// One life of a server.
+/// The state of one life of a server.
 struct Life<'s> {
     seed: u64,
     rng: Rng,
@@ -148,20 +149,22 @@ struct Life<'s> {
     now: Moment,
     policy: SyncPolicy,
     times: Times,
-    /// Options stay as they are.
+    /// True if the options do not change.
     is_steady: bool,
-    /// Positions of the writer are those of the stream, less this.
+    /// The difference between positions of the stream and those of the writer.
     before: u64,
     running: Option<Result<Done, Job>>,
-    /// Replies may have left ahead of a write that waits for a sync.
+    /// True if replies may have been sent before the write of their changes, which waits for a
+    /// sync.
     lags: bool,
-    /// There may be a file that is not complete before the last one.
+    /// True if a file before the last one may be incomplete.
     turns: bool,
-    /// Replies left up to there.
+    /// The position up to which replies were sent.
     confirmed: u64,
-    /// A sync has failed, and there was no new base since.
+    /// True if a sync has failed and no new base was written since.
     is_damaged: bool,
-    /// The point of a rewrite in progress, and its first file.
+    /// The position of a rewrite in progress, and the number and file of its first incremental
+    /// file.
     rewrite: Option<(u64, i64, Arc<dyn LogFile>)>,
     promises: Vec<Promise>,
 }
@@ -188,7 +191,7 @@ impl Life<'_> {
         self.promises.push(promise);
     }
 
-    /// Notes what a call has confirmed.
+    /// Records the positions that a call has confirmed.
     fn note(&mut self, appended: Appended) {
         let figures = self.writer.figures();
         let (confirmed, synced) = (appended.confirmed + self.before, figures.synced_position + self.before);
@@ -201,7 +204,8 @@ impl Life<'_> {
             self.is_damaged = true;
             self.rewrite = None;
         }
-        // What is kept because of a sync may be shown to clients, and stays so until it is written.
+        // Changes that are pending because of a sync may be visible to clients until they are
+        // written.
         let is_written = appended.kept_bytes == 0 && self.running.is_none();
         self.lags = self.turns || !is_written && (self.lags || figures.is_syncing);
         self.lags &= !self.is_steady || self.policy == SyncPolicy::EverySecond;
@@ -225,7 +229,7 @@ impl Life<'_> {
         self.note(appended);
     }
 
-    /// Takes a step of the thread that does the jobs.
+    /// Runs a step of the thread that performs the jobs.
     fn work(&mut self) {
         match self.running.take() {
             None => {
@@ -236,7 +240,8 @@ impl Life<'_> {
                 if self.writer.figures().trouble.is_none() {
                     self.turns = false;
                 }
-                // Also without a job: a new base may have made up for what was not written.
+                // This is necessary even without a job: a new base may have replaced changes that
+                // were not written.
                 let appended = self.writer.appended(self.now);
                 self.note(appended);
             }
@@ -258,7 +263,7 @@ impl Life<'_> {
         }
     }
 
-    /// Takes the complete base of the rewrite in progress.
+    /// Writes the base of the rewrite in progress and puts it in the manifest.
     fn take_base(&mut self) {
         let Some((position, seq, file)) = self.rewrite.take() else { return };
         let kind = BaseKind::Aof;
@@ -274,14 +279,14 @@ impl Life<'_> {
         if write().is_err() || self.files.take_base(&self.folder, base).is_err() {
             return;
         }
-        // What was written before its point is in it.
+        // The base has all changes before its point.
         self.is_damaged = false;
         self.writer.base_is_in(&file);
         self.promise(|promise| {
             promise.killed = promise.killed.max(position);
             promise.powerless = promise.powerless.max(position);
         });
-        // What remains is removed the next time.
+        // Files that cannot be removed now are removed the next time.
         let _ = self.files.remove_history(&self.folder, now_s, 0);
     }
 
@@ -327,7 +332,7 @@ impl Life<'_> {
         }
     }
 
-    /// Recovers: the disk works from here on, and everything comes to an end.
+    /// Ends the faults: from now on the disk works, and everything is completed.
     fn recover(&mut self) {
         self.folder.plan(Plan::Never);
         for _ in 0..40 {
@@ -358,7 +363,7 @@ fn check(left: &SimulatedFolder, stream: &Stream, at_least: u64, known: &mut Rea
     }
 }
 
-/// Opens what the last life left; an empty folder gets its first file.
+/// Opens the files that the last life left. An empty folder gets its first file.
 fn open(folder: &SimulatedFolder, last_len_bytes: u64) -> (Files, Arc<dyn LogFile>, u64) {
     let mut files = Files::open(folder, NAME).expect("a manifest");
     match files.last_incr() {
@@ -408,7 +413,7 @@ fn live(seed: u64) {
             rewrite: None,
             promises: vec![first],
         };
-        // What the last life left is safe now.
+        // Everything that the last life left is synced now.
         life_of.promise(|promise| promise.powerless = before);
         (0..150).for_each(|_| life_of.step());
         life_of.recover();
@@ -430,7 +435,8 @@ fn live(seed: u64) {
                 let kept_has_failed = folder.failed().contains(&Operation::SyncFile);
                 let kept = folder.fork(Plan::Never);
                 match check(&folder, &stream, at_least, &mut whole) {
-                    // Where a sync has failed the next process cannot see what the disk lacks.
+                    // After a failed sync, the next process cannot know which bytes are missing on
+                    // the disk.
                     Ok(position)
                         if at <= next.0 && is_kill == next.1 && !promise.is_damaged && !kept_has_failed =>
                     {
@@ -465,7 +471,7 @@ fn nothing_promised_is_lost_and_nothing_is_half_at_any_crash() {
     (0..seeds).for_each(|at| live(first.wrapping_add(at)));
 }
 
-/// Takes all bytes; reports an error the first time.
+/// A file that takes all bytes, but reports an error the first time.
 #[derive(Default)]
 struct LateError(std::sync::atomic::AtomicBool);
 
@@ -486,13 +492,14 @@ impl LogFile for LateError {
     }
 }
 
-/// Appends a unit; what the writer says then.
+/// Appends a unit and returns the state of the writer.
 fn append_unit(writer: &Writer, now: Moment) -> Appended {
     let text = Text::of(b"*1\r\n$4\r\nPING\r\n".to_vec());
     writer.append(&LogBatch { text: &text, offset: 0, position: 1 }, now)
 }
 
-/// Runs the next job, amid which `amid` happens; up to where replies may leave.
+/// Runs the next job and calls `amid` during it. Returns the position up to which replies may be
+/// sent.
 fn run_job(writer: &Writer, now: Moment, amid: impl FnOnce()) -> u64 {
     let Next::Job(job) = writer.next(now) else { panic!("there is a job") };
     amid();
@@ -524,7 +531,7 @@ fn replies_leave_after_an_error_at_the_very_end_of_a_write() {
     assert_eq!(writer.figures().trouble, None);
 }
 
-/// A file that takes so many bytes, and syncs if it may.
+/// A file with a limited size whose syncs may fail.
 #[derive(Default)]
 struct Small {
     bytes: std::sync::Mutex<Vec<u8>>,
@@ -560,7 +567,7 @@ fn append(writer: &Writer, text: &str, position: u64, now: Moment) -> Appended {
     writer.append(&LogBatch { text: &text, offset: 0, position }, now)
 }
 
-/// Does the jobs that there are.
+/// Runs all jobs that are ready.
 fn work(writer: &Writer, now: Moment) {
     while let Next::Job(job) = writer.next(now) {
         writer.done(job.run(), now);
@@ -646,7 +653,7 @@ fn a_look_whether_a_file_can_be_begun_leaves_what_a_rewrite_writes() {
     files.try_unnamed_incr(&folder).expect("it can be begun");
     let file = files.begin_unnamed_incr(&folder).expect("it can");
     file.append(b"behind the point").expect("there is room");
-    // One client turns the file off and another one on again before that is done.
+    // One client turns the file off, and another turns it on again before that is complete.
     files.try_unnamed_incr(&folder).expect("it could be begun");
     folder.create(&files.next_base(&folder, base.kind)).expect("there is room");
     files.take_base(&folder, base).expect("it is there");

@@ -1,4 +1,5 @@
-//! A keyspace written as commands: they are those of Redis, and make the same keyspace.
+//! Tests of a keyspace written as commands: they are the same as Redis', and create the same
+//! keyspace.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,12 @@ use testkit::contents::{difference, of_file, of_keyspace};
 use testkit::replay::{Player, empty_engine};
 use testkit::{Rng, Value, peer};
 
-/// The longest time in which a server must load a file.
+/// The time limit for a server to load a file.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Databases with keys.
+/// The number of databases with keys.
 const DBS: usize = 3;
 
-/// Takes the bytes of a file.
+/// A sink that collects the bytes of a file.
 #[derive(Default)]
 struct Bytes(std::sync::Mutex<Vec<u8>>);
 
@@ -44,8 +45,8 @@ fn begin(engine: &Shared, options: SaveOptions) -> std::sync::Arc<Save> {
     save
 }
 
-/// Returns the file of a save whose walkers are stepped by chance; `between` is called between two
-/// steps.
+/// Returns the file of a save whose walkers are stepped in random order. `between` is called
+/// between two steps.
 fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(&mut Rng)) -> Vec<u8> {
     let out = Bytes::default();
     save.write_head(engine, &out);
@@ -63,7 +64,7 @@ fn file_of(engine: &Shared, save: &Save, rng: &mut Rng, mut between: impl FnMut(
     bytes
 }
 
-/// Returns the file of these commands' data.
+/// Returns the file of the data that these commands create.
 fn written(commands: &[&str]) -> Vec<u8> {
     let engine = empty_engine(1);
     let mut player = Player::new(&engine);
@@ -74,7 +75,7 @@ fn written(commands: &[&str]) -> Vec<u8> {
     file_of(&engine, &begin(&engine, options(None, &[])), &mut Rng::new(1), |_| ())
 }
 
-/// Returns the commands of a file behind its SELECT, a line each.
+/// Returns the commands of a file after its SELECT, one per line.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let select = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
     let rest = bytes.strip_prefix(select).expect("a database is selected first");
@@ -93,8 +94,8 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Checks that these commands create a key that is written as `expected`: the lines of Redis 8.0.2
-/// for the same.
+/// Checks that these commands create a key that is written as `expected`, which are the lines of
+/// Redis 8.0.2 for the same key.
 fn check(commands: &[&str], expected: &[&str]) {
     assert_eq!(lines(&written(commands)), expected, "{commands:?}");
 }
@@ -162,7 +163,7 @@ fn no_command_has_more_than_64_items() {
     check_split("RPUSH", "RPUSH", &|number| format!("e{number}"));
     check_split("RPUSH", "RPUSH", &|number| format!("{number}{}", "y".repeat(300)));
     check_split("SADD", "SADD", &|number| number.to_string());
-    // Tables have an order of their own.
+    // The order of tables is their own.
     for (made_with, command, words_of_item) in
         [("HSET", "HMSET", 2), ("ZADD", "ZADD", 2), ("SADD", "SADD", 1)]
     {
@@ -227,7 +228,7 @@ fn streams_are_written_as_redis_does() {
     check(&["XADD k 0-1 a b"], &["XADD k 0-1 a b", "XSETID k 0-1 ENTRIESADDED 1 MAXDELETEDID 0-0"]);
 }
 
-/// Returns a random command that changes a key: values of all types, small ones and ones in
+/// Returns a random command that changes a key. Values are of all types, small or written in
 /// pieces.
 fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     let kinds = ["str", "list", "set", "hash", "zset", "stream", "emptied"];
@@ -280,7 +281,7 @@ fn random_change(rng: &mut Rng, has_timed_fields: bool) -> Vec<String> {
     }
 }
 
-/// Makes so many changes in all databases.
+/// Makes this number of changes in all databases.
 fn change(player: &mut Player<'_>, rng: &mut Rng, (changes, has_timed_fields): (usize, bool)) {
     for _ in 0..changes {
         player.run(&["SELECT", &rng.below(DBS).to_string()]);

@@ -1,4 +1,5 @@
-//! Whole files: what each version that is written holds, and files of other servers, by hand.
+//! Tests of whole files: files of each version that is written, and handmade files as other servers
+//! write them.
 
 use std::io::Write as _;
 
@@ -27,7 +28,7 @@ const VERSIONS: [FileVersion; 5] = [
 
 /// The result of reading a file.
 struct Read {
-    /// Its keys: name, type in the file, and value.
+    /// The keys: name, type in the file, and value.
     keys: Vec<(String, u8, String)>,
     skipped: Vec<String>,
     checksum: FileChecksum,
@@ -68,7 +69,7 @@ fn read(bytes: &[u8], unsupported: Unsupported) -> Result<Read, LoadError> {
     Ok(Read { keys, skipped, checksum: splitter.checksum() })
 }
 
-/// Returns a file without checksum: its magic and these records.
+/// Returns a file without checksum, of this magic and these records.
 fn file(magic: &str, records: &[&[u8]]) -> Vec<u8> {
     [magic.as_bytes(), &records.concat(), &[0xFF], &[0; 8]].concat()
 }
@@ -114,13 +115,13 @@ fn each_version_has_types_that_its_servers_know_and_all_that_these_can_hold() {
             if expected.starts_with("stream") && version < FileVersion::Redis7Dot2 {
                 continue;
             }
-            // Fields with the same deadline stand in any order.
+            // Fields with the same deadline may be in any order.
             let words =
                 |value: &str| std::collections::BTreeSet::from_iter(value.split(' ').map(str::to_owned));
             assert_eq!(words(value), words(&expected), "{version:?}");
         }
         let unseen: Vec<_> = known.iter().filter(|kind| !seen.contains(*kind)).collect();
-        // Those of values that are too big for a listpack.
+        // These are the types of values that are too big for a listpack.
         assert!(
             unseen.iter().all(|kind| [2, 4, 5].contains(*kind)),
             "{version:?}: types {unseen:?} are not written"
@@ -136,10 +137,10 @@ fn old_versions_keep_of_streams_what_their_servers_know() {
         read(&file, Unsupported::Refused).expect("good").keys[0].2.clone()
     };
     assert_eq!(in_version(FileVersion::Redis7Dot2), told(&stream));
-    // That a consumer was never active is not in it.
+    // This version does not store that a consumer was never active.
     let in_7 = told(&stream).replace(" (inactive)", "");
     assert_eq!(in_version(FileVersion::Redis7), in_7);
-    // How many entries a group has read is computed when it is loaded.
+    // The number of entries that a group has read is computed during the load.
     assert_eq!(in_version(FileVersion::Redis5), in_7.replace("b 1-3 read None", "b 1-3 read Some(3)"));
 }
 
@@ -183,7 +184,7 @@ fn values_in_pieces_are_written_in_each_version() {
     }
 }
 
-/// Returns a listpack as a string.
+/// Returns a listpack of a number and words, as a string.
 fn packed(number: i64, words: &[&str]) -> Vec<u8> {
     let mut pack = Listpack::new();
     pack.push_back(Element::Int(number)).expect("short");
@@ -213,7 +214,7 @@ fn hashes_that_share_their_field_names_get_names_of_their_own() {
     let kinds = [
         (error(&[&in_listpack]), FormatErrorKind::UnknownFieldNames(7)),
         (error(&[in_array]), FormatErrorKind::UnknownFieldNames(7)),
-        // Behind the key.
+        // The names are after the key.
         (error(&[&in_listpack, NAMES]), FormatErrorKind::UnknownFieldNames(7)),
         (error(&[NAMES, NAMES]), FormatErrorKind::BrokenFieldNames),
         (error(&[b"\xf2\x07\0"]), FormatErrorKind::BrokenFieldNames),
@@ -231,7 +232,7 @@ fn hashes_that_share_their_field_names_get_names_of_their_own() {
     }
 }
 
-/// Returns a module's value and data, named `ReJSON-RL`, version 3.
+/// Returns a record with a value or data of the module type `ReJSON-RL`, version 3.
 fn module(first: u8, key: &[u8]) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let digit = |letter| LETTERS.iter().position(|&it| it == letter).expect("a letter") as u64;
@@ -247,7 +248,7 @@ fn types_that_are_not_there_are_refused_with_the_key_or_left_out() {
     let string = b"\0\x01s\x01v";
     let module = module(7, b"\x01m");
     let data = self::module(0xF7, b"");
-    // Magic, record, the key that an error names, and what it says.
+    // Each entry is a magic, a record, the key in the error, and the text of the error.
     type Case<'a> = (&'a str, &'a [u8], Option<&'a [u8]>, &'a str);
     let cases: [Case<'_>; 5] = [
         ("REDIS0014", array, Some(b"a"), "an array of Redis 8.8 (type 28)"),
@@ -301,13 +302,13 @@ fn numbers_that_redis_and_valkey_use_twice_are_told_apart_by_the_magic() {
     assert_eq!(values("VALKEY080", &import).expect("good"), []);
     assert!(values("REDIS0013", &import).is_err());
     assert!(values("VALKEY081", NAMES).is_err());
-    // In release candidates of Redis 7.4 a hash in a listpack.
+    // In release candidates of Redis 7.4 this number is a hash in a listpack.
     let early_pack = b"\x17\x01h\x0f\x0f\0\0\0\x03\0\x81f\x02\x81v\x02\0\x01\xff";
     assert_eq!(values("REDIS0012", early_pack).expect("good")[0].2, "listpackex hash f=v");
     assert!(values("VALKEY081", early_pack).is_err());
 }
 
-/// Keys of several megabytes.
+/// Returns a file with keys of several megabytes.
 fn long_file() -> Vec<u8> {
     let mut words = Vec::new();
     let mut state = 1_u64;
@@ -374,7 +375,8 @@ fn damaged_compressed_files_are_refused() {
 
 #[test]
 fn a_frame_takes_no_more_memory_than_its_bytes_can_stand_for() {
-    // 4 MiB a block, 2^60 bytes of content, and a block of 4 MiB that ends after three bytes.
+    // The frame has blocks of 4 MiB, 2^60 bytes of content, and a block of 4 MiB that ends after
+    // three bytes.
     let mut described = vec![0b0100_1000_u8, 0x70];
     described.extend_from_slice(&(1_u64 << 60).to_le_bytes());
     let check = (xxhash_rust::xxh32::xxh32(&described, 0) >> 8) as u8;

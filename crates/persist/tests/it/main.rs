@@ -1,4 +1,4 @@
-//! Tests of the format from outside.
+//! Tests of the format through the public interface.
 
 mod aof;
 mod aof_writer;

@@ -1,4 +1,5 @@
-//! Payloads that real servers wrote, what they must become, and what must be refused.
+//! Tests of payloads: those that real servers wrote with the expected values, and those that must
+//! be rejected.
 
 use keyspace::stream::Group;
 use keyspace::string::stored;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use structures::entry::{NewValue, View};
 use structures::listpack::element::Element;
 
-/// A payload in hexadecimal digits and what it holds.
+/// Payloads in hexadecimal digits with their expected contents.
 pub const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
     // Redis 8.0.2.
     ("00c118fc0c008d74019e8a08c4d9", "string -1000"),
@@ -128,11 +129,11 @@ pub const WRITTEN_BY_SERVERS: &[(&str, &str)] = &[
         "16020166c3094064017676e05700017676ffffffffffffffff016701770038d360ba0100005000e3a411695a2c3970",
         "hashtable hash f=vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv g=w@1900000000000",
     ),
-    // An early Redis: a list in a ziplist, as the documentation of RESTORE has it.
+    // An early Redis: a list in a ziplist, from the documentation of RESTORE.
     ("0a171700000012000000030000c0010004c0020004c00300ff040075233cc03b2ee9dd", "listpack list 1 2 3"),
 ];
 
-/// Values of old types, by hand: type and value in hexadecimal digits, version, what it holds.
+/// Handmade values of old types: type and value in hexadecimal digits, version, expected content.
 const OLD_TYPES: &[(&str, u16, &str)] = &[
     ("01020161c005", 6, "listpack list a 5"),
     ("03030161ff016203312e350163fe", 6, "listpack zset a=-inf b=1.5 c=inf"),
@@ -200,8 +201,8 @@ fn text(element: Element<'_>) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Formats a value in one line: its encoding and all its content, tables in the order of their
-/// text.
+/// Formats a value in one line: its encoding and all its content. Elements of tables are sorted by
+/// their text.
 pub fn told(entry: &KeyEntry) -> String {
     let View::Object(object) = entry.view() else {
         let string = Str::of(entry.view()).expect("no object is a string");
@@ -249,9 +250,9 @@ pub fn told(entry: &KeyEntry) -> String {
     format!("{name} {}", words.join(" "))
 }
 
-/// Formats a group: its progress, and in brackets each consumer's pending entries, with `@` the
-/// time of delivery and `*` the number of deliveries. A consumer that never was active is called
-/// inactive.
+/// Formats a group: its counters, and in brackets the pending entries of each consumer. `@`
+/// precedes the time of delivery and `*` the number of deliveries. A consumer that was never active
+/// is marked as inactive.
 fn told_group(group: &Group) -> Vec<String> {
     let id = |id: StreamId| format!("{}-{}", id.ms, id.seq);
     let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -289,7 +290,7 @@ fn payloads_of_real_servers_become_their_values() {
     }
 }
 
-/// Types whose values are written as they were read: strings, intset, listpacks.
+/// The types whose values are written exactly as they were read: strings, intset, listpacks.
 const WRITTEN_AS_READ: [u8; 5] = [0, 11, 16, 17, 20];
 
 #[test]
@@ -297,11 +298,12 @@ fn packed_values_are_written_as_redis_writes_them() {
     let hasher = hasher();
     for (digits, told) in WRITTEN_BY_SERVERS {
         let payload = bytes_of(digits);
-        // Compressed are the same bytes in many ways.
+        // The same bytes can be compressed in many ways.
         if WRITTEN_AS_READ.contains(&payload[0]) && payload[1] != 0xC3 {
             let entry = entry_of(restore(&payload, &rules(&hasher)).expect("a server wrote it"));
             let written = dump(&entry.view(), Compression::Lzf);
-            // All but the version, which here is the lowest that has the type.
+            // Everything but the version is the same; the version here is the lowest that has the
+            // type.
             assert_eq!(written[..written.len() - 10], payload[..payload.len() - 10], "{told}");
         }
     }
@@ -343,7 +345,7 @@ fn unknown_versions_are_read_where_the_check_is_relaxed() {
         assert_eq!(strict, if is_known { Ok(()) } else { Err(PayloadError::Footer) }, "version {version}");
         assert!(restore(&payload, &relaxed).is_ok(), "version {version}");
     }
-    // A type that is not known stays refused, and so does damage.
+    // Unknown types and damaged payloads are still rejected.
     let unknown = sealed(bytes_of("ff"), 90);
     assert!(matches!(restore(&unknown, &relaxed), Err(PayloadError::Format(_))));
     let mut damaged = sealed(string, 90);
@@ -392,7 +394,7 @@ fn what_values_must_not_be_is_refused() {
     assert_eq!(kind("1717170000000300816102813102f4ffffffffffffff7f09ff"), FieldExpiry);
     assert_eq!(kind("05010161000000000000f87f"), Score);
     assert_eq!(kind("120103"), UnknownNode);
-    // Sixteen exabytes of members, a string and a listpack of them.
+    // The payloads claim 16 exabytes: of members, in a string, and in a listpack.
     assert_eq!(kind("0281ffffffffffffffff"), Ended);
     assert_eq!(kind("0081ffffffffffffffff61"), StringTooLong);
     assert_eq!(kind("0080100000006161"), Ended);
