@@ -8,7 +8,7 @@
 //!   consumer                               sender
 //!   asleep = true                          push the message
 //!   fence SeqCst              ◀─pair─▶     fence SeqCst
-//!   queue empty? ─no─▶ stay awake          asleep? ─yes─▶ swap to false; who got `true` wakes
+//!   queue empty? ─no─▶ stay awake          asleep? ─yes─▶ swap to false; if it was true: wake
 //!   sleep … wake … asleep = false
 //! ```
 //! This is Dekker's pattern: the consumer and the sender each write, fence, then read the variable

@@ -3,7 +3,7 @@
 //! ```text
 //!   entries (shared with the kernel)    [addr len id][addr len id] …      tail: published by us
 //!   region  [ buffer 0            ][ buffer 1            ][ buffer 2 …
-//!            ^ received   ^ cursor    (incremental: the kernel goes on behind the cursor)
+//!            ^ received   ^ cursor    (incremental: the kernel continues at the cursor)
 //! ```
 //! Ownership: a byte belongs to the kernel from the publication of its buffer until a completion
 //! reports it as received. Then it belongs to this turn, as part of a [`Span`]. When the kernel has

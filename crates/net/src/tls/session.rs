@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   received ─► rustls ─► plaintext                   the rest waits in `incoming`
-//!   queue    ─► rustls ─► records, behind those in `ready`
+//!   queue    ─► rustls ─► records, after those in `ready`
 //! ```
 //! Bounds: `incoming` has the bytes that arrived while the handshake waited for its turn, and at
 //! most [`UNUSED_LEN_BYTES_MAX`] that rustls could not use yet: a part of a record, or of a message

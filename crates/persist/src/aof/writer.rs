@@ -4,14 +4,14 @@
 //! ```text
 //!   a merged part of the log ─► written at once ─────────────────► replies are sent (everysec, no)
 //!                          └► pending during a sync ─ written after it ─►
-//!                            └► pending ─ written and synced by one thread ─► replies are sent (always)
+//!                            └► pending ─ written and synced by one thread ─► replies sent (always)
 //! ```
 //! **`everysec`, `no`**: the merging thread writes; another thread syncs each second. Parts that
-//! are merged during a sync are kept and written after it, because a write may wait in the kernel
-//! for the sync. With `everysec` their replies are sent nevertheless, within [`LAG_MAX_MS`] and
-//! [`LAG_BYTES_MAX`], as in Redis: a kill of the process may lose these changes. Beyond these
-//! limits the replies wait, and so do further writes. With `no` the replies wait: only a new file
-//! causes a sync.
+//! are merged during a sync are pending until it ends, and then written, because a write may wait
+//! in the kernel for the sync. With `everysec` their replies are sent nevertheless, within
+//! [`LAG_MAX_MS`] and [`LAG_BYTES_MAX`], as in Redis: a kill of the process may lose these changes.
+//! Beyond these limits the replies wait, and so do further writes. With `no` the replies wait: only
+//! a new file causes a sync.
 //!
 //! **`always`**: one thread writes and syncs the parts; those merged during its sync are written
 //! together after it.
@@ -23,10 +23,10 @@
 //! earlier files are not needed any more, even if some parts could not be written to them
 //! ([`Writer::base_is_in`]).
 //!
-//! **Errors.** Parts that could not be written are kept and tried again each [`RETRY_MS`].
-//! Meanwhile their replies wait and the server rejects writes. After a failed sync the content of
-//! the disk is unknown. Under `always` all bytes since the last sync are cut off the file and
-//! written again. Otherwise the file counts as damaged until the base is rewritten
+//! **Errors.** Parts that could not be written stay pending, and the write is tried again every
+//! [`RETRY_MS`]. Meanwhile their replies wait and the server rejects writes. After a failed sync
+//! the content of the disk is unknown. Under `always` all bytes since the last sync are cut off the
+//! file and written again. Otherwise the file counts as damaged until the base is rewritten
 //! ([`Writer::needs_rewrite`]).
 //!
 //! This module uses no thread and no clock: the work to do outside the lock is a [`Job`].

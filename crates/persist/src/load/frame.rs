@@ -6,7 +6,7 @@
 //!   frame     04 22 4D 18 | flags | block size | [content length u64] | check byte
 //!             { block } … | 0 u32 | [XXH32 of all that was packed]
 //!   block     length u32, highest bit: not compressed | bytes | [XXH32 of the bytes]
-//!   flags     01······ version   ··1····· blocks stand alone   ···1···· blocks have checksums
+//!   flags     01······ version   ··1····· independent blocks   ···1···· blocks have checksums
 //!             ····1··· content length   ·····1·· checksum of the content   ·······1 dictionary
 //!   size      ·100···· 64 KiB   ·101···· 256 KiB   ·110···· 1 MiB   ·111···· 4 MiB
 //! ```
