@@ -2,7 +2,7 @@
 //! run.
 //!
 //! ```text
-//!   #TS:1700000000\r\n                           annotation: the requests after it ran then or later
+//!   #TS:1700000000\r\n                           annotation: later requests ran at or after it
 //!   *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n    a request, a unit by itself
 //!   *1\r\n$5\r\nMULTI\r\n … *1\r\n$4\r\nEXEC\r\n a unit, too
 //! ```

@@ -4,7 +4,7 @@
 //! ```text
 //!   a merged part of the log ─► written at once ─────────────────► replies are sent (everysec, no)
 //!                          └► pending during a sync ─ written after it ─►
-//!                            └► pending ─ written and synced by one thread ─► replies sent (always)
+//!                            └► pending ─ written, synced by one thread ─► replies sent (`always`)
 //! ```
 //! **`everysec`, `no`**: the merging thread writes; another thread syncs each second. Parts that
 //! are merged during a sync are pending until it ends, and then written, because a write may wait
