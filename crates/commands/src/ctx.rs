@@ -208,9 +208,6 @@ pub struct Changes {
     pub events: Vec<KeyEvent>,
     /// Changed keys in shards with watchers, blocked clients or tracked keys.
     pub changed_keys: Vec<ChangedKey>,
-    /// Ready keys. Always empty: the engine derives ready keys from `changed_keys` and
-    /// `db_changes`.
-    pub gone: Vec<ChangedKey>,
     /// Databases that changed as a whole.
     pub db_changes: Vec<DbChange>,
     /// The wait of the client if the command blocks it instead of replying.

@@ -297,7 +297,6 @@ impl<'s> Commit<'s> {
         self.effects.record.begin(changes);
         self.effects.events.clear();
         self.effects.changed_keys.clear();
-        self.effects.gone.clear();
         self.effects.wait = None;
         self.notices.retain(|notice| matches!(notice, Notice::Invalidation { .. }));
         self.ready.clear();
