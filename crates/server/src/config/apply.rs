@@ -1,5 +1,5 @@
-//! Conversions from the values of options to the structs that act: [`Settings`] for a running
-//! server, and [`StartOptions`] for a server that starts.
+//! Conversion of option values to the structs that the code reads: [`Settings`] in a running
+//! server, and [`StartOptions`] when a server starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ pub struct StartOptions {
     pub tls_port: Option<u16>,
     /// The addresses to listen on.
     pub addresses: Vec<BindAddress>,
-    /// The port of the metrics endpoint; `None` for none.
+    /// The port of the metrics endpoint; `None` for no endpoint.
     pub metrics_port: Option<u16>,
     /// The addresses of the metrics endpoint.
     pub metrics_addresses: Vec<BindAddress>,
-    /// A Unix socket, with its permission bits.
+    /// The path of the Unix socket and its permission bits; `None` for no Unix socket.
     pub unix_socket: Option<(PathBuf, Option<u32>)>,
     /// The maximum number of connections that wait to be accepted.
     pub tcp_backlog: u32,
@@ -55,7 +55,7 @@ pub struct BindAddress {
     pub optional: bool,
 }
 
-/// A word of `bind` or `metrics-bind` that names no address.
+/// A word of `bind` or `metrics-bind` that is neither an address nor a known host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidAddress(pub String);
 
@@ -105,7 +105,7 @@ pub struct PortZeros {
     pub tls: PortZero,
 }
 
-/// Returns the options that a server starts with.
+/// Returns the options that take effect only when a server starts.
 pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptions, StartError> {
     let addresses = |option: &'static Handle<[Vec<u8>]>| {
         let failed =
@@ -129,7 +129,7 @@ pub fn start_options(store: &ConfigStore, zeros: PortZeros) -> Result<StartOptio
     })
 }
 
-/// Returns the settings that act in a running server.
+/// Returns the settings of a running server.
 pub fn settings(store: &ConfigStore) -> Settings {
     let policy = memory::MAXMEMORY_POLICY.of(store);
     let maxmemory_bytes = memory::MAXMEMORY.of(store);
@@ -196,7 +196,8 @@ fn client_memory_limit(store: &ConfigStore, maxmemory_bytes: u64) -> u64 {
     }
 }
 
-/// Returns the filter of the audit log. It is empty if the log has no file.
+/// Returns the filter of the audit log. The filter is empty, and selects no event, if no file is
+/// configured.
 fn audit_filter(store: &ConfigStore) -> AuditFilter {
     if security::AUDIT_LOG_FILE.of(store).as_os_str().is_empty() {
         return AuditFilter::default();
@@ -237,7 +238,7 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
     ValueLimits {
         string_len_bytes_max: clients::PROTO_MAX_BULK_LEN.of(store),
         list_max_listpack_size: values::LIST_MAX_LISTPACK_SIZE.of(store),
-        // There is no option for this: DEBUG sets it, and `SharedSettings` keeps it.
+        // No option sets this limit: a DEBUG command does, in the shared settings.
         list_plain_len_min: u32::MAX,
         list_compress_depth: values::LIST_COMPRESS_DEPTH.of(store),
         hash_max_listpack_entries: values::HASH_MAX_LISTPACK_ENTRIES.of(store),
@@ -249,11 +250,12 @@ fn value_limits(store: &ConfigStore) -> ValueLimits {
         zset_max_listpack_value: values::ZSET_MAX_LISTPACK_VALUE.of(store),
         stream_node_max_bytes: values::STREAM_NODE_MAX_BYTES.of(store),
         stream_node_max_entries: values::STREAM_NODE_MAX_ENTRIES.of(store),
-        // As in Redis, where a shared object cannot hold the access time or frequency of one key.
+        // As in Redis: a shared object cannot hold the access time or frequency of each of its
+        // keys.
         shares_integers: memory::MAXMEMORY.of(store) == 0 || !(policy.is_lru() || policy.is_lfu()),
         compresses_dumps: persistence::RDBCOMPRESSION.of(store),
         takes_unknown_dumps: persistence::RDB_VERSION_CHECK.of(store) == VersionCheck::Relaxed,
-        // There is no option for this: a DEBUG command sets it in the shared settings.
+        // No option sets this flag: a DEBUG command does, in the shared settings.
         skips_checksums: false,
         hll_sparse_max_bytes: values::HLL_SPARSE_MAX_BYTES.of(store),
     }
@@ -289,7 +291,7 @@ fn thresholds(store: &ConfigStore) -> Thresholds {
 /// are in the canonical form.
 fn output_limit(words: &[Vec<u8>], class: usize) -> OutputLimit {
     let number = |at: usize| -> u64 {
-        // Amounts of 2^63 and more act as no limit, but print as they are.
+        // An amount of 2^63 or more means no limit here; CONFIG GET still shows the amount.
         words.get(4 * class + at).and_then(|word| parse_i64(word)).map_or(0, |number| number as u64)
     };
     OutputLimit { hard_bytes: number(1), soft_bytes: number(2), soft_seconds: number(3) }

@@ -74,7 +74,7 @@ pub enum AuthClients {
     No,
     /// Clients must show a certificate.
     Yes,
-    /// Clients may show a certificate; one that is shown is checked.
+    /// Clients may show a certificate. The server checks each certificate that is shown.
     Optional,
 }
 
@@ -88,7 +88,7 @@ impl Choice for AuthClients {
 pub enum CertificateUser {
     /// The common name.
     CommonName,
-    /// A URI among the alternative names.
+    /// A URI among the subject alternative names.
     Uri,
     /// No field.
     Off,
@@ -158,7 +158,7 @@ impl Choice for Unsupported {
 /// The values of `rdb-version`: the format version in which snapshots are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdbVersion {
-    /// The lowest version from 11 on that supports all types of the data.
+    /// The lowest version, at least 11, that supports all types of values in the data.
     Auto,
     /// This version.
     Fixed(FileVersion),
@@ -203,11 +203,11 @@ impl Choice for Supervision {
 /// The values of `secrets-in-readable-files`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadableSecrets {
-    /// The log names the file.
+    /// The server logs a warning that names the file.
     Warn,
     /// The server does not start.
     Refuse,
-    /// Nothing happens.
+    /// No check is made.
     Ignore,
 }
 
@@ -217,7 +217,7 @@ impl Choice for ReadableSecrets {
 }
 
 /// The values of `enable-protected-configs`, `enable-debug-command` and `enable-module-command`:
-/// the clients that may use something dangerous.
+/// the clients that may use the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permitted {
     /// No client.

@@ -1,20 +1,20 @@
-//! The fuzz target of configuration files, as a function that a fuzzer or a plain loop calls.
+//! The fuzz target of configuration files. A fuzzer or a test calls it with arbitrary bytes.
 
 use super::parse::parse_config;
 use super::rewrite::{Added, rewrite};
 use super::store::ConfigStore;
 use super::table;
 
-/// Checks that any bytes parse or are refused, and that CONFIG REWRITE preserves the values of
-/// options.
+/// Checks that the parser accepts or refuses any bytes without a panic. Checks that CONFIG REWRITE
+/// preserves the values of options.
 ///
 /// # Panics
-/// If a value reads differently after a rewrite.
+/// If an option has another value after a rewrite.
 pub fn fuzz_config(data: &[u8]) {
     let Ok(directives) = parse_config(data) else { return };
     let mut first = ConfigStore::new(is_command);
     for directive in &directives {
-        // A value that does not fit is refused; the other values count.
+        // Invalid values are refused; the valid values take effect.
         let _ = first.load(&directive.name, &directive.words);
     }
     for old in [&b""[..], data] {
@@ -31,8 +31,8 @@ pub fn fuzz_config(data: &[u8]) {
     }
 }
 
-/// Returns true for names of up to three letters. A fuzzer then finds both existing and missing
-/// command names.
+/// Returns true for names of up to three letters, so that a fuzzer easily finds both existing and
+/// missing command names.
 fn is_command(name: &str) -> bool {
     name.len() <= 3
 }

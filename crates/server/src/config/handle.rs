@@ -1,4 +1,4 @@
-//! Handles: the way in which code reads an option.
+//! Handles, through which code reads the values of options.
 //!
 //! A [`Handle`] is an option's record together with the type of its values. The type is checked
 //! against the record's [`Kind`] when the program is compiled, so reading cannot fail. Only the
@@ -12,7 +12,8 @@ use std::path::Path;
 use super::option::Opt;
 use super::value::{Kind, Value};
 
-/// An option whose values code reads as `T`. Each handle is listed in its theme in `config/table`.
+/// An option together with `T`, the Rust type of its values in code. Each handle is listed in its
+/// theme in `config/table`.
 #[derive(Debug)]
 pub struct Handle<T: OptionType + ?Sized> {
     /// The option's record.
@@ -21,7 +22,8 @@ pub struct Handle<T: OptionType + ?Sized> {
 }
 
 impl Opt {
-    /// Gives the record a type for its values. Compilation fails if `T` cannot hold all of them.
+    /// Creates a handle that reads the option's values as `T`. Compilation fails if `T` cannot hold
+    /// all values of the option.
     pub const fn typed<T: OptionType + ?Sized>(self) -> Handle<T> {
         assert!(T::HOLDS.all_of(self.kind), "the handle's type cannot hold all values of the option");
         Handle { opt: self, value: PhantomData }
@@ -33,8 +35,8 @@ impl Opt {
 pub enum Holds {
     /// `yes` and `no`.
     Flags,
-    /// Whole numbers, both ends included. Also amounts of memory, if the range is from 0 to
-    /// `i64::MAX`.
+    /// Whole numbers from `min` to `max`. The range from 0 to `i64::MAX` also holds amounts of
+    /// memory.
     Numbers {
         /// The smallest number.
         min: i64,
@@ -45,7 +47,7 @@ pub enum Holds {
     Bits,
     /// Amounts of memory and percentages.
     Shares,
-    /// The words of a choice, in this order.
+    /// The words of a choice, in the order of the record.
     Choice(&'static [&'static str]),
     /// Bytes.
     Text,
@@ -62,7 +64,7 @@ impl Holds {
                 min <= first && last <= max
             }
             (Holds::Numbers { min, max }, Kind::Memory { .. }) => min == 0 && max == i64::MAX,
-            // Words cannot be compared at compile time; a test reads each of them.
+            // Words cannot be compared at compile time, so a test reads each word.
             (Holds::Choice(held), Kind::Choice(words)) => held.len() == words.len(),
             (Holds::Flags, Kind::Flag)
             | (Holds::Bits, Kind::Octal)
@@ -74,7 +76,7 @@ impl Holds {
     }
 }
 
-/// A type as which code reads the values of an option.
+/// A Rust type in which code can read the values of options.
 pub trait OptionType {
     /// The type that `read` returns.
     type Read<'s>;
@@ -100,7 +102,7 @@ impl OptionType for bool {
 
 /// A type of whole numbers.
 pub trait Number: Copy {
-    /// Returns the number as the store keeps it. Values of options always fit.
+    /// Converts the number to the type in which the store holds it. Every value of an option fits.
     fn to_integer(self) -> i64;
 }
 
@@ -185,11 +187,11 @@ impl OptionType for MemoryShare {
     }
 }
 
-/// A closed set of values. Each value has a word.
+/// A type with a fixed set of values, each with a word in the configuration.
 pub trait Choice: Copy + PartialEq + 'static {
     /// The words, in the order in which errors list them.
     const WORDS: &'static [&'static str];
-    /// The meanings of the words, in the same order.
+    /// The values, in the order of their words.
     const VALUES: &'static [Self];
 
     /// Returns the word for this value. O(words).
@@ -225,7 +227,7 @@ impl OptionType for [u8] {
     }
 }
 
-/// The path is empty if no file is named.
+/// An empty path means that the option names no file.
 impl OptionType for Path {
     type Read<'s> = &'s Path;
     const HOLDS: Holds = Holds::Text;

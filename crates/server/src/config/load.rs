@@ -1,7 +1,7 @@
 //! The reader of the program's arguments: `saker-server [FILE] [--name value ...] [-]`.
 //!
 //! Later lines win: first the file, then standard input, then the command line. `include` reads
-//! another file at its place; its name may hold wildcards.
+//! another file in place of its line; the file's name may contain wildcards.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,17 +16,17 @@ use super::readable_secrets;
 use super::renames::IsCommand;
 use super::store::{ConfigStore, Start, is_directive};
 
-/// The maximum depth of files that include one another.
+/// The maximum depth of nested `include` directives.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// The request that the arguments make.
+/// The action that the arguments request.
 #[derive(Debug)]
 pub enum Loaded {
-    /// A server with these options.
+    /// A server to run, with its options.
     Run(Box<ConfigStore>),
-    /// The version: `-v`, `--version`.
+    /// The version to print: `-v`, `--version`.
     Version,
-    /// The help text: `-h`, `--help`.
+    /// The help text to print: `-h`, `--help`.
     Help,
 }
 
@@ -77,8 +77,8 @@ impl From<ConfigError> for LoadError {
 }
 
 impl LoadError {
-    /// Returns the error in one line for a client, without the line of the file: it may hold a
-    /// password.
+    /// Formats the error as one line for a client. Omits the text of the file's line, because that
+    /// text may contain a password.
     pub fn in_one_line(&self) -> String {
         match self {
             LoadError::Config(ConfigError { place: Place::CommandLine(number), reason, .. }) => {
@@ -96,7 +96,7 @@ impl LoadError {
     }
 }
 
-/// Returns the port that the user probably meant by a file name of digits.
+/// Returns the port that the user probably meant, if the file name is a number.
 fn port_in(path: &Path) -> Option<u16> {
     path.file_name()?.to_str()?.parse().ok().filter(|&port| port != 0)
 }
@@ -107,13 +107,13 @@ fn reason_of(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Converts bytes to a path.
 fn path(bytes: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// Reads the options that `args` give; `args` is without the program's name. `input` is standard
-/// input. `is_command` knows the names that `rename-command` may take.
+/// Reads the configuration that `args` select. `args` does not include the program's name, and
+/// `input` is standard input. `is_command` returns true for the command names that `rename-command`
+/// accepts.
 pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Result<Loaded, LoadError> {
     match args {
         [first] if first == b"-v" || first == b"--version" => return Ok(Loaded::Version),
@@ -145,11 +145,11 @@ pub fn load(args: &[Vec<u8>], input: &mut dyn Read, is_command: IsCommand) -> Re
     Ok(Loaded::Run(store.into()))
 }
 
-/// Reads `text` as a start would read it from the configuration file of the running server, with
-/// the files that it includes. O(bytes).
+/// Reads `text` in the same way as the configuration file at the start of the server, with the
+/// files that `text` includes. O(bytes).
 ///
 /// # Errors
-/// The reason why a start would fail.
+/// The reason why a server could not start with this configuration.
 pub fn load_again(running: &ConfigStore, text: &[u8]) -> Result<ConfigStore, LoadError> {
     let mut store = running.fresh();
     load_text(&mut store, text, 0)
@@ -157,17 +157,19 @@ pub fn load_again(running: &ConfigStore, text: &[u8]) -> Result<ConfigStore, Loa
     Ok(store)
 }
 
-/// Adds to `store` the standard input and the command line of the start.
+/// Applies to `store` the lines of standard input and the command line with which the server was
+/// started.
 ///
 /// # Errors
-/// The reason why a start would fail.
+/// The reason why a server could not start with this configuration.
 pub fn load_rest_again(store: &mut ConfigStore) -> Result<(), LoadError> {
     let start = store.start().clone();
     load_text(store, &start.input, 0)?;
     load_arguments(store, &start.options)
 }
 
-/// Removes a `-` at the first or last place. Returns true with it if there was one.
+/// Removes a `-`, which selects standard input, from the first or last place. Returns true if there
+/// was one, and the other options.
 fn split_input(options: &[Vec<u8>]) -> (bool, &[Vec<u8>]) {
     match options {
         [dash, rest @ ..] if dash == b"-" => (true, rest),
@@ -201,8 +203,8 @@ fn load_arguments(store: &mut ConfigStore, args: &[Vec<u8>]) -> Result<(), LoadE
 }
 
 /// Converts a command line to lines of a configuration file, by the rules of Redis. An argument
-/// that begins with `--` begins a line. The exception is an argument after a name that has no value
-/// yet. Name and value may be one argument (`"--port 7000"`). `--save` without a value means no
+/// that begins with `--` begins a line, unless it follows a name without a value: then it is the
+/// value. Name and value may be one argument (`"--port 7000"`). `--save` without a value means no
 /// save points.
 fn argument_lines(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -255,8 +257,8 @@ fn load_file(store: &mut ConfigStore, file: &Path, depth: usize) -> Result<(), L
     load_text(store, &text, depth).map_err(|error| in_file(error, file))
 }
 
-/// Adds the file to an error that names none. If files include one another, the error names the
-/// innermost file: it contains the line.
+/// Adds the file to an error that does not name a file yet. With nested `include` directives, the
+/// error names the innermost file, which contains the line.
 fn in_file(error: LoadError, file: &Path) -> LoadError {
     match error {
         LoadError::Config(error) if error.file.is_none() => {
@@ -266,8 +268,8 @@ fn in_file(error: LoadError, file: &Path) -> LoadError {
     }
 }
 
-/// Returns true if another process cannot read the file again: a pipe, or a name such as
-/// /dev/stdin, which names another file in another process.
+/// Returns true if another process cannot read the same contents again. This is so for a pipe, and
+/// for a name such as /dev/stdin, which refers to another file in each process.
 fn is_unrepeatable(file: &Path) -> bool {
     file.starts_with("/dev") || file.starts_with("/proc") || !file.is_file()
 }
@@ -276,8 +278,8 @@ fn load_text(store: &mut ConfigStore, text: &[u8], depth: usize) -> Result<(), L
     parse_config(text)?.iter().try_for_each(|directive| load_directive(store, directive, depth))
 }
 
-/// Directives of Redis that are not options, and the reason why each is refused. Without them, the
-/// server would be less protected than its configuration says.
+/// The directives of Redis that are refused, each with the reason. To ignore them would leave the
+/// server less protected than its configuration says.
 const REFUSED: &[(&[u8], &str)] =
     &[(b"loadmodule", "modules are not supported"), (b"sentinel", "Sentinel is not supported")];
 

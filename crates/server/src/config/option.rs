@@ -1,4 +1,4 @@
-//! The record of an option: everything that is known about it.
+//! The record of an option: its name, values, default, effect and documentation.
 
 use super::value::{Kind, Value};
 
@@ -7,13 +7,13 @@ use super::value::{Kind, Value};
 pub enum Change {
     /// At any time, with CONFIG SET.
     Live,
-    /// Only in the configuration file or on the command line.
+    /// Only at the start, in the configuration file or on the command line.
     AtStart,
     /// With CONFIG SET, only where `enable-protected-configs` permits it.
     Protected,
 }
 
-/// The effect of an option.
+/// The effect of an option, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
     /// The option has an effect.
@@ -23,39 +23,41 @@ pub enum Acts {
     Accepted(&'static str),
 }
 
-/// The value of an option that the configuration does not name.
+/// The default value of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
     /// The same value on all machines, in the syntax of a configuration file.
     Fixed(&'static str),
-    /// A value that the machine or the process gives when the server starts.
+    /// A value that is computed from the machine or the process when the server starts.
     Computed {
         /// A description of the value for the documentation.
         shown: &'static str,
-        /// Computes the value. O(1), a system call; `None` if the system does not provide it.
+        /// The function that computes the value, or returns `None` if the system does not provide
+        /// it. O(1), a system call.
         compute: fn() -> Option<Value>,
         /// The value to use when `compute` returns `None`, in the syntax of a configuration file.
         otherwise: &'static str,
     },
 }
 
-/// The action of a running server when CONFIG SET changes an option's value. The
-/// [`Settings`](engine::settings::Settings) are derived again in any case. `commands/config.rs`
-/// carries the action out.
+/// The action of a running server when CONFIG SET changes an option's value. `commands/config.rs`
+/// runs the action. The [`Settings`](engine::settings::Settings) are derived again after every
+/// change, also without an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
     /// No action: code that needs the value reads it.
     Nothing,
-    /// Before the new value is in force; the action may refuse the value.
+    /// An action before the new value takes effect. The action may refuse the value.
     Prepare(Prepare),
-    /// After the new value is in force.
+    /// An action after the new value has taken effect.
     FollowUp(FollowUp),
-    /// An action before, which may refuse the value, and an action after.
+    /// An action before, which may refuse the value, and an action after the new value takes
+    /// effect.
     Both(Prepare, FollowUp),
 }
 
-/// An action before a new value is in force. Each action runs once for all options that ask for it,
-/// in the order of [`Prepare::order`].
+/// An action before a new value takes effect. If several changed options need the same action, it
+/// runs once. The actions run in the order of [`Prepare::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepare {
     /// Raises the limit of open files to fit `maxclients`.
@@ -64,12 +66,12 @@ pub enum Prepare {
     Tls,
     /// Applies the limits of TLS.
     TlsLimits,
-    /// Listens on the addresses of `bind` and on `port`; the new port may be in use.
+    /// Listens on the addresses of `bind` at `port`. Fails if the new port is in use.
     ListenOnPort,
-    /// Listens on the addresses of `bind` and on `tls-port`; certificates may be missing, or the
-    /// port may be in use.
+    /// Listens on the addresses of `bind` at `tls-port`. Fails if the TLS files cannot be read or
+    /// the port is in use.
     ListenOnTlsPort,
-    /// Listens on the addresses of `bind` and on `port`; the new addresses may not exist.
+    /// Listens on the new addresses of `bind`. Fails if this machine does not have one of them.
     ListenOnAddresses,
     /// Changes the working folder to `dir`.
     WorkingFolder,
@@ -82,7 +84,8 @@ pub enum Prepare {
 }
 
 impl Prepare {
-    /// Returns the position in the order. Actions with the same position are the same work.
+    /// Returns the position in the order. Of several actions with the same position, only one runs,
+    /// because they do the same work.
     pub fn order(self) -> u8 {
         match self {
             Prepare::OpenFiles => 0,
@@ -97,12 +100,13 @@ impl Prepare {
     }
 }
 
-/// An action after a new value is in force. The actions run in this order.
+/// An action after a new value has taken effect. The actions run in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
     /// Begins a new window of hot keys.
     HotKeyWindows,
-    /// Measures the memory of all clients and evicts the largest ones if it exceeds the limit.
+    /// Measures the memory of all clients, and closes the largest clients if the sum exceeds the
+    /// limit.
     ClientMemory,
     /// Starts or stops writing to the append-only file, and applies its options.
     AppendOnly,
@@ -121,7 +125,8 @@ pub enum Names {
     Folder,
 }
 
-/// An option. The `const` functions below build it, so that a table reads as a list.
+/// The record of an option. The `const` functions below build it, so that the tables are short
+/// lists.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
     /// The name, in lower case.
@@ -130,11 +135,11 @@ pub struct Opt {
     pub aliases: &'static [&'static str],
     /// The kind of its values.
     pub kind: Kind,
-    /// The kind of file that its values name: shells complete it.
+    /// The kind of file that its values name, for the completion of a shell.
     pub names: Names,
     /// The value of the option when the configuration does not name it.
     pub default: DefaultValue,
-    /// A value for examples, for options whose default nobody would write.
+    /// A value for examples in the documentation, if the default is not a useful example.
     pub example: Option<&'static str>,
     /// The times at which the option may change.
     pub change: Change,
@@ -149,7 +154,7 @@ pub struct Opt {
 }
 
 impl Opt {
-    /// Creates an option of any kind. It acts and may change at any time.
+    /// Creates an option of any kind. The option has an effect and may change at any time.
     pub const fn new(name: &'static str, kind: Kind, default: &'static str, summary: &'static str) -> Self {
         Opt {
             name,
@@ -221,8 +226,8 @@ impl Opt {
         Opt { aliases, ..self }
     }
 
-    /// Takes the default from the machine; `shown` describes it. The default that was set before is
-    /// used on machines that do not provide one.
+    /// Replaces the fixed default by a computed one, which `shown` describes. The fixed default
+    /// remains for machines on which `compute` returns `None`.
     pub const fn computed(self, shown: &'static str, compute: fn() -> Option<Value>) -> Self {
         let DefaultValue::Fixed(otherwise) = self.default else { panic!("computed twice") };
         Opt { default: DefaultValue::Computed { shown, compute, otherwise }, ..self }
@@ -253,7 +258,7 @@ impl Opt {
         Opt { acts: Acts::Accepted(why), ..self }
     }
 
-    /// Returns the reason why the option has no effect; `None` if it acts.
+    /// Returns the reason why the option has no effect; `None` if it has an effect.
     pub const fn idle_reason(&self) -> Option<&'static str> {
         match self.acts {
             Acts::Now => None,
@@ -266,13 +271,14 @@ impl Opt {
         Opt { hidden: true, ..self }
     }
 
-    /// Returns true if the value names a file that CONFIG SET reads, even if the name is the same.
+    /// Returns true if the value names a file that CONFIG SET reads again even if the name does not
+    /// change.
     pub fn is_read_when_set(&self) -> bool {
         self.on_change == OnChange::Prepare(Prepare::Tls) && self.names != Names::Nothing
     }
 
-    /// Returns the value of an option that the configuration does not name. O(length); a computed
-    /// default also takes a system call.
+    /// Returns the default value. O(length of its text); a computed default also takes a system
+    /// call.
     ///
     /// # Panics
     /// If the record's default is not a value of its kind. A test checks every record.
@@ -296,7 +302,8 @@ impl Opt {
     }
 }
 
-/// The range of numbers from 0 without an upper end: the numbers that Redis accepts there.
+/// The range from 0 to the largest 64-bit signed number. Redis accepts it for options without an
+/// upper limit.
 pub const ANY: (i64, i64) = (0, i64::MAX);
 /// The range from 0 to the largest 32-bit signed number.
 pub const INT: (i64, i64) = (0, i32::MAX as i64);

@@ -1,11 +1,11 @@
-//! The syntax of configuration files: one directive per line. Words are separated by blanks and
-//! quoted as in a shell. `#` begins a comment.
+//! The syntax of configuration files: one directive per line. Blanks separate words, and words may
+//! be in quotes, as in a shell. `#` begins a comment.
 
 use std::path::PathBuf;
 
 use stdx::quoted::split_quoted;
 
-/// A line that holds an option or another instruction.
+/// A line that sets an option or contains another directive, such as `include`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
     /// The line's number in its text, from 1.
@@ -25,18 +25,18 @@ pub struct ConfigError {
     pub place: Place,
     /// The file that contains the line; `None` if it is not in a file.
     pub file: Option<PathBuf>,
-    /// The line as written. For an argument: the line that it would be in a file.
+    /// The line as written. For the command line: the equivalent line of a file.
     pub line: Vec<u8>,
     /// The reason.
     pub reason: String,
 }
 
-/// The position of a line of the configuration.
+/// The position of an invalid line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A line of a configuration file; the first is 1.
+    /// A line of a configuration file; the first has number 1.
     FileLine(usize),
-    /// An option of the command line; the first is 1.
+    /// An option of the command line; the first has number 1.
     CommandLine(usize),
 }
 
@@ -52,8 +52,8 @@ impl ConfigError {
     }
 }
 
-/// Errors of a file are written in the lines of Redis, because tools look for these lines. Errors
-/// of the command line are one line, with the option and the reason in the same order.
+/// An error in a file has several lines, the same as in Redis, because tools search for them. An
+/// error on the command line is one line: the option, then the reason.
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (line, reason) = (String::from_utf8_lossy(&self.line), &self.reason);
@@ -104,14 +104,14 @@ pub fn parse_line(line_number: usize, line: &[u8]) -> Result<Option<Directive>, 
     Ok(Some(directive))
 }
 
-/// Returns a word as it is written in a configuration file: in quotes if it would not be read
-/// unchanged without them.
+/// Returns a word as a configuration file contains it: in quotes if the parser would otherwise read
+/// another word.
 pub fn quoted_if_needed(word: &[u8]) -> Vec<u8> {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) { word.to_vec() } else { quoted(word) }
 }
 
-/// Returns the bytes in double quotes, so that reading them gives the same bytes.
+/// Returns the bytes in double quotes, with escapes, so that the parser reads the same bytes.
 pub fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut text = vec![b'"'];
     for &byte in bytes {

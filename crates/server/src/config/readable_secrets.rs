@@ -1,7 +1,8 @@
-//! Files of the configuration that hold passwords and that every user of the machine may read.
+//! Detection of configuration files that contain passwords and that every user of the machine may
+//! read.
 //!
-//! A file is reported if its mode lets others read it and the modes of all folders above let others
-//! pass. Access-control lists of the file system are not checked.
+//! A file is reported if its mode permits all users to read it and the modes of all parent folders
+//! permit all users to enter them. Access-control lists of the file system are not checked.
 
 use std::fmt;
 use std::fs;
@@ -41,7 +42,7 @@ pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     if !is_readable_by_all(path) {
         return None;
     }
-    // A text with an error is refused elsewhere.
+    // The caller reports a syntax error of the file, so it is ignored here.
     let directives = parse_config(text).ok()?;
     let found = directives.iter().find(|directive| holds_secret(directive))?;
     Some(ReadableSecret {
@@ -51,8 +52,8 @@ pub fn find(path: &Path, text: &[u8]) -> Option<ReadableSecret> {
     })
 }
 
-/// Returns true if a line gives a password or the digest of one. An attacker can guess the password
-/// of a digest without asking the server.
+/// Returns true if a line contains a password or the digest of a password. A digest counts too,
+/// because an attacker can test guesses against it without the server.
 fn holds_secret(directive: &Directive) -> bool {
     let name = &directive.name;
     if name == b"user" {

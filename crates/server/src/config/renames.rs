@@ -1,9 +1,9 @@
-//! `rename-command` of the configuration: commands under other names, or disabled.
+//! `rename-command` of the configuration: new names for commands, and disabled commands.
 //!
-//! A rename holds while the server runs. It changes only the name that clients send: counters,
-//! errors and the documentation keep the original name, as in Redis. A line refers to the names
-//! after all earlier lines. A line may name a command of other servers that this server does not
-//! have ([`foreign`]); the line then has no effect.
+//! A rename is in effect until the server ends. It changes only the name that clients send:
+//! counters, errors and the documentation keep the original name, as in Redis. A line refers to the
+//! names that the earlier lines have produced. A line may also name a command that only other
+//! servers have ([`foreign`]); such a line has no effect.
 
 use engine::foreign;
 
@@ -29,17 +29,19 @@ pub struct Rename {
 }
 
 impl Renames {
-    /// Creates an empty list of renames of the commands that `is_command` knows.
+    /// Creates an empty list of renames. `is_command` returns true for the names of commands before
+    /// any rename.
     pub fn new(is_command: IsCommand) -> Self {
         Self { list: Vec::new(), is_command }
     }
 
-    /// Returns an empty list of renames of the same commands.
+    /// Returns an empty list with the same `is_command`.
     pub fn without_any(&self) -> Self {
         Self::new(self.is_command)
     }
 
-    /// Adds the rename of a line from its words. O(commands + renames).
+    /// Adds the rename of a `rename-command` line, given the words after the directive's name.
+    /// O(commands + renames).
     pub fn add(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let [from, to] = words else {
             return Err("Bad directive or wrong number of arguments".into());
@@ -63,8 +65,8 @@ impl Renames {
         self.list.iter()
     }
 
-    /// Returns true if a command has this name after the renames so far. The last rename that
-    /// involves the name decides.
+    /// Returns true if a command has this name after the renames so far. The last rename from or to
+    /// this name decides.
     fn is_taken(&self, name: &str) -> bool {
         let about = self
             .list

@@ -16,35 +16,36 @@ use super::table::persistence::DIR;
 use super::table::{self, Named, OptId};
 use super::value::{Kind, Value};
 
-/// The values of all options. A running server keeps the store behind a lock of its own, a leaf in
+/// The values of all options. A running server has one store, protected by a lock that is a leaf in
 /// the lock order. The lock is held only while a request reads or changes options.
 #[derive(Clone, Debug)]
 pub struct ConfigStore {
     values: Vec<Value>,
     /// The default values of all options. Computed defaults depend on the machine.
     defaults: Vec<Value>,
-    /// The options that the configuration has already set: further lines add to them.
+    /// The accumulating options that the configuration has set already: further lines add to their
+    /// values.
     begun: HashSet<OptId>,
     /// The options that a file or the command line names.
     named: HashSet<OptId>,
     /// The configuration file, as an absolute path.
     file: Option<PathBuf>,
-    /// A file of the configuration that another process cannot read again.
+    /// A configuration file that another process cannot read again, such as a pipe.
     unrepeatable: Option<PathBuf>,
-    /// Files of the configuration with passwords that everyone may read.
+    /// The configuration files that contain passwords and that every user of the machine may read.
     readable_secrets: Vec<ReadableSecret>,
     /// The renames of `rename-command`.
     renames: Renames,
     /// For each `user` line, the words after `user`.
     users: Vec<Vec<Vec<u8>>>,
-    /// The working folder, standard input and options of the command line at the start.
+    /// The sources of the configuration other than the file.
     start: Start,
-    /// The folder that relative names refer to in a configuration that is read while the server
-    /// runs. `None` at the start: there, they refer to the working folder.
+    /// The folder to which relative names refer, if the configuration is read while the server
+    /// runs. `None` at the start: relative names then refer to the working folder.
     base: Option<PathBuf>,
 }
 
-/// The origin of a configuration besides its file.
+/// The working folder and the sources of a configuration other than its file.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// The working folder, to which relative names in the configuration refer.
@@ -69,27 +70,27 @@ pub enum SetError {
     },
 }
 
-/// The permission of a caller to change protected options.
+/// The permission of the client that changes options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// The caller may change protected options.
+    /// The client may change protected options.
     Protected,
-    /// The caller may not change protected options.
+    /// The client may not change protected options.
     Plain,
 }
 
-/// Directives that older versions of Redis had and that are ignored, as in Redis.
+/// Directives of older versions of Redis. They are ignored, as in Redis.
 const IGNORED: &[&[u8]] =
     &[b"list-max-ziplist-entries", b"list-max-ziplist-value", b"lua-replicate-commands"];
 
-/// Returns true if `name` begins a line of the configuration that is not an option.
+/// Returns true if `name` is a directive that is not an option, such as `user`.
 pub fn is_directive(name: &[u8]) -> bool {
     name == b"rename-command" || name == b"user" || IGNORED.contains(&name)
 }
 
 impl ConfigStore {
-    /// Creates a store with the default values. `is_command` knows the names that `rename-command`
-    /// may take. O(options).
+    /// Creates a store with the default values. `is_command` returns true for the command names
+    /// that `rename-command` accepts. O(options).
     pub fn new(is_command: IsCommand) -> Self {
         let defaults: Vec<Value> = table::all().map(|(_, option)| option.default_value()).collect();
         let values = defaults.clone();
@@ -108,8 +109,8 @@ impl ConfigStore {
         }
     }
 
-    /// Returns a store with the defaults of this one, for reading the configuration again while the
-    /// server runs. Relative names refer to the folder of the start. O(options).
+    /// Creates a store with the default values of this store, to read the configuration again while
+    /// the server runs. Relative names refer to the working folder at the start. O(options).
     pub fn fresh(&self) -> Self {
         Self {
             values: self.defaults.clone(),
@@ -126,17 +127,19 @@ impl ConfigStore {
         }
     }
 
-    /// Returns the origin of the configuration besides its file.
+    /// Returns the working folder at the start, and the sources of the configuration other than its
+    /// file.
     pub fn start(&self) -> &Start {
         &self.start
     }
 
-    /// Notes the origin of the configuration besides its file.
+    /// Stores the working folder at the start, and the sources of the configuration other than its
+    /// file.
     pub fn set_start(&mut self, start: Start) {
         self.start = start;
     }
 
-    /// Returns the folder that relative names refer to, if it is not the working folder.
+    /// Returns the folder to which relative names refer; `None` for the working folder.
     pub fn base(&self) -> Option<&Path> {
         self.base.as_deref()
     }
@@ -161,37 +164,39 @@ impl ConfigStore {
         self.file.as_deref()
     }
 
-    /// Notes the configuration file.
+    /// Stores the path of the configuration file, which must be absolute.
     pub fn set_file(&mut self, path: PathBuf) {
         self.file = Some(path);
     }
 
-    /// Returns a file of the configuration that another process cannot read again, such as a pipe.
+    /// Returns a configuration file that another process cannot read again, such as a pipe.
     pub fn unrepeatable_file(&self) -> Option<&Path> {
         self.unrepeatable.as_deref()
     }
 
-    /// Notes a file of the configuration that another process cannot read again.
+    /// Records a configuration file that another process cannot read again.
     pub fn set_unrepeatable_file(&mut self, path: PathBuf) {
         self.unrepeatable = Some(path);
     }
 
-    /// Returns the files of the configuration with passwords that every user may read.
+    /// Returns the configuration files that contain passwords and that every user of the machine
+    /// may read.
     pub fn readable_secrets(&self) -> &[ReadableSecret] {
         &self.readable_secrets
     }
 
-    /// Notes a file of the configuration with passwords that every user may read.
+    /// Records a configuration file that contains a password and that every user of the machine may
+    /// read.
     pub fn add_readable_secret(&mut self, secret: ReadableSecret) {
         self.readable_secrets.push(secret);
     }
 
-    /// Returns the users of the configuration: for each the name, then the rules.
+    /// Returns the users of the configuration: for each user the name, then the rules.
     pub fn users(&self) -> &[Vec<Vec<u8>>] {
         &self.users
     }
 
-    /// Returns the renames of commands.
+    /// Returns the renames of `rename-command`.
     pub fn renames(&self) -> &Renames {
         &self.renames
     }
@@ -213,7 +218,8 @@ impl ConfigStore {
         };
         let mut all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let old = self.value(id).clone();
-        // As in Redis, an option of several words may have none: `save` alone means `save ""`.
+        // As in Redis, a line of an option with several words may have no words: `save` means `save
+        // ""`.
         if words.is_empty() && !matches!(id.option().kind, Kind::Words(_)) {
             let refusal = id.option().kind.parse(&[], &old).err();
             return Err(refusal.unwrap_or("wrong number of arguments".into()));
@@ -239,7 +245,7 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// Notes a user of the configuration. The rules are parsed later, when the commands are known.
+    /// Records a `user` line. Its rules are parsed later, when the commands are known.
     fn add_user(&mut self, words: &[Vec<u8>]) -> Result<(), Refusal> {
         let Some(name) = words.first() else { return Err("wrong number of arguments".into()) };
         if self.users.iter().any(|user| user[0] == *name) {
@@ -288,8 +294,8 @@ impl ConfigStore {
     }
 
     /// Handles CONFIG GET: returns the names and values of the options that match any of
-    /// `patterns`. A pattern without wildcards is a name, which is returned as the client wrote it.
-    /// O(options × patterns).
+    /// `patterns`. A pattern without wildcards is the name of one option. The reply then contains
+    /// this name as the client wrote it. O(options × patterns).
     pub fn matching(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut shown: HashSet<&'static str> = HashSet::new();
         let mut found = Vec::new();
@@ -330,8 +336,8 @@ impl<T: OptionType + ?Sized> Handle<T> {
 }
 
 impl<N: Number + OptionType> Handle<N> {
-    /// Sets the value of an option that is a whole number. The value must be valid: it is not
-    /// checked. O(length of the name).
+    /// Sets the value of an option that is a whole number. The caller passes a valid value, which
+    /// is not checked. O(length of the name).
     pub fn put(&self, store: &mut ConfigStore, value: N) {
         store.values[table::id_of(&self.opt).index()] = Value::Integer(value.to_integer());
     }

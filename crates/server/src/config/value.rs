@@ -1,4 +1,4 @@
-//! The values of options: reading them from words and writing them back.
+//! Values of options: parsing them from words, and formatting them as text.
 //!
 //! Values are compared, stored and shown in one canonical form: `1gb` becomes 1073741824, `YES`
 //! becomes `yes`. The errors are the messages of Redis.
@@ -22,7 +22,7 @@ pub enum Value {
     Memory(u64),
     /// A percentage of another amount, up to 100.
     Percent(u8),
-    /// One of the words of the kind.
+    /// One of the words that the kind permits.
     Choice(&'static str),
     /// Any bytes.
     Text(Vec<u8>),
@@ -37,14 +37,14 @@ pub enum Value {
 pub enum Kind {
     /// `yes` or `no`.
     Flag,
-    /// A whole number, both ends included.
+    /// A whole number from `min` to `max`.
     Integer {
         /// The smallest number.
         min: i64,
         /// The largest number.
         max: i64,
     },
-    /// A whole number that is moved to the nearest end if it is out of range.
+    /// A whole number. A number out of the range is replaced by the nearest end of the range.
     Clamped {
         /// The smallest number.
         min: i64,
@@ -53,7 +53,7 @@ pub enum Kind {
     },
     /// Permission bits, in octal.
     Octal,
-    /// An amount of memory, both ends included.
+    /// An amount of memory from `min` to `max` bytes.
     Memory {
         /// The smallest amount, in bytes.
         min: u64,
@@ -66,7 +66,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Any bytes.
     Text,
-    /// Bytes that a function accepts; the function may change their form.
+    /// Bytes that the function accepts. The function returns their canonical form.
     Checked(fn(&[u8]) -> Result<Vec<u8>, Refusal>),
     /// Classes of keyspace events.
     EventLetters,
@@ -75,7 +75,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the empty value, to which the first words of an option are added.
+    /// Returns the empty value: the old value when an option is parsed for the first time.
     pub fn initial(&self) -> Value {
         match self {
             Kind::Words(_) => Value::Words(Vec::new()),
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value from the words after an option's name. `old` is the present value.
+    /// Parses a value from the words after an option's name. `old` is the present value.
     pub fn parse(&self, words: &[&[u8]], old: &Value) -> Result<Value, Refusal> {
         if let Kind::Words(kind) = self {
             let old = if let Value::Words(old) = old { old.as_slice() } else { &[] };

@@ -1,4 +1,4 @@
-//! The options whose values have a grammar of their own.
+//! The grammars of options whose values are several words, and the checks of special texts.
 
 use engine::settings::AuditEvents;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,19 +12,20 @@ use super::Refusal;
 /// A value of several words, or the reason why it is refused.
 pub type Words = Result<Vec<Vec<u8>>, Refusal>;
 
-/// A function that reads the new value from words and the present value.
+/// A function that parses the words of a line. Its arguments are these words and the present value.
 pub type ParseWords = fn(&[&[u8]], &[Vec<u8>]) -> Words;
 
-/// The rules by which several words make one value.
+/// The rules for a value of several words.
 #[derive(Debug)]
 pub struct WordsKind {
-    /// Reads the new value from words and the present value (an option may be set in parts).
+    /// The parser of the new value. It also gets the present value, because an option may be set in
+    /// parts.
     pub parse: ParseWords,
-    /// The number of words on a line of the rewritten configuration file; 0 for all on one line.
+    /// The number of words on each line that CONFIG REWRITE writes; 0 for all on one line.
     pub line_words: usize,
     /// True if further lines of the configuration file add to the first.
     pub accumulates: bool,
-    /// The words that stand for an empty value in a configuration file.
+    /// The text of an empty value in a configuration file.
     pub none: &'static str,
 }
 
@@ -55,13 +56,13 @@ pub static PERCENTILES: WordsKind =
 pub static PRIMARY: WordsKind =
     WordsKind { parse: primary, line_words: 0, accumulates: false, none: "no one" };
 
-/// `shutdown-on-sigint`, `shutdown-on-sigterm`: how a signal ends the server.
+/// `shutdown-on-sigint`, `shutdown-on-sigterm`: words of SHUTDOWN.
 pub static SHUTDOWN: WordsKind = WordsKind { parse: shutdown, line_words: 0, accumulates: false, none: NONE };
 
-/// The most addresses that `bind` takes.
+/// The maximum number of addresses in `bind`.
 const ADDRESSES_MAX: usize = 16;
 
-/// Returns true for an empty value. A configuration file writes it as an empty word.
+/// Returns true for no words and for one empty word: both mean an empty value.
 fn is_none(words: &[&[u8]]) -> bool {
     matches!(words, [] | [b""])
 }
@@ -207,8 +208,8 @@ fn primary(words: &[&[u8]], _: &[Vec<u8>]) -> Words {
     }
 }
 
-/// Returns true if Redis reads a port from these bytes, by the rules of `strtol`: blanks, a sign
-/// and zeros may come first, and an empty text is 0.
+/// Returns true if Redis accepts these bytes as a port, by the rules of `strtol`: blanks, a sign
+/// and zeros may come first. An empty text counts as 0.
 fn is_port(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
@@ -223,8 +224,8 @@ fn is_port(text: &[u8]) -> bool {
 /// shown.
 const EVENT_CLASSES: &[u8] = b"g$lshzxetd";
 
-/// Reads the letters of `notify-keyspace-events`, in any order. Returns them in one order, with `A`
-/// for all classes of keys.
+/// Parses the letters of `notify-keyspace-events`, which may be in any order. Returns them in a
+/// fixed order, with `A` in place of the letters of all classes of keys.
 pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     const LETTERS: &[u8] = b"Ag$lshzxeKEtmdn";
     if letters.iter().any(|letter| !LETTERS.contains(letter)) {
@@ -237,14 +238,14 @@ pub fn event_letters(letters: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(ordered.filter(|&letter| has(letter) || letter == b'A').collect())
 }
 
-/// Returns the letters as CONFIG GET shows them. Next to `A`, Redis does not show `n`, though it is
-/// in force.
+/// Returns the letters as CONFIG GET shows them. As in Redis, `n` is not shown next to `A`,
+/// although it has an effect.
 pub fn shown_event_letters(letters: &[u8]) -> Vec<u8> {
     let all = letters.contains(&b'A');
     letters.iter().copied().filter(|letter| !(all && *letter == b'n')).collect()
 }
 
-/// Accepts the name of a file without a folder.
+/// Accepts the name of a file without a path.
 pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     if name.contains(&b'/') {
         return Err("dbfilename can't be a path, just a filename".into());
@@ -252,7 +253,7 @@ pub fn plain_dbfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(name.to_vec())
 }
 
-/// Accepts the name of a file without a folder; it must not be empty.
+/// Accepts the name of a file without a path; it must not be empty.
 pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appendfilename can't be empty".into()),
@@ -261,7 +262,7 @@ pub fn plain_appendfilename(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Accepts the name of a folder without a parent; it must not be empty.
+/// Accepts the name of a folder without a path; it must not be empty.
 pub fn plain_appenddirname(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" => Err("appenddirname can't be empty".into()),
@@ -281,7 +282,7 @@ pub fn host_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     Err("Hostnames may only contain alphanumeric characters, hyphens or dots".into())
 }
 
-/// Accepts the name of a cluster node for people.
+/// Accepts a readable name of a cluster node.
 pub fn node_name(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     const RESERVED: &[u8] = b"!#$%&()*+:;<>?@[]^{|}~";
     if name.iter().any(|byte| RESERVED.contains(byte)) {
@@ -302,7 +303,8 @@ pub fn ipv6_address(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     if fits { Ok(text.to_vec()) } else { Err("Invalid IPv6 address".into()) }
 }
 
-/// Accepts a locale that compares strings byte by byte, because the server always does so.
+/// Accepts only locales that compare strings byte by byte, because the server always compares them
+/// so.
 pub fn byte_locale(name: &[u8]) -> Result<Vec<u8>, Refusal> {
     match name {
         b"" | b"C" | b"POSIX" | b"C.UTF-8" | b"C.utf8" => Ok(name.to_vec()),
@@ -327,8 +329,8 @@ pub fn title_template(text: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(text.to_vec())
 }
 
-/// Accepts an existing folder and returns its absolute path: after the server has changed its
-/// working folder, a relative path would name another folder.
+/// Accepts an existing folder and returns its absolute path. A relative path would name another
+/// folder after the server has changed its working folder.
 pub fn folder(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     let text = from_utf8(path).map_err(|_| "the path is not UTF-8")?;
     match std::fs::metadata(text) {

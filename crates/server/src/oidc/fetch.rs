@@ -16,7 +16,7 @@ use super::token::{Keys, KeysError};
 
 /// Maximum length of a set of keys, in bytes.
 const KEYS_BYTES_MAX: u64 = 256 << 10;
-/// Maximum time of a request to the web server.
+/// Maximum duration of a request to the web server.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// The reason why there are no new keys: a sentence for the log.
@@ -26,7 +26,7 @@ pub enum FetchError {
     File(io::Error),
     /// The web server does not return the keys.
     Web(String),
-    /// The text has no usable keys.
+    /// The received text has no usable keys.
     Keys(KeysError),
 }
 
@@ -97,15 +97,15 @@ impl WebSource {
     }
 }
 
-/// Returns true if keys may be requested from this address: over TLS, or on this machine.
-/// Otherwise, anybody on the network could change them.
+/// Returns true if keys may be requested from this address: over TLS, or from this machine. From
+/// any other address, an attacker on the network could replace the keys.
 pub fn is_safe(url: &str) -> bool {
     if url.starts_with("https://") {
         return true;
     }
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A user name and password before the host could hide the real host.
+    // A user name and password before the host could hide the name of the real host.
     let host = host
         .rsplit_once(':')
         .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
@@ -121,7 +121,7 @@ mod tests {
     use super::super::token::tests::Signer;
     use super::*;
 
-    /// Starts a web server that answers one request. Returns its address.
+    /// Starts a web server that answers one request with `answer`. Returns its address.
     fn serve(answer: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it listens");

@@ -4,17 +4,18 @@
 //!   oidc-keys-file, oidc-keys-url ─► thread `oidc-keys` ─► keys ─┐
 //!   AUTH "" eyJ…  ──────────────────────────────────► token ─────┴─► names ─► a user of ACL
 //! ```
-//! A token names its bearer. ACL decides the permissions of that user, as for any other user. The
-//! names are the values of the claim `oidc-user-claim` (a text, or a list of texts), each with the
-//! prefix `oidc-user-prefix`.
+//! A token contains one or more user names of its bearer: the values of the claim `oidc-user-claim`
+//! (a text, or a list of texts), each with the prefix `oidc-user-prefix`. ACL defines the
+//! permissions of these users, as of any other user.
 //!
-//! AUTH with a user's name logs in as that user, if it is among the names. AUTH with an empty name,
-//! or with only the token, logs in as the first name that is a user. The user must exist and be on;
-//! it needs no password. No token can log in as `default`.
+//! AUTH with a user's name logs in as that user, if the token contains the name. AUTH with an empty
+//! name, or with only the token, logs in as the first of the names that is a user. The user must
+//! exist and be on; it needs no password. No token can log in as `default`.
 //!
 //! Keys are read again every `oidc-keys-refresh` seconds. They are also read when a token names an
 //! unknown key, at most every [`ASKED_AGAIN_AFTER`]. If reading fails, the earlier keys stay. The
-//! thread that received the request verifies the token: it never waits for a file or a web server.
+//! thread that receives AUTH verifies the token. This thread never waits for a file or a web
+//! server.
 
 mod fetch;
 mod token;
@@ -28,7 +29,7 @@ use self::fetch::{WebSource, from_file, is_safe};
 pub use self::token::{Expected, Refusal, is_token};
 use self::token::{Keys, verify};
 
-/// Minimum interval of fetches that unknown keys cause.
+/// Minimum time between a fetch and the next one that an unknown key causes.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// The values of the options.
@@ -56,7 +57,7 @@ pub struct Oidc {
     web: Option<WebSource>,
     keys: RwLock<Arc<Keys>>,
     asked: Mutex<Asked>,
-    /// Notified when keys are requested, or when the server ends.
+    /// Signalled when keys are requested, or when the server stops.
     awake: Condvar,
     logins: AtomicU64,
     refusals: AtomicU64,
@@ -71,7 +72,7 @@ struct Asked {
 /// A login that a token permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// The users that the bearer may log in as.
+    /// The names of the users as which the bearer may log in.
     pub users: Vec<String>,
     /// The end of the session, in Unix seconds; `None` if the session does not end with the token.
     pub ends_s: Option<u64>,
@@ -81,7 +82,7 @@ impl Oidc {
     /// Creates the state from the options; `None` if they name no source of keys.
     ///
     /// # Errors
-    /// The option, and the reason why it is invalid.
+    /// The name of an invalid option, and the reason.
     pub fn new(options: OidcOptions) -> Result<Option<Self>, (&'static str, String)> {
         if options.keys_file.is_none() && options.keys_url.is_none() {
             return Ok(None);
@@ -183,7 +184,7 @@ impl Oidc {
     }
 }
 
-/// Fetches keys until the server ends: the body of the thread `oidc-keys`.
+/// Fetches keys until the server stops. This is the body of the thread `oidc-keys`.
 pub fn run(oidc: &Oidc) {
     let mut is_first = oidc.web.is_some();
     loop {
@@ -209,13 +210,13 @@ pub fn run(oidc: &Oidc) {
     }
 }
 
-/// Checks that arbitrary bytes are not a genuine token of any key; for a fuzzer.
+/// Checks that no arbitrary bytes are accepted as a token. For a fuzzer.
 ///
 /// # Panics
 /// If a token is accepted.
 #[doc(hidden)]
 pub fn fuzz_token(data: &[u8]) {
-    // The key is half of the input, so that keys are fuzzed too.
+    // Half of the input is the key, so that the parser of keys is fuzzed too.
     let (keys, token) = data.split_at(data.len() / 2);
     let known = Keys::parse(
         br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
@@ -225,8 +226,8 @@ pub fn fuzz_token(data: &[u8]) {
     }
 }
 
-/// Returns the user of a login: the requested name, or the first user among the names if none was
-/// requested. `is_user` returns true for the name of a user.
+/// Returns the user of a login: `asked`, if the token contains this name, or the first of the names
+/// that is a user if `asked` is empty. `is_user` returns true for the name of a user.
 pub fn user_of<'l>(login: &'l Login, asked: &[u8], is_user: impl Fn(&str) -> bool) -> Option<&'l str> {
     let mut names = login.users.iter().map(String::as_str);
     names.find(|name| (asked.is_empty() || name.as_bytes() == asked) && is_user(name))
@@ -237,7 +238,7 @@ mod tests {
     use super::token::tests::Signer;
     use super::*;
 
-    /// In the year 2100.
+    /// An expiry time in the year 2100.
     const EXPIRES_S: u64 = 4_102_444_800;
 
     fn options(folder: &std::path::Path, keys: &[serde_json::Value]) -> OidcOptions {

@@ -8,14 +8,14 @@
 //! The library jsonwebtoken reads keys and tokens, and checks claims and signatures. It uses
 //! aws-lc-rs for signatures, as TLS does.
 //!
-//! The key decides the algorithm, never the token. Each key has one algorithm: its `alg`, or the
-//! algorithm of its type. The library gets this algorithm as the only permitted one, so a token
-//! whose header names another is refused. Shared secrets (HS256) are not among the algorithms, and
-//! `none` is unknown.
+//! The key determines the algorithm, never the token. Each key has one algorithm: its `alg`, or the
+//! default algorithm of its type. The library gets this algorithm as the only permitted one, so it
+//! refuses a token whose header names another one. No algorithm with a shared secret (HS256) is
+//! accepted, and `none` is unknown.
 //!
-//! Cost: one to four signature checks, of some 30 µs for RS256 and 100 µs for the others. A token
-//! is one word of a request, so it has at most 16 KiB before authentication. Source: RFC 7515,
-//! 7517, 7518, 7519, 8037.
+//! Cost: one to four signature checks, each about 30 µs for RS256 and 100 µs for the others. A
+//! token is one word of a request, so before authentication it has at most 16 KiB. Source: RFC
+//! 7515, 7517, 7518, 7519, 8037.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ pub struct Keys(Vec<Key>);
 pub enum KeysError {
     /// The text is not JSON with a list `keys`.
     NoKeySet,
-    /// None of the keys can check a permitted signature.
+    /// No key in the set is for a supported signature algorithm.
     NoUsableKey,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for KeysError {
 impl std::error::Error for KeysError {}
 
 impl Keys {
-    /// Parses a set of keys. Skips keys of other kinds and for other uses.
+    /// Parses a set of keys. Skips keys of unsupported types and keys that are not for signatures.
     pub fn parse(text: &[u8]) -> Result<Self, KeysError> {
         let set: Value = serde_json::from_slice(text).map_err(|_| KeysError::NoKeySet)?;
         let list = set.get("keys").and_then(Value::as_array).ok_or(KeysError::NoKeySet)?;
@@ -97,7 +97,7 @@ fn parse_key(key: &Value) -> Option<Key> {
         None => of_type,
         Some(named) => Algorithm::try_from(named).ok()?,
     };
-    // An elliptic curve has one algorithm, RSA several.
+    // A key of an elliptic curve has one algorithm, an RSA key several.
     let is_of_type =
         algorithm == of_type || algorithm.family() == of_type.family() && of_type == Algorithm::RS256;
     if !is_of_type {
@@ -110,7 +110,8 @@ fn parse_key(key: &Value) -> Option<Key> {
     Some(Key { id: key.common.key_id, algorithm, decoding })
 }
 
-/// Returns true if a key has the length of its algorithm's keys. aws-lc checks those of RSA.
+/// Returns true if a key has the correct length for its algorithm. aws-lc checks the length of RSA
+/// keys.
 fn has_right_length(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let wanted = match algorithm {
         Algorithm::ES256 => 65,
@@ -130,21 +131,21 @@ pub struct Expected {
     pub audience: Vec<String>,
     /// The claim that names the bearer.
     pub user_claim: String,
-    /// The seconds by which clocks may differ.
+    /// The accepted difference of clocks, in seconds.
     pub leeway_s: u64,
 }
 
 /// The claims of a genuine token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// The names in the claim about the bearer: one or several.
+    /// The user names in the claim `oidc-user-claim`, at least one.
     pub users: Vec<String>,
     /// The expiry time of the token, in Unix seconds.
     pub expires_s: u64,
 }
 
-/// The reason why a token is refused. It is for the log, never for the client, and reveals nothing
-/// of the token's contents.
+/// The reason why a token is refused. It is written to the log and never sent to the client, and it
+/// reveals nothing of the token's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The text does not have the form of a token, or its algorithm is unknown.
@@ -153,15 +154,15 @@ pub enum Refusal {
     Algorithm,
     /// The token has extensions that the server must understand (`crit`); it understands none.
     Critical,
-    /// No key of the set has the token's key id.
+    /// No key of the set has the token's key id, or the set is empty.
     UnknownKey,
     /// The signature is wrong.
     Signature,
-    /// A claim that must be there is missing, or one is of the wrong type.
+    /// A required claim is missing, or a claim has the wrong type.
     Claim,
     /// `iss` is another issuer.
     Issuer,
-    /// `aud` names other audiences.
+    /// `aud` contains none of the accepted audiences.
     Audience,
     /// `exp` has passed.
     Expired,
@@ -203,10 +204,10 @@ impl From<jsonwebtoken::errors::Error> for Refusal {
     }
 }
 
-/// Returns true if bytes have the form of a signed token: three words, the first a JSON object.
-/// Cheap enough to call for each password.
+/// Returns true if the bytes may be a signed token: three parts separated by dots, of which the
+/// first may encode a JSON object. Fast enough to be called for each password.
 pub fn is_token(bytes: &[u8]) -> bool {
-    // `{"` in base64url.
+    // `ey` is the beginning of `{"` in base64url.
     bytes.starts_with(b"ey") && bytes.iter().filter(|&&byte| byte == b'.').count() == 2
 }
 
@@ -237,7 +238,7 @@ pub fn verify(token: &[u8], keys: &Keys, expected: &Expected) -> Result<Claims, 
     Err(refusal)
 }
 
-/// Returns the checks that the library makes.
+/// Returns the rules by which the library checks a token.
 fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.set_required_spec_claims(&["exp", "iss", "aud"]);
@@ -248,14 +249,14 @@ fn validation(algorithm: Algorithm, expected: &Expected) -> Validation {
     validation
 }
 
-/// Returns the needed claims. The library has checked them.
+/// Returns the claims that a login needs. The library has checked their values.
 fn claims(claims: &Map<String, Value>, expected: &Expected) -> Result<Claims, Refusal> {
     let expires_s = claims.get("exp").and_then(|exp| exp.as_u64().or(exp.as_f64().map(|exp| exp as u64)));
     let users = words(claims.get(&expected.user_claim)).filter(|users| !users.is_empty());
     Ok(Claims { users: users.ok_or(Refusal::Claim)?, expires_s: expires_s.ok_or(Refusal::Claim)? })
 }
 
-/// Returns the words of a claim that is a text or a list of texts.
+/// Returns the texts of a claim that is a text or a list of at most [`USERS_MAX`] texts.
 fn words(claim: Option<&Value>) -> Option<Vec<String>> {
     match claim? {
         Value::String(word) => Some(vec![word.clone()]),
@@ -277,8 +278,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Signed by `openssl dgst -sha256 -sign` with a key of 2,048 bits that was thrown away;
-    /// expires in 2100.
+    /// A token that `openssl dgst -sha256 -sign` has signed with a key of 2,048 bits, which no
+    /// longer exists. It expires in 2100.
     const RSA_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYS0xIiwidHlwIjoiSldUIn0.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxl\
         IiwiYXVkIjoic2FrZXIiLCJzdWIiOiJhbGljZSIsImV4cCI6NDEwMjQ0NDgwMH0.ugyEoQ9SWZnHb-Tvd4A90jbIiPxhPWvm\
         BuCL1x6Ks1uFo8RWnWnOEAhjOLtIK2vwBZYtQS8PvwM2VuW-CnjqP7gIRlcJDefr_p8iJbSxUtQ7hJTfqBx2ark8R713p4ER\
@@ -313,7 +314,7 @@ pub(super) mod tests {
             Self::P256(Box::new(EcdsaKeyPair::from_pkcs8(kind, document.as_ref()).expect("just made")))
         }
 
-        /// Returns the public key with an id.
+        /// Returns the public key as JSON, with an id.
         pub fn public(&self, id: &str) -> Value {
             match self {
                 Self::Ed25519(pair) => {
@@ -360,8 +361,8 @@ pub(super) mod tests {
         json!({"iss": "https://issuer.example", "aud": "saker", "sub": "alice", "exp": now_s() + 60})
     }
 
-    /// Checks the result for claims with `name` set to `value`, or removed if that is null. For
-    /// some claims of a wrong type, the library refuses the whole token.
+    /// Checks the result for claims in which `name` is set to `value`, or removed if `value` is
+    /// null. For some claims of a wrong type, the library refuses the whole token.
     fn check(name: &str, value: Value, result: Result<&[&str], Refusal>) {
         let signer = Signer::ed25519();
         let mut changed = claims();
@@ -425,8 +426,8 @@ pub(super) mod tests {
             let refusal = try_with(&signer, json!({"alg": name, "kid": "1"}));
             assert_eq!(refusal, Some(Refusal::Algorithm), "{name}");
         }
-        // Another algorithm than its key's; no signature; another's signature; a key that is not
-        // there.
+        // In order: the token names another algorithm than its key; the key has another algorithm;
+        // the signature is from another key; the key id is unknown.
         assert_eq!(try_with(&signer, json!({"alg": "RS256", "kid": "1"})), Some(Refusal::Algorithm));
         assert_eq!(try_with(&other, json!({"alg": "EdDSA", "kid": "1"})), Some(Refusal::Algorithm));
         assert_eq!(try_with(&other, json!({"alg": "ES256", "kid": "1"})), Some(Refusal::Signature));
@@ -444,7 +445,7 @@ pub(super) mod tests {
     fn claims_must_be_there_and_of_their_types() {
         let now_s = now_s();
         check("sub", json!("alice"), Ok(&["alice"]));
-        // The standard has one subject.
+        // The standard permits only one subject.
         check("sub", json!(["alice"]), Err(Refusal::Claim));
         check("sub", json!(7), Err(Refusal::Claim));
         check("sub", Value::Null, Err(Refusal::Claim));

@@ -1,7 +1,8 @@
 //! The append-only file: the threads that write, sync and rewrite it.
 //!
-//! The decisions are in `persist::aof`: the times of writes and syncs (`writer`), and the changes
-//! of the files (`files`). This module has the threads, the files and the options.
+//! The crate `persist` makes the decisions: `persist::aof::writer` the times of writes and syncs,
+//! `persist::aof::files` the changes of the files. This module runs the threads, opens the files
+//! and reads the options.
 //!
 //! ```text
 //!   threads merge the log ─► AofReader ─► Writer ─► written at once (everysec, no)
@@ -33,17 +34,17 @@ use crate::context::unix_ms;
 use crate::shared::{Message, Shared};
 use crate::snapshots::{DataFolder, Whose};
 
-/// Maximum wait of the sync thread. Writes of other threads do not wake it.
+/// Maximum wait of the sync thread between two checks for work. Writes of other threads do not wake
+/// it.
 const SYNC_LOOK: Duration = Duration::from_millis(100);
-/// Maximum mean time of a write with its sync at which the merging thread does both itself, in
-/// microseconds. This is about the time of a command. A disk that has to move anything takes
-/// longer.
+/// Mean time of a write with its sync, in microseconds, below which the merging thread does both
+/// itself. It is about the time of a command. Only a sync without disk access is so fast.
 const SYNC_AT_ONCE_US_MAX: u64 = 30;
-/// Maximum wait for more units before a sync.
+/// Maximum wait for more units before the next sync.
 const GATHER_MAX: Duration = Duration::from_millis(1);
-/// Maximum wait of the sync thread while there is no append-only file.
+/// Maximum wait of the sync thread between two checks while there is no append-only file.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// Time after which a failed removal of files of the history is tried again.
+/// Time after which a failed removal of history files is tried again.
 const REMOVE_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive failed rewrites beyond which each failure delays the next automatic
 /// rewrite. Redis has delays too.
@@ -51,7 +52,8 @@ const FAILURES_BEFORE_DELAY: u64 = 3;
 /// Maximum delay after a failed rewrite.
 const DELAY_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Returns the present moment by the process' clock and the system's clock.
+/// Returns the present time of two clocks: milliseconds since the start of the server, and Unix
+/// seconds.
 fn moment(shared_started: Instant) -> Moment {
     Moment { clock_ms: shared_started.elapsed().as_millis() as u64, unix_s: unix_ms() / 1000 }
 }
@@ -62,7 +64,7 @@ impl Shared {
     }
 }
 
-/// A reader of the change log that passes the log to the writer.
+/// The reader of the change log that passes its batches to the writer of the append-only file.
 struct AofReader {
     writer: Arc<Writer>,
     kept: KeptBytes,
@@ -85,9 +87,9 @@ impl LogReader for AofReader {
 }
 
 impl AofReader {
-    /// Returns true if the merging thread writes and syncs itself. This takes less time than waking
-    /// the sync thread, and no client notices it. While clients wait in WAITAOF it returns false:
-    /// only the sync thread resumes them.
+    /// Returns true if the merging thread writes and syncs itself, because this is faster than
+    /// waking the sync thread and no client notices it. Returns false while clients wait in
+    /// WAITAOF, because only the sync thread resumes them.
     fn syncs_at_once(&self) -> bool {
         let append_only = &self.append_only;
         (1..SYNC_AT_ONCE_US_MAX).contains(&append_only.sync_us.get())
@@ -95,7 +97,7 @@ impl AofReader {
             && append_only.sleep_us.load(Relaxed) == 0
     }
 
-    /// Does the writer's job, if there still is one.
+    /// Runs the next job of the writer. Returns `None` if the writer has no job now.
     fn write_and_sync(&self) -> Option<Appended> {
         let Next::Job(job) = self.writer.next(moment(self.started)) else { return None };
         let done = timed(&self.append_only, job);
@@ -103,7 +105,7 @@ impl AofReader {
     }
 }
 
-/// Does a job and records its time.
+/// Runs a job and adds its time to the running mean.
 fn timed(append_only: &AppendOnly, job: Job) -> Done {
     let began = Instant::now();
     std::thread::sleep(Duration::from_micros(append_only.sleep_us.load(Relaxed)));
@@ -112,8 +114,8 @@ fn timed(append_only: &AppendOnly, job: Job) -> Done {
     done
 }
 
-/// Runs the sync thread, until the server stops: syncs, and writes the bytes that could not be
-/// written at once.
+/// Runs the sync thread until the server stops. It syncs, and writes the bytes that the merging
+/// thread could not write at once.
 pub fn run(shared: &Shared) {
     let outbox = Outbox::default();
     let append_only = &shared.append_only;
@@ -145,11 +147,12 @@ pub fn run(shared: &Shared) {
     }
 }
 
-/// Waits for more units after a job: as many as the job had, plus the units that arrived during it.
-/// The wait is at most the mean time of a job and [`GATHER_MAX`].
+/// Waits after a job until enough units wait for the next one: as many as the job had, plus the
+/// units that arrived during the job. The wait ends after the mean time of a job, or after
+/// [`GATHER_MAX`] if that is less.
 ///
-/// Clients whose replies have just left send again at once. Without the pause they would always
-/// wait for the sync after the next one, and each sync would serve half of them.
+/// A client sends its next request as soon as it gets a reply. Without this wait, the next sync
+/// would begin before these requests arrive, and each sync would serve only half of the clients.
 fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
     if units == 0 {
         return;
@@ -159,8 +162,8 @@ fn gather(append_only: &AppendOnly, units: u64, appended: Appended) {
     append_only.gathers_units.store(0, Relaxed);
 }
 
-/// Releases replies after a job, and reports errors. It also runs between jobs: a write of another
-/// thread may have failed, or a new base may have made up for a failure.
+/// Releases replies after a job, and reports errors. Also called between jobs, because a write of
+/// another thread may have failed, or a new base may have ended a failure.
 fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     shared.engine.log.confirm([(active.reader, appended.confirmed)], outbox);
     shared.wake(outbox);
@@ -173,9 +176,11 @@ fn note(shared: &Shared, active: &Active, appended: Appended, outbox: &Outbox) {
     }
 }
 
-/// Refuses writes while the file cannot be written, and permits them again afterwards.
+/// Makes the engine refuse write commands while the file cannot be written, and accept them again
+/// afterwards.
 fn note_trouble(shared: &Shared, active: &Active) {
-    // Locked to the end: if the file is turned off meanwhile, there is no error any more.
+    // The lock is held to the end of the function. So nobody turns the file off in between, after
+    // which there is no error to report.
     let state = shared.append_only.state();
     if !state.active.as_ref().is_some_and(|now| Arc::ptr_eq(&now.writer, &active.writer)) {
         return;
@@ -189,13 +194,13 @@ fn note_trouble(shared: &Shared, active: &Active) {
     standing.note_log(trouble.as_ref().map(system_words));
 }
 
-/// Returns the system's message without its number: replies contain it, as in Redis.
+/// Returns the system's message without the error number, for error replies, as in Redis.
 fn system_words(trouble: &Trouble) -> &str {
     trouble.0.find(" (os error ").map_or(&trouble.0, |at| &trouble.0[..at])
 }
 
-/// Publishes the synced position for WAITAOF and resumes the clients that wait for it. Without
-/// syncs, written changes count as synced, as in Redis.
+/// Publishes the synced log position for WAITAOF, and resumes the clients that wait for a sync.
+/// Without syncs, written changes count as synced, as in Redis.
 fn note_synced(shared: &Shared, figures: &writer::Figures) {
     let append_only = &shared.append_only;
     if append_only.synced.swap(figures.safe_position, AcqRel) != figures.safe_position
@@ -205,7 +210,7 @@ fn note_synced(shared: &Shared, figures: &writer::Figures) {
     }
 }
 
-/// Creates the folder of the files, if it is missing.
+/// Creates the folder of the append-only files if it is missing. Returns the folder.
 pub(super) fn make_folder(store: &ConfigStore) -> Result<DataFolder, Trouble> {
     let path = files_path(store);
     let made = match fs::create_dir(&path) {
@@ -230,8 +235,8 @@ impl From<Trouble> for Unprepared {
     }
 }
 
-/// Checks that an append-only file can be turned on, if the options ask for one. Locks the folder
-/// against other servers.
+/// Checks that the append-only file can be turned on, if `appendonly` is `yes` in `store`. Locks
+/// the folder against other servers.
 ///
 /// # Errors
 /// The reason why it cannot be turned on.
@@ -239,7 +244,7 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     if !options::APPENDONLY.of(store) {
         return Ok(());
     }
-    // First, because the files may belong to another server.
+    // The lock comes first, because the files may belong to another server.
     shared.persistence.lock_folder(store).map_err(Unprepared::Taken)?;
     let (folder, name) = (make_folder(store)?, files_name(store));
     let files = Files::open(&folder, &name).map_err(|error| Trouble(error.to_string()))?;
@@ -247,21 +252,23 @@ pub fn prepare(shared: &Shared, store: &ConfigStore) -> Result<(), Unprepared> {
     Ok(())
 }
 
-/// Applies the options to the writer. The options are locked meanwhile, so that the last change
-/// holds.
+/// Applies the options to the writer. Holds the lock of the options meanwhile, so that the most
+/// recent change takes effect.
 fn set_up(shared: &Shared, writer: &Writer) {
     let store = shared.config();
     writer.set_up(options::APPENDFSYNC.of(&store), times(&store));
 }
 
-/// Returns the choice of `aof-timestamp-enabled`: times between the changes, or none.
+/// Returns the value of `aof-timestamp-enabled`: annotations with the time are written, or left
+/// out.
 fn times(store: &ConfigStore) -> Times {
     if options::AOF_TIMESTAMP_ENABLED.of(store) { Times::Written } else { Times::Left }
 }
 
 /// Turns the append-only file on or off and sets it up, after options have changed. `as_owner` runs
-/// its argument while the caller owns the keyspace. `stopped` is the result of [`stop_rewrites`],
-/// if the file is turned off. While data is loaded nothing happens: [`settle`] does it at the end.
+/// its argument while the caller is the exclusive owner of the keyspace. `stopped` is the result of
+/// [`stop_rewrites`], if the file is turned off. Does nothing while data is loaded: [`settle`]
+/// applies the options after that.
 pub(crate) fn follow_options(
     shared: &Arc<Shared>,
     stopped: Option<Active>,
@@ -295,9 +302,9 @@ pub(super) fn settle(shared: &Arc<Shared>) {
     follow_options(shared, stopped, |act| shared.engine.gate.exclusive(|alone| act(alone)));
 }
 
-/// Begins the rewrite that makes the first base, or schedules it.
+/// Begins the rewrite that writes the first base, or schedules this rewrite.
 fn begin_first_base(shared: &Arc<Shared>) {
-    // A user asked for it: earlier failures do not delay it, as in Redis.
+    // Earlier failures do not delay this rewrite, because a user requested it. As in Redis.
     shared.append_only.state().forget_failures();
     match rewrite_in_background(shared) {
         Asked::Begun => {}
@@ -319,8 +326,8 @@ fn begin_first_base(shared: &Arc<Shared>) {
 }
 
 /// Stops rewrites of an append-only file that is turned off: cancels the rewrite in progress and
-/// the scheduled one. Returns the writer, which the caller detaches; `None` while data is loaded.
-/// The caller is outside the gate.
+/// the scheduled one. Returns the writer, which the caller must detach; `None` if there is no
+/// writer or while data is loaded. The caller is outside the gate.
 pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     if shared.engine.standing.is_loading.load(Relaxed) {
         return None;
@@ -328,7 +335,7 @@ pub(crate) fn stop_rewrites(shared: &Shared) -> Option<Active> {
     loop {
         cancel_rewrite(shared);
         let mut state = shared.append_only.state();
-        // Another rewrite may have begun since.
+        // Another rewrite may have begun after the cancelled one.
         if state.rewrite.is_none() {
             state.awaits_base = false;
             state.is_scheduled = false;
@@ -357,7 +364,7 @@ fn attach(
     len_bytes: u64,
     outbox: &Outbox,
 ) -> Option<Active> {
-    // No unit is in progress: all drawn positions are complete.
+    // The exclusive owner runs no unit, so the units of all drawn log positions are complete.
     let writer = Arc::new(Writer::new(file, len_bytes, SyncPolicy::EverySecond, shared.engine.log.drawn()));
     set_up(shared, &writer);
     let reader = AofReader {
@@ -375,7 +382,7 @@ fn attach(
 pub enum Asked {
     /// The rewrite has begun.
     Begun,
-    /// The rewrite begins when the save, or the removal of old files, has ended.
+    /// The rewrite begins after the save, or the removal of history files, has ended.
     Scheduled,
     /// A rewrite is already in progress.
     UnderWay,
@@ -412,8 +419,8 @@ fn schedule(shared: &Shared) {
     shared.append_only.state().is_scheduled = true;
 }
 
-/// Begins a rewrite in the background because a user asks for it. Earlier failures do not delay it,
-/// as in Redis.
+/// Begins a rewrite in the background because a user requests it. Earlier failures do not delay the
+/// rewrite, as in Redis.
 pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
     if shared.append_only.is_rewriting() {
         return Asked::UnderWay;
@@ -422,7 +429,7 @@ pub fn rewrite_as_asked(shared: &Arc<Shared>) -> Asked {
     rewrite_in_background(shared)
 }
 
-/// Schedules a rewrite because a transaction asks for it: it begins when the transaction has ended.
+/// Schedules a rewrite that a transaction requests. The rewrite begins after the transaction.
 pub fn schedule_as_asked(shared: &Shared) -> Asked {
     if shared.append_only.is_rewriting() {
         return Asked::UnderWay;
@@ -471,8 +478,8 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     shared.persistence.ended.notify_all();
 }
 
-/// Cancels the rewrite in progress and waits for its end. Returns true if there was one. The caller
-/// is outside the gate.
+/// Cancels the rewrite in progress and waits for its end. Returns true if a rewrite was in
+/// progress. The caller is outside the gate.
 pub fn cancel_rewrite(shared: &Shared) -> bool {
     if !shared.append_only.is_rewriting() {
         return false;
@@ -498,16 +505,16 @@ pub fn wait_for_rewrite(shared: &Shared) {
 
 /// The destination of the changes after the point of a rewrite.
 enum Follows {
-    /// None: there is no append-only file.
+    /// No destination: there is no append-only file.
     Nowhere,
-    /// A file that the manifest names, and its number.
+    /// A file that the manifest names, and the sequence number of the file.
     Named(Arc<dyn LogFile>, i64),
     /// A file that the manifest does not name yet.
     Unnamed(Arc<dyn LogFile>),
 }
 
-/// Writes a new base with the present state. The caller is outside the gate if `way` is the gate,
-/// and else owns the keyspace.
+/// Writes a new base with the present state of the data. With [`Way::Gate`] the caller is outside
+/// the gate; otherwise it is the exclusive owner.
 fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     let (folder, name, kind, syncing) = {
         let store = shared.config();
@@ -540,12 +547,13 @@ fn rewrite(shared: &Shared, way: Way) -> Result<(), Unsaved> {
     result
 }
 
-/// Takes the files for a rewrite into `folder`. These are the known files, if they are in the
-/// folder or if changes are written to them. Otherwise they are new files, and existing ones stay.
+/// Takes the state of the files for a rewrite into `folder`. Uses the known files if they are in
+/// this folder or if changes are written to them. Otherwise begins new files, and existing files
+/// stay.
 ///
 /// # Errors
-/// The folder holds another append-only file while the present one is in another folder, or the
-/// manifest cannot be used.
+/// The folder contains another append-only file although changes are written to one in a different
+/// folder; or the manifest of the folder is invalid.
 fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files, Trouble> {
     let (is_active, is_here, is_elsewhere) = {
         let state = shared.append_only.state();
@@ -563,7 +571,7 @@ fn take_files(shared: &Shared, folder: &DataFolder, name: &str) -> Result<Files,
             )));
         }
     }
-    // A manifest that cannot be used is not replaced.
+    // An invalid manifest is an error: it must not be replaced.
     let found = Files::open(folder, name).map_err(|error| Trouble(error.to_string()));
     let mut state = shared.append_only.state();
     let known = state.files.take().filter(|_| is_here || is_active);
@@ -586,8 +594,9 @@ fn rewrite_files(
 ) -> Result<(), Unsaved> {
     let follows = match &active {
         Some(_) => {
-            // With `no` nobody else syncs the last file, and clients wait for it after the point.
-            // If the sync fails, the base makes up for it.
+            // With `appendfsync no`, no other code syncs the last file, but clients may wait for
+            // its changes after the point. A failed sync is ignored, because the new base contains
+            // these changes.
             let never = options::APPENDFSYNC.of(&shared.config()) == SyncPolicy::Never;
             if let Some(last) = files.manifest().incr.last().filter(|_| never) {
                 let _ = folder.sync_file(&last.name);
@@ -602,19 +611,21 @@ fn rewrite_files(
     let (mut save, mut attached, mut left_len_bytes) = (None, None, 0);
     let outbox = Outbox::default();
     let mut at_point = |alone: &Exclusive| {
-        // A restore to a time requires that no change in the base is later than the base's
-        // time.
+        // For `--restore-until`, no change in the base may be later than the time of the base. So
+        // the time is set at the point.
         super::set_time(&mut options, unix_ms() / 1000);
         save = fix(shared, alone, options.clone(), Whose::Rewrites);
         match (&follows, &active) {
             (Follows::Named(file, _), Some(active)) => {
-                // Changes from before the point are merged first.
+                // The changes before the point are merged before the writer switches to the new
+                // file.
                 shared.engine.log.begin_part(alone, &outbox);
                 left_len_bytes = active.writer.turn_to(Arc::clone(file));
             }
             (Follows::Unnamed(file), _) if save.is_some() => {
                 attached = attach(shared, alone, Arc::clone(file), 0, &outbox);
-                // No reply waits for a sync: without its base the file is useless.
+                // No reply waits for a sync of this file, because the file is useless until its
+                // base is complete.
                 if let Some(attached) = &attached {
                     attached.writer.set_up(SyncPolicy::Never, times(&shared.config()));
                 }
@@ -646,7 +657,7 @@ fn rewrite_files(
     }
 }
 
-/// Writes the base. Returns its length in bytes.
+/// Writes the base file. Returns its length in bytes.
 fn write_base(
     shared: &Shared,
     (way, save): (Way, &Save),
@@ -661,7 +672,7 @@ fn write_base(
     result.map(|()| save.progress().len_bytes)
 }
 
-/// Makes the manifest name the new base, and sets the state accordingly.
+/// Writes the manifest with the new base, and updates the state.
 fn finish(
     shared: &Shared,
     files: &mut Files,
@@ -687,7 +698,8 @@ fn finish(
         set_up(shared, &attached.writer);
     }
     if let (Follows::Named(file, _), Some(active)) = (&follows, shared.append_only.active()) {
-        // The base holds the changes from before the point that could not be written.
+        // The base contains the earlier changes that could not be written. So the writer has no
+        // error any more.
         active.writer.base_is_in(file);
     }
     {
@@ -702,7 +714,8 @@ fn finish(
         state.base_len_bytes = base_len_bytes + present;
     }
     if let Some(active) = shared.append_only.active() {
-        // Options that changed before the writer was in the state did not reach it.
+        // Changes of options did not reach the writer before it was in the state. So they are
+        // applied again.
         set_up(shared, &active.writer);
     }
     shared.append_only.signal.set();
@@ -710,13 +723,14 @@ fn finish(
     Ok(())
 }
 
-/// Returns the time for which files of the history are kept, in seconds; `None` if nothing removes
-/// them.
+/// Returns the time for which history files are kept, in seconds; `None` if the server never
+/// removes them.
 fn history_ttl_s(store: &ConfigStore) -> Option<i64> {
     (!options::AOF_DISABLE_AUTO_GC.of(store)).then(|| options::AOF_HISTORY_TTL.of(store))
 }
 
-/// Removes the files of the history that are old enough. A failed removal is tried again later.
+/// Removes the history files that a rewrite replaced more than `aof-history-ttl` seconds ago. A
+/// failed removal is tried again later.
 fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     match files.remove_history(folder, unix_ms() / 1000, ttl_s) {
@@ -732,9 +746,9 @@ fn remove_history(shared: &Shared, files: &mut Files, folder: &DataFolder) {
     }
 }
 
-/// Starts a thread that removes files of the history, if any are old enough. They have become old
-/// since the last rewrite, or a crash after a rewrite left them. The housekeeper calls this each
-/// second.
+/// Starts a thread that removes history files, if `aof-history-ttl` has passed for any of them. It
+/// may have passed since the last rewrite, or a crash after a rewrite may have prevented the
+/// removal. The housekeeper calls this function every second.
 pub fn remove_history_if_due(shared: &Arc<Shared>) {
     let Some(ttl_s) = history_ttl_s(&shared.config()) else { return };
     let mut state = shared.append_only.state();
@@ -756,23 +770,24 @@ pub fn remove_history_if_due(shared: &Arc<Shared>) {
         state.is_removing = false;
     };
     if std::thread::Builder::new().name("aof-history".to_owned()).spawn(body).is_err() {
-        // The files are read again when they are needed.
+        // The next use reads the manifest again.
         shared.append_only.state().is_removing = false;
     }
 }
 
-/// Stops writing to a file that will have no base. The option still asks for an append-only file:
-/// it is tried again.
+/// Stops writing to a file whose base could not be written. Because `appendonly` is still `yes`,
+/// the server tries again later.
 fn give_up_turning_on(shared: &Shared, attached: Option<Active>) {
     let Some(attached) = attached else { return };
     let outbox = Outbox::default();
     shared.engine.gate.exclusive(|alone| drop(shared.engine.log.detach(alone, attached.reader, &outbox)));
     shared.wake(&outbox);
-    // The file has no writer any more, and no write waits for it.
+    // The file has no writer now, so no bytes are kept for it.
     shared.engine.log.kept().set(0);
 }
 
-/// Begins a rewrite if a rule or a user asks for one. The housekeeper calls this in each round.
+/// Begins a rewrite if one is scheduled, awaited or due by the growth of the file. The housekeeper
+/// calls this function in each round.
 pub fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.engine.standing.is_loading.load(Relaxed) || shared.persistence.state().current.is_some() {
         return;
@@ -799,8 +814,8 @@ pub fn rewrite_if_due(shared: &Arc<Shared>) {
     }
 }
 
-/// Pauses or resumes syncs, by `no-appendfsync-on-rewrite`. The housekeeper calls this in each
-/// round.
+/// Pauses syncs while a save or rewrite is in progress, if `no-appendfsync-on-rewrite` is `yes`;
+/// otherwise resumes them. The housekeeper calls this function in each round.
 pub fn follow_rewrites(shared: &Shared) {
     let Some(active) = shared.append_only.active() else { return };
     let rests = options::NO_APPENDFSYNC_ON_REWRITE.of(&shared.config());
@@ -808,10 +823,11 @@ pub fn follow_rewrites(shared: &Shared) {
     active.writer.set_syncs(if rests { Syncs::Resting } else { Syncs::Done });
 }
 
-/// Writes and syncs all changes, for a server that ends. The caller owns the keyspace.
+/// Writes and syncs all changes before the server ends. The caller is the exclusive owner of the
+/// keyspace.
 ///
 /// # Errors
-/// The reason why that fails.
+/// The changes could not be written or synced.
 pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
     let Some(active) = shared.append_only.active() else { return Ok(()) };
     let outbox = Outbox::default();
@@ -825,16 +841,16 @@ pub fn finish_all(shared: &Shared) -> Result<(), Trouble> {
     result
 }
 
-/// Opens the files after all data is loaded and before clients may change it. Creates missing
-/// files. `last_len_bytes` is the length of the last incremental file, and `all_len_bytes` the
-/// length of all files.
+/// Opens the append-only files after all data is loaded and before clients may change the data.
+/// Creates missing files. `last_len_bytes` is the length of the last incremental file, and
+/// `all_len_bytes` the length of all files.
 ///
 /// # Errors
 /// The reason why there is no file to write to.
 pub fn open(shared: &Shared, files: Files, last_len_bytes: u64, all_len_bytes: u64) -> Result<(), Trouble> {
     let folder = make_folder(&shared.config())?;
     let is_restored = shared.append_only.state().restored_until_s.is_some();
-    // As in Redis, incremental files that hold all changes from the first one on need no base.
+    // As in Redis, incremental files need no base if they contain all changes since the first one.
     let has_base = !is_restored && (files.manifest().base.is_some() || files.last_incr().is_some());
     {
         let mut state = shared.append_only.state();

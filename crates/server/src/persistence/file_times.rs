@@ -1,7 +1,8 @@
 //! The modification times of the snapshot and of the append-only file.
 //!
-//! A start compares them: it loads the newer one, and keeps the other aside unless it is older. A
-//! save therefore dates the append-only file after the snapshot that it has written.
+//! At a start without the option `appendonly`, the server compares these times and loads the newer
+//! file. A file that was not loaded may be overwritten only if it is older. Therefore, after a
+//! save, the server sets the time of the append-only file to a time after that of the snapshot.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +14,7 @@ use persist::aof::files::Files;
 use crate::shared::Shared;
 use crate::snapshots::{DataFolder, data_file};
 
-/// The coarsest unit of a file system's times: two seconds on FAT.
+/// The coarsest resolution of modification times in a file system: two seconds on FAT.
 const COARSEST: Duration = Duration::from_secs(2);
 
 /// Returns the modification time of a file; `None` if it cannot be read.
@@ -21,15 +22,17 @@ pub(super) fn changed_at(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Returns the latest modification time of the parts of an append-only file, if any is there.
+/// Returns the latest modification time of the parts of an append-only file; `None` if no part can
+/// be read.
 pub(super) fn files_changed_at(folder: &DataFolder, files: &Files) -> Option<SystemTime> {
     files.manifest().parts().filter_map(|part| changed_at(&folder.file(&part.name))).max()
 }
 
-/// Dates the last part of the append-only file after the snapshot, if changes are written to it.
+/// Sets the modification time of the append-only file's last part to a time after the snapshot's,
+/// if changes are written to this file.
 ///
-/// The next start then knows that the snapshot holds no more than the append-only file. Without
-/// this it would keep the snapshot aside.
+/// At the next start, these times show that the snapshot has no changes that are not in the
+/// append-only file. Otherwise the server would keep the snapshot under another name.
 pub(super) fn date_files(shared: &Shared) {
     let path = {
         let state = shared.append_only.state();
@@ -45,10 +48,11 @@ pub(super) fn date_files(shared: &Shared) {
     }
 }
 
-/// Sets the modification time of a file to `now`, or later, unless it is after `before` already.
+/// Sets the modification time of a file to `now` or, if necessary, to a time after `before`. A file
+/// that is already later than `before` keeps its time.
 ///
-/// A file system may round times down, and the clock may have been set back since `before`: then
-/// `now` is not after it.
+/// `now` may not be after `before`, because a file system may round times down, and the clock may
+/// have been set back.
 fn date_after(path: &Path, before: SystemTime, now: SystemTime) -> io::Result<()> {
     let file = File::open(path)?;
     for time in [now.max(before), before + COARSEST] {

@@ -1,4 +1,5 @@
-//! Loading of the data at the start: one thread reads and splits the file, the others build keys.
+//! Loading of RDB data: one thread reads the file and splits it into batches; other threads decode
+//! the batches and add the keys.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -26,7 +27,7 @@ use crate::shared::Shared;
 use crate::snapshots::LoadFigures;
 use crate::snapshots::stamp_of;
 
-/// Maximum number of batches that wait for a thread: a few megabytes.
+/// Maximum number of batches that wait for a thread. Together they have a few megabytes.
 const BATCHES_WAITING_MAX: usize = 32;
 /// Maximum number of log lines about empty keys.
 const EMPTY_KEYS_LOGGED_MAX: u64 = 10;
@@ -35,12 +36,12 @@ const DELAY_STEP: Duration = Duration::from_millis(10);
 /// Interval of the log lines about progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The way in which keys are loaded.
+/// The options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadHow {
     /// The access of the threads to the keyspace.
     pub way: Way,
-    /// The treatment of keys that already exist.
+    /// The treatment of a key in the file that already exists in the keyspace.
     pub duplicates: Duplicates,
     /// The treatment of keys that have expired.
     pub expired: Expired,
@@ -51,8 +52,8 @@ pub struct LoadHow {
 pub enum Expired {
     /// Expired keys are left out.
     LeftOut,
-    /// Expired keys are loaded, and expire later. This is for a file in which requests follow: they
-    /// ran before the keys had expired, and may have extended their expiry.
+    /// Expired keys are loaded; they are removed later. This is for a file in which requests follow
+    /// the snapshot. A request may have extended the expiry of a key before it expired.
     Kept,
 }
 
@@ -65,7 +66,7 @@ pub enum Duplicates {
     Replaced,
 }
 
-/// A file that is being loaded. Its bytes are counted as they are read.
+/// A file that is being loaded. Each read adds to the loaded bytes in the progress figures.
 pub(super) struct FileSource<'s> {
     pub file: File,
     pub figures: &'s LoadFigures,
@@ -147,15 +148,16 @@ impl Loading<'_> {
         }
     }
 
-    /// Logs a key that is left out because its collection is empty: files of old versions can hold
-    /// such keys.
+    /// Logs a key that is left out because its collection is empty. Files of old versions can
+    /// contain such keys.
     fn note_empty(&self, key: &[u8]) {
         if self.empty_keys.fetch_add(1, Relaxed) < EMPTY_KEYS_LOGGED_MAX {
             tracing::info!("RDB skipping empty key: {}", key.escape_ascii());
         }
     }
 
-    /// Pauses for `key-load-delay`, for tests: all threads together pause as long as one would.
+    /// Pauses for `key-load-delay` after `keys` keys, for tests. The pauses of different threads do
+    /// not overlap, so the total does not depend on the number of threads.
     fn delay(&self, keys: usize) {
         if self.key_delay.is_zero() {
             return;
@@ -181,7 +183,8 @@ impl Loading<'_> {
         keyspace.insert_all_absent(db, entries)
     }
 
-    /// Keeps a library of functions. An existing library is an error, unless it may be replaced.
+    /// Stores the source of a function library. A library that already exists is an error, unless
+    /// it may be replaced.
     fn keep_function(&self, source: Box<[u8]>, file_offset: u64) -> Result<(), LoadError> {
         let persistence = &self.shared.persistence;
         match self.how.duplicates {
@@ -195,7 +198,7 @@ impl Loading<'_> {
     }
 
     /// Splits the file and sends its batches to the threads. Returns the offset of the first byte
-    /// after the snapshot. If another thread has failed, stops early and returns 0.
+    /// after the snapshot. Returns 0 if another thread has failed.
     fn split(&self, source: FileSource<'_>, batches: &SyncSender<Batch>) -> Result<u64, LoadError> {
         let (options, db_count) = (load_options(self.shared), self.shared.engine.keyspace.db_count());
         let mut splitter = Splitter::open(source, options, db_count)?;
@@ -234,7 +237,8 @@ pub(super) fn load_options(shared: &Shared) -> LoadOptions {
     }
 }
 
-/// Logs the writer, the age and the memory usage that the file states.
+/// Logs an auxiliary field of the file: the version of the server that wrote it, its age or its
+/// memory usage.
 fn note_fact(name: &[u8], value: &[u8]) {
     let (name, value) = (String::from_utf8_lossy(name).to_ascii_lowercase(), String::from_utf8_lossy(value));
     match &*name {
@@ -253,7 +257,7 @@ fn note_fact(name: &[u8], value: &[u8]) {
     }
 }
 
-/// The unit that the progress line counts.
+/// The unit of the count in the progress line.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
     /// Keys of an RDB file.
@@ -262,7 +266,7 @@ pub(super) enum Counted {
     Commands,
 }
 
-/// The progress line of the log.
+/// The periodic log line about the progress of loading.
 pub(super) struct Report<'s> {
     figures: &'s LoadFigures,
     counted: Counted,
@@ -276,7 +280,7 @@ impl<'s> Report<'s> {
         Self { figures: &shared.persistence.loading, counted, began, next: began + REPORT_INTERVAL }
     }
 
-    /// Writes the line, if it is due.
+    /// Logs the progress if [`REPORT_INTERVAL`] has passed since the last line.
     pub fn now_and_then(&mut self) {
         let now = Instant::now();
         if now < self.next {
@@ -315,8 +319,8 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
-    // Taken before the file is read: if the file is replaced meanwhile, the new file has another
-    // stamp.
+    // The stamp is taken before the file is read. If the file is replaced meanwhile, the new file
+    // has another stamp.
     let stamp = stamp_of(path);
     shared.persistence.loading.begin(unix_ms() / 1000, found.len());
     load_rdb_part(shared, path, how)?;
@@ -324,8 +328,9 @@ pub fn load_file(shared: &Shared, path: &Path, how: LoadHow) -> Result<bool, Loa
     Ok(true)
 }
 
-/// Loads the snapshot that a file is or begins with. Returns the offset of its end. The caller
-/// counts the file with `LoadFigures::begin`.
+/// Loads a snapshot file, or the snapshot at the beginning of an append-only file. Returns the
+/// offset of the first byte after the snapshot. The caller has added the file to the progress
+/// figures with `LoadFigures::begin`.
 ///
 /// # Errors
 /// As [`load_file`].

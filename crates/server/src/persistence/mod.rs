@@ -1,11 +1,12 @@
-//! Saves of snapshots and of append-only files: the threads, the files, the options.
+//! Saves of snapshots, rewrites of append-only files, and loading: the threads, the files and the
+//! options.
 //!
-//! The decisions are in `persist`: the save itself (`persist::save`), the times of saves
-//! (`persist::schedule`), and the way of a file into the folder (`persist::folder`).
+//! The crate `persist` contains the logic: the walk of a save (`persist::save`), the times of
+//! automatic saves (`persist::schedule`), and the safe replacement of a file (`persist::folder`).
 //!
 //! ```text
-//!   BGSAVE, a rule ─► point fixed at once, alone in the gate ─► thread "bgsave" and its helpers
-//!   SAVE, SHUTDOWN ─► the same on the thread that was asked, which waits
+//!   BGSAVE, a rule ─► the exclusive owner fixes the point ─► thread "bgsave" and further walkers
+//!   SAVE, SHUTDOWN ─► the same, but the calling thread saves and waits for the end
 //! ```
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub mod restore;
 pub mod shutdown;
 pub mod startup;
 
-/// Time that a walker works before it yields the core.
+/// Time that a walker runs before it yields the core.
 const SLICE: Duration = Duration::from_millis(1);
 /// Time that a walker without work sleeps.
 const WAIT: Duration = Duration::from_micros(200);
@@ -43,14 +44,15 @@ const SYNC_STEP_BYTES: usize = 32 << 20;
 /// Maximum number of threads of a save.
 const WALKERS_MAX: usize = 4;
 
-/// Returns the options of a snapshot.
+/// Returns the save options for a snapshot file.
 fn save_options(shared: &Shared) -> SaveOptions {
     save_options_for(shared, "0")
 }
 
-/// Returns the options of the base of an append-only file.
+/// Returns the save options for the base of an append-only file.
 fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
-    // A restored base always has its time: the replaced files are found by that.
+    // A restored base always contains its time, because a later restore finds the replaced files by
+    // this time.
     let is_restored = shared.append_only.state().restored_until_s.is_some();
     let stamps = is_restored || options::AOF_TIMESTAMP_ENABLED.of(&shared.config());
     let format = match kind {
@@ -60,7 +62,7 @@ fn base_options(shared: &Shared, kind: BaseKind) -> SaveOptions {
     SaveOptions { format, ..save_options_for(shared, "1") }
 }
 
-/// Sets the time that the file states as its creation, in Unix seconds.
+/// Sets the creation time that is written into the file, in Unix seconds.
 fn set_time(options: &mut SaveOptions, now_s: i64) {
     if let SaveFormat::Commands { time_s: Some(time_s) } = &mut options.format {
         *time_s = now_s;
@@ -104,20 +106,21 @@ pub fn changes(shared: &Shared) -> u64 {
     shared.engine.threads.sum(|stats| &stats.changes)
 }
 
-/// Fixes the point of a save. Returns `None` if another save or a rewrite is in progress, or if the
-/// data could not be loaded. The caller is alone in the gate.
+/// Fixes the point of a save: the save contains the data of this moment. Returns `None` if another
+/// save or a rewrite is in progress, or if the data could not be loaded. The caller is the
+/// exclusive owner.
 fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -> Option<Arc<Save>> {
     let rewrites = shared.append_only.state();
     if matches!(whose, Whose::Nobodys | Whose::Flushes | Whose::Callers { way: Way::Gate })
         && rewrites.rewrite.is_some()
     {
-        // The rewrite has begun: its point comes soon, or has passed.
+        // A rewrite is in progress: it will soon fix its point, or has fixed it.
         return None;
     }
     let mut state = shared.persistence.state();
-    // A save whose walk has ended may still be moving its file into the folder. This check comes
-    // before the walk begins, because a walk that was begun in vain would never be ended. Data of a
-    // file that could be loaded only in part must not replace that file.
+    // A save whose walk has ended may still be moving its file into the folder. This check precedes
+    // the start of the walk, because nobody would end a walk that was started for nothing. If a
+    // file was loaded only in part, this data must not replace the file.
     if state.current.is_some() || shared.persistence.load_failed.load(Relaxed) {
         return None;
     }
@@ -130,7 +133,7 @@ fn fix(shared: &Shared, alone: &Exclusive, options: SaveOptions, whose: Whose) -
     Some(save)
 }
 
-/// Begins a background save because a user asks for it. The caller is outside the gate.
+/// Begins a background save because a user requests it. The caller is outside the gate.
 pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
     let flush = take_over_from_flush(shared);
     let asked = save_in_background(shared, Whose::Nobodys);
@@ -140,7 +143,7 @@ pub fn begin_as_asked(shared: &Arc<Shared>) -> Asked {
     asked
 }
 
-/// Saves on this thread because a user asks for it. The caller is outside the gate.
+/// Saves on this thread because a user requests it. The caller is outside the gate.
 ///
 /// # Errors
 /// The reason why there is no new file.
@@ -153,15 +156,15 @@ pub fn save_as_asked(shared: &Shared) -> Result<(), Unsaved> {
     saved
 }
 
-/// Cancels the save after a flush, due or in progress, because the caller's save does its work.
-/// Returns true if there was one: if the caller's save fails, it must still be made.
+/// Cancels the save that follows a flush, due or in progress, because the caller's save replaces
+/// it. Returns true if there was such a save. The caller schedules it again if its own save fails.
 fn take_over_from_flush(shared: &Shared) -> bool {
     let is_due = take_due_flush(shared);
     shared.persistence.cancel_save_of_flush(&shared.engine) || is_due
 }
 
-/// Returns true if everything was flushed since the last call and `save` has rules. As in Redis,
-/// flushed data must not come back after a crash.
+/// Returns true if all data was flushed since the last call and `save` has rules. A save is then
+/// due, because flushed data must not return after a crash, as in Redis.
 fn take_due_flush(shared: &Shared) -> bool {
     shared.engine.keyspace.snapshot().take_flushed_all() && !save_rules(&shared.config()).is_empty()
 }
@@ -178,15 +181,15 @@ fn save_in_background(shared: &Arc<Shared>, whose: Whose) -> Asked {
         end(&thread_shared, result);
     };
     if let Err(error) = std::thread::Builder::new().name("bgsave".to_owned()).spawn(body) {
-        // Without a thread of its own, the walk must still be ended.
+        // The thread cannot be created, but the walk has begun and must be ended.
         folder::give_up(&save, &shared.engine, |out| drive(shared, &save, out, Way::Gate));
         end(shared, Err(Trouble(error.to_string()).into()));
     }
     Asked::Begun
 }
 
-/// Saves on this thread. If `way` is the gate, the caller is outside the gate, and a rewrite in
-/// progress is waited for. Another save in progress is an error.
+/// Saves on this thread. With [`Way::Gate`], the caller is outside the gate, and the function waits
+/// for a rewrite in progress. Another save in progress is an error.
 ///
 /// # Errors
 /// The reason why there is no new file.
@@ -223,7 +226,7 @@ pub fn wait_for_end(shared: &Shared) {
     }
 }
 
-/// Writes a save's file. Ends the walk over the keyspace, whatever the result.
+/// Writes the file of a save. Ends the walk over the keyspace in every case, also after an error.
 fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     let (locked, path, name, syncing) = {
         let store = shared.config();
@@ -257,9 +260,10 @@ fn write(shared: &Shared, save: &Save, way: Way) -> Result<(), Unsaved> {
     folder::save_into(target, save, &shared.engine, |out| drive(shared, save, out, way))
 }
 
-/// Removes the file of a save in progress, for a process that ends at once.
+/// Removes the temporary file of a save in progress, because the process is about to end.
 pub fn remove_temporary(shared: &Shared) {
-    // A missing file needs no removal; if the removal fails, nobody is left to report it to.
+    // The error is ignored: the file may be missing, and the process ends before anybody reads a
+    // report.
     let name = folder::temporary_name(std::process::id());
     let _ = std::fs::remove_file(folder_path(&shared.config()).join(name));
 }
@@ -283,7 +287,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
                 tracing::info!("Background saving terminated with success");
             }
         }
-        // As in Redis, a killed child is not a failure.
+        // A cancelled save is not a failure, as a killed child is not in Redis.
         Err(Unsaved::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
         Err(Unsaved::Failed(trouble)) => {
             tracing::warn!("Error writing the snapshot to disk: {trouble}");
@@ -298,7 +302,7 @@ fn end(shared: &Shared, result: Result<(), Unsaved>) {
     persistence.ended.notify_all();
 }
 
-/// Runs a save's walk to its end, on a thread for each core, at most [`WALKERS_MAX`].
+/// Runs the walk of a save to its end, with one walker for each core, at most [`WALKERS_MAX`].
 fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -313,7 +317,7 @@ fn drive(shared: &Shared, save: &Save, out: &(dyn ChunkSink + Sync), way: Way) {
     });
 }
 
-/// Returns the pause after each key: `rdb-key-save-delay`, for tests.
+/// Returns the pause after each key of a save: `rdb-key-save-delay`, for tests.
 fn key_delay(shared: &Shared) -> Duration {
     let micros = options::RDB_KEY_SAVE_DELAY.of(&shared.config());
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
@@ -353,7 +357,8 @@ fn rest(shared: &Shared, save: &Save, keys: u64) {
     }
 }
 
-/// Begins a save if a rule or a user asks for one. The housekeeper calls this in each round.
+/// Begins a save if a rule of `save` is fulfilled, or if a save is scheduled. The housekeeper calls
+/// this function in each round.
 pub fn save_if_due(shared: &Arc<Shared>) {
     let (rules, changes) = (save_rules(&shared.config()), changes(shared));
     if shared.engine.standing.is_loading.load(Relaxed) {

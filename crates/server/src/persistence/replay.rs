@@ -1,5 +1,6 @@
-//! Replay of append-only files: one thread reads the file and assigns its requests to lanes, the
-//! other threads run them. The decisions are in `persist::aof::reader` and `engine::replay`.
+//! Replay of append-only files. One thread reads the file and assigns its requests to lanes; each
+//! lane is a thread that runs its requests in order. The logic is in `persist::aof::reader` and
+//! `engine::replay`.
 //!
 //! ```text
 //!   file ─► this thread: Reader, Router ─► a channel for each lane ─► "aof-replay" threads
@@ -31,7 +32,8 @@ use crate::context::SystemClock;
 use crate::shared::Shared;
 use crate::snapshots::library_name;
 
-/// Maximum number of batches that wait for a lane. A batch has about a megabyte for all lanes.
+/// Maximum number of batches that wait for a lane. A batch has about a megabyte, for all lanes
+/// together.
 const BATCHES_WAITING_MAX: usize = 4;
 /// Maximum number of log lines about failed requests.
 const ERRORS_LOGGED_MAX: u64 = 100;
@@ -41,16 +43,17 @@ const DELAY_STEP: Duration = Duration::from_millis(10);
 /// The part of a file to replay, and the access to the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayHow {
-    /// The access of the threads to the keyspace. With [`Way::Gate`] the caller is outside the
-    /// gate, and clients are refused meanwhile (`Standing::is_loading`).
+    /// The access of the threads to the keyspace. With [`Way::Gate`], the caller is outside the
+    /// gate, and the server refuses the requests of clients during the replay
+    /// (`Standing::is_loading`).
     pub way: Way,
-    /// The offset of the first byte to replay: after an RDB part.
+    /// The offset of the first byte to replay, after the RDB part if there is one.
     pub from_offset: u64,
-    /// The end of the replay, if it is before the end of the file.
+    /// The point at which the replay stops; `None` for the end of the file.
     pub stop_at: Option<StopAt>,
 }
 
-/// A point in an append-only file. A transaction is before it or after it as a whole.
+/// A point in an append-only file. A transaction is entirely before the point or entirely after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
     /// Units that end at or before this offset are replayed.
@@ -66,26 +69,26 @@ pub struct Replayed {
     pub commands: u64,
     /// Number of requests that ended with an error.
     pub errors: u64,
-    /// The end of the replay.
+    /// The point at which the replay ended, and why.
     pub end: ReplayEnd,
-    /// Number of requests that were run before the first annotation of the file.
+    /// Number of requests that were run and precede the first annotation of the file.
     pub untimed: u64,
-    /// The time of the last annotation that was passed, in Unix seconds.
+    /// The time of the last annotation before the end of the replay, in Unix seconds.
     pub last_time_s: Option<i64>,
     /// The time of the annotation that ended the replay, in Unix seconds.
     pub next_time_s: Option<i64>,
 }
 
-/// The end of a replay.
+/// The point at which a replay ended, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayEnd {
-    /// The whole file was run.
+    /// All requests of the file were run.
     Whole,
     /// All complete units of the file were run; incomplete bytes follow.
     Torn(TornTail),
     /// The replay reached [`ReplayHow::stop_at`]. The replayed part ends at this offset, in bytes.
     Stopped(u64),
-    /// The server stops.
+    /// The server stops, so the replay ended early.
     Abandoned,
 }
 
@@ -194,7 +197,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Reads a file and hands its requests to the lanes.
+    /// Reads a file and sends its requests to the lanes.
     fn read(
         &self,
         mut reader: Reader<FileSource<'_>>,
@@ -254,8 +257,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Applies a FUNCTION request to the kept libraries. They are loaded when a client asks for
-    /// one.
+    /// Applies a FUNCTION request to the stored sources of libraries. The libraries are loaded when
+    /// a client uses one.
     fn keep_functions(&self, args: &Args<'_>) {
         let mut functions = self.shared.persistence.functions();
         let name = |source: &[u8]| library_name(source).map(<[u8]>::to_vec);
@@ -289,14 +292,14 @@ impl Replay<'_> {
     }
 }
 
-/// The channels between the thread that reads and the lanes.
+/// The channels between the reading thread and the lanes.
 struct Lanes<'a> {
     senders: Vec<SyncSender<Tasks>>,
     spares: &'a Receiver<Batch>,
 }
 
 /// Returns the number of requests of a batch that are before a point. If the batch contains the
-/// point, also returns the length of the file up to it.
+/// point, also returns its offset in the file.
 fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     match stop_at {
         StopAt::Offset(offset) => {
@@ -328,8 +331,9 @@ fn part_before(batch: &Batch, stop_at: StopAt) -> (usize, Option<u64>) {
     }
 }
 
-/// Runs the requests of an append-only file, or of the part that `how` selects. The caller counts
-/// the file with `LoadFigures::begin`. No other replay, load or save is in progress.
+/// Runs the requests of an append-only file, or of the part that `how` selects. The caller has
+/// added the file to the progress figures with `LoadFigures::begin`. No other replay, load or save
+/// is in progress.
 ///
 /// # Errors
 /// The reason why it cannot be replayed. Some of its requests may have been run.
@@ -375,7 +379,8 @@ pub(super) fn begins_with_snapshot(path: &Path) -> io::Result<bool> {
     Ok(starts_with_rdb(&first))
 }
 
-/// Loads one part of an append-only file, up to `stop_at`. Returns the result of its replay.
+/// Loads one file of an append-only file: its snapshot, if it begins with one, then its requests,
+/// up to `stop_at`. Returns the result of the replay.
 pub(super) fn replay_part(
     shared: &Shared,
     path: &Path,
@@ -420,7 +425,7 @@ mod tests {
 
     const ALL: ReplayHow = ReplayHow { way: Way::Gate, from_offset: 0, stop_at: None };
 
-    /// Creates a file of these lines: annotations, and requests of words.
+    /// Creates a file from lines: annotations, or the words of a request.
     fn file(lines: &str) -> NamedTempFile {
         let mut file = NamedTempFile::new().expect("a scratch file");
         for line in lines.lines() {
@@ -440,7 +445,6 @@ mod tests {
         Server::builder().port(0).io_threads(1).start().expect("it starts")
     }
 
-    /// Returns the number of keys.
     fn keys(shared: &Shared) -> usize {
         let keyspace = &shared.engine.keyspace;
         let of_shard = |shard| keyspace.lock(shard).dbs().map(|db| db.table().len()).sum::<usize>();

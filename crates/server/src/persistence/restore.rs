@@ -1,20 +1,20 @@
-//! `--restore-until`: a start that takes the data back to an earlier time.
+//! `--restore-until`: a start that restores the data of an earlier time.
 //!
 //! ```text
-//!   manifest, with its history ─► the newest base of before TIME ─► its later files, up to TIME
-//!        ─► a new base, complete and synced ─► manifest: new base, all former files as history
+//!   manifest, with its history ─► the newest base before TIME ─► its later files, up to TIME
+//!        ─► a new base, complete and synced ─► manifest: new base, all earlier files as history
 //! ```
 //! Until the new manifest is in place, the existing files do not change, so a crash or an error
-//! leaves them as they were. From then on, a start without the option loads the restored data.
-//! Clients wait (`-LOADING`) until then.
+//! leaves them as they were. After that, a start without the option loads the restored data. Until
+//! then, clients get `-LOADING`.
 //!
 //! No data is lost: the files that the new base replaces stay as history, and neither a rewrite nor
 //! `aof-history-ttl` removes them (`Manifest::take_expired`). The manifest records the restored
-//! time: a second start with the same option, as a supervisor does it, loads the files like any
-//! other start.
+//! time. If a supervisor starts the server again with the same option, the server therefore loads
+//! the files as at any other start.
 //!
-//! Times come from the annotations that `aof-timestamp-enabled yes` writes. If it is unknown
-//! whether a change is later than TIME, the start is refused.
+//! Times come from the annotations that `aof-timestamp-enabled yes` writes. The server does not
+//! start if it cannot know whether a change is later than TIME.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ use crate::config::table::persistence as options;
 use crate::context::unix_ms;
 use crate::shared::Shared;
 
-/// Maximum wait for the second after the last change.
+/// Maximum wait for the next second after the last change, in seconds.
 const WAIT_MAX_S: i64 = 2;
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -45,7 +45,7 @@ fn now_s() -> i64 {
     unix_ms() / 1000
 }
 
-/// Creates a refusal with its text for the log.
+/// Creates the error for a refused restore.
 fn refused(why: impl std::fmt::Display) -> Trouble {
     Trouble(format!("--restore-until: {why} Nothing was changed."))
 }
@@ -53,16 +53,16 @@ fn refused(why: impl std::fmt::Display) -> Trouble {
 /// The contents of the folder of an append-only file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It holds files of an append-only file.
+    /// The folder contains files of an append-only file.
     Files,
-    /// It holds no append-only file.
+    /// The folder contains no append-only file.
     Nothing,
 }
 
-/// Checks that the options and the folder permit a restore.
+/// Checks that the options and the contents of the folder permit a restore.
 ///
 /// # Errors
-/// The reason why they do not.
+/// The reason why they do not permit it.
 pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> Result<(), Trouble> {
     if !options::APPENDONLY.of(store) {
         return Err(refused("this server has no append-only file: 'appendonly yes' is needed."));
@@ -82,11 +82,12 @@ pub(super) fn check_options(store: &ConfigStore, until_s: i64, found: Found) -> 
     Ok(())
 }
 
-/// Loads the state of the time in the option, unless the files were already restored to it. Returns
-/// true if it loaded that state: the data then has no base until [`super::aof::open`] makes one.
+/// Loads the state at the time of `--restore-until`, unless the files were already restored to this
+/// time. Returns true if it loaded this state. The data then has no base until [`super::aof::open`]
+/// writes one.
 ///
 /// # Errors
-/// The reason why it cannot be loaded. The files are unchanged.
+/// The reason why the state cannot be loaded. The files are unchanged.
 pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, Trouble> {
     let Some(until_s) = shared.persistence.restore_until_s else { return Ok(false) };
     if files.manifest().was_restored(until_s) {
@@ -132,7 +133,7 @@ pub(super) fn restore_if_asked(shared: &Shared, files: &Files) -> Result<bool, T
     Ok(true)
 }
 
-/// Logs the names of the replaced files and the way back to them, if the data was restored.
+/// If the data was restored, logs the names of the replaced files and how to restore their state.
 pub(super) fn note_end(shared: &Shared) {
     let Some(until_s) = shared.persistence.restore_until_s else { return };
     let manifest = shared.append_only.state().files.as_ref().map(|files| files.manifest().clone());
@@ -141,8 +142,9 @@ pub(super) fn note_end(shared: &Shared) {
     let is_new = replaced.first().is_some_and(|part| part.left_out_s == Some(until_s));
     let Some(base) = manifest.base.as_ref().filter(|_| is_new) else { return };
     let names: Vec<&str> = manifest.history.iter().map(|part| &part.name[..]).collect();
-    // The second before the time of the base, so that this base is not chosen. Its time is read
-    // from the file, because writing it may have taken long.
+    // The log names the second before the time of the new base, because a restore to that second
+    // does not choose this base. The file states this time. The present time may be much later,
+    // because writing the base takes long.
     let path = files_path(&shared.config()).join(&base.name);
     let base_s = match base_time(shared, &path) {
         Ok(BaseTime::At(base_s)) => Some(base_s),
@@ -158,8 +160,8 @@ pub(super) fn note_end(shared: &Shared) {
     );
 }
 
-/// Waits for the second after the last change of the files, so that each time is either before or
-/// after the restore.
+/// Waits until the second of the last change in the files has passed. Then every second is either
+/// entirely before or entirely after the restore.
 fn await_next_second(files: &Files, folder: &Path) {
     let changed_s = |part: &Part| {
         let changed = fs::metadata(folder.join(&part.name)).and_then(|found| found.modified()).ok()?;
@@ -174,7 +176,7 @@ fn await_next_second(files: &Files, folder: &Path) {
     }
 }
 
-/// Returns the files that hold the state of a time.
+/// Returns the files that contain the state at a time.
 fn choose<'f>(
     shared: &Shared,
     files: &'f Files,
@@ -207,7 +209,7 @@ fn choose<'f>(
     }
 }
 
-/// Returns the time of the state that a base holds.
+/// Returns the time of the state that a base file contains.
 fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
     let trouble = |error: io::Error| Trouble(error.to_string());
     if !path.exists() {
@@ -242,24 +244,24 @@ fn base_time(shared: &Shared, path: &Path) -> Result<BaseTime, Trouble> {
     Ok(time_s.map_or(BaseTime::Unknown, BaseTime::At))
 }
 
-/// The result of loading.
+/// The result of loading the files up to a time.
 #[derive(Default)]
 struct Done {
     /// The names of the loaded files.
     names: Vec<String>,
     /// Number of commands that were run.
     commands: u64,
-    /// The last time that was passed, in Unix seconds.
+    /// The last known time of a loaded change, in Unix seconds.
     last_s: Option<i64>,
-    /// True if changes without a known time were run after `last_s`.
+    /// True if changes without a known time were loaded after `last_s`.
     has_untimed: bool,
     /// The file, the offset and the time of the first change that was left out.
     cut: Option<(String, u64, i64)>,
 }
 
 impl Done {
-    /// Creates the error for a time that cannot be located. `next_s` is the next known time after
-    /// the changes without a time.
+    /// Creates the error for a time whose position in the files is unknown. `next_s` is the first
+    /// known time after the changes without a time.
     fn untimed(&self, until_s: i64, next_s: Option<i64>) -> Trouble {
         let from = self.last_s.map_or("the base".to_owned(), utc);
         let to = next_s.map_or("the end".to_owned(), utc);
@@ -330,7 +332,8 @@ fn load(shared: &Shared, of: &Generation<'_>, folder: &Path, until_s: i64) -> Re
     if done.has_untimed {
         return Err(done.untimed(until_s, None));
     }
-    // Files that lead to a state that a restore replaced differ from the present state in any case.
+    // The error applies only to files of the present state. Files that an earlier restore replaced
+    // always lead to a different state.
     if !of.is_left_out {
         return Err(refused(format_args!(
             "no change is later than {}{}: nothing would be left out. The time is one in UTC. Start without \

@@ -1,4 +1,5 @@
-//! The end of a server: the data that it saves, by the options and the request.
+//! The last work of a server that shuts down: the data to save, as the options and the shutdown
+//! request state.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,13 +20,13 @@ pub struct LastWork {
 }
 
 /// Cancels the background save, and returns the data that must still be written; `None` if the
-/// server may not end.
+/// server must not end now.
 pub fn last_work(shared: &Shared, wish: ShutdownWish) -> Option<LastWork> {
     if shared.persistence.cancel(&shared.engine) == Cancelled::UnderWay {
         tracing::warn!("There is a child saving an .rdb. Killing it!");
     }
     let has_rules = !save_rules(&shared.config()).is_empty();
-    // Partial data would replace the complete data of the file.
+    // If the data was not completely loaded, a save would replace the complete data of the file.
     let is_whole =
         !shared.engine.standing.is_loading.load(Relaxed) && !shared.persistence.load_failed.load(Relaxed);
     if is_whole && shared.append_only.state().awaits_base {
@@ -51,17 +52,17 @@ pub enum Ending {
 }
 
 impl LastWork {
-    /// Returns true if nothing must be written.
+    /// Returns true if there is no data to write.
     pub fn is_nothing(self) -> bool {
         !self.saves && !self.appends
     }
 
-    /// Writes all data and lets no further request run. `begin` returns true if the shutdown is
-    /// still wanted; it is asked only once. The caller is outside the gate: other saves need the
-    /// gate to end.
+    /// Writes all data, and makes the engine run no more requests. `begin` returns false if the
+    /// shutdown was aborted; it is called at most once. The caller is outside the gate, because
+    /// other saves need the gate to end.
     ///
-    /// If the data must be saved, saving may fail, so a running script is waited for. Otherwise the
-    /// script is stopped and undone.
+    /// If the data must be saved, the function waits for a running script, because the server
+    /// continues if the save fails. Otherwise the script is stopped and its changes are undone.
     pub fn run(self, shared: &Shared, wish: ShutdownWish, begin: impl Fn() -> bool) -> Ending {
         let is_stopping = &shared.engine.standing.is_stopping;
         if !self.saves {
@@ -83,7 +84,7 @@ impl LastWork {
                 wait_for_end(shared);
             }
             shared.engine.gate.exclusive(|alone| {
-                // Another save may have begun in between.
+                // Another save may have begun after the wait.
                 if !self.saves || shared.persistence.state().current.is_none() {
                     ending = Some(match is_stopping.load(Relaxed) || begin() {
                         true => self.run_as_owner(shared, wish, alone),
@@ -97,8 +98,8 @@ impl LastWork {
 
     fn run_as_owner(self, shared: &Shared, wish: ShutdownWish, alone: &Exclusive) -> Ending {
         let is_stopping = &shared.engine.standing.is_stopping;
-        // Another shutdown may have come first: nothing has changed since it saved, or was asked
-        // not to save.
+        // If another shutdown was first, no data has changed since: it has saved the data, or was
+        // requested not to.
         if self.saves && !is_stopping.load(Relaxed) {
             tracing::info!("Saving the final RDB snapshot before exiting.");
             if !save_as_owner(shared, wish, alone) {
@@ -114,7 +115,8 @@ impl LastWork {
                 date_files(shared);
             }
         }
-        // Set before others enter again: their changes would be lost.
+        // This is set before other threads enter the gate again, because their changes would be
+        // lost.
         is_stopping.store(true, Relaxed);
         Ending::Ready
     }

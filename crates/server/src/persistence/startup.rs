@@ -1,11 +1,13 @@
-//! The data that a server finds in its folder at the start, and its treatment.
+//! Loading at the start of a server: the choice of the files to load, and the preparation of files
+//! to write to.
 //!
 //! ```text
-//!   appendonly yes   the append-only files, or the one of Redis 6; else the snapshot; else nothing
-//!   appendonly no    the snapshot; append-only files that are newer, where nobody set the option
+//!   appendonly yes   the append-only files, or the single file of Redis 6; else the snapshot
+//!   appendonly no    the snapshot
+//!   not set (no)     the newer one of the snapshot and the append-only files
 //! ```
-//! With `--restore-until` the append-only files are loaded up to a time (`restore`). With
-//! `appendonly yes` a file to write to, and its base, exist before clients may write.
+//! With `--restore-until`, the append-only files are loaded up to a time (`restore`). With
+//! `appendonly yes`, an append-only file and its base exist before clients may write.
 
 use std::fs;
 use std::io;
@@ -38,12 +40,12 @@ enum Source {
     AppendOnly(Box<Files>),
 }
 
-/// Loads the data folder's contents and opens the files to write to, on a thread of its own.
-/// Clients get `-LOADING` meanwhile. The server stops if that fails. Returns at once; `None` if
-/// there is nothing to do.
+/// Starts a thread that loads the data of the folder and opens the files to write to. Returns
+/// `None` if there is nothing to do. While the thread runs, clients get `-LOADING`. If loading
+/// fails, the server stops.
 ///
 /// # Errors
-/// The thread cannot be created.
+/// The thread could not be created.
 pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::JoinHandle<()>>> {
     let source = source(&shared.config());
     let source = source.and_then(|source| match shared.persistence.restore_until_s {
@@ -75,18 +77,18 @@ pub fn load_at_start(shared: &Arc<Shared>) -> io::Result<Option<std::thread::Joi
     std::thread::Builder::new().name("loading".to_owned()).spawn(load).map(Some)
 }
 
-/// Calls `act` for each folder of the data, to look for unfinished files of processes that have
-/// ended.
+/// Calls `act` with each data folder and the name of its data file, to find unfinished files of
+/// ended processes.
 fn for_leftovers(store: &ConfigStore, act: impl Fn(&DataFolder, &str)) {
     let name = String::from_utf8_lossy(options::DBFILENAME.of(store));
     act(&DataFolder::new(&folder_path(store)), &name);
     act(&DataFolder::new(&files_path(store)), &files_name(store));
 }
 
-/// Returns true if there is a snapshot.
+/// Returns true if there is a snapshot file.
 ///
 /// # Errors
-/// The file cannot be examined, or is a link without a target.
+/// The file cannot be examined, or is a symbolic link whose target is missing.
 fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
     let is_there = path.try_exists().map_err(|error| {
         Trouble(format!("Whether there is a snapshot {} cannot be told: {error}", path.display()))
@@ -97,8 +99,8 @@ fn has_snapshot(path: &Path) -> Result<bool, Trouble> {
     Ok(is_there)
 }
 
-/// Creates the error for a link without a target: a volume may be missing, and the data may be
-/// there.
+/// Creates the error for a symbolic link whose target is missing. The data may be on a volume that
+/// is not mounted.
 fn missing_target(path: &Path) -> Trouble {
     Trouble(format!(
         "{} is a link to a file that is missing: bring the file back, or remove the link to start without its data.",
@@ -116,7 +118,7 @@ fn source(store: &ConfigStore) -> Result<Option<Source>, Trouble> {
         return Ok(is_there?.then_some(Source::Snapshot(snapshot)));
     }
     let files = match found {
-        // The snapshot is not needed if there is an append-only file to load.
+        // If there is an append-only file to load, an error of the snapshot does not matter.
         Ok(files) if is_on && !files.manifest().is_empty() => files,
         found => match choose(store, found, is_there?.then_some(&*snapshot))? {
             Some(files) => files,
@@ -149,8 +151,9 @@ fn open_files(store: &ConfigStore) -> Result<Files, Trouble> {
     })
 }
 
-/// Decides between the append-only files and the snapshot, if the option is not set or there is no
-/// base so far. Returns the append-only files; `None` if the snapshot is loaded, if there is one.
+/// Chooses between the append-only files and the snapshot, if `appendonly` is not set or there is
+/// no append-only file. Returns the append-only files, or `None` to load the snapshot, if there is
+/// one.
 fn choose(
     store: &ConfigStore,
     found: Result<Files, Trouble>,
@@ -199,8 +202,8 @@ fn choose(
     Ok(Some(files))
 }
 
-/// Notes the files that may be replaced although they were not loaded: files older than the loaded
-/// data. Reports the others.
+/// Records the files that are not loaded but are older than the loaded data: the server may replace
+/// them later. Logs a warning about other files that are not loaded.
 fn note_older(shared: &Shared, source: &Source) {
     let store = shared.config();
     let (snapshot, folder) = (data_file(&store), DataFolder::new(&files_path(&store)));
@@ -249,11 +252,13 @@ fn note_older(shared: &Shared, source: &Source) {
     }
 }
 
-/// Looks for files that have the names of append-only files but are not in the manifest, and for
-/// other manifests. They are never read or overwritten.
+/// Searches the folder for other manifests, and for files with the names of append-only files that
+/// the manifest does not list. Logs a warning about them; the server never reads or overwrites
+/// them.
 ///
 /// # Errors
-/// There are append-only files but no manifest: they may hold the data of the server.
+/// `appendonly` is `yes`, and there are append-only files without a manifest. They may contain the
+/// data of the server.
 fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(store);
     let (name, path, names) = (files_name(store), files_path(store), folder.names()?);
@@ -289,8 +294,9 @@ fn check_unnamed(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Res
     Ok(())
 }
 
-/// Moves the append-only file of Redis 6 and earlier to the folder of later versions, if there is
-/// one.
+/// Moves an append-only file of Redis 6 or earlier to the folder of later versions, if it is to be
+/// loaded: if `appendonly` is `yes`, or the file is newer than the snapshot. Returns `None` if it
+/// is not.
 fn adopt_single(
     store: &ConfigStore,
     mut files: Files,
@@ -307,8 +313,8 @@ fn adopt_single(
     Ok(Some(files))
 }
 
-/// Moves the append-only file of Redis 6, if an earlier server ended after it had written only the
-/// manifest.
+/// Moves the append-only file of Redis 6 if the manifest lists it, but the file is still in the old
+/// place. The server that wrote this manifest ended before it moved the file.
 fn end_adoption(store: &ConfigStore, folder: &DataFolder, files: &Files) -> Result<(), Trouble> {
     let (name, manifest) = (files_name(store), files.manifest());
     let old = folder_path(store).join(&name);
@@ -340,14 +346,15 @@ fn move_single(store: &ConfigStore, old: &Path, folder: &DataFolder) -> Result<(
     DataFolder::new(&folder_path(store)).sync()
 }
 
-/// Loads the data that was found, and opens the file to write to if the options ask for one.
+/// Loads the chosen data, and opens the append-only file if `appendonly` is `yes`.
 fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     let is_on = options::APPENDONLY.of(&shared.config());
     match &source {
         Some(source) => note_older(shared, source),
         None => for_leftovers(&shared.config(), DataFolder::report_leftovers),
     }
-    // Empty files prove nothing: an unfinished save may have more data.
+    // If the append-only files are empty, an unfinished save may have more data. So it must not be
+    // removed.
     let mut holds_data = matches!(source, Some(Source::Snapshot(_)));
     let mut lens = (0, 0);
     let files = match source {
@@ -374,7 +381,7 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     }
     if !is_on {
         if let Some(files) = files {
-            // The files were loaded: new ones may replace them.
+            // New append-only files may replace these files, because they were loaded.
             let path = files_path(&shared.config());
             let mut state = shared.append_only.state();
             (state.files, state.files_path) = (Some(files), Some(path));
@@ -398,11 +405,11 @@ fn load(shared: &Shared, source: Option<Source>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Loads append-only files. Returns the length of the last incremental file and of all files, in
-/// bytes.
+/// Loads the append-only files. Returns the length of the last incremental file, and of all files
+/// together, in bytes.
 ///
 /// # Errors
-/// The reason, in words for the log.
+/// The reason, as a text for the log.
 pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64), Trouble> {
     let (path, name, cuts) = {
         let store = shared.config();
@@ -439,7 +446,8 @@ pub fn load_files(shared: &Shared, files: &Files, way: Way) -> Result<(u64, u64)
     Ok((last_len_bytes, len_bytes))
 }
 
-/// Loads one of the files. Returns the number of valid bytes.
+/// Loads one of the files. If the last file ends with an incomplete request and `cuts` is true,
+/// cuts this request off. Returns the length of the file in bytes.
 fn load_part(shared: &Shared, path: &Path, (is_last, cuts): (bool, bool), way: Way) -> Result<u64, Trouble> {
     let name = path.display();
     let replayed = replay_part(shared, path, way, None)?;

@@ -1,9 +1,10 @@
-//! The cache of scripts, shared by all threads. Its lock is a leaf and is held only for look-ups
-//! and changes.
+//! The cache of scripts, shared by all threads. Its lock is a leaf in the lock order, and is held
+//! only during look-ups and changes.
 //!
-//! As in Redis 8, a limited number of scripts from EVAL is kept; scripts from SCRIPT LOAD are kept
-//! until SCRIPT FLUSH. Threads keep the scripts that they have found, so that a cached script needs
-//! no lock: [`CachedScript::is_gone`] returns true once it was removed.
+//! As in Redis 8, the number of scripts from EVAL is limited; scripts from SCRIPT LOAD stay until
+//! SCRIPT FLUSH. Each thread keeps references to scripts that it has found, so that it needs no
+//! lock to find them again. [`CachedScript::is_gone`] returns true after the cache has removed the
+//! script.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,10 +13,10 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use engine::scripting::Learned;
 use script::{ScriptFlags, Sha};
 
-/// Maximum number of cached scripts that came from EVAL, as in Redis 8.
+/// Maximum number of cached scripts from EVAL, as in Redis 8.
 const EVAL_SCRIPTS_MAX: usize = 500;
 
-/// The command that brought a script.
+/// The command that added a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// EVAL.
@@ -32,11 +33,11 @@ pub struct CachedScript {
     pub body: Box<[u8]>,
     /// The flags that the script declares.
     pub flags: ScriptFlags,
-    /// True if SCRIPT LOAD has loaded the script: it is not evicted.
+    /// True if SCRIPT LOAD has loaded the script, which then cannot be evicted.
     is_loaded: AtomicBool,
     /// True if the script was removed from the cache.
     is_gone: AtomicBool,
-    /// The knowledge from its earlier runs.
+    /// The observations from earlier runs of the script.
     pub learned: Learned,
     /// The value of the clock (`ScriptCache::clock`) at the last use.
     used: AtomicU64,
@@ -49,22 +50,22 @@ impl CachedScript {
     }
 }
 
-/// The cache of all scripts.
+/// The cache of scripts.
 #[derive(Default)]
 pub struct ScriptCache {
     scripts: RwLock<Scripts>,
-    /// The number of scripts that arrived so far: the clock of their use.
+    /// The number of scripts that were added so far. It is the clock for [`CachedScript::used`].
     clock: AtomicU64,
     /// The number of scripts from EVAL that were evicted.
     evicted: AtomicU64,
-    /// The memory of the Lua of all threads, in bytes.
+    /// The memory of the Lua states of all threads, in bytes.
     vm_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Scripts {
     by_sha: HashMap<Sha, Arc<CachedScript>>,
-    /// The number of scripts that came only by EVAL.
+    /// The number of scripts that EVAL added and SCRIPT LOAD did not load.
     evictable: usize,
     body_bytes: usize,
 }
@@ -78,14 +79,14 @@ impl ScriptCache {
         self.scripts.write().expect("nothing panics while it is locked")
     }
 
-    /// Finds a script by its name, and notes its use.
+    /// Finds a script by its SHA1, and records its use.
     pub fn find(&self, sha: &Sha) -> Option<Arc<CachedScript>> {
         let script = self.read().by_sha.get(sha).map(Arc::clone)?;
         self.note_use(&script);
         Some(script)
     }
 
-    /// Notes that a script is used.
+    /// Records that a script is used now.
     #[inline]
     pub fn note_use(&self, script: &CachedScript) {
         let now = self.clock.load(Relaxed);
@@ -94,13 +95,13 @@ impl ScriptCache {
         }
     }
 
-    /// Adds a script that compiles, from EVAL. If the script is already cached, the cached one
-    /// stays.
+    /// Adds a script from EVAL, which has been compiled. If the script is already cached, returns
+    /// the cached one.
     pub fn add_evaluated(&self, sha: Sha, body: &[u8], flags: ScriptFlags) -> Arc<CachedScript> {
         self.add(sha, body, flags, Origin::Evaluated)
     }
 
-    /// Adds a script from SCRIPT LOAD, which is kept until SCRIPT FLUSH.
+    /// Adds a script from SCRIPT LOAD. The script stays until SCRIPT FLUSH.
     pub fn add_loaded(&self, sha: Sha, body: &[u8], flags: ScriptFlags) {
         self.add(sha, body, flags, Origin::Loaded);
     }
@@ -150,8 +151,8 @@ impl ScriptCache {
         self.evicted.fetch_add(1, Relaxed);
     }
 
-    /// Removes all scripts. Returns the memory for the caller to free. O(scripts) relaxed stores,
-    /// after the lock is released.
+    /// Removes all scripts. Returns them, so that the caller can free their memory. O(scripts): a
+    /// relaxed store for each, after the lock is released.
     pub fn flush(&self) -> impl Send + use<> {
         let old = std::mem::take(&mut *self.write());
         old.by_sha.values().for_each(|script| script.is_gone.store(true, Relaxed));
@@ -168,18 +169,18 @@ impl ScriptCache {
         self.read().by_sha.len()
     }
 
-    /// Returns the approximate memory of the texts, in bytes.
+    /// Returns the approximate memory of the cached scripts, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let scripts = self.read();
         scripts.body_bytes + scripts.by_sha.len() * (size_of::<CachedScript>() + 64)
     }
 
-    /// Returns the memory of the Lua of all threads, in bytes.
+    /// Returns the memory of the Lua states of all threads, in bytes.
     pub fn vm_bytes(&self) -> u64 {
         self.vm_bytes.load(Relaxed)
     }
 
-    /// Records that the memory of a thread's Lua has changed from `old` to `new` bytes.
+    /// Records that the memory of a thread's Lua state has changed from `old` to `new` bytes.
     pub fn note_vm(&self, old: usize, new: usize) {
         self.vm_bytes.fetch_add((new as u64).wrapping_sub(old as u64), Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The second Lua of a thread, for code that the thread does not run itself: it checks that scripts
-//! compile and libraries load.
+//! The second Lua state of a thread. It only checks that scripts compile and that libraries load;
+//! the first one runs them.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use script::{Commands, CompileError, Library, LogLevel, ScriptFlags, Sha, Vm};
 use crate::scripting::vm_options;
 
 thread_local! {
-    /// The Lua in which this thread compiles scripts that it does not run itself: SCRIPT LOAD.
+    /// The Lua state in which this thread checks the scripts of SCRIPT LOAD and the libraries.
     static COMPILER: RefCell<Option<Vm>> = const { RefCell::new(None) };
 }
 
@@ -26,7 +26,8 @@ pub fn compile(sha: &Sha, body: &[u8]) -> Result<ScriptFlags, CompileError> {
     })
 }
 
-/// Loads a library once, and returns its functions.
+/// Loads a library as a check, and returns its description. The library is removed from the Lua
+/// state again.
 ///
 /// # Errors
 /// The library does not load.
@@ -39,7 +40,7 @@ pub fn load_library(source: &[u8], commands: &mut dyn Commands) -> Result<Librar
     })
 }
 
-/// Logs a line of `redis.log`.
+/// Logs a message of `redis.log` at the matching level.
 pub fn log(level: LogLevel, message: &[u8]) {
     let message = message.escape_ascii();
     match level {

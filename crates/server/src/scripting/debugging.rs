@@ -1,12 +1,13 @@
-//! Clients that debug their scripts. Each has a thread that runs its script (`worker::debugger`).
-//! The client's I/O thread passes input to that thread and sends its output.
+//! Clients that debug their scripts. Each such client has a thread that runs its script
+//! (`worker::debugger`). The client's I/O thread passes the client's input to that thread, and
+//! sends the script's output to the client.
 //!
 //! ```text
 //!   client ─► I/O thread ─► Link: input  ─► thread of the script  (waits for it, 100 ms at a time)
 //!   client ◄─ I/O thread ◄─ Link: output ◄─ thread of the script  (wakes the I/O thread)
 //! ```
-//! The two threads share a [`Link`], whose lock is a leaf. The script's wait ends when the client
-//! disconnects or the server stops.
+//! The two threads share a [`Link`], whose lock is a leaf. A script that waits for input stops
+//! waiting when the client disconnects or the server stops.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,13 +23,13 @@ use net::ConnId;
 use script::Received;
 use stdx::ByteQueue;
 
-/// Time that a script waits for its client before it checks whether the server still runs.
+/// Maximum time that a script waits for input before it checks whether the server is stopping.
 const WAIT: Duration = Duration::from_millis(100);
-/// Maximum input of a client that is kept while its script runs, in bytes; the debugger ends
-/// earlier.
+/// Size of a client's unread input at which further input is dropped, in bytes. The debugger has a
+/// lower limit, beyond which it ends the session.
 const INPUT_BYTES_MAX: usize = 2 << 20;
 
-/// The clients that debug scripts, by their slots in the gate. Its lock is a leaf.
+/// The clients that debug scripts, indexed by their slots in the gate. The lock is a leaf.
 #[derive(Default)]
 pub struct Debuggers {
     links: Mutex<[Option<Arc<Link>>; GateSlot::DEBUGGERS_MAX]>,
@@ -44,7 +45,7 @@ impl Debuggers {
         self.links().iter().flatten().find(|link| link.client.id == client).map(Arc::clone)
     }
 
-    /// Adds a client, with the EVAL that it debugs.
+    /// Adds a client, and the EVAL request that it debugs.
     ///
     /// # Errors
     /// Too many scripts are being debugged.
@@ -65,7 +66,7 @@ impl Debuggers {
         Ok(())
     }
 
-    /// Runs `work` under the lock, so that only one thread does it at a time.
+    /// Runs `work` while the lock is held, so that only one thread at a time runs such work.
     pub fn one_at_a_time(&self, work: impl FnOnce()) {
         let _links = self.links();
         work();
@@ -85,11 +86,11 @@ impl Debuggers {
 pub struct Link {
     /// The slot of the script's thread in the gate.
     pub slot: GateSlot,
-    /// The treatment of the script's changes: kept or undone.
+    /// The mode, which decides whether the script's changes are kept or undone.
     pub mode: Debugging,
     /// The client.
     pub client: Arc<ClientInfo>,
-    /// The identity of the client.
+    /// The user of the client's session, with its rights.
     pub identity: Identity,
     /// The command that runs the script.
     pub words: OwnedArgs,
@@ -102,15 +103,16 @@ struct LinkState {
     input: Vec<u8>,
     output: ByteQueue,
     has_left: bool,
-    /// The log position that the reply shows; set when the script has ended.
+    /// The log position up to which the reply shows changes; set when the script has ended.
     ended: Option<u64>,
 }
 
-/// The output of a script for its client.
+/// The output of a script that is sent to its client.
 pub struct Output {
     /// The bytes to send.
     pub bytes: ByteQueue,
-    /// The log position that the bytes show, if the session ends with them.
+    /// The log position up to which the bytes show changes, if the debug session ends with these
+    /// bytes.
     pub ended: Option<u64>,
 }
 
@@ -124,7 +126,7 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// Passes input of the client to the script.
+    /// Passes the client's input to the script.
     pub fn pass_on(&self, bytes: &[u8]) {
         let mut state = self.state();
         if state.input.len() < INPUT_BYTES_MAX {
@@ -133,13 +135,13 @@ impl Link {
         self.arrived.notify_one();
     }
 
-    /// Notes that the client has disconnected.
+    /// Records that the client has disconnected, and wakes the script's thread.
     pub fn leave(&self) {
         self.state().has_left = true;
         self.arrived.notify_one();
     }
 
-    /// Waits for input of the client, at most for a limited time, and appends it to `input`.
+    /// Waits for input of the client, at most for [`WAIT`], and appends it to `input`.
     pub fn receive(&self, input: &mut Vec<u8>) -> Received {
         let mut state = self.state();
         if state.input.is_empty() && !state.has_left {
@@ -156,20 +158,20 @@ impl Link {
         }
     }
 
-    /// Adds output; the caller wakes the I/O thread.
+    /// Adds output. The caller then wakes the I/O thread.
     pub fn send(&self, bytes: &[u8]) {
         self.state().output.tail_mut().extend_from_slice(bytes);
     }
 
-    /// Adds the script's reply, which shows the change log up to `position`. The caller wakes the
-    /// I/O thread.
+    /// Adds the script's reply, which shows changes up to the log position `position`. The caller
+    /// then wakes the I/O thread.
     pub fn end(&self, reply: ByteQueue, position: u64) {
         let mut state = self.state();
         state.output.append(reply);
         state.ended = Some(position);
     }
 
-    /// Takes the output to be sent now.
+    /// Removes and returns the output to send now.
     pub fn take_output(&self) -> Output {
         let mut state = self.state();
         Output { bytes: std::mem::take(&mut state.output), ended: state.ended.take() }

@@ -1,10 +1,11 @@
-//! The libraries of functions, shared by all threads. The only lock that is taken under this lock
-//! is that of the list of their texts (`Persistence::functions`). Files store that list, and
-//! loading fills it.
+//! The function libraries, shared by all threads. While their lock is held, the only other lock
+//! that may be acquired is that of the list of their source texts (`Persistence::functions`). Data
+//! files contain this list, and loading fills it.
 //!
-//! The list of texts is authoritative: each look-up of a function first applies its changes. A
-//! library of a loaded file that does not load is not callable. It stays in the list, so that the
-//! next file has it too, until a FUNCTION command changes the libraries.
+//! The list of texts is authoritative: each look-up of a function first applies the changes of the
+//! list. If the text of a data file does not load as a library, its functions cannot be called. The
+//! text stays in the list, and thus in the next data file, until a FUNCTION command changes the
+//! libraries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,25 +20,25 @@ use script::{Commands, FunctionInfo, Library, LogLevel, NoSuchCall, Repl, Stop};
 use crate::scripting::compiler::{load_library, log};
 use crate::snapshots::Persistence;
 
-/// Maximum time that the code of a library may run when it is loaded, as in Redis.
+/// Maximum run time of a library's code while the library is loaded, as in Redis.
 const LOADING_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// A library.
+/// A library that is loaded.
 pub struct LoadedLibrary {
     /// The unique number of the library. A later library of the same name has another number.
     pub id: u64,
-    /// The functions that it registers.
+    /// The name, the source text and the functions of the library.
     pub library: Library,
 }
 
-/// A function of a library.
+/// A function of a loaded library.
 #[derive(Clone)]
 pub struct LoadedFunction {
-    /// Its library.
+    /// The library of the function.
     pub library: Arc<LoadedLibrary>,
-    /// The description that the library gives of it.
+    /// The description with which the library registered the function.
     pub info: Arc<FunctionInfo>,
-    /// The knowledge from its earlier runs.
+    /// The observations from earlier runs of the function.
     pub learned: Arc<Learned>,
 }
 
@@ -51,7 +52,7 @@ pub struct Functions {
 /// The libraries and functions that can be called.
 #[derive(Default)]
 pub struct Loaded {
-    /// The version of the texts from which they were loaded.
+    /// The version of the list of texts from which they were loaded; `None` before the first load.
     version: Option<u64>,
     /// The libraries by name.
     pub libraries: BTreeMap<Vec<u8>, Arc<LoadedLibrary>>,
@@ -60,7 +61,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Finds a function by name; the case does not matter.
+    /// Finds a function by name, in upper or lower case.
     pub fn function(&self, name: &[u8]) -> Option<&LoadedFunction> {
         self.functions.get(&name.to_ascii_lowercase())
     }
@@ -88,8 +89,8 @@ impl Loaded {
         Some(library)
     }
 
-    /// Checks that a library can be added. `replaced` is the name of the library that it replaces.
-    /// The error is a line.
+    /// Checks that a library can be added. `replaced` is the name of the library that it may
+    /// replace. An error is the reply for the client.
     fn check(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         if replaced.is_none() && self.libraries.contains_key(&library.name) {
             return Err(CommandError::quoting("ERR Library '", &library.name, "' already exists"));
@@ -97,7 +98,7 @@ impl Loaded {
         self.check_functions(library, replaced)
     }
 
-    /// Checks that the functions of a library can be added.
+    /// Checks that no other library, except `replaced`, has a function of the same name.
     fn check_functions(&self, library: &Library, replaced: Option<&[u8]>) -> Result<(), CommandError> {
         for function in &library.functions {
             let other = self.function(&function.name);
@@ -112,25 +113,25 @@ impl Loaded {
 /// The treatment of an existing library of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the new library is refused.
+    /// The existing library stays, and the new library is refused.
     Kept,
-    /// The new library replaces it.
+    /// The new library replaces the existing one.
     Replaced,
 }
 
 /// The treatment of existing libraries by FUNCTION RESTORE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// They stay; a library of the same name is an error.
+    /// The existing libraries stay. A library of the same name is an error.
     Append,
-    /// Libraries of the same name are replaced.
+    /// A restored library replaces an existing library of the same name.
     Replace,
-    /// All of them are removed.
+    /// All existing libraries are removed.
     Flush,
 }
 
 impl Functions {
-    /// Returns the libraries and functions, after applying changes of the list of texts.
+    /// Returns the libraries and functions. Applies changes of the list of texts first.
     pub fn read(&self, persistence: &Persistence) -> RwLockReadGuard<'_, Loaded> {
         loop {
             let loaded = self.loaded.read().expect("nothing panics while it is locked");
@@ -142,7 +143,8 @@ impl Functions {
         }
     }
 
-    /// Loads the new texts of the list, and drops the libraries whose texts are no longer in it.
+    /// Loads the new texts of the list, and removes the libraries whose texts are no longer in the
+    /// list.
     fn take_over(&self, persistence: &Persistence) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         let sources = persistence.functions();
@@ -174,7 +176,8 @@ impl Functions {
         Ok(Arc::new(LoadedLibrary { id, library }))
     }
 
-    /// Handles FUNCTION LOAD. Calls `note` after the change and before other threads can see it.
+    /// Handles FUNCTION LOAD. Calls `note` after the change and before other threads can see the
+    /// change.
     ///
     /// # Errors
     /// The reply for the client.
@@ -198,7 +201,8 @@ impl Functions {
         Ok(name)
     }
 
-    /// Handles FUNCTION DELETE. Returns true if the library existed.
+    /// Handles FUNCTION DELETE. Returns true if the library existed; then calls `note` as
+    /// [`load`](Self::load) does.
     pub fn delete(&self, persistence: &Persistence, name: &[u8], note: impl FnOnce()) -> bool {
         drop(self.read(persistence));
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
@@ -210,7 +214,7 @@ impl Functions {
         found
     }
 
-    /// Handles FUNCTION FLUSH.
+    /// Handles FUNCTION FLUSH. Calls `note` as [`load`](Self::load) does.
     pub fn flush(&self, persistence: &Persistence, note: impl FnOnce()) {
         let mut loaded = self.loaded.write().expect("nothing panics while it is locked");
         *loaded = Loaded::default();
@@ -218,7 +222,8 @@ impl Functions {
         note();
     }
 
-    /// Handles FUNCTION RESTORE: adds all of the sources or none.
+    /// Handles FUNCTION RESTORE: adds all libraries of `sources`, or none after an error. Calls
+    /// `note` as [`load`](Self::load) does.
     ///
     /// # Errors
     /// The reply for the client.
@@ -255,7 +260,8 @@ impl Functions {
     }
 }
 
-/// Replaces the list of texts by the texts of the loaded libraries.
+/// Replaces the list of texts by the texts of the loaded libraries. Texts that did not load are
+/// lost.
 fn write_back(loaded: &mut Loaded, persistence: &Persistence) {
     let mut sources = persistence.functions();
     *sources = loaded.libraries.values().map(|library| library.library.code.as_slice().into()).collect();
@@ -267,13 +273,14 @@ fn warn_left_out(error: &CommandError) {
     tracing::warn!(error = %line.escape_ascii(), "a library of functions of a file does not load");
 }
 
-/// The host of a library's code while it is loaded: no commands, limited time.
+/// The host of a library's code while the library is loaded. The code may run no commands, and its
+/// time is limited.
 pub struct Loader {
     since: Instant,
 }
 
 impl Loader {
-    /// Creates a host for a library whose loading begins now.
+    /// Creates a host whose time limit begins now.
     pub fn now() -> Self {
         Self { since: Instant::now() }
     }

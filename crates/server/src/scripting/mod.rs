@@ -1,6 +1,7 @@
 //! Scripts: the cache for all threads ([`cache`]), and the libraries of functions ([`functions`]).
-//! Each I/O thread has a Lua of its own (`worker::scripts`), and a second one to check that texts
-//! compile ([`compiler`]). Clients may debug their scripts ([`debugging`]).
+//! Each I/O thread has its own Lua state (`worker::scripts`), and a second one that only checks
+//! that scripts and libraries compile ([`compiler`]). Clients may debug their scripts
+//! ([`debugging`]).
 
 pub mod cache;
 pub mod compiler;
@@ -9,7 +10,7 @@ pub mod functions;
 
 use script::VmOptions;
 
-/// The version of Redis that scripts see.
+/// The version of Redis that is reported to scripts.
 const REDIS_VERSION: (u32, u32, u32) = (8, 0, 2);
 
 /// Returns the options of each Lua state.

@@ -1,4 +1,4 @@
-//! The folder of the data on a real disk, and the lock against a second server that writes to it.
+//! The data folder on disk, and the lock that keeps a second server from writing to it.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Write as _};
@@ -51,8 +51,8 @@ impl DataFolder {
         Ok(names)
     }
 
-    /// Returns the names of unfinished files of saves whose process has ended. `own` is the name of
-    /// the data file, which is left out. O(files of the folder).
+    /// Returns the names of the temporary files of saves whose process has ended. Leaves out `own`,
+    /// the name of the data file. O(files of the folder).
     fn leftovers(&self, own: &str) -> Vec<String> {
         let is_left = |name: &String| {
             let is_gone = |pid| !Path::new(&format!("/proc/{pid}")).exists() || pid == std::process::id();
@@ -61,8 +61,9 @@ impl DataFolder {
         self.names().unwrap_or_default().into_iter().filter(is_left).collect()
     }
 
-    /// Removes the unfinished files of saves whose process has ended. `own` is the name of the data
-    /// file, which stays. Call it only after complete data has been loaded. O(files of the folder).
+    /// Removes the temporary files of saves whose process has ended. `own`, the name of the data
+    /// file, is never removed. To be called only after complete data has been loaded. O(files of
+    /// the folder).
     pub fn remove_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::info!("Removing {name}, which a save left unfinished.");
@@ -72,7 +73,8 @@ impl DataFolder {
         }
     }
 
-    /// Reports the unfinished files when no data was loaded: they may be the only data left.
+    /// Logs a warning about the temporary files of ended saves. To be called if no data was loaded,
+    /// because these files may contain the only data.
     pub fn report_leftovers(&self, own: &str) {
         for name in self.leftovers(own) {
             tracing::warn!(
@@ -84,7 +86,7 @@ impl DataFolder {
     }
 }
 
-/// Returns the stamp of a file; `None` if it has none or cannot be examined.
+/// Returns the stamp of a file; `None` if the file is missing or cannot be examined.
 pub fn stamp_of(path: &Path) -> Option<Stamp> {
     let name = path.file_name()?.to_str()?;
     DataFolder::new(path.parent()?).stamp(name).ok().flatten()
@@ -136,7 +138,7 @@ impl Folder for DataFolder {
         match std::fs::hard_link(&from, &to) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(trouble(error)),
-            // Some file systems have no hard links: a copy serves as well.
+            // Some file systems have no hard links, so the file is copied.
             Err(_) => copy(&from, &to).map_err(trouble),
         }
     }
@@ -159,12 +161,12 @@ impl Folder for DataFolder {
     }
 }
 
-/// Copies a file to a name that does not exist. Returns when the copy is safe from a crash.
+/// Copies a file to a name that does not exist yet. The copy is synced when the function returns.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let (mut old, mut new) = (File::open(from)?, File::create_new(to)?);
     let copied = io::copy(&mut old, &mut new).and_then(|_| new.sync_all());
     if copied.is_err() {
-        // A partial copy is useless.
+        // A partial copy is useless, so it is removed.
         let _ = std::fs::remove_file(to);
     }
     copied
@@ -211,8 +213,8 @@ impl DataFile for RealFile {
     }
 }
 
-/// A lock that keeps other servers from writing to a folder. The system releases it when the
-/// process ends, however it ends.
+/// A lock that keeps other servers from writing to a folder. The system releases the lock when the
+/// process ends, also after a crash.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: File,
@@ -231,7 +233,7 @@ impl FolderLock {
                 "another server writes to the folder {}: give each server a 'dir' of its own",
                 path.display()
             ))),
-            // Some file systems have no locks: other servers cannot be kept away then.
+            // Some file systems have no locks. The server then works without one.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
                 Ok(Self { folder })
             }
@@ -239,7 +241,7 @@ impl FolderLock {
         }
     }
 
-    /// Returns true if the lock is that of this folder, by any of its paths.
+    /// Returns true if this is the lock of the folder at `path`. A folder may have several paths.
     pub fn is_of(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| here.dev() == there.dev() && here.ino() == there.ino();
         self.folder.metadata().and_then(|here| Ok(same(here, std::fs::metadata(path)?))).unwrap_or(false)

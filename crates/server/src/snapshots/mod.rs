@@ -1,5 +1,5 @@
-//! The state of the server's snapshots: past saves, the save in progress, the loaded file; also the
-//! data folder and its lock against other servers.
+//! The state of the server's snapshots: the results of saves, the save in progress, the progress of
+//! loading. Also the data folder and its lock against other servers.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,21 +21,21 @@ pub use data_folder::{DataFolder, FolderLock, stamp_of};
 /// The state of the server's snapshots.
 pub struct Persistence {
     state: Mutex<State>,
-    /// Notified when a save, a rewrite or the loading ends.
+    /// Signalled when a save, a rewrite or loading ends.
     pub(crate) ended: Condvar,
     lock: Mutex<Option<FolderLock>>,
     /// The sources of the function libraries. Loading fills the list, FUNCTION commands change it,
     /// and saves write it.
     functions: Mutex<Vec<Box<[u8]>>>,
-    /// A counter that grows with each access to the libraries that may change them.
+    /// The version of `functions`: it grows with each access that may change the list.
     functions_version: AtomicU64,
     /// The progress of loading.
     pub loading: LoadFigures,
-    /// The time that the data is taken back to at the start, in Unix seconds: `--restore-until`.
+    /// The time to which the data is restored at the start, in Unix seconds: `--restore-until`.
     pub restore_until_s: Option<i64>,
     /// True if the data in the data folder could not be loaded.
     pub load_failed: AtomicBool,
-    /// The snapshots that saves may replace.
+    /// The snapshot files that saves may replace.
     pub known: KnownFiles,
 }
 
@@ -50,26 +50,26 @@ pub(crate) struct State {
 /// A save in progress.
 #[derive(Clone)]
 pub(crate) struct Current {
-    /// The save itself.
     pub save: Arc<Save>,
     /// The start of the save.
     pub since: Instant,
-    /// The number of all changes up to its point.
+    /// The number of changes since the start of the server up to the point of the save.
     pub changes: u64,
-    /// The caller that waits for it.
+    /// The origin of the save.
     pub whose: Whose,
 }
 
-/// The caller that waits for a save.
+/// The origin of a save, which decides who waits for its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Nobody: a background save.
+    /// A background save. No thread waits for it.
     Nobodys,
-    /// Nobody: a background save after a flush, because a crash must not bring the data back. In
-    /// Redis, FLUSHALL waits for this save. Here it gives way to the next save that a user asks
-    /// for.
+    /// A background save after a flush, so that flushed data does not return after a crash. In
+    /// Redis, FLUSHALL waits for this save. Here no thread waits for it, and the next save that a
+    /// user requests replaces it.
     Flushes,
-    /// The caller. As the owner of the keyspace, it finishes before a rewrite comes to its point.
+    /// A save on the thread of the caller, which waits for it. With [`Way::Owner`] the save may
+    /// begin during a rewrite, because it ends before the rewrite can fix its point.
     Callers {
         /// The caller's access to the keyspace.
         way: Way,
@@ -79,7 +79,7 @@ pub(crate) enum Whose {
 }
 
 impl Whose {
-    /// Returns true if nobody waits for the save.
+    /// Returns true if no thread waits for the save.
     pub fn is_background(self) -> bool {
         matches!(self, Self::Nobodys | Self::Flushes)
     }
@@ -130,13 +130,13 @@ impl Persistence {
         self.functions.lock().expect("nothing panics while it is locked")
     }
 
-    /// Returns a number that differs after the libraries may have changed.
+    /// Returns the version of the libraries: a number that grows before each possible change.
     pub(crate) fn functions_version(&self) -> u64 {
         self.functions_version.load(Acquire)
     }
 
-    /// Keeps the source of a library of functions. Returns true if no library of its name was kept;
-    /// otherwise the kept one stays.
+    /// Stores the source of a function library. Returns false, and changes nothing, if a library of
+    /// the same name is already stored.
     pub fn add_function(&self, source: Box<[u8]>) -> bool {
         let mut functions = self.functions();
         let is_new = place_of(&functions, &source).is_none();
@@ -146,7 +146,7 @@ impl Persistence {
         is_new
     }
 
-    /// Keeps the source of a library of functions. It replaces a library of the same name.
+    /// Stores the source of a function library. Replaces a library of the same name.
     pub fn replace_function(&self, source: Box<[u8]>) {
         let mut functions = self.functions();
         match place_of(&functions, &source) {
@@ -155,7 +155,7 @@ impl Persistence {
         }
     }
 
-    /// Ends the loading: requests that need the data may run.
+    /// Ends loading: requests that need the data may run.
     pub(crate) fn end_loading(&self, engine: &engine::Shared) {
         let state = self.state();
         engine.standing.is_loading.store(false, Relaxed);
@@ -179,7 +179,8 @@ impl Persistence {
         Figures { record: state.record.clone(), current }
     }
 
-    /// Returns true while a background save is in progress that another save does not replace.
+    /// Returns true while a background save is in progress. A save after a flush does not count,
+    /// because another save may replace it.
     pub fn is_saving(&self) -> bool {
         self.state().current.as_ref().is_some_and(|current| current.whose == Whose::Nobodys)
     }
@@ -189,8 +190,8 @@ impl Persistence {
         self.state().record.is_scheduled = true;
     }
 
-    /// Cancels the background save; if there is none, cancels the scheduled one. Returns the one
-    /// that it found.
+    /// Cancels the background save in progress; if there is none, cancels the scheduled save.
+    /// Returns the kind of the cancelled save.
     pub fn cancel(&self, engine: &engine::Shared) -> Cancelled {
         let mut state = self.state();
         if let Some(current) = state.current.as_ref().filter(|current| current.whose.is_background()) {
@@ -204,7 +205,7 @@ impl Persistence {
     }
 
     /// Cancels the save after a flush, if one is in progress, and waits for its end. Returns true
-    /// if there was one. The caller is outside the gate.
+    /// if it cancelled one. The caller is outside the gate.
     pub(crate) fn cancel_save_of_flush(&self, engine: &engine::Shared) -> bool {
         let (mut state, mut cancelled) = (self.state(), false);
         while let Some(current) = state.current.as_ref().filter(|current| current.whose == Whose::Flushes) {
@@ -215,10 +216,10 @@ impl Persistence {
         cancelled
     }
 
-    /// Takes the lock of the data folder, unless this server holds it.
+    /// Acquires the lock of the data folder, unless this server already holds it.
     ///
     /// # Errors
-    /// Another server has the lock.
+    /// Another server holds the lock, or the folder cannot be opened.
     pub fn lock_folder(&self, store: &ConfigStore) -> Result<(), Trouble> {
         let path = folder_path(store);
         let mut lock = self.lock.lock().expect("nothing panics while it is locked");
@@ -229,7 +230,7 @@ impl Persistence {
     }
 }
 
-/// The save that [`Persistence::cancel`] found.
+/// The kind of save that [`Persistence::cancel`] has cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// A save in progress.
@@ -240,7 +241,7 @@ pub enum Cancelled {
     Nothing,
 }
 
-/// Returns the folder of the data.
+/// Returns the data folder: the option `dir`.
 pub fn folder_path(store: &ConfigStore) -> PathBuf {
     options::DIR.of(store).to_owned()
 }
@@ -250,7 +251,7 @@ pub fn data_file(store: &ConfigStore) -> PathBuf {
     folder_path(store).join(String::from_utf8_lossy(options::DBFILENAME.of(store)).as_ref())
 }
 
-/// Returns the rules of `save`.
+/// Returns the rules of the option `save`.
 pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
     let (pairs, _) = options::SAVE.of(store).as_chunks::<2>();
     let number = |word: &[u8]| stdx::number::parse_i64(word).map_or(0, |number| number as u64);
@@ -260,7 +261,8 @@ pub fn save_rules(store: &ConfigStore) -> Vec<SaveRule> {
         .collect()
 }
 
-/// The progress of loading, for INFO and the log. Statistics only: accessed with Relaxed.
+/// The progress of loading, for INFO and the log. These are only statistics, so accesses are
+/// Relaxed.
 #[derive(Debug, Default)]
 pub struct LoadFigures {
     /// The start of the loading, in Unix seconds.
@@ -288,7 +290,7 @@ impl LoadFigures {
     }
 }
 
-/// Returns the place of the library that has the name of this one.
+/// Returns the index of the library with the same name as the library in `source`.
 fn place_of(functions: &[Box<[u8]>], source: &[u8]) -> Option<usize> {
     let name = library_name(source);
     functions.iter().position(|other| **other == *source || name.is_some() && library_name(other) == name)

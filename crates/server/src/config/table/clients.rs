@@ -32,8 +32,8 @@ pub static TIMEOUT: Handle<u64> =
     Opt::integer("timeout", "0", INT, "Seconds of silence after which a client is closed; 0 for never.")
         .typed();
 
-/// The limits of output buffers. Per class, in the order of [`words::OUTPUT_LIMITS`]: the class's
-/// name and its limits.
+/// The limits of output buffers: for each class its name and its limits, in the order of
+/// [`words::OUTPUT_LIMITS`].
 pub static CLIENT_OUTPUT_BUFFER_LIMIT: Handle<[Vec<u8>]> = Opt::new(
         "client-output-buffer-limit",
         Kind::Words(&words::OUTPUT_LIMITS),
@@ -60,7 +60,7 @@ pub static PROTO_MAX_BULK_LEN: Handle<u64> = Opt::memory(
 )
 .typed();
 
-/// The limit on the memory of all clients' buffers; 0 for no limit.
+/// The limit on the memory of the buffers of all clients together; 0 for no limit.
 pub static MAXMEMORY_CLIENTS: Handle<MemoryShare> = Opt::new(
     "maxmemory-clients",
     Kind::MemoryOrPercent,

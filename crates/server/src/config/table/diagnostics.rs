@@ -6,10 +6,10 @@ use crate::config::option::{ANY, BYTES, FollowUp, INT, OnChange, Opt};
 use crate::config::value::Kind;
 use crate::config::words;
 
-/// The range of numbers with -1 for "off".
+/// The range of thresholds, with -1 for "off".
 const OFF_OR_ANY: (i64, i64) = (-1, i64::MAX);
 
-/// The reason why options that only test suites set have no effect.
+/// The reason why options for the tests of Redis have no effect.
 const FOR_TESTS: &str = "it is for tests of Redis itself";
 
 /// The options of this theme.
@@ -74,7 +74,7 @@ pub static OPTIONS: &[&Opt] = &[
         .accepted(NO_SCRIPTS),
 ];
 
-/// The maximum memory of a thread's Lua, in bytes; 0 for no limit.
+/// The maximum memory of the Lua state of a thread, in bytes; 0 for no limit.
 pub static LUA_MEMORY_LIMIT: Handle<usize> = Opt::memory(
     "lua-memory-limit",
     "0",
@@ -93,7 +93,7 @@ pub static BUSY_REPLY_THRESHOLD: Handle<i64> = Opt::integer(
 .also(&["lua-time-limit"])
 .typed();
 
-/// The minimum time of a command in the slow log, in microseconds; negative for none.
+/// The minimum duration of a command in the slow log, in microseconds; a negative value logs none.
 pub static SLOWLOG_LOG_SLOWER_THAN: Handle<i64> = Opt::integer(
     "slowlog-log-slower-than",
     "10000",
@@ -109,7 +109,7 @@ pub static SLOWLOG_MAX_LEN: Handle<usize> =
         .also(&["commandlog-slow-execution-max-len"])
         .typed();
 
-/// The minimum size of a logged request, in bytes; negative for none.
+/// The minimum size of a logged request, in bytes; a negative value logs none.
 pub static COMMANDLOG_REQUEST_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-request-larger-than",
     "1048576",
@@ -123,7 +123,7 @@ pub static COMMANDLOG_LARGE_REQUEST_MAX_LEN: Handle<usize> =
     Opt::integer("commandlog-large-request-max-len", "128", ANY, "Maximum number of logged large requests.")
         .typed();
 
-/// The minimum size of a logged reply, in bytes; negative for none.
+/// The minimum size of a logged reply, in bytes; a negative value logs none.
 pub static COMMANDLOG_REPLY_LARGER_THAN: Handle<i64> = Opt::integer(
     "commandlog-reply-larger-than",
     "1048576",
@@ -137,7 +137,7 @@ pub static COMMANDLOG_LARGE_REPLY_MAX_LEN: Handle<usize> =
     Opt::integer("commandlog-large-reply-max-len", "128", ANY, "Maximum number of logged large replies.")
         .typed();
 
-/// The minimum time of a recorded latency event, in milliseconds; 0 for none.
+/// The minimum duration of a recorded latency spike, in milliseconds; 0 records none.
 pub static LATENCY_MONITOR_THRESHOLD: Handle<u64> = Opt::integer(
     "latency-monitor-threshold",
     "0",
@@ -159,7 +159,7 @@ pub static LATENCY_TRACKING_INFO_PERCENTILES: Handle<[Vec<u8>]> = Opt::new(
 )
 .typed();
 
-/// The number of keys that HOTKEYS GET shows of a window; 0 turns the counting off.
+/// The number of keys that HOTKEYS GET shows for a window; 0 turns the counting off.
 pub static HOTKEYS_TOP_K: Handle<usize> = Opt::integer(
     "hotkeys-top-k",
     "0",
@@ -185,7 +185,7 @@ pub static HOTKEYS_WINDOW_SECONDS: Handle<u64> =
         .on_change(OnChange::FollowUp(FollowUp::HotKeyWindows))
         .typed();
 
-/// The frequency of housekeeping that INFO shows, per second.
+/// The number of housekeeping rounds per second that INFO shows.
 pub static HZ: Handle<u32> = Opt::new(
     "hz",
     Kind::Clamped { min: 1, max: 500 },

@@ -89,7 +89,8 @@ pub static MAXMEMORY_SAMPLES: Handle<usize> = Opt::integer(
 )
 .typed();
 
-/// The maximum time of one round of eviction, from 0 to 100 (no limit).
+/// The level, from 0 to 100, that sets the maximum time of one round of eviction. Each level up to
+/// 10 adds 50 microseconds; each level above 10 adds 15 percent; 100 means no limit.
 pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
     "maxmemory-eviction-tenacity",
     "10",
@@ -99,7 +100,7 @@ pub static MAXMEMORY_EVICTION_TENACITY: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// The factor by which the growth of a key's access counter slows down.
+/// The factor by which the access counter of a key grows more slowly than the number of accesses.
 pub static LFU_LOG_FACTOR: Handle<u32> =
     Opt::integer("lfu-log-factor", "10", INT, "How many accesses it takes to raise a key's frequency.")
         .typed();
@@ -113,7 +114,7 @@ pub static LFU_DECAY_TIME: Handle<u32> = Opt::integer(
 )
 .typed();
 
-/// The CPU share of the search for expired keys, from 1 to 10.
+/// The effort of the search for expired keys, from 1 to 10. A higher effort may use more CPU time.
 pub static ACTIVE_EXPIRE_EFFORT: Handle<u32> = Opt::integer(
     "active-expire-effort",
     "1",

@@ -1,10 +1,10 @@
 //! The options table: all options, by theme. The configuration file, the command line, CONFIG and
 //! docs/options.md read it.
 //!
-//! To add an option, add one record here. If the option acts, its record is part of a
-//! [`Handle`](super::handle::Handle), through which code reads it. If requests read it,
-//! `config/apply.rs` puts it into the settings. The record's `on_change` gives further actions of
-//! CONFIG SET.
+//! To add an option, add one record here. If the option has an effect, its record is part of a
+//! [`Handle`](super::handle::Handle), through which code reads the value. If requests need the
+//! value, `config/apply.rs` copies it into the settings. The record's `on_change` states further
+//! actions of CONFIG SET.
 //!
 //! All options of Redis 8.0 and Valkey 8.1 are known, so that their configurations work unchanged.
 //! The record of an option without effect gives the reason.
@@ -56,7 +56,7 @@ const NO_REPLICATION: &str = "there is no replication so far";
 const NO_CLUSTER: &str = "there is no cluster mode so far";
 /// The reason why options of scripts have no effect.
 const NO_SCRIPTS: &str = "there are no scripts so far";
-/// The reason why options that tune another design have no effect.
+/// The reason why options that tune another design than Saker's have no effect.
 const OTHER_DESIGN: &str = "nothing in Saker needs it: it works another way";
 
 /// The index of an option in the table: `0..OPTION_COUNT`, with the themes in order.
@@ -75,7 +75,7 @@ impl OptId {
     }
 }
 
-/// A name of an option.
+/// An option's own name or alias, with the index of the option.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// The option.
@@ -114,20 +114,20 @@ pub fn names() -> &'static [Named] {
     &TABLE.names
 }
 
-/// Finds the option called `name`. The case does not matter; aliases count. O(length).
+/// Finds an option by its own name or an alias, in upper or lower case. O(length).
 pub fn find(name: &[u8]) -> Option<Named> {
     let name = name.to_ascii_lowercase();
     TABLE.by_name.get(std::str::from_utf8(&name).ok()?).copied()
 }
 
-/// Returns the name most similar to `name`, if it is so similar that `name` may be a typing error.
+/// Returns the option name most similar to `name`, if the similarity suggests a typing error.
 /// O(names).
 pub fn nearest(name: &str) -> Option<&'static str> {
     /// The minimum similarity, from 0 (nothing in common) to 1 (equal). One extra letter or two
     /// swapped letters give 0.9 or more.
     const LIKE: f64 = 0.9;
-    /// The maximum length that is compared, in bytes. All names of options are shorter, and a
-    /// comparison takes quadratic time.
+    /// The maximum length of a name that is compared, in bytes. All names of options are shorter.
+    /// The limit is needed because a comparison takes quadratic time.
     const LEN_BYTES_MAX: usize = 64;
     if name.len() > LEN_BYTES_MAX {
         return None;
@@ -155,7 +155,7 @@ mod tests {
         for (_, option) in all() {
             assert_eq!(option.name, option.name.to_ascii_lowercase());
             assert!(option.summary.ends_with('.'), "{}", option.name);
-            // Panics if the default is not a value.
+            // This call panics if the default is not a value of the option's kind.
             let shown = option.default_value().to_text();
             assert!(!shown.contains(&b'\n'), "{}", option.name);
             if let Some(why) = option.idle_reason() {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_slip_is_recognized_and_a_long_name_is_not_compared() {
         assert_eq!(nearest("maxmemroy"), Some("maxmemory"));
-        // A comparison with every name would take minutes.
+        // Without the limit, the comparison with every name would take minutes.
         assert_eq!(nearest(&"maxmemory-policy".repeat(1 << 18)), None);
         assert!(names().iter().all(|named| named.name.len() < 60));
     }

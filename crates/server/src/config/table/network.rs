@@ -84,7 +84,7 @@ pub static BIND: Handle<[Vec<u8>]> = Opt::new(
 .on_change(OnChange::Prepare(Prepare::ListenOnAddresses))
 .typed();
 
-/// The port of the metrics endpoint; 0 for none.
+/// The port of the metrics endpoint; 0 for no endpoint.
 pub static METRICS_PORT: Handle<u16> = Opt::integer(
     "metrics-port",
     "0",
@@ -104,7 +104,7 @@ pub static METRICS_BIND: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// The metrics that the metrics endpoint shows of each command.
+/// The metrics that the metrics endpoint shows for each command.
 pub static METRICS_PER_COMMAND: Handle<PerCommand> = Opt::choice(
     "metrics-per-command",
     "counters",
@@ -137,7 +137,8 @@ pub static TCP_BACKLOG: Handle<u32> = Opt::integer(
 .at_start()
 .typed();
 
-/// The seconds of silence after which a peer is probed; 0 for the system's default.
+/// The idle time of a connection after which the kernel probes the peer, in seconds; 0 for the
+/// system's default.
 pub static TCP_KEEPALIVE: Handle<u64> = Opt::integer(
     "tcp-keepalive",
     "300",
@@ -169,7 +170,7 @@ pub static IO_THREADS: Handle<usize> = Opt::integer(
 .at_start()
 .typed();
 
-/// The time of a turn, in microseconds.
+/// The time in a turn for which a thread runs requests, in microseconds. It then sends the replies.
 pub static TURN_BUDGET_US: Handle<u64> = Opt::integer(
     "turn-budget-us",
     "500",

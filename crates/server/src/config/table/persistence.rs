@@ -1,4 +1,4 @@
-//! Options of data files.
+//! Options of snapshots and of the append-only file.
 
 use std::path::Path;
 
@@ -69,11 +69,11 @@ pub static APPENDFSYNC: Handle<SyncPolicy> =
         .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
         .typed();
 
-/// `no-appendfsync-on-rewrite`: true if syncs wait until a rewrite ends.
+/// `no-appendfsync-on-rewrite`: true if syncs wait until a save or rewrite ends.
 pub static NO_APPENDFSYNC_ON_REWRITE: Handle<bool> =
     Opt::flag("no-appendfsync-on-rewrite", "no", "Do not sync while the file is rewritten.").typed();
 
-/// The growth at which the append-only file is rewritten, in percent.
+/// The growth since the last rewrite at which the append-only file is rewritten, in percent.
 pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
     "auto-aof-rewrite-percentage",
     "100",
@@ -82,7 +82,7 @@ pub static AUTO_AOF_REWRITE_PERCENTAGE: Handle<i64> = Opt::integer(
 )
 .typed();
 
-/// The minimum size at which the append-only file is rewritten, in bytes.
+/// The size above which the append-only file may be rewritten automatically, in bytes.
 pub static AUTO_AOF_REWRITE_MIN_SIZE: Handle<u64> = Opt::memory(
     "auto-aof-rewrite-min-size",
     "67108864",
@@ -99,13 +99,14 @@ pub static AOF_LOAD_TRUNCATED: Handle<bool> =
 pub static AOF_USE_RDB_PREAMBLE: Handle<bool> =
     Opt::flag("aof-use-rdb-preamble", "yes", "Begin a rewritten file with a snapshot.").typed();
 
-/// `aof-timestamp-enabled`: true if times are written into the append-only file.
+/// `aof-timestamp-enabled`: true if annotations with the time are written into the append-only
+/// file.
 pub static AOF_TIMESTAMP_ENABLED: Handle<bool> =
     Opt::flag("aof-timestamp-enabled", "no", "Write times into the file.")
         .on_change(OnChange::FollowUp(FollowUp::AppendOnly))
         .typed();
 
-/// `aof-disable-auto-gc`: true if files that a rewrite has replaced are not removed.
+/// `aof-disable-auto-gc`: true if the server does not remove files that a rewrite has replaced.
 pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
     "aof-disable-auto-gc",
     "no",
@@ -114,7 +115,8 @@ pub static AOF_DISABLE_AUTO_GC: Handle<bool> = Opt::flag(
 )
 .typed();
 
-/// The seconds for which files that a rewrite has replaced are kept; 0 removes them at once.
+/// The time for which files that a rewrite has replaced are kept, in seconds; 0 removes them at
+/// once.
 pub static AOF_HISTORY_TTL: Handle<i64> = Opt::integer(
     "aof-history-ttl",
     "0",
@@ -233,7 +235,7 @@ pub static RDB_VERSION_CHECK: Handle<VersionCheck> = Opt::choice(
         "Whether snapshots and RESTORE payloads in versions of the format that are not known are refused; relaxed tries to read them.",
     ).typed();
 
-/// Returns the working folder of the process.
+/// Returns the working folder of the process, if the system provides it.
 fn present_folder() -> Option<Value> {
     std::env::current_dir().ok().map(|folder| Value::Text(folder.into_os_string().into_encoded_bytes()))
 }

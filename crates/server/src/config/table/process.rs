@@ -12,7 +12,7 @@ use crate::config::words;
 use crate::logging::{Format, TimeFormat};
 use crate::supervisor::Supervision;
 
-/// The kind of the options that say how a signal ends the server.
+/// The kind of the options for the shutdown that a signal causes.
 const SHUTDOWN: Kind = Kind::Words(&words::SHUTDOWN);
 
 /// The options of this theme.
@@ -92,7 +92,7 @@ pub static DAEMONIZE: Handle<bool> =
 pub static PIDFILE: Handle<Path> =
     Opt::file("pidfile", "", "A file to write the process id to; removed at the end.").at_start().typed();
 
-/// The lowest level of the lines in the log.
+/// The lowest level of lines that are logged.
 pub static LOGLEVEL: Handle<LevelFilter> =
     Opt::choice("loglevel", "notice", LevelFilter::WORDS, "The least important lines of the log.")
         .on_change(OnChange::Prepare(Prepare::LogLevel))
@@ -120,7 +120,7 @@ pub static LOG_TIMESTAMP_FORMAT: Handle<TimeFormat> = Opt::choice(
 .on_change(OnChange::Prepare(Prepare::LogForm))
 .typed();
 
-/// The supervisor that is notified.
+/// The supervisor that the server notifies of its state.
 pub static SUPERVISED: Handle<Supervision> = Opt::choice(
     "supervised",
     "no",
@@ -135,10 +135,10 @@ const NO_TITLE: &str = "the process keeps its title";
 const NO_PINNING: &str = "threads are not tied to cores";
 const NO_OOM_SCORE: &str = "the score is left as it is: one process does everything";
 
-/// The way in which SIGINT ends the server.
+/// The words of SHUTDOWN that apply when SIGINT ends the server.
 pub static SHUTDOWN_ON_SIGINT: Handle<[Vec<u8>]> =
     Opt::new("shutdown-on-sigint", SHUTDOWN, "default", "How SIGINT ends the server.").typed();
 
-/// The way in which SIGTERM ends the server.
+/// The words of SHUTDOWN that apply when SIGTERM ends the server.
 pub static SHUTDOWN_ON_SIGTERM: Handle<[Vec<u8>]> =
     Opt::new("shutdown-on-sigterm", SHUTDOWN, "default", "How SIGTERM ends the server.").typed();

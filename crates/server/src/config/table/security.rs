@@ -46,7 +46,7 @@ pub static REQUIREPASS: Handle<[u8]> =
         .on_change(OnChange::FollowUp(FollowUp::DefaultPassword))
         .typed();
 
-/// The file of users.
+/// The ACL file, which defines the users; empty for none.
 pub static ACLFILE: Handle<Path> = Opt::file(
     "aclfile",
     "",
@@ -60,7 +60,7 @@ pub static ACLFILE: Handle<Path> = Opt::file(
 pub static ACLLOG_MAX_LEN: Handle<usize> =
     Opt::integer("acllog-max-len", "128", ANY, "Maximum number of entries in ACL LOG.").typed();
 
-/// The channel permissions of new users.
+/// The initial channel permissions of new users.
 pub static ACL_PUBSUB_DEFAULT: Handle<NewChannels> = Opt::choice(
     "acl-pubsub-default",
     "resetchannels",
@@ -106,7 +106,7 @@ pub static ENABLE_MODULE_COMMAND: Handle<Permitted> = Opt::choice(
 .at_start()
 .typed();
 
-/// The seconds that a client has to authenticate; 0 for no limit.
+/// The time within which a client must authenticate, in seconds; 0 for no limit.
 pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
     "authentication-timeout",
     "0",
@@ -115,7 +115,7 @@ pub static AUTHENTICATION_TIMEOUT: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The treatment of a configuration file with secrets that every user of the machine may read.
+/// The action when every user of the machine may read a configuration file that contains secrets.
 pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
     "secrets-in-readable-files",
     "warn",
@@ -125,7 +125,8 @@ pub static SECRETS_IN_READABLE_FILES: Handle<ReadableSecrets> = Opt::choice(
 )
 .typed();
 
-/// The milliseconds between two login attempts from an address that has failed often; 0 for none.
+/// The delay between two login attempts from an address with many failures, in milliseconds; 0 for
+/// no delay.
 pub static AUTH_FAILURE_DELAY: Handle<u64> = Opt::integer(
     "auth-failure-delay",
     "0",
@@ -135,7 +136,7 @@ pub static AUTH_FAILURE_DELAY: Handle<u64> = Opt::integer(
 )
 .typed();
 
-/// The file of the audit log.
+/// The file of the audit log; empty for no audit log.
 pub static AUDIT_LOG_FILE: Handle<Path> =
     Opt::file("audit-log-file", "", "The file of the audit log; empty for none. Saker only.")
         .at_start()
@@ -191,7 +192,7 @@ pub static OIDC_CA_FILE: Handle<Path> = Opt::file(
 .at_start()
 .typed();
 
-/// The seconds after which keys are fetched again.
+/// The interval at which the keys are fetched again, in seconds.
 pub static OIDC_KEYS_REFRESH: Handle<u64> = Opt::integer(
     "oidc-keys-refresh",
     "300",
@@ -217,7 +218,7 @@ pub static OIDC_AUDIENCE: Handle<[Vec<u8>]> = Opt::new(
 .at_start()
 .typed();
 
-/// The claim that names the user.
+/// The claim of a token that names the user.
 pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
     "oidc-user-claim",
     "sub",
@@ -226,7 +227,8 @@ pub static OIDC_USER_CLAIM: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The prefix that is added to the claim's name to make the name of a user.
+/// The prefix of the user name: the prefix and the value of the claim together are the name of a
+/// user.
 pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
     "oidc-user-prefix",
     "",
@@ -235,7 +237,7 @@ pub static OIDC_USER_PREFIX: Handle<[u8]> = Opt::text(
 .at_start()
 .typed();
 
-/// The maximum difference of clocks, in seconds.
+/// The accepted difference between the clocks of the server and the identity provider, in seconds.
 pub static OIDC_LEEWAY: Handle<u64> = Opt::integer(
     "oidc-leeway",
     "30",

@@ -34,7 +34,7 @@ pub static OPTIONS: &[&Opt] = &[
     &MAX_NEW_CONNECTIONS.opt,
 ];
 
-/// The action on a change, for options other than the port.
+/// The action when CONFIG SET changes an option other than the port.
 const LOAD: OnChange = OnChange::Prepare(Prepare::Tls);
 
 /// The TCP port for TLS; 0 for none.
@@ -58,14 +58,14 @@ pub static CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The key of the server's certificate.
+/// The private key of the server's certificate.
 pub static KEY_FILE: Handle<Path> =
     Opt::file("tls-key-file", "", "The key of the server's certificate, PEM.")
         .example("/etc/saker/tls/server.key")
         .on_change(LOAD)
         .typed();
 
-/// The password of the server's key.
+/// The password of the server's private key.
 pub static KEY_FILE_PASS: Handle<[u8]> =
     Opt::text("tls-key-file-pass", "", "The password of that key, if it is encrypted.")
         .on_change(LOAD)
@@ -80,11 +80,11 @@ pub static CLIENT_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// The key of the certificate for other servers.
+/// The private key of the certificate for other servers.
 pub static CLIENT_KEY_FILE: Handle<Path> =
     Opt::file("tls-client-key-file", "", "The key of that certificate.").on_change(LOAD).typed();
 
-/// The password of the key for other servers.
+/// The password of the private key for other servers.
 pub static CLIENT_KEY_FILE_PASS: Handle<[u8]> =
     Opt::text("tls-client-key-file-pass", "", "The password of that key.").on_change(LOAD).typed();
 
@@ -94,7 +94,7 @@ pub static DH_PARAMS_FILE: Handle<Path> = Opt::file("tls-dh-params-file", "", "D
     .on_change(LOAD)
     .typed();
 
-/// The certificates of the authorities that must have signed the certificates of clients.
+/// The certificates of the accepted authorities: one of them must have signed a peer's certificate.
 pub static CA_CERT_FILE: Handle<Path> = Opt::file(
     "tls-ca-cert-file",
     "",
@@ -104,7 +104,7 @@ pub static CA_CERT_FILE: Handle<Path> = Opt::file(
 .on_change(LOAD)
 .typed();
 
-/// A folder of certificates of authorities.
+/// A folder with further certificates of accepted authorities.
 pub static CA_CERT_DIR: Handle<Path> =
     Opt::text("tls-ca-cert-dir", "", "A folder of such certificates.").of_folder().on_change(LOAD).typed();
 
@@ -129,7 +129,7 @@ pub static AUTH_CLIENTS_USER: Handle<CertificateUser> = Opt::choice(
 .on_change(LOAD)
 .typed();
 
-/// The seconds after which changed certificates are read again; 0 for never.
+/// The interval at which changed certificates are read again, in seconds; 0 for never.
 pub static AUTO_RELOAD_INTERVAL: Handle<u64> = Opt::integer(
     "tls-auto-reload-interval",
     "0",
@@ -184,7 +184,8 @@ pub static CIPHERSUITES: Handle<[u8]> = Opt::text(
 .on_change(LOAD)
 .typed();
 
-/// `tls-prefer-server-ciphers`: true if suites are chosen by the server's order.
+/// `tls-prefer-server-ciphers`: true if the server's order of cipher suites decides, not the
+/// client's.
 pub static PREFER_SERVER_CIPHERS: Handle<bool> = Opt::flag(
     "tls-prefer-server-ciphers",
     "no",
@@ -199,7 +200,7 @@ pub static SESSION_CACHING: Handle<bool> =
         .on_change(LOAD)
         .typed();
 
-/// The maximum number of sessions that may be resumed by their identifiers.
+/// The maximum number of sessions in the cache, from which clients resume sessions by identifier.
 pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
     "tls-session-cache-size",
     "20480",
@@ -209,7 +210,7 @@ pub static SESSION_CACHE_SIZE: Handle<usize> = Opt::integer(
 .on_change(LOAD)
 .typed();
 
-/// The seconds for which a session may be resumed.
+/// The time for which a session may be resumed, in seconds.
 pub static SESSION_CACHE_TIMEOUT: Handle<u32> =
     Opt::integer("tls-session-cache-timeout", "300", INT, "Seconds that a session may be resumed for.")
         .on_change(LOAD)

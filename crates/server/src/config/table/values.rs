@@ -1,4 +1,5 @@
-//! Options of the thresholds at which a value changes its encoding.
+//! Options for the limits of compact encodings. A value beyond its limit changes to another
+//! encoding.
 
 use crate::config::handle::Handle;
 use crate::config::option::{ANY, BYTES, INT, Opt};
@@ -35,7 +36,8 @@ pub static HASH_MAX_LISTPACK_VALUE: Handle<usize> = Opt::memory(
 .also(&["hash-max-ziplist-value"])
 .typed();
 
-/// The maximum number of elements in a node of a list; −1 to −5 give its size in kilobytes instead.
+/// The maximum number of elements in a node of a list. The values −1 to −5 instead limit the size
+/// of a node to 4, 8, 16, 32 or 64 kilobytes.
 pub static LIST_MAX_LISTPACK_SIZE: Handle<i64> = Opt::integer(
     "list-max-listpack-size",
     "-2",
